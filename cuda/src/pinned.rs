@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::thread;
 
@@ -230,7 +231,14 @@ unsafe impl Memory for Pinned {
     }
 
     fn is_shared(&self) -> bool {
-        matches!(&self.origin, Origin::Registered { pages, .. } if pages.is_shared())
+        self.file().is_some()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.origin {
+            Origin::Registered { pages, .. } => pages.file(),
+            Origin::Allocated { .. } => None,
+        }
     }
 }
 

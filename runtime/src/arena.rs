@@ -37,8 +37,8 @@ pub unsafe trait Memory: Any + Send + Sync + fmt::Debug {
         false
     }
 
-    /// Returns the file that the memory is a mapping of, if processes can map it, too. It begins where the memory does,
-    /// and is not shorter. Workers that are [started by a command](crate::loader::ProcessBuilder::spawn) need that.
+    /// Returns the file that the memory is a mapping of, if other processes can map it, too. It must begin where the
+    /// memory does, and must keep its size, which is not less. Workers that are [started by a command](crate::loader::ProcessBuilder::spawn) need that.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -58,6 +58,9 @@
 //! | a worker that ends with a panic in the loader's own code | the other workers take over its share. If no worker is left and the caller does not load, or if each worker has a separate ring: [`Error::WorkerDied`], then and from every `epoch` |
 //! | a [worker process](Builder::processes) that ends, by a signal or an exit | [`Error::Sample`] in the place of its batch, which names the signal or the exit code; the other workers go on. With [`restart_workers`](ProcessBuilder::restart_workers) it is replaced, and its samples are read again. With [`on_error`](Builder::on_error) the sample that it was reading is left out or replaced instead. If no worker is left: [`Error::WorkerDied`] |
 //! | a worker process that takes longer than [`sample_timeout`](ProcessBuilder::sample_timeout) for a sample | it is killed and replaced, and the sample is reported, left out or replaced as above |
+//! | a command that cannot be started as a [worker](ProcessBuilder::spawn) | [`BuildError::Command`] |
+//! | a command that ends without becoming a worker, or makes another dataset than the loader's, or none | [`Error::WorkerDied`] with the reason, once no worker is left; it is not replaced |
+//! | a command that neither ends nor becomes a worker | with a [`timeout`](Builder::timeout) [`Error::Timeout`]; it is killed when the loader is dropped |
 //! | a worker process that writes over memory at random | batches with other contents, errors, or [`Error::Stopped`]; the program does not crash |
 //! | packed samples that do not fit into their batch | [`Error::Sample`] for the first sample without room, or with [`on_overflow`](Builder::on_overflow) memory from the heap for this batch, which is counted |
 //! | a batch leaked (`mem::forget`) | it counts as a batch that is kept forever |

@@ -75,7 +75,8 @@ impl<D, C> Builder<D, C> {
     /// [`build`](ProcessBuilder::build) forks the workers from a thread that it starts. Each has the dataset as it was at
     /// that moment, and only that one thread: a lock that another thread held stays locked in it. So build the loader
     /// before the program starts other threads, if their locks matter to the dataset. A change that a worker makes to
-    /// the dataset is not seen by the others.
+    /// the dataset is not seen by the others. With [`spawn`](ProcessBuilder::spawn) workers are started by a command instead,
+    /// and inherit nothing.
     ///
     /// If a worker ends, by a signal or by an exit, what it was reading is an [`Error::Sample`] in the place of its
     /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.

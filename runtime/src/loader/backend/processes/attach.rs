@@ -35,12 +35,12 @@ pub(crate) fn is_unborn() -> bool {
 
 /// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
 ///
-/// Call this first in `main`, and everything else after it. A worker makes its dataset with `make`, from what the loader
-/// tells it, and reads samples until the loader is dropped or its process ends. Then the worker's process ends, too, so
-/// this function does not return.
+/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker
+/// makes its dataset with `make` from the bytes that the loader tells it, reads samples until the loader is dropped or its
+/// process ends, and then ends its own process, so that this function does not return.
 ///
-/// The dataset must have the length and the fields of the loader's. If it has not, or if `make` fails, the loader says why
-/// ([`Error::WorkerDied`]).
+/// The dataset must have the length and the fields of the loader's, but may have another type. If it differs, or if `make`
+/// fails or panics, the loader says why ([`Error::WorkerDied`]).
 ///
 /// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
 /// that to all processes of a program.
