@@ -106,6 +106,7 @@ fn worker_of_bad_samples() {
 fn worker_that_fails() {
     work_if_spawned(|told| match told {
         b"panic" => panic!("no such data"),
+        b"abort" => std::process::abort(),
         _ => Err::<slotline::dataset::TensorDataset<Vec<i64>>, _>("the file is missing".into()),
     });
 }
@@ -132,7 +133,7 @@ fn worker_with_a_bystander() {
 #[ignore = "the other tests run it, in separate processes"]
 fn endless() {
     let built = numbers().spawn(this("endless"), "").build();
-    std::process::exit(if matches!(built, Err(BuildError::Unborn)) { 77 } else { 1 });
+    std::process::exit(if matches!(built, Err(BuildError::StartedAsWorker)) { 77 } else { 1 });
 }
 
 fn numbers() -> ProcessBuilder<impl Dataset<Sample<'static> = i64>> {
@@ -268,6 +269,8 @@ fn a_dataset_that_cannot_be_made_is_an_error() {
     assert!(text.contains("could not start: the file is missing"), "{text}");
     let text = refusal(numbers(), command(), "panic");
     assert!(text.contains("could not start: ") && text.contains("no such data"), "{text}");
+    let text = refusal(numbers(), command(), "abort");
+    assert!(text.contains("its process was killed by signal 6 (SIGABRT) before it began to work"), "{text}");
     let text = refusal(numbers(), this("worker"), "\u{fffd}");
     assert!(text.contains("could not start: invalid digit"), "{text}");
 }
@@ -276,7 +279,7 @@ fn a_dataset_that_cannot_be_made_is_an_error() {
 fn a_command_that_is_no_worker_is_an_error() {
     let _alone = alone();
     let text = refusal(numbers(), Command::new("true"), "");
-    assert!(text.contains("its process ended with exit code 0 before it called loader::work_if_spawned"), "{text}");
+    assert!(text.contains("its process ended with exit code 0 before it began to work; its main must call"), "{text}");
     // A program that builds the loader again must not start itself forever.
     let text = refusal(numbers(), this("endless"), "");
     assert!(text.contains("its process ended with exit code 77 before"), "{text}");

@@ -10,7 +10,7 @@ use slotline_core::robust::{Shape, Word};
 
 use crate::dataset::Dataset;
 use crate::loader::backend::Backend;
-use crate::loader::backend::processes::attach::is_unborn;
+use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
 use crate::loader::backend::processes::letter::{Facts, Letter, number_of, words};
@@ -111,11 +111,11 @@ impl<D: Dataset> ProcessBuilder<D> {
     /// threads run, and after CUDA or Python have started. It starts as fast as its own program, whatever the size of
     /// this one. It shares only the batches, and must be built with the same version of slotline.
     ///
-    /// If the program of the command ends without that call, or its dataset differs from this one in length or fields,
-    /// the error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced then,
-    /// whatever [`restart_workers`](Self::restart_workers) is. A program that neither ends nor makes that call is waited for;
-    /// [`timeout`](Builder::timeout) limits that. It is killed when the loader is dropped, but may survive a program that
-    /// is killed, as it is not a worker yet.
+    /// If the program of the command ends or crashes before it works, or its dataset differs from this one in length or
+    /// fields, the error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced
+    /// then, whatever [`restart_workers`](Self::restart_workers) is. A program that neither ends nor works is waited for;
+    /// [`timeout`](Builder::timeout) limits that. It is killed when the loader is dropped, but if the loader's process is
+    /// killed it stays, since it is not a worker yet.
     ///
     /// The standard input of the command is replaced. Its events of `tracing` are its own. Collate functions and
     /// [`worker_init`](Builder::worker_init) are not available.
@@ -200,8 +200,8 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         if spawn.is_some() && options.worker_init.is_some() {
             return clash("spawn", "worker_init", "run that code in the main function of the command");
         }
-        if spawn.is_some() && is_unborn() {
-            return Err(BuildError::Unborn);
+        if spawn.is_some() && was_started_as_worker() {
+            return Err(BuildError::StartedAsWorker);
         }
         let (workers, in_order) = (options.num_workers, options.in_order);
         let rows = draw.rows(len);

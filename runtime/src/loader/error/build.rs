@@ -142,7 +142,7 @@ pub enum BuildError {
     #[error(
         "this process was started as a worker, but does not work; call loader::work_if_spawned first in main (or, if a worker has started this program, remove SLOTLINE_WORKER from its environment)"
     )]
-    Unborn,
+    StartedAsWorker,
     /// The watchdog's thread could not be started.
     #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog")]
     Watchdog {

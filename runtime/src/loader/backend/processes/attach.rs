@@ -29,7 +29,7 @@ use crate::sample::Layout;
 static BORN: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process was started as a worker, or by a worker, and has not become one.
-pub(crate) fn is_unborn() -> bool {
+pub(crate) fn was_started_as_worker() -> bool {
     loader().is_some() && !BORN.load(Ordering::Relaxed)
 }
 
@@ -43,7 +43,8 @@ pub(crate) fn is_unborn() -> bool {
 /// fails or panics, the loader says why ([`Error::WorkerDied`]).
 ///
 /// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
-/// that to all processes of a program.
+/// that to all processes of a program. (Before this call it does not; a command in its own
+/// [group](std::os::unix::process::CommandExt::process_group) is not sent any.)
 ///
 /// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
 /// [`Error::WorkerDied`]: crate::loader::Error::WorkerDied
@@ -116,9 +117,11 @@ fn join<D: Dataset>(
         );
     }
     let layout = Arc::new(Layout::new(fields, rows)?);
-    let arena: Arc<dyn Memory> = Arc::new(Pages::of_file(batches)?);
+    let cannot = |error| format!("the loader's memory cannot be mapped: {error}");
+    let arena: Arc<dyn Memory> = Arc::new(Pages::of_file(batches).map_err(cannot)?);
     let strategy = STRATEGIES.get(facts.strategy).copied().unwrap_or_default();
-    let control = Arc::new(Control::attach(control, Shape::new(depth, parts), workers, rows, strategy)?);
+    let control = Control::attach(control, Shape::new(depth, parts), workers, rows, strategy).map_err(cannot)?;
+    let control = Arc::new(control);
     let batching = Batching { batch_size: stride, drop_last: false, single: facts.is_single != 0 };
     let engine = Engine::new(dataset, Stack, rows, batching, bulk, workers, None);
     let engine = connect(engine.on_error(on_error_of(facts.on_error)), &control);

@@ -145,8 +145,9 @@ impl Mail {
     pub(crate) fn refusal_of(&self, worker: usize, end: End) -> Option<String> {
         let Worker { starts, refusal, .. } = &self.workers[worker];
         let refusal = refusal.as_ref().map(|why| format!("it could not start: {why}"));
-        let silent = *starts && matches!(end, End::Code(_));
-        refusal.or_else(|| silent.then(|| format!("its process {end} before it called loader::work_if_spawned")))
+        let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
+        let told = || format!("its process {end} before it began to work; its main must call loader::work_if_spawned");
+        refusal.or_else(|| (*starts && !from_outside).then(told))
     }
 
     /// The sockets of all workers that run.
