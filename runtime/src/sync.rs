@@ -7,6 +7,8 @@
 #[cfg(shuttle)]
 mod steps;
 
+#[cfg(not(shuttle))]
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::time::Duration;
 #[cfg(not(shuttle))]
@@ -15,7 +17,7 @@ pub(crate) use std::time::Instant;
 use slotline_core::wait::Deadline;
 
 #[cfg(shuttle)]
-pub(crate) use self::steps::{Instant, SystemFutex, is_late};
+pub(crate) use self::steps::{Instant, SystemFutex, is_late, origin};
 
 #[cfg(not(shuttle))]
 pub(crate) use std::{
@@ -39,6 +41,13 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::fence;
     #[cfg(not(any(shuttle, delays)))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+}
+
+/// Returns the moment from which this process counts time.
+#[cfg(not(shuttle))]
+pub(crate) fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
 }
 
 /// Waits while `condition` holds, or until the deadline. `guard` is a guard of `lock`, and `changed` is notified when

@@ -20,6 +20,11 @@ const LATE: u32 = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
+/// Returns the beginning of the schedule.
+pub(crate) fn origin() -> Instant {
+    Instant(Duration::ZERO)
+}
+
 impl Instant {
     pub(crate) fn now() -> Self {
         Self(STEP * u32::try_from(context_switches()).expect("shuttle limits the steps"))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Instant, thread};
+use crate::sync::{Instant, origin, thread};
 
 /// The number of slowest samples that are kept.
 pub(crate) const SLOWEST: usize = 8;
@@ -35,9 +35,9 @@ pub(crate) struct Counters {
     /// The time without work: no free slot, or only batches that the consumer makes faster.
     waiting: AtomicU64,
     resting: AtomicU64,
-    /// Only the consumer's: when the pass began, relative to `base`, plus 1.
+    /// Only the consumer's: when the pass began, after the [origin], plus 1. (Not an `Instant`, since processes may share
+    /// this, and not all bytes are one.)
     pass: AtomicU64,
-    base: Base,
     pub(crate) slowest: Slowest,
 }
 
@@ -76,13 +76,13 @@ impl Counters {
 
     /// Records that a pass begins.
     pub(crate) fn begin_pass(&self, now: Instant) {
-        self.pass.store(nanos(now.saturating_duration_since(self.base.0)).saturating_add(1), Ordering::Relaxed);
+        self.pass.store(nanos(now.saturating_duration_since(origin())).saturating_add(1), Ordering::Relaxed);
     }
 
     /// When the last pass began.
     pub(crate) fn pass_begun(&self) -> Option<Instant> {
         let after = self.pass.load(Ordering::Relaxed).checked_sub(1)?;
-        self.base.0.checked_add(Duration::from_nanos(after))
+        origin().checked_add(Duration::from_nanos(after))
     }
 
     pub(crate) fn samples(&self) -> u64 {
