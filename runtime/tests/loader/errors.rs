@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Got, Run, chain, from_fn, items};
+use crate::support::{Crew, Got, HAS_PROCESSES, Run, chain, crews, from_fn, items};
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
@@ -24,21 +24,23 @@ fn parts(error: &Error) -> (usize, usize, usize, By, String) {
 
 /// Runs two passes in which `bad` samples fail by `fail`, and checks each batch and each error.
 fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
-    for (workers, part_size, in_order) in [
-        (0, None, true),
-        (0, Some(3), true),
-        (1, Some(1), true),
-        (2, None, true),
-        (2, Some(1), true),
-        (3, Some(3), false),
+    for (workers, part_size, in_order, processes) in [
+        (0, None, true, false),
+        (0, Some(3), true, false),
+        (1, Some(1), true, false),
+        (2, None, true, false),
+        (2, Some(1), true, false),
+        (3, Some(3), false, false),
+        (2, None, true, HAS_PROCESSES),
+        (2, Some(1), false, HAS_PROCESSES),
     ] {
         let dataset = items(RUN.len, move |index, _| if bad(index) { fail(index) } else { Ok(()) });
         let dataset = Known(dataset);
-        let mut builder = RUN.over(dataset).num_workers(workers).in_order(in_order);
+        let mut builder = RUN.over(dataset).in_order(in_order);
         if let Some(part_size) = part_size {
             builder = builder.part_size(part_size);
         }
-        let mut loader = builder.build().unwrap();
+        let mut loader = Crew { workers, processes }.build(builder).unwrap();
         for expected in RUN.expected(2) {
             let mut seen = 0;
             for outcome in loader.epoch().unwrap() {
@@ -110,7 +112,7 @@ impl Drop for Bomb {
 
 #[test]
 fn workers_survive_panics_with_any_payload() {
-    for workers in [0, 1, 2] {
+    for crew in crews([0, 1, 2]) {
         let dataset = items(8, |index, _| match index {
             1 => panic!("a literal"),
             2 => panic!("a String of {index}"),
@@ -118,7 +120,7 @@ fn workers_survive_panics_with_any_payload() {
             5 => std::panic::panic_any(Bomb),
             _ => Ok(()),
         });
-        let mut loader = Loader::builder(dataset).num_workers(workers).help(false).build().unwrap();
+        let mut loader = crew.build(Loader::builder(dataset).help(false)).unwrap();
         for _ in 0..3 {
             let messages: Vec<_> =
                 loader.epoch().unwrap().map(|batch| batch.err().map(|error| parts(&error).4)).collect();
@@ -187,13 +189,15 @@ fn a_sample_that_differs_from_its_declaration_is_an_error() {
     ];
     for (i, (write, expected)) in cases.into_iter().enumerate() {
         let good: Write = |row| ([1_i32, 2, 3], Text::new("ok", 2)).write(row);
-        let dataset = from_fn(6, move |index, _| Ok(Odd(if index == 3 { write } else { good })));
-        let mut loader = Loader::builder(dataset).batch_size(2).num_workers(i % 2).build().unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ())).collect();
-        assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
-        let error = outcomes[1].as_ref().unwrap_err();
-        assert!(matches!(error, Error::Sample { index: 3, position: 3, task: 1, .. }), "{error}");
-        assert!(chain(error).contains(expected), "{error}");
+        for crew in crews([i % 2]) {
+            let dataset = from_fn(6, move |index, _| Ok(Odd(if index == 3 { write } else { good })));
+            let mut loader = crew.build(Loader::builder(dataset).batch_size(2)).unwrap();
+            let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|_| ())).collect();
+            assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
+            let error = outcomes[1].as_ref().unwrap_err();
+            assert!(matches!(error, Error::Sample { index: 3, position: 3, task: 1, .. }), "{error}");
+            assert!(chain(error).contains(expected), "{error}");
+        }
     }
 }
 
@@ -220,8 +224,10 @@ fn reading_a_batch_with_the_wrong_schema_panics() {
 #[test]
 fn fields_that_a_dataset_declares_are_used_and_enforced() {
     let unread = |index, _: &mut Context| if index == 0 { Err("never read".into()) } else { Ok(()) };
-    let mut loader = Loader::builder(Known(items(3, unread))).build().unwrap();
-    assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
+    for crew in crews([0, 1]) {
+        let mut loader = crew.build(Loader::builder(Known(items(3, unread)))).unwrap();
+        assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
+    }
 
     struct WrongFields;
     impl Dataset for WrongFields {
@@ -236,24 +242,30 @@ fn fields_that_a_dataset_declares_are_used_and_enforced() {
             Some(Fields::of(&(0_i64, 0_f64)))
         }
     }
-    let mut loader = Loader::builder(WrongFields).build().unwrap();
-    for batch in loader.epoch().unwrap() {
-        let error = chain(&batch.err().unwrap());
-        assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
+    for crew in crews([0, 1]) {
+        let mut loader = crew.build(Loader::builder(WrongFields)).unwrap();
+        for batch in loader.epoch().unwrap() {
+            let error = chain(&batch.err().unwrap());
+            assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
+        }
     }
 }
 
 #[test]
 fn build_needs_a_readable_sample_among_the_first_16() {
-    let error = Loader::builder(items(20, |index, _| Err(format!("no {index}").into()))).build().unwrap_err();
-    assert!(matches!(&error, BuildError::Probe { index: 15, source } if source.to_string() == "no 15"), "{error}");
-    let error = Loader::builder(items(2, |_, _| panic!("no"))).build().unwrap_err();
-    assert!(
-        matches!(&error, BuildError::Probe { index: 1, source } if source.to_string() == "panicked: no"),
-        "{error}"
-    );
-    let bad = |index, _: &mut Context| if index < 9 { Err("no".into()) } else { Ok(()) };
-    assert_eq!(Loader::builder(items(20, bad)).build().unwrap().epoch().unwrap().filter(Result::is_ok).count(), 11);
+    for crew in crews([0, 1]) {
+        let dataset = items(20, |index, _| Err(format!("no {index}").into()));
+        let error = crew.build(Loader::builder(dataset)).unwrap_err();
+        assert!(matches!(&error, BuildError::Probe { index: 15, source } if source.to_string() == "no 15"), "{error}");
+        let error = crew.build(Loader::builder(items(2, |_, _| panic!("no")))).unwrap_err();
+        assert!(
+            matches!(&error, BuildError::Probe { index: 1, source } if source.to_string() == "panicked: no"),
+            "{error}"
+        );
+        let bad = |index, _: &mut Context| if index < 9 { Err("no".into()) } else { Ok(()) };
+        let mut loader = crew.build(Loader::builder(items(20, bad))).unwrap();
+        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 11);
+    }
 }
 
 /// Draws these indices, and reports this length.
@@ -277,9 +289,9 @@ impl Sampler for Fixed {
 #[test]
 fn an_index_beyond_the_dataset_fails_that_sample() {
     let array = slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
-    for workers in [0, 2] {
+    for crew in crews([0, 2]) {
         let sampler = Fixed(vec![2, 3, 0, u64::MAX], 4);
-        let mut loader = Loader::builder(array.clone()).sampler(sampler).num_workers(workers).build().unwrap();
+        let mut loader = crew.build(Loader::builder(array.clone()).sampler(sampler)).unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|b| b.tensors()[[0]])).collect();
         assert!(matches!(
             outcomes[..],
@@ -291,17 +303,19 @@ fn an_index_beyond_the_dataset_fails_that_sample() {
 #[test]
 fn a_sampler_may_draw_another_number_of_indices_than_len() {
     let dataset = || items(10, |_, _| Ok(()));
-    let tasks = |drawn: u64, len, batch_size| {
-        let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), len)).batch_size(batch_size);
-        let mut loader = builder.build().unwrap();
-        let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
-        pass.map_err(|error| error.to_string())
-    };
-    assert_eq!(tasks(3, 8, 4), Ok(vec![3]));
-    assert_eq!(tasks(10, 8, 4), Ok(vec![4, 4, 2]));
-    assert_eq!(tasks(2, 8, 100), Ok(vec![2]));
-    let error = tasks(10, 8, 100).unwrap_err();
-    assert!(error.contains("the pass has 10 samples, but had 8 when the loader was built"), "{error}");
+    for crew in crews([0, 2]) {
+        let tasks = |drawn: u64, len, batch_size| {
+            let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), len)).batch_size(batch_size);
+            let mut loader = crew.build(builder).unwrap();
+            let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
+            pass.map_err(|error| error.to_string())
+        };
+        assert_eq!(tasks(3, 8, 4), Ok(vec![3]));
+        assert_eq!(tasks(10, 8, 4), Ok(vec![4, 4, 2]));
+        assert_eq!(tasks(2, 8, 100), Ok(vec![2]));
+        let error = tasks(10, 8, 100).unwrap_err();
+        assert!(error.contains("the pass has 10 samples, but had 8 when the loader was built"), "{error}");
+    }
 }
 
 #[test]
@@ -360,8 +374,9 @@ impl Dataset for PanicsInPrefetch {
 
 #[test]
 fn a_panic_in_prefetch_names_the_sample_being_read() {
-    for (workers, task, index) in [(0, 3, 12), (2, 5, 20)] {
-        let mut loader = Loader::builder(PanicsInPrefetch).batch_size(4).num_workers(workers).build().unwrap();
+    for crew in crews([0, 2]) {
+        let (task, index) = if crew.workers == 0 { (3, 12) } else { (5, 20) };
+        let mut loader = crew.build(Loader::builder(PanicsInPrefetch).batch_size(4)).unwrap();
         for _ in 0..2 {
             let outcomes = loader.epoch().unwrap().enumerate();
             let failed = outcomes.filter_map(|(place, outcome)| match outcome {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Got, How, LONG, Latch, Run, dawdle, items, pass};
+use crate::support::{Crew, Got, HAS_PROCESSES, How, LONG, Latch, Run, crews, dawdling, items, pass};
 use proptest::prelude::*;
 use slotline::WaitStrategy::{Backoff, Park, Spin};
 use slotline::loader::Affinity;
@@ -11,11 +11,7 @@ use slotline::{Loader, WaitStrategy};
 /// Builds the loader and compares its passes with those of a plain loop.
 #[track_caller]
 fn check(run: Run, how: &How, epochs: u32) {
-    let dataset = items(run.len, |index, cx| {
-        dawdle(index, cx);
-        Ok(())
-    });
-    let mut loader = how.set(run.over(dataset)).build().unwrap();
+    let mut loader = how.build(run.over(items(run.len, dawdling))).unwrap();
     for (epoch, expected) in run.expected(epochs).into_iter().enumerate() {
         assert_eq!(loader.len(), Some(expected.len()));
         assert_eq!(pass(&mut loader), expected, "epoch {epoch} of {run:?} by {how:?}");
@@ -34,9 +30,13 @@ fn combined_options_give_the_batches_of_a_plain_loop() {
                     let wait = if turn(1) % 5 == 0 { Backoff } else { Park };
                     let affinity = if turn(3) % 2 == 0 { Affinity::Off } else { Affinity::Spread };
                     let (hold, help) = (1 + turn(2) % 3, turn(5) % 2 == 0);
-                    let how = How { workers, prefetch, part_size, hold, wait, help, affinity };
+                    let how = How { workers, processes: false, prefetch, part_size, hold, wait, help, affinity };
                     let (drop_last, shuffle) = (turn(7) % 2 == 0, turn(1) % 2 == 0);
-                    check(Run { len: 70, batch_size, drop_last, shuffle, seed: 42 + count as u64 }, &how, 3);
+                    let run = Run { len: 70, batch_size, drop_last, shuffle, seed: 42 + count as u64 };
+                    check(run, &how, 3);
+                    if HAS_PROCESSES && workers > 0 && turn(1) % 7 == 0 {
+                        check(run, &How { processes: true, ..how }, 2);
+                    }
                     count += 1;
                 }
             }
@@ -46,10 +46,12 @@ fn combined_options_give_the_batches_of_a_plain_loop() {
 }
 
 #[test]
-fn spinning_threads_give_the_batches_of_a_plain_loop() {
-    for (workers, help) in [(0, true), (1, true), (1, false), (2, true)] {
+fn spinning_workers_give_the_batches_of_a_plain_loop() {
+    for (workers, help, processes) in
+        [(0, true, false), (1, true, false), (1, false, false), (2, true, false), (2, false, HAS_PROCESSES)]
+    {
         let run = Run { len: 70, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
-        check(run, &How { workers, help, wait: Spin, ..How::default() }, 2);
+        check(run, &How { workers, help, processes, wait: Spin, ..How::default() }, 2);
     }
 }
 
@@ -63,9 +65,9 @@ fn the_default_batch_size_is_one() {
 #[test]
 fn held_batches_do_not_affect_later_ones() {
     let run = Run { len: 50, batch_size: 4, drop_last: false, shuffle: true, seed: 1 };
-    for workers in [0, 2] {
-        let how = How { workers, hold: 3, ..How::default() };
-        let mut loader = how.set(run.over(items(run.len, |_, _| Ok(())))).build().unwrap();
+    for Crew { workers, processes } in crews([0, 2]) {
+        let how = How { workers, processes, hold: 3, ..How::default() };
+        let mut loader = how.build(run.over(items(run.len, |_, _| Ok(())))).unwrap();
         let mut held = std::collections::VecDeque::new();
         let mut pass = loader.epoch().unwrap();
         for expected in &run.expected(1)[0] {
@@ -94,11 +96,12 @@ prop_compose! {
 
 prop_compose! {
     fn how()(
-        workers in 0_usize..5, prefetch in 1_usize..5, part_size in proptest::option::of(1_usize..50),
+        workers in 0_usize..5, processes in proptest::bool::weighted(0.25), prefetch in 1_usize..5, part_size in proptest::option::of(1_usize..50),
         hold in 1_usize..4, wait in strategy(), help: bool, spread: bool,
     ) -> How {
         let affinity = if spread { Affinity::Spread } else { Affinity::Off };
-        How { workers, prefetch, part_size, hold, wait, help, affinity }
+        let processes = processes && HAS_PROCESSES && workers > 0;
+        How { workers, processes, prefetch, part_size, hold, wait, help, affinity }
     }
 }
 
@@ -112,11 +115,7 @@ proptest! {
 
     #[test]
     fn out_of_order_each_batch_arrives_once_and_complete(run in run(), how in how()) {
-        let dataset = items(run.len, |index, cx| {
-            dawdle(index, cx);
-            Ok(())
-        });
-        let mut loader = how.set(run.over(dataset)).in_order(false).build().unwrap();
+        let mut loader = how.build(run.over(items(run.len, dawdling)).in_order(false)).unwrap();
         for expected in run.expected(2) {
             let mut got = pass(&mut loader);
             got.sort_by_key(|got| got.task);
@@ -126,11 +125,7 @@ proptest! {
 
     #[test]
     fn a_pass_dropped_early_does_not_affect_the_next(run in run(), how in how(), seen in 0_usize..5, in_order: bool) {
-        let dataset = items(run.len, |index, cx| {
-            dawdle(index, cx);
-            Ok(())
-        });
-        let mut loader = how.set(run.over(dataset)).in_order(in_order).build().unwrap();
+        let mut loader = how.build(run.over(items(run.len, dawdling)).in_order(in_order)).unwrap();
         let expected = run.expected(3);
         let left: Vec<Got> = loader.epoch().unwrap().take(seen).map(|batch| Got::from(&batch.unwrap())).collect();
         prop_assert_eq!(left.len(), seen.min(expected[0].len()));
@@ -157,16 +152,10 @@ fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
 
 #[test]
 fn out_of_order_a_straggler_delays_only_its_batch() {
-    for part_size in [1, 4] {
+    for (crew, part_size) in crews([2]).flat_map(|crew| [(crew, 1), (crew, 4)]) {
         let latch = Latch::default();
-        let mut loader = Loader::builder(with_straggler(400, &latch))
-            .batch_size(4)
-            .num_workers(2)
-            .part_size(part_size)
-            .in_order(false)
-            .help(false)
-            .build()
-            .unwrap();
+        let builder = Loader::builder(with_straggler(400, &latch)).batch_size(4).part_size(part_size);
+        let mut loader = crew.build(builder.in_order(false).help(false)).unwrap();
         let mut pass = loader.epoch().unwrap();
         let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().task()).collect();
         tasks.sort_unstable();
@@ -181,14 +170,14 @@ fn out_of_order_a_straggler_delays_only_its_batch() {
 /// thread must wake one of them.
 #[test]
 fn out_of_order_a_slot_freed_by_another_thread_is_used() {
-    for workers in [1, 2] {
+    for crew @ Crew { workers, .. } in crews([1, 2]).filter(|crew| !crew.processes || crew.workers > 1) {
         let latch = Latch::default();
         let dataset = with_straggler(40, &latch);
         let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).prefetch_factor(3 - workers);
         // With one worker, the straggler, the consumer must do the work itself. There are 3 or 4 slots.
         let builder = builder.in_order(false).hold(if workers == 1 { 2 } else { 3 });
         let builder = if workers == 1 { builder.help(true) } else { builder.timeout(LONG) };
-        let mut loader = builder.build().unwrap();
+        let mut loader = crew.build(builder).unwrap();
         let depth = loader.depth();
         let mut pass = loader.epoch().unwrap();
         if workers == 1 {
@@ -210,24 +199,21 @@ fn out_of_order_a_slot_freed_by_another_thread_is_used() {
 
 #[test]
 fn in_order_a_straggler_delays_delivery_but_not_work() {
-    let latch = Latch::default();
-    let mut loader = Loader::builder(with_straggler(40, &latch))
-        .batch_size(4)
-        .num_workers(2)
-        .part_size(1)
-        .help(false)
-        .build()
-        .unwrap();
-    let opener = std::thread::spawn({
-        let latch = latch.clone();
-        move || {
-            latch.until_waiting(1);
-            latch.open();
-        }
-    });
-    let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().task()).collect();
-    assert!(tasks.into_iter().eq(0..10));
-    opener.join().unwrap();
+    for crew in crews([2]) {
+        let latch = Latch::default();
+        let builder = Loader::builder(with_straggler(40, &latch)).batch_size(4).part_size(1).help(false);
+        let mut loader = crew.build(builder).unwrap();
+        let opener = std::thread::spawn({
+            let latch = latch.clone();
+            move || {
+                latch.until_waiting(1);
+                latch.open();
+            }
+        });
+        let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().task()).collect();
+        assert!(tasks.into_iter().eq(0..10));
+        opener.join().unwrap();
+    }
 }
 
 /// A sampler that runs a pass of an unseeded loader.
@@ -257,11 +243,13 @@ impl slotline::sampler::Sampler for Nested {
 
 #[test]
 fn a_sampler_may_run_another_loader() {
-    let numbers = crate::support::from_fn(10, |index, _| Ok(index as i64));
-    let mut loader = Loader::builder(numbers).sampler(Nested(10)).build().unwrap();
-    let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
-    seen.sort_unstable();
-    assert!(seen.into_iter().eq(0..10));
+    for crew in crews([0, 2]) {
+        let numbers = crate::support::from_fn(10, |index, _| Ok(index as i64));
+        let mut loader = crew.build(Loader::builder(numbers).sampler(Nested(10))).unwrap();
+        let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..10));
+    }
 }
 
 #[test]
@@ -273,9 +261,10 @@ fn a_dataset_that_takes_its_context_affects_no_other_sample() {
             Ok(drawn)
         })
     };
-    let all = |workers| -> Vec<u64> {
-        let mut loader = Loader::builder(taking()).batch_size(16).seed(1).num_workers(workers).build().unwrap();
+    let all = |crew: Crew| -> Vec<u64> {
+        let mut loader = crew.build(Loader::builder(taking()).batch_size(16).seed(1)).unwrap();
         loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
     };
-    assert_eq!(all(0), all(2));
+    let all: Vec<_> = crews([0, 2]).map(all).collect();
+    assert!(all.iter().all(|numbers| *numbers == all[0]));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Dropped, Latch, OneByOne, from_fn, items};
+use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, crews, from_fn, items};
 use slotline::Loader;
 use slotline::loader::{Batch, Builder, Error};
 
 #[test]
 fn a_timeout_names_the_worker_and_the_batch_comes_later() {
-    for in_order in [true, false] {
+    for (crew, in_order) in crews([1]).flat_map(|crew| [(crew, true), (crew, false)]) {
         let latch = Latch::default();
         let stuck = latch.clone();
         let dataset = items(12, move |index, cx| {
@@ -18,7 +18,7 @@ fn a_timeout_names_the_worker_and_the_batch_comes_later() {
             Ok(())
         });
         let builder = Loader::builder(dataset).batch_size(2).num_workers(1).in_order(in_order);
-        let mut loader = builder.timeout(Duration::from_millis(40)).build().unwrap();
+        let mut loader = crew.build(builder.timeout(Duration::from_millis(40))).unwrap();
         let mut pass = loader.epoch().unwrap();
         let mut first = || loop {
             match pass.next().unwrap() {
@@ -58,28 +58,33 @@ fn a_timeout_names_the_worker_and_the_batch_comes_later() {
 
 #[test]
 fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
-    let latch = Latch::default();
-    let stuck = latch.clone();
-    let dataset = items(12, move |index, cx| {
-        if index == 0 && cx.worker().is_some() {
-            stuck.wait();
-        }
-        Ok(())
-    });
-    let builder = Loader::builder(dataset).batch_size(2).num_workers(2);
-    let mut loader = builder.timeout(Duration::from_millis(20)).build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    latch.until_waiting(1);
-    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
-    assert_eq!((pass.remaining(), pass.size_hint()), (Some(6), (0, None)));
-    latch.open();
-    let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
-    assert!(tasks.into_iter().eq(0..6));
+    for crew in crews([2]) {
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let dataset = items(12, move |index, cx| {
+            if index == 0 && cx.worker().is_some() {
+                stuck.wait();
+            }
+            Ok(())
+        });
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(2).timeout(Duration::from_millis(20));
+        let mut loader = crew.build(builder).unwrap();
+        let mut pass = loader.epoch().unwrap();
+        latch.until_waiting(1);
+        assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
+        assert_eq!((pass.remaining(), pass.size_hint()), (Some(6), (0, None)));
+        latch.open();
+        let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
+        assert!(tasks.into_iter().eq(0..6));
+    }
 }
 
 /// Lets `epoch` time out while `worker_init` is stuck, and then begins the pass.
 macro_rules! begin_late {
-    ($builder:expr) => {{
+    ($builder:expr) => {
+        begin_late!($builder, build)
+    };
+    ($builder:expr, $built:ident) => {{
         let contents = |batch: Result<Batch<_>, Error>| {
             let batch = batch.unwrap();
             let columns = batch.columns();
@@ -94,7 +99,7 @@ macro_rules! begin_late {
             stuck.wait();
             Ok(())
         };
-        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).build().unwrap();
+        let mut loader = build().worker_init(init).timeout(Duration::from_millis(20)).$built().unwrap();
         let state = loader.state();
         for _ in 0..2 {
             assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })));
@@ -114,16 +119,22 @@ macro_rules! begin_late {
 #[test]
 fn an_epoch_that_timed_out_begins_with_the_same_order() {
     begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true));
+    if HAS_PROCESSES {
+        begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true), in_processes);
+    }
     begin_late!(Loader::builder(items(11, |_, _| Ok(()))).shuffle(true).round_robin(true));
     begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
 }
 
 #[test]
 fn a_timeout_beyond_any_clock_never_expires() {
-    let mut loader = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX).build().unwrap();
-    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
-    assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
-    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    for crew in crews([1]) {
+        let builder = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX);
+        let mut loader = crew.build(builder).unwrap();
+        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+        assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
+        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    }
 }
 
 /// Drops a loader whose worker is stuck, and then lets the worker continue. The loader has a watchdog, whose thread ends with the

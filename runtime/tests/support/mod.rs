@@ -4,20 +4,27 @@
 
 mod alone;
 mod chain;
+mod crew;
 pub(crate) mod plain;
+mod shared;
 
 #[allow(unused_imports)] // Each test binary uses some of it.
-pub(crate) use {alone::alone, chain::chain};
+pub(crate) use {
+    alone::alone,
+    chain::chain,
+    crew::{Crew, HAS_PROCESSES, InProcesses, crews},
+    shared::shared,
+};
 
 use std::fmt::Write;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, FnDataset, IterableDataset};
-use slotline::loader::{Affinity, Batch, Builder};
+use slotline::loader::{Affinity, Batch, BatchOf, BuildError, Builder};
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Sample;
@@ -132,6 +139,8 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct How {
     pub(crate) workers: usize,
+    /// Whether the workers are processes. Then the consumer does not help.
+    pub(crate) processes: bool,
     pub(crate) prefetch: usize,
     pub(crate) part_size: Option<usize>,
     pub(crate) hold: usize,
@@ -143,15 +152,21 @@ pub(crate) struct How {
 impl Default for How {
     fn default() -> Self {
         let (part_size, wait, affinity) = (None, WaitStrategy::Park, Affinity::Off);
-        Self { workers: 2, prefetch: 2, part_size, hold: 1, wait, help: true, affinity }
+        Self { workers: 2, processes: false, prefetch: 2, part_size, hold: 1, wait, help: true, affinity }
     }
 }
 
 impl How {
-    /// Sets these options on a builder.
+    /// Builds a loader with these options.
+    pub(crate) fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
+        Crew { workers: self.workers, processes: self.processes }.build(self.set(builder))
+    }
+
+    /// Sets these options on a builder, without [`processes`](Self::processes).
     pub(crate) fn set<D: Dataset, C>(&self, builder: Builder<D, C>) -> Builder<D, C> {
         let builder = prefetch(builder, self.workers, self.prefetch).hold(self.hold);
-        let builder = builder.wait_strategy(self.wait).help(self.help).affinity(self.affinity.clone());
+        let help = self.help && !self.processes;
+        let builder = builder.wait_strategy(self.wait).help(help).affinity(self.affinity.clone());
         match self.part_size {
             Some(part_size) => builder.part_size(part_size),
             None => builder,
@@ -227,42 +242,49 @@ pub(crate) fn pass<S>(loader: &mut Loader<Batch<S>>) -> Vec<Got> {
     loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect()
 }
 
-/// A latch that blocks threads until it is opened. A thread that waits longer than [`LONG`] panics, so that no test hangs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Latch(Arc<(Mutex<State>, Condvar)>);
+/// A latch that blocks threads until it is opened, also those of processes that were forked after it was made. A thread that waits
+/// longer than [`LONG`] panics, so that no test hangs.
+#[derive(Clone, Debug)]
+pub(crate) struct Latch(&'static State);
 
 #[derive(Debug, Default)]
 struct State {
-    open: bool,
-    waiting: usize,
+    open: AtomicBool,
+    waiting: AtomicUsize,
+}
+
+impl Default for Latch {
+    fn default() -> Self {
+        Self(shared())
+    }
 }
 
 impl Latch {
     /// Waits until the latch is open.
     pub(crate) fn wait(&self) {
-        let (state, changed) = &*self.0;
-        let mut guard = state.lock().unwrap();
-        guard.waiting += 1;
-        changed.notify_all();
-        let (mut guard, timeout) = changed.wait_timeout_while(guard, LONG, |state| !state.open).unwrap();
-        guard.waiting -= 1;
-        drop(guard);
-        assert!(!timeout.timed_out(), "the latch was never opened");
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        until(|| self.0.open.load(Ordering::SeqCst), "the latch was never opened");
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Opens the latch for good and releases all threads that wait.
     pub(crate) fn open(&self) {
-        self.0.0.lock().unwrap().open = true;
-        self.0.1.notify_all();
+        self.0.open.store(true, Ordering::SeqCst);
     }
 
     /// Waits until `threads` threads are blocked by the latch.
     pub(crate) fn until_waiting(&self, threads: usize) {
-        let (state, changed) = &*self.0;
-        let guard = state.lock().unwrap();
-        let (guard, timeout) = changed.wait_timeout_while(guard, LONG, |state| state.waiting < threads).unwrap();
-        drop(guard);
-        assert!(!timeout.timed_out(), "too few threads wait at the latch");
+        until(|| self.0.waiting.load(Ordering::SeqCst) >= threads, "too few threads wait at the latch");
+    }
+}
+
+/// Waits until a condition is true, and panics after [`LONG`].
+#[track_caller]
+pub(crate) fn until(is_true: impl Fn() -> bool, otherwise: &str) {
+    let begun = std::time::Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < LONG, "{otherwise}");
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -286,11 +308,7 @@ impl Dropped {
 
     /// Waits until the guard is dropped.
     pub(crate) fn until(&self) {
-        let begun = std::time::Instant::now();
-        while !self.is_dropped() {
-            assert!(begun.elapsed() < LONG, "the guard was never dropped");
-            std::thread::yield_now();
-        }
+        until(|| self.is_dropped(), "the guard was never dropped");
     }
 }
 

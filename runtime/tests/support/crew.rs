@@ -1,0 +1,62 @@
+//! Workers that are threads or processes.
+
+use std::sync::Once;
+
+use slotline::Loader;
+use slotline::dataset::Dataset;
+use slotline::loader::{BatchOf, BuildError, Builder};
+
+/// Whether workers can be processes.
+pub(crate) const HAS_PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
+
+/// The workers of a loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crew {
+    pub(crate) workers: usize,
+    pub(crate) processes: bool,
+}
+
+/// Returns a crew of threads for each number, and one of processes for each but 0.
+pub(crate) fn crews<const N: usize>(workers: [usize; N]) -> impl Iterator<Item = Crew> + Clone {
+    let of = move |processes| workers.into_iter().map(move |workers| Crew { workers, processes });
+    of(false).chain(of(true).filter(|crew| HAS_PROCESSES && crew.workers > 0))
+}
+
+impl Crew {
+    /// Builds a loader with these workers.
+    pub(crate) fn build<D: Dataset>(self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
+        let builder = builder.num_workers(self.workers);
+        if self.processes { builder.in_processes() } else { builder.build() }
+    }
+}
+
+pub(crate) trait InProcesses<D: Dataset> {
+    /// Builds a loader whose workers are processes.
+    fn in_processes(self) -> Result<Loader<BatchOf<D>>, BuildError>;
+}
+
+impl<D: Dataset> InProcesses<D> for Builder<D> {
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    fn in_processes(self) -> Result<Loader<BatchOf<D>>, BuildError> {
+        panic_quietly_in_children();
+        self.processes().build()
+    }
+
+    #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
+    fn in_processes(self) -> Result<Loader<BatchOf<D>>, BuildError> {
+        unreachable!("workers are threads here")
+    }
+}
+
+/// Makes panics in other processes print nothing. Another test may print a panic, and hold its lock, when this process forks.
+pub(crate) fn panic_quietly_in_children() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let (parent, print) = (std::process::id(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::process::id() == parent {
+                print(panic);
+            }
+        }));
+    });
+}
