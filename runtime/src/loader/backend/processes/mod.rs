@@ -217,7 +217,10 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
-        for slot in 0..self.places.len() {
+        // Workers begin nothing more while this waits for what they have begun.
+        self.assigned().for_each(|(slot, ticket)| _ = self.ring.withdraw(slot, ticket));
+        let first = (self.next % self.places.len() as u64) as usize;
+        for slot in (first..self.places.len()).chain(0..first) {
             let Some(ticket) = self.ticket(slot) else { continue };
             let ring = &self.ring;
             let done = || ring.withdraw(slot, ticket) == 0;
