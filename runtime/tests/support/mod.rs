@@ -13,7 +13,7 @@ pub(crate) use {
     alone::alone,
     chain::chain,
     crew::{Crew, HAS_PROCESSES, InProcesses, crews},
-    shared::shared,
+    shared::{Notes, shared},
 };
 
 use std::fmt::Write;

@@ -1,5 +1,42 @@
 //! Values that a process shares with those that it forks.
 
+use std::fmt::Debug;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::sync::Arc;
+
+/// Notes of all threads, also those of processes that are forked after the list was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Notes(Arc<File>);
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self(Arc::new(tempfile::tempfile().unwrap()))
+    }
+}
+
+impl Notes {
+    /// Appends a note.
+    pub(crate) fn push(&self, note: impl Debug) {
+        // The processes share the position in the file.
+        (&*self.0).write_all(format!("{note:?}\n").as_bytes()).unwrap();
+    }
+
+    /// Returns the notes, while nobody appends one.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let (mut file, mut text) = (&*self.0, String::new());
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Removes all notes.
+    pub(crate) fn clear(&self) {
+        (&*self.0).rewind().unwrap();
+        self.0.set_len(0).unwrap();
+    }
+}
+
 /// Returns a value that this process shares with those that it forks later. It is never freed.
 #[cfg(unix)]
 pub(crate) fn shared<T: Default + Sync>() -> &'static T {

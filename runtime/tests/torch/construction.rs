@@ -5,6 +5,7 @@ use slotline::loader::{BuildError, Builder};
 use slotline::sampler::{BatchSampler, SamplerError, SequentialSampler};
 use std::time::Duration;
 
+use crate::support::{HAS_PROCESSES, InProcesses};
 use crate::{Dataset, Loader, nothing, numbers, stream};
 
 /// The options that torch checks when it makes a loader, and whether they are given.
@@ -86,7 +87,11 @@ impl Given {
             return vec![self.set(Loader::iterable(stream(6, nothing))).build().map(drop)];
         }
         let builder = || self.set(Loader::builder(numbers(if self.empty { 0 } else { 6 }, nothing)));
-        vec![builder().build().map(drop), builder().round_robin(true).build().map(drop)]
+        let mut built = vec![builder().build().map(drop), builder().round_robin(true).build().map(drop)];
+        if HAS_PROCESSES && self.workers {
+            built.push(builder().in_processes().map(drop));
+        }
+        built
     }
 }
 

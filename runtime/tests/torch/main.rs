@@ -23,23 +23,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::dataset::{IterableDataset, iter_fn};
-use slotline::loader::{Builder, OnHeld, Warning};
+use slotline::loader::{BuildError, Builder, OnHeld, Warning};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
-use crate::support::{from_fn, plain};
+use crate::support::{Crew, HAS_PROCESSES, InProcesses, from_fn, plain};
 
 /// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Built with `build`: any worker that is free takes the next batch.
     Shared,
+    /// The same, with processes as workers, if there are any.
+    Processes,
     /// Built with `round_robin`: worker `i mod num_workers` takes batch `i`.
     Dealt,
     /// Over an iterable dataset.
     Iterable,
 }
 
-const KINDS: [Kind; 3] = [Kind::Shared, Kind::Dealt, Kind::Iterable];
+const KINDS: [Kind; 4] = [Kind::Shared, Kind::Processes, Kind::Dealt, Kind::Iterable];
 
 /// The outcomes of a pass.
 type Outcomes<'a, T> = Box<dyn Iterator<Item = Result<T, Error>> + 'a>;
@@ -94,9 +96,17 @@ fn values<S>(batch: &Batch<S>) -> Vec<i64> {
     batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
 }
 
-/// Returns both kinds of loaders over a map-style dataset.
-fn both<D: Dataset>(builder: impl Fn() -> Builder<D>) -> [Box<dyn Passes>; 2] {
-    [Box::new(builder().build().unwrap()), Box::new(builder().round_robin(true).build().unwrap())]
+/// Returns all kinds of loaders over a map-style dataset.
+fn all_kinds<D: Dataset>(builder: impl Fn() -> Builder<D>) -> Vec<Box<dyn Passes>> {
+    let mut loaders: Vec<Box<dyn Passes>> =
+        vec![Box::new(builder().build().unwrap()), Box::new(builder().round_robin(true).build().unwrap())];
+    if HAS_PROCESSES {
+        match builder().in_processes() {
+            Err(BuildError::Clash { second: "num_workers = 0", .. }) => {}
+            loader => loaders.push(Box::new(loader.unwrap())),
+        }
+    }
+    loaders
 }
 
 /// Returns a dataset of the numbers below `len`, which calls `work` before each.
@@ -169,12 +179,19 @@ impl Options {
     /// Builds a loader of a kind over the numbers with these options.
     fn build(&self, kind: Kind, work: impl Work) -> Box<dyn Passes> {
         match kind {
-            Kind::Shared => Box::new(self.set(Loader::builder(numbers(self.len, work))).build().unwrap()),
+            Kind::Shared | Kind::Processes => {
+                Box::new(self.crew(kind).build(self.set(Loader::builder(numbers(self.len, work)))).unwrap())
+            }
             Kind::Dealt => {
                 Box::new(self.set(Loader::builder(numbers(self.len, work))).round_robin(true).build().unwrap())
             }
             Kind::Iterable => Box::new(self.set(Loader::iterable(stream(self.len, work))).build().unwrap()),
         }
+    }
+
+    /// Returns the workers of a kind of loader with one ring.
+    fn crew(&self, kind: Kind) -> Crew {
+        Crew { workers: self.workers, processes: kind == Kind::Processes && HAS_PROCESSES && self.workers > 0 }
     }
 
     /// Sets these options on a builder, and `help(false)`, so that only the workers read samples.

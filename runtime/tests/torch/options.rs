@@ -1,6 +1,5 @@
 //! Single options: workers, prefetching, pinning.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use slotline::dataset::iter_fn;
 use slotline::loader::{BatchOf, Builder, Warning};
 use slotline::{BoxError, Dataset, Error, worker_info};
 
-use crate::support::LONG;
+use crate::support::{LONG, shared};
 use crate::{KINDS, Kind, Loader, Options, nothing, numbers, stream};
 
 #[test]
@@ -17,11 +16,10 @@ fn the_calling_thread_reads_samples_only_without_workers() {
     let here = thread::current().id();
     for workers in [0, 2] {
         for kind in KINDS {
-            let elsewhere = Arc::new(AtomicUsize::new(0));
-            let count = elsewhere.clone();
+            let elsewhere = shared::<AtomicUsize>();
             let options = Options { workers, ..Options::default() };
             let mut loader = options.build(kind, move |_| {
-                count.fetch_add(usize::from(thread::current().id() != here), Ordering::SeqCst);
+                elsewhere.fetch_add(usize::from(thread::current().id() != here), Ordering::SeqCst);
                 Ok(())
             });
             assert_eq!(loader.whole(), options.expected(kind));
@@ -47,15 +45,14 @@ fn prefetch_factor_batches_per_worker_are_loaded_ahead() {
     for (workers, prefetch) in [(1, 1), (1, 4), (2, 1), (2, 3), (3, 2)] {
         for kind in KINDS {
             // The numbers that were read, and the batches that were requested.
-            let (read, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (read, asked) = (shared::<AtomicUsize>(), shared::<AtomicUsize>());
             let options = Options { len: 60, batch_size: 2, workers, prefetch, ..Options::default() };
-            let (reads, asks) = (read.clone(), asked.clone());
             // A shared ring has two more slots: one for the batch that is held, and one to make the number even.
-            let spare = if kind == Kind::Shared { 2 } else { 0 };
+            let spare = if matches!(kind, Kind::Shared | Kind::Processes) { 2 } else { 0 };
             let mut loader = options.build(kind, move |_| {
                 if worker_info().is_some() {
-                    let begun = reads.fetch_add(1, Ordering::SeqCst) / 2;
-                    let most = asks.load(Ordering::SeqCst) + prefetch * workers + spare;
+                    let begun = read.fetch_add(1, Ordering::SeqCst) / 2;
+                    let most = asked.load(Ordering::SeqCst) + prefetch * workers + spare;
                     assert!(begun < most, "{begun} batches were begun before this one; the maximum is {most}");
                 }
                 Ok(())
@@ -107,7 +104,8 @@ fn sums(kind: Kind, workers: usize, pin_memory: bool, fault: Option<i64>) -> (Ve
         }};
     }
     match kind {
-        Kind::Shared => sums!(Loader::builder(numbers(7, nothing))),
+        // The result of a collate function for processes is a sample.
+        Kind::Shared | Kind::Processes => sums!(Loader::builder(numbers(7, nothing))),
         Kind::Dealt => sums!(Loader::builder(numbers(7, nothing)).round_robin(true)),
         Kind::Iterable => sums!(Loader::iterable(stream(7, nothing))),
     }

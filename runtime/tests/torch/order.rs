@@ -1,15 +1,15 @@
 //! Which batches are delivered, in which order, and how often.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use slotline::dataset::{Context, iter_fn};
 use slotline::rng::Generator;
 use slotline::{BoxError, Dataset, Error, worker_info};
 
-use crate::support::{self, Run, from_fn};
-use crate::{KINDS, Loader, Options, Passes, both, in_turn, nothing, numbers, shares, stream, values};
+use crate::support::{self, Notes, Run, from_fn};
+use crate::{KINDS, Loader, Options, Passes, all_kinds, in_turn, nothing, numbers, shares, stream, values};
 
 #[test]
 fn batches_come_in_the_samplers_order() {
@@ -19,7 +19,7 @@ fn batches_come_in_the_samplers_order() {
             let expected = run.expected(3);
             for workers in [0, 4] {
                 let builder = || run.over(numbers(20, nothing)).batch_size(batch_size);
-                for mut loader in both(|| support::prefetch(builder(), workers, 3)) {
+                for mut loader in all_kinds(|| support::prefetch(builder(), workers, 3)) {
                     for pass in &expected {
                         assert!(loader.whole().iter().eq(pass.iter().map(|batch| &batch.indices)));
                     }
@@ -112,7 +112,7 @@ fn a_pass_uses_the_datasets_length_at_its_start() {
     let len = Arc::new(AtomicUsize::new(4));
     for shuffle in [false, true] {
         len.store(4, Ordering::SeqCst);
-        let mut loaders = both(|| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle));
+        let mut loaders = all_kinds(|| Loader::builder(Growing(len.clone())).batch_size(2).shuffle(shuffle));
         for (now, batches) in [(4, 2), (10, 5), (10, 5), (3, 2)] {
             len.store(now, Ordering::SeqCst);
             for loader in &mut loaders {
@@ -172,13 +172,14 @@ fn an_iterable_that_grows_is_read_to_its_new_end() {
 fn loaders_of_all_kinds_can_be_read_in_turn() {
     for workers in [0, 2] {
         let options = Options { workers, ..Options::default() };
-        let [mut first, mut second, mut third] = KINDS.map(|kind| options.build(kind, nothing));
+        let [mut first, mut second, mut third, mut fourth] = KINDS.map(|kind| options.build(kind, nothing));
         for _ in 0..2 {
-            let passes = first.pass().unwrap().zip(second.pass().unwrap()).zip(third.pass().unwrap());
+            let passes = first.pass().unwrap().zip(second.pass().unwrap());
+            let passes = passes.zip(third.pass().unwrap()).zip(fourth.pass().unwrap());
             let expected = KINDS.map(|kind| options.expected(kind));
             let mut count = 0;
-            for ((a, b), c) in passes {
-                let batches = [a, b, c].map(Result::unwrap);
+            for (((a, b), c), d) in passes {
+                let batches = [a, b, c, d].map(Result::unwrap);
                 assert_eq!(batches, std::array::from_fn(|kind| expected[kind][count].clone()));
                 count += 1;
             }
@@ -246,7 +247,7 @@ fn round_robin_works_with_less_than_one_batch() {
 }
 
 /// A dataset of numbers with bulk reads, which records the indices of each read.
-struct Bulk(Arc<Mutex<Vec<Vec<usize>>>>);
+struct Bulk(Notes);
 
 impl Dataset for Bulk {
     type Sample<'a> = i64;
@@ -269,7 +270,7 @@ impl Dataset for Bulk {
         _: &mut Context,
         put: &mut dyn FnMut(i64) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        self.0.lock().unwrap().push(indices.to_vec());
+        self.0.push(indices);
         indices.iter().try_for_each(|&index| put(index as i64))
     }
 }
@@ -277,17 +278,18 @@ impl Dataset for Bulk {
 #[test]
 fn bulk_reads_are_used_only_with_batches() {
     for workers in [0, 2] {
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let asked = Notes::default();
         let builder = || Loader::builder(Bulk(asked.clone())).num_workers(workers);
-        for mut loader in both(|| builder().batch_size(4)) {
+        for mut loader in all_kinds(|| builder().batch_size(4)) {
             assert_eq!(loader.whole(), [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10]]);
-            let mut asked = std::mem::take(&mut *asked.lock().unwrap());
-            asked.sort();
-            assert_eq!(asked, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9, 10]]);
+            let mut reads = asked.all();
+            reads.sort();
+            assert_eq!(reads, ["[0, 1, 2, 3]", "[4, 5, 6, 7]", "[8, 9, 10]"]);
+            asked.clear();
         }
-        for mut loader in both(|| builder().batch_size(None)) {
+        for mut loader in all_kinds(|| builder().batch_size(None)) {
             assert!(loader.whole().concat().into_iter().eq(0..11));
-            assert_eq!(asked.lock().unwrap().len(), 0);
+            assert!(asked.all().is_empty());
         }
     }
 }

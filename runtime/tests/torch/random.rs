@@ -34,7 +34,7 @@ fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<Sh
     let by_index = options.set(Loader::builder(dataset)).shuffle(shuffle);
     let iterable = options.set(Loader::iterable(Drawing(options.len)));
     match kind {
-        Kind::Shared => Box::new(by_index.generator(generator).build().unwrap()),
+        Kind::Shared | Kind::Processes => Box::new(options.crew(kind).build(by_index.generator(generator)).unwrap()),
         Kind::Dealt => Box::new(by_index.generator(generator).round_robin(true).build().unwrap()),
         Kind::Iterable => Box::new(iterable.generator(generator).build().unwrap()),
     }
@@ -71,9 +71,11 @@ fn only_base_seeds_and_shuffles_draw_from_the_generator() {
         let permutations = PASSES * 2 * (options.len - 1);
         for (kind, shuffle, words) in [
             (Kind::Shared, false, seeds),
+            (Kind::Processes, false, seeds),
             (Kind::Dealt, false, seeds),
             (Kind::Iterable, false, seeds),
             (Kind::Shared, true, seeds + permutations),
+            (Kind::Processes, true, seeds + permutations),
             (Kind::Dealt, true, seeds + permutations),
         ] {
             let generator = SharedGenerator::from(Generator::from_seed(3));

@@ -11,7 +11,7 @@ use slotline::sampler::{
 use slotline::{BoxError, Error};
 
 use crate::support;
-use crate::{Loader, Passes, both, nothing, numbers, values};
+use crate::{Loader, Passes, all_kinds, nothing, numbers, values};
 
 /// Every second index, from the end.
 struct Backwards(usize);
@@ -35,16 +35,16 @@ impl Sampler for Backwards {
 fn a_custom_sampler_decides_the_order() {
     for workers in [0, 3] {
         let builder = || Loader::builder(numbers(9, nothing)).sampler(Backwards(9)).num_workers(workers);
-        for mut loader in both(|| builder().batch_size(2)) {
+        for mut loader in all_kinds(|| builder().batch_size(2)) {
             assert_eq!(loader.len(), Some(3));
             for _ in 0..2 {
                 assert_eq!(loader.whole(), [vec![8, 6], vec![4, 2], vec![0]]);
             }
         }
-        for mut loader in both(|| builder().batch_size(2).drop_last(true)) {
+        for mut loader in all_kinds(|| builder().batch_size(2).drop_last(true)) {
             assert_eq!((loader.len(), loader.whole()), (Some(2), vec![vec![8, 6], vec![4, 2]]));
         }
-        for mut loader in both(|| builder().batch_size(None)) {
+        for mut loader in all_kinds(|| builder().batch_size(None)) {
             assert_eq!(loader.whole().concat(), [8, 6, 4, 2, 0]);
         }
     }
@@ -61,10 +61,10 @@ fn torchs_samplers_can_replace_shuffle() {
     let subset = || SubsetRandomSampler::new([8, 1, 1, 5]).generator(Generator::from_seed(4));
     for workers in [0, 2] {
         let builder = || Loader::builder(numbers(9, nothing)).batch_size(4).num_workers(workers);
-        for mut loader in both(|| builder().sampler(random())) {
+        for mut loader in all_kinds(|| builder().sampler(random())) {
             assert_eq!(loader.whole().concat(), order(Box::new(random())));
         }
-        for mut loader in both(|| builder().sampler(subset())) {
+        for mut loader in all_kinds(|| builder().sampler(subset())) {
             assert_eq!(loader.whole().concat(), order(Box::new(subset())));
         }
     }
@@ -154,7 +154,7 @@ impl Sampler for Late {
 #[test]
 fn a_failing_sampler_fails_only_its_pass() {
     for workers in [0, 2] {
-        for mut loader in both(|| Loader::builder(numbers(3, nothing)).sampler(Late(0)).num_workers(workers)) {
+        for mut loader in all_kinds(|| Loader::builder(numbers(3, nothing)).sampler(Late(0)).num_workers(workers)) {
             let error = loader.pass().err().unwrap();
             assert!(matches!(error, Error::Order(SamplerError::Other(_))), "{error:?}");
             assert_eq!(error.to_string(), "the list of indices is missing");
@@ -208,7 +208,7 @@ fn a_batch_sampler_decides_the_batches() {
         for drop_last in [false, true] {
             let sampler = || BatchSampler::new(random(), 3, drop_last).unwrap();
             for mut loader in
-                both(|| Loader::builder(numbers(7, nothing)).num_workers(workers).batch_sampler(sampler()))
+                all_kinds(|| Loader::builder(numbers(7, nothing)).num_workers(workers).batch_sampler(sampler()))
             {
                 let batches = if drop_last { 2 } else { 3 };
                 assert_eq!(loader.len(), Some(batches));

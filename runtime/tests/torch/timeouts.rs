@@ -78,7 +78,7 @@ fn a_timeout_names_the_sample_that_each_worker_reads() {
 
 #[test]
 fn epoch_times_out_while_a_worker_is_stuck() {
-    for kind in [Kind::Dealt, Kind::Iterable] {
+    for kind in KINDS {
         let latch = Latch::default();
         let mut loader = stuck_at(kind, 5, true, &latch);
         let mut pass = loader.pass().unwrap();

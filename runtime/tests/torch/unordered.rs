@@ -40,15 +40,17 @@ fn out_of_order_round_robin_delays_batches_0_and_2() {
 
 #[test]
 fn out_of_order_with_one_ring_delays_only_batch_0() {
-    let latch = Latch::default();
-    let mut loader = with_slow_first(Kind::Shared, 10, false, &latch);
-    let (before, after) = around(&mut *loader, 9, &latch);
-    assert_eq!((before, after), ((1..10).collect(), vec![0]));
+    for kind in [Kind::Shared, Kind::Processes] {
+        let latch = Latch::default();
+        let mut loader = with_slow_first(kind, 10, false, &latch);
+        let (before, after) = around(&mut *loader, 9, &latch);
+        assert_eq!((before, after), ((1..10).collect(), vec![0]));
+    }
 }
 
 #[test]
 fn in_order_a_slow_batch_0_still_comes_first() {
-    for kind in [Kind::Shared, Kind::Dealt] {
+    for kind in [Kind::Shared, Kind::Processes, Kind::Dealt] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 10, true, &latch);
         let opener = std::thread::spawn({
@@ -65,7 +67,7 @@ fn in_order_a_slow_batch_0_still_comes_first() {
 
 #[test]
 fn one_slow_task_of_200_does_not_stop_the_others() {
-    for (kind, late) in [(Kind::Shared, 1), (Kind::Dealt, 2)] {
+    for (kind, late) in [(Kind::Shared, 1), (Kind::Processes, 1), (Kind::Dealt, 2)] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 200, false, &latch);
         let (mut before, after) = around(&mut *loader, 200 - late, &latch);
@@ -128,7 +130,7 @@ fn out_of_order_every_batch_comes_once_in_every_pass() {
 
 #[test]
 fn out_of_order_a_dropped_pass_ends_with_its_slow_task() {
-    for kind in [Kind::Shared, Kind::Dealt] {
+    for kind in [Kind::Shared, Kind::Processes, Kind::Dealt] {
         let latch = Latch::default();
         let mut loader = with_slow_first(kind, 40, false, &latch);
         let mut pass = loader.pass().unwrap();

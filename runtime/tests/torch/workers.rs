@@ -1,5 +1,6 @@
 //! Workers: their seeds, `worker_info`, and `worker_init`.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use std::thread::{self, ThreadId};
 use slotline::rng::Generator;
 use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 
+use crate::support::{Notes, shared};
 use crate::{KINDS, Kind, Options, Passes, in_turn, nothing, numbers, shares, stream};
 
 /// Builds a loader of a kind with a `worker_init`.
@@ -19,7 +21,10 @@ pub(crate) fn with_init(
 ) -> Box<dyn Passes> {
     let len = options.len;
     match kind {
-        Kind::Shared => Box::new(options.set(Loader::builder(numbers(len, work))).worker_init(init).build().unwrap()),
+        Kind::Shared | Kind::Processes => {
+            let builder = options.set(Loader::builder(numbers(len, work))).worker_init(init);
+            Box::new(options.crew(kind).build(builder).unwrap())
+        }
         Kind::Dealt => Box::new(
             options.set(Loader::builder(numbers(len, work))).worker_init(init).round_robin(true).build().unwrap(),
         ),
@@ -32,25 +37,27 @@ fn a_workers_seed_is_the_base_seed_plus_its_number() {
     for kind in KINDS {
         for workers in [1, 2, 3] {
             for persistent in [false, true] {
-                let seen = Arc::new(Mutex::new(BTreeSet::new()));
+                let seen = Notes::default();
                 let see = seen.clone();
                 let options = Options { workers, persistent, seed: 9, ..Options::default() };
                 let mut loader = options.build(kind, move |_| {
                     if let Some(worker) = worker_info() {
-                        see.lock().unwrap().insert((worker.id(), worker.num_workers(), worker.seed()));
+                        see.push((worker.id(), worker.num_workers(), worker.seed()));
                     }
                     Ok(())
                 });
                 let mut generator = Generator::from_seed(9);
                 let mut base = generator.random_i64() as u64;
                 for pass in 0..3 {
-                    seen.lock().unwrap().clear();
+                    seen.clear();
                     drop(loader.whole());
-                    let seen = seen.lock().unwrap().clone();
-                    let all: BTreeSet<_> = (0..workers).map(|id| (id, workers, base.wrapping_add(id as u64))).collect();
+                    let seen: BTreeSet<_> = seen.all().into_iter().collect();
+                    let info = |id| format!("{:?}", (id, workers, base.wrapping_add(id as u64)));
+                    let all: BTreeSet<_> = (0..workers).map(info).collect();
                     // Any worker that is free takes the next batch of a shared ring, so one worker may take all of them.
                     assert!(seen.is_subset(&all) && !seen.is_empty(), "{seen:?} in pass {pass}, {all:?}");
-                    assert!(kind == Kind::Shared || seen == all, "{seen:?} in pass {pass}, {all:?}");
+                    let takes_any = matches!(kind, Kind::Shared | Kind::Processes);
+                    assert!(takes_any || seen == all, "{seen:?} in pass {pass}, {all:?}");
                     if !persistent {
                         base = generator.random_i64() as u64;
                     }
@@ -66,23 +73,22 @@ fn worker_info_is_set_only_in_worker_threads() {
     let here = thread::current().id();
     for kind in KINDS {
         for (workers, help) in [(0, false), (1, false), (2, false), (2, kind == Kind::Shared)] {
-            let first = Arc::new(Mutex::new(Vec::<(ThreadId, WorkerInfo)>::new()));
-            let known = first.clone();
-            let passes = Arc::new(AtomicUsize::new(0));
-            let pass = passes.clone();
+            let first = Arc::new(Mutex::new(Vec::<(usize, ThreadId, WorkerInfo)>::new()));
+            let passes = shared::<AtomicUsize>();
             let work = move |_: usize| {
                 let (info, thread) = (worker_info(), thread::current().id());
-                if pass.load(Ordering::SeqCst) == 0 {
+                let pass = passes.load(Ordering::SeqCst);
+                if pass == 0 {
                     return Ok(());
                 }
                 assert_eq!(info.is_none(), thread == here);
                 // A thread that a worker starts is not a worker.
                 assert_eq!(thread::spawn(worker_info).join().unwrap(), None);
                 let Some(info) = info else { return Ok(()) };
-                let mut known = known.lock().unwrap();
-                match known.iter().find(|(of, _)| *of == thread) {
-                    Some((_, known)) => assert_eq!(*known, info),
-                    None => known.push((thread, info)),
+                let mut known = first.lock().unwrap();
+                match known.iter().find(|(begun, of, _)| (*begun, *of) == (pass, thread)) {
+                    Some((.., known)) => assert_eq!(*known, info),
+                    None => known.push((pass, thread, info)),
                 }
                 Ok(())
             };
@@ -93,7 +99,6 @@ fn worker_info_is_set_only_in_worker_threads() {
             };
             assert_eq!(worker_info(), None);
             for _ in 0..2 {
-                first.lock().unwrap().clear();
                 passes.fetch_add(1, Ordering::SeqCst);
                 for batch in loader.pass().unwrap() {
                     batch.unwrap();
@@ -104,26 +109,30 @@ fn worker_info_is_set_only_in_worker_threads() {
     }
 }
 
+thread_local! {
+    /// The last worker of this thread that has run `worker_init`.
+    static READY: Cell<Option<WorkerInfo>> = const { Cell::new(None) };
+}
+
 #[test]
 fn worker_init_runs_in_each_worker_before_it_loads() {
     for kind in KINDS {
         for workers in [1, 3] {
             for persistent in [false, true] {
                 let options = Options { workers, persistent, ..Options::default() };
-                // The threads whose `worker_init` has run, with their infos; and the number of samples read by other threads.
-                let ready = Arc::new(Mutex::new(Vec::<(ThreadId, WorkerInfo)>::new()));
-                let early = Arc::new(AtomicUsize::new(0));
-                let (check, count) = (ready.clone(), early.clone());
+                // The infos of the workers whose `worker_init` has run; and the number of samples read by other threads.
+                let ready = Notes::default();
+                let early = shared::<AtomicUsize>();
                 let work = move |_: usize| {
-                    let me = (thread::current().id(), worker_info());
-                    let known = check.lock().unwrap().iter().any(|&(thread, info)| (thread, Some(info)) == me);
-                    count.fetch_add(usize::from(!known), Ordering::SeqCst);
+                    let known = READY.get() == worker_info();
+                    early.fetch_add(usize::from(!known), Ordering::SeqCst);
                     Ok(())
                 };
                 let list = ready.clone();
-                let init = move |info| {
+                let init = move |info: WorkerInfo| {
                     assert_eq!(worker_info(), Some(info));
-                    list.lock().unwrap().push((thread::current().id(), info));
+                    READY.set(Some(info));
+                    list.push((info.id(), info.seed()));
                     Ok(())
                 };
                 let mut loader = with_init(kind, &options, work, init);
@@ -131,14 +140,14 @@ fn worker_init_runs_in_each_worker_before_it_loads() {
                 let mut seeds = BTreeSet::new();
                 for pass in 0..3 {
                     if !persistent {
-                        ready.lock().unwrap().clear();
+                        ready.clear();
                     }
                     assert_eq!(loader.whole(), options.expected(kind));
-                    let ready = ready.lock().unwrap();
-                    let mut ids: Vec<usize> = ready.iter().map(|(_, info)| info.id()).collect();
-                    ids.sort_unstable();
-                    assert!(ids.into_iter().eq(0..workers), "each once in pass {pass}: {ready:?}");
-                    seeds.extend(ready.iter().map(|(_, info)| info.seed()));
+                    let mut ready = ready.all();
+                    ready.sort();
+                    let is_of = |(id, info): (usize, &String)| info.starts_with(&format!("({id}, "));
+                    assert!(ready.len() == workers && ready.iter().enumerate().all(is_of), "pass {pass}: {ready:?}");
+                    seeds.extend(ready);
                 }
                 assert_eq!(early.load(Ordering::SeqCst), 0, "{kind:?} {options:?}");
                 assert_eq!(seeds.len(), if persistent { workers } else { 3 * workers });
@@ -176,13 +185,11 @@ fn errors_of_worker_init_come_before_the_batches() {
             for persistent in [false, true] {
                 for bad in [vec![0], vec![2], vec![0, 1], vec![0, 1, 2]] {
                     let options = Options { workers: 3, persistent, ..Options::default() };
-                    let armed = Arc::new(AtomicBool::new(true));
-                    let (arm, list) = (armed.clone(), bad.clone());
-                    let runs = Arc::new(AtomicUsize::new(0));
-                    let count = runs.clone();
+                    let (armed, runs) = (shared::<AtomicBool>(), shared::<AtomicUsize>());
+                    let list = bad.clone();
                     let init = move |info: WorkerInfo| {
-                        count.fetch_add(1, Ordering::SeqCst);
-                        if !(arm.load(Ordering::SeqCst) && list.contains(&info.id())) {
+                        runs.fetch_add(1, Ordering::SeqCst);
+                        if !(armed.load(Ordering::SeqCst) && list.contains(&info.id())) {
                             return Ok(());
                         }
                         assert!(!panics, "no init");
@@ -232,10 +239,10 @@ fn a_helping_caller_loads_alone_if_every_worker_init_fails() {
 fn a_pass_left_at_a_worker_init_error_affects_no_other() {
     for kind in KINDS {
         let options = Options { workers: 3, ..Options::default() };
-        let armed = Arc::new(AtomicBool::new(true));
-        let arm = armed.clone();
+        let armed = shared::<AtomicBool>();
+        armed.store(true, Ordering::SeqCst);
         let init = move |info: WorkerInfo| {
-            if arm.load(Ordering::SeqCst) && info.id() > 0 { Err("no init".into()) } else { Ok(()) }
+            if armed.load(Ordering::SeqCst) && info.id() > 0 { Err("no init".into()) } else { Ok(()) }
         };
         let mut loader = with_init(kind, &options, nothing, init);
         assert!(loader.pass().unwrap().next().unwrap().is_err());

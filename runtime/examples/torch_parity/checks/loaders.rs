@@ -54,6 +54,14 @@ impl Map {
         for (number, torch) in self.epochs.iter().enumerate() {
             same(&format!("epochs[{number}], dealt out"), torch, &self.batches(dealt.epoch()?)?)?;
         }
+        #[cfg(target_os = "linux")]
+        if self.num_workers > 0 {
+            let mut processes = self.builder().processes().build()?;
+            same("len, by processes", &self.len, &processes.len().into())?;
+            for (number, torch) in self.epochs.iter().enumerate() {
+                same(&format!("epochs[{number}], by processes"), torch, &self.batches(processes.epoch()?)?)?;
+            }
+        }
         Ok(())
     }
 
