@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
 mod options;
+mod separate;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -20,6 +21,20 @@ const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true,
 fn die() {
     // SAFETY: sends a signal to this process.
     unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// Makes panics of workers print nothing. A thread that prints one holds a lock, which would stay locked in a process that
+/// another test forks at that moment, so that it could not panic.
+fn hush_workers() {
+    static HUSHED: std::sync::Once = std::sync::Once::new();
+    HUSHED.call_once(|| {
+        let other = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("slotline-")) {
+                other(info);
+            }
+        }));
+    });
 }
 
 #[test]
@@ -278,7 +293,6 @@ fn options_without_meaning_for_processes_are_refused() {
     let refused =
         |error: slotline::loader::BuildError, option: &str| assert!(chain(&error).contains(option), "{error}");
     refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
-    refused(builder().round_robin(true).processes().build().unwrap_err(), "round_robin");
     refused(builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build().unwrap_err(), "Pages::shared");
     refused(builder().help(true).processes().build().unwrap_err(), "help");
 }

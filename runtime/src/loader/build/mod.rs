@@ -3,4 +3,6 @@
 pub(crate) mod per_worker;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub(crate) mod processes;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod processes_separate;
 pub(crate) mod shared;

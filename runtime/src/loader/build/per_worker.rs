@@ -11,7 +11,7 @@ use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
 use crate::loader::backend::per_worker::iterable::{StreamPasses, StreamReader, Streaming};
 use crate::loader::backend::per_worker::round_robin::RoundRobin;
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Reply, Request, Ring, RingWorker};
-use crate::loader::backend::per_worker::{Own, PerWorker};
+use crate::loader::backend::per_worker::{Own, PerWorker, Rouse};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::{MemoryBudget, Size};
@@ -62,7 +62,8 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
         let workers = self.options.num_workers;
         let fields = || fields_of_first(&self.dataset.0, workers, tries);
         let batching = draw.batching;
-        let made = make_cells(&mut self.options, &mut self.collate, &fields, batching.batch_size, &|_| 0)?;
+        let options = &mut self.options;
+        let made = make_cells(options, &mut self.collate, &fields, batching.batch_size, &|_| 0, false)?;
         let engine = Arc::new(Streaming {
             dataset: self.dataset,
             collate: self.collate,
@@ -81,7 +82,8 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
         };
         let threads = (engine.cancel.clone(), engine.activities.clone());
         let passes = Box::new(StreamPasses(engine));
-        assemble(self.options, threads, passes, made, batching, maker).map(Loader::new)
+        let init = init_hook(&mut self.options);
+        assemble(self.options, threads, passes, made, batching, init, None, maker).map(Loader::new)
     }
 }
 
@@ -96,7 +98,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let order = |size: Size| order.saturating_add(bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers));
         check_order(order(self.options.size(rows)))?;
         let fields = || fields_of(&self.dataset);
-        let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order)?;
+        let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order, false)?;
         let on_error = self.options.on_error;
         let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers, None);
         let engine = Arc::new(engine.on_error(on_error));
@@ -107,14 +109,24 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let threads = (engine.cancel.clone(), engine.activities.clone());
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(Orders { len: move || engine.dataset.len(), rows, draw, plan_cell });
-        assemble(self.options, threads, passes, made, batching, maker).map(Loader::new)
+        let init = init_hook(&mut self.options);
+        assemble(self.options, threads, passes, made, batching, init, None, maker).map(Loader::new)
     }
+}
+
+/// Takes the user's code that each worker runs before a pass.
+pub(crate) fn init_hook(options: &mut Options) -> Option<InitHook> {
+    options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers))
 }
 
 /// Returns the fields of an iterable dataset's samples: those that it returns, or those of the first sample that a
 /// worker would read. Workers are tried in turn, as some may have no samples, or may not be able to start; each reads
 /// up to `tries` samples if they are bad.
-fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize) -> Result<Fields, BuildError> {
+pub(crate) fn fields_of_first(
+    dataset: &impl IterableDataset,
+    workers: usize,
+    tries: usize,
+) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
@@ -169,13 +181,14 @@ fn fields_of_first(dataset: &impl IterableDataset, workers: usize, tries: usize)
 
 /// Makes the memory of all batches: a cell for each slot of the links, or for the calling thread; one for each batch
 /// that is held; and with workers one more, to leave in a ring for the batch that is taken. `order` returns the
-/// additional bytes for orders and indices.
-fn make_cells<D: Loadable, C: MakeSlots<D>>(
+/// additional bytes for orders and indices. `forked` says whether worker processes write into the memory.
+pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
     options: &mut Options,
     collate: &mut C,
     fields: &dyn Fn() -> Result<Fields, BuildError>,
     rows: usize,
     order: &dyn Fn(Size) -> usize,
+    forked: bool,
 ) -> Result<Cells<C::Payload>, BuildError> {
     let hold = options.hold;
     let cells = |size: Size| size.ahead().saturating_add(hold).saturating_add(usize::from(size.workers > 0));
@@ -203,47 +216,52 @@ fn make_cells<D: Loadable, C: MakeSlots<D>>(
         memory,
         spilling: spills.allowed,
         touchers: 0,
-        forked: false,
+        forked,
     })?;
     let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
-    Ok(Cells { made, memory_ceiling, spills })
+    Ok(Cells { made, memory_ceiling, spills, is_whole: forked && !C::STACKS })
 }
 
 /// The memory of all batches, and the total memory of the loader.
-struct Cells<P> {
-    made: MadeSlots<P>,
+pub(crate) struct Cells<P> {
+    pub(crate) made: MadeSlots<P>,
     memory_ceiling: usize,
     spills: Spills,
+    /// Whether batches are made as one row, by a collate function.
+    is_whole: bool,
 }
 
-/// Starts the workers and assembles the loader.
-fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
-    mut options: Options,
+/// Starts the workers and assembles the loader. `rouse` wakes worker threads that wait outside of their rings.
+#[expect(clippy::too_many_arguments, reason = "each is a part of the loader")]
+pub(crate) fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
+    options: Options,
     (cancel, activities): (Placed<CancelFlag>, Placed<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
-    Cells { made, memory_ceiling, spills }: Cells<P>,
+    Cells { made, memory_ceiling, spills, is_whole }: Cells<P>,
     batching: Batching,
+    start: Option<InitHook>,
+    rouse: Option<Rouse>,
     maker: impl Fn(Option<usize>) -> H,
 ) -> Result<Inner<P>, BuildError> {
     let (workers, prefetch) = (options.num_workers, options.prefetch());
     let mut warnings = made.warnings;
     warnings.extend(options.many_workers());
     warnings.extend(batching.no_batch(passes.samples()));
-    let sample_bytes = made.payloads.first().map_or(Some(0), Storage::sample_bytes);
+    let weighed = made.payloads.first().filter(|_| !is_whole);
+    let sample_bytes = weighed.map_or(Some(0), Storage::sample_bytes);
     let waiter = || Arc::new(Waiter::new(options.wait_strategy));
     let block = Block::of(&made.payloads);
     let released = Waiter::new(options.wait_strategy);
     let (slab, cells) = Slab::new(
         made.payloads,
         (workers * prefetch, options.hold),
-        batching.single,
+        batching.single || is_whole,
         made.more,
         options.on_held,
         released,
     );
     let mut cells = cells.into_iter();
     let any = (!options.in_order && workers > 0).then(waiter);
-    let start = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
     let deaths = Arc::new(Deaths::new(workers));
     let mut links = Vec::with_capacity(workers);
     let mut lives = Vec::with_capacity(workers);
@@ -271,7 +289,7 @@ fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     let gaps = if options.in_order { 0 } else { slab.depth() };
     let in_order = links.any.is_none();
     let parts = Parts {
-        backend: Backend::PerWorker(PerWorker { links, own, has_init: start.is_some() }),
+        backend: Backend::PerWorker(PerWorker { links, own, has_init: start.is_some(), rouse }),
         passes,
         cancel,
         activities,

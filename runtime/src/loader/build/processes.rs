@@ -48,7 +48,7 @@ use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Waiter;
 
 /// The maximum number of workers, each of which has a number in the words of the ring.
-const MOST_WORKERS: usize = 4095;
+pub(super) const MOST_WORKERS: usize = 4095;
 /// The maximum number of parts of a batch.
 const MOST_PARTS: usize = 16;
 
@@ -59,10 +59,10 @@ fn pow2(slots: usize) -> usize {
 /// The options of a loader whose workers are processes: see [`Builder::processes`].
 #[derive(Debug)]
 pub struct ProcessBuilder<D, C = Stack> {
-    builder: Builder<D, C>,
-    restarts: usize,
-    sample_timeout: Option<Duration>,
-    spawn: Option<(Command, Vec<u8>)>,
+    pub(super) builder: Builder<D, C>,
+    pub(super) restarts: usize,
+    pub(super) sample_timeout: Option<Duration>,
+    pub(super) spawn: Option<(Command, Vec<u8>)>,
 }
 
 impl<D, C> Builder<D, C> {
@@ -81,8 +81,16 @@ impl<D, C> Builder<D, C> {
     /// If a worker ends, by a signal or by an exit, what it was reading is an [`Error::Sample`] in the place of its
     /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
     ///
-    /// Not available with processes: iterators as samplers, `memory`, `worker_init`, `help`, `on_error`, `on_overflow`,
-    /// `round_robin` and `affinity`; `build` refuses them. The calling thread does not load while it waits. No more than 4
+    /// The workers of an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin), are forked
+    /// by one thread each. Nobody else makes their batches, so the loader ends with a worker that is not replaced. The
+    /// replacement resumes an iterable dataset where the batch begins, as a loader does that
+    /// [loads a state](Loader::load_state). After a sample that took [too long](ProcessBuilder::sample_timeout) it goes on
+    /// with the next one, but may have to read that sample again to get there; if it is late again, the loader ends. To
+    /// begin a pass counts as a sample. For iterable datasets, a sample that ended its worker is an error also with
+    /// [`on_error`](Builder::on_error).
+    ///
+    /// Not available with processes: `help` and `on_overflow`, which `build` refuses, and collate functions for iterable
+    /// datasets. The calling thread does not load while it waits. No more than 4
     /// GiB of batches, or 1,024 of them, can be kept beyond `hold`.
     ///
     /// ```
@@ -148,7 +156,7 @@ impl<D: Dataset> ProcessBuilder<D> {
     }
 }
 
-impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
+impl<D, C> ProcessBuilder<D, C> {
     /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
     /// then read again, so nobody can tell from the batches. The default is 0.
     ///
@@ -169,13 +177,18 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         self.sample_timeout = Some(limit);
         self
     }
+}
 
+impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     /// Checks the options, allocates the memory and starts the workers.
     ///
     /// # Errors
     ///
     /// See [`BuildError`].
     pub fn build(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
+        if self.builder.options.round_robin {
+            return self.build_round_robin();
+        }
         let Self { builder: mut this, restarts, sample_timeout, spawn } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
@@ -191,7 +204,6 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         for (given, option, hint) in [
             (options.help == Some(true), "help", "use threads, or drop help"),
             (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
-            (options.round_robin, "round_robin", "use threads, or drop round_robin"),
         ] {
             if given {
                 return clash(with, option, hint);

@@ -17,7 +17,7 @@ pub(crate) const VERSION: u32 = 2;
 pub(crate) const FIRST_VERSION: u32 = 1;
 
 /// The maximum of any count; greater numbers could overflow.
-const MOST_COUNTED: usize = usize::MAX / 2;
+pub(crate) const MOST_COUNTED: usize = usize::MAX / 2;
 
 /// A loader's position: which batches of which pass were delivered, and what is needed to continue with exactly the
 /// next one.

@@ -153,8 +153,8 @@ pub enum Error {
     )]
     Forked,
     /// A worker ended with a panic in the loader's own code, which user code cannot cause, and the remaining workers
-    /// cannot continue without it; or the last of the [worker processes](crate::loader::Builder::processes) ended. No
-    /// later pass begins.
+    /// cannot continue without it; or the last of the [worker processes](crate::loader::Builder::processes) ended, or
+    /// one whose batches no other makes. No later pass begins.
     #[error("worker {worker} ended, and the loader with it: {message}")]
     WorkerDied {
         /// The worker's number; if several ended, that of the first one.

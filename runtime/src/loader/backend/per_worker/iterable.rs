@@ -67,6 +67,13 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     }
 }
 
+impl<D, C> Streaming<D, C> {
+    /// Returns where a worker resumes the pass.
+    pub(crate) fn stream(&self, place: usize) -> Stream {
+        self.resume.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned().unwrap_or_default()
+    }
+}
+
 /// Passes for which nothing has to be drawn.
 pub(crate) struct StreamPasses<D, C>(pub(crate) Arc<Streaming<D, C>>);
 
@@ -118,12 +125,27 @@ pub(crate) struct StreamReader<D: IterableDataset, C> {
     /// The number of samples read in this pass.
     number: usize,
     bads: Bads,
+    /// Where the next pass begins, if this is another process than the loader's.
+    pub(crate) told: Option<Start>,
+}
+
+/// Where a pass begins: at a place in the stream, from which the samples before number `until` are passed over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    pub(crate) stream: Stream,
+    pub(crate) until: usize,
+}
+
+impl From<Stream> for Start {
+    fn from(stream: Stream) -> Self {
+        Self { until: stream.samples, stream }
+    }
 }
 
 impl<D: IterableDataset, C> StreamReader<D, C> {
     pub(crate) fn new(engine: Arc<Streaming<D, C>>, reader: Reader) -> Self {
         let bads = Bads { by: reader.by(), budget: None, list: Vec::new() };
-        Self { engine, reader, cursor: None, pass: None, number: 0, bads }
+        Self { engine, reader, cursor: None, pass: None, number: 0, bads, told: None }
     }
 
     /// The worker's information for the pass of a request, if this is a worker.
@@ -187,21 +209,21 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         (self.pass, self.number) = (Some(request.pass), 0);
         dispose(self.cursor.take());
         let engine = self.engine.clone();
-        let resume = engine.resume.lock().unwrap_or_else(PoisonError::into_inner).get(self.reader.place).cloned();
-        let Stream { samples, saved, .. } = resume.unwrap_or_default();
+        let told = self.told.take();
+        let Start { stream, until } = told.unwrap_or_else(|| engine.stream(self.reader.place).into());
+        let Stream { samples, saved, .. } = stream;
         let cursor = match &saved {
             Some(saved) => guarded(|| engine.dataset.resume(info, saved)),
             None => guarded(|| engine.dataset.iter(info)),
         };
         self.cursor = Some(cursor.map_err(Cause::into_error)?);
-        match saved {
-            Some(_) => self.number = samples,
-            None => self.pass_over(samples, request)?,
+        if saved.is_some() {
+            self.number = samples;
         }
-        Ok(())
+        self.pass_over(until, request)
     }
 
-    /// Reads this many samples and discards them.
+    /// Reads samples and discards them, up to number `samples`.
     fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;

@@ -26,6 +26,9 @@ pub(crate) mod iterable;
 pub(crate) mod round_robin;
 pub(crate) mod worker;
 
+use std::sync::Arc;
+
+use crate::fork::Process;
 use crate::loader::backend::per_worker::dispatch::Dispatch;
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
@@ -42,7 +45,12 @@ pub(crate) struct PerWorker<P> {
     pub(crate) links: Dispatch<P>,
     pub(crate) own: Option<Own<P>>,
     pub(crate) has_init: bool,
+    /// Wakes worker threads that wait for their processes.
+    pub(crate) rouse: Option<Rouse>,
 }
+
+/// Wakes worker threads that wait for something outside of their rings, which have been closed.
+pub(crate) type Rouse = Arc<dyn Fn() + Send + Sync>;
 
 /// The calling thread's batch maker.
 pub(crate) struct Own<P> {
@@ -153,10 +161,20 @@ impl<P: Storage> PerWorker<P> {
 
     pub(crate) fn close(&self) {
         self.links.close();
+        self.rouse.iter().for_each(|rouse| rouse());
     }
 
     pub(crate) fn stopper(&self) -> Stopper {
-        Stopper::new(self.links.stop())
+        let stop = self.links.stop();
+        let Some(rouse) = self.rouse.clone() else { return Stopper::new(stop) };
+        let process = Process::this();
+        Stopper::new(move || {
+            // In a forked process this would stop the parent's loader.
+            if process.is_this() {
+                stop();
+                rouse();
+            }
+        })
     }
 
     pub(crate) fn awaited(&self, pass: &Progress) -> usize {

@@ -7,7 +7,7 @@ use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Reque
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::guard::{caught, quietly};
-use crate::loader::order::plan::Indices;
+use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed;
@@ -26,25 +26,37 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for RoundRobin<D, C> {
         let first = task * engine.stride;
         let rows = engine.rows.min(plan.positions - first);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
-        let activity = &*engine.activities[self.reader.place];
-        let reader = &mut self.reader;
-        let outcome = if reader.sizer.skips_timing() {
-            caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
-        } else {
-            let of = (task.number, 1);
-            caught(|| {
-                timed(reader, activity, of, |reader| match reader.watch.laps() {
-                    Some(_) => engine.fill::<true>(work, plan, task, 0..rows, reader),
-                    None => engine.fill::<false>(work, plan, task, 0..rows, reader),
-                })
-            })
-            .flatten()
-        };
-        if let Err(cause) = outcome {
-            engine.spoil(work, task, 0..rows, reader, cause);
-            // The batch may have been made nevertheless.
-            quietly(|| work.payload.discard());
-        }
+        make(engine, plan, task, rows, work, &mut self.reader);
         Outcome::Batch(rows)
+    }
+}
+
+/// Makes a batch of `rows` rows.
+#[inline(always)]
+pub(crate) fn make<D: Dataset, C: Collate<D>>(
+    engine: &Engine<D, C>,
+    plan: &Plan,
+    task: Task<'_>,
+    rows: usize,
+    work: &SlotState<C::Payload>,
+    reader: &mut Reader,
+) {
+    let activity = &*engine.activities[reader.place];
+    let outcome = if reader.sizer.skips_timing() {
+        caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
+    } else {
+        let of = (task.number, 1);
+        caught(|| {
+            timed(reader, activity, of, |reader| match reader.watch.laps() {
+                Some(_) => engine.fill::<true>(work, plan, task, 0..rows, reader),
+                None => engine.fill::<false>(work, plan, task, 0..rows, reader),
+            })
+        })
+        .flatten()
+    };
+    if let Err(cause) = outcome {
+        engine.spoil(work, task, 0..rows, reader, cause);
+        // The batch may have been made nevertheless.
+        quietly(|| work.payload.discard());
     }
 }

@@ -94,8 +94,21 @@ pub(crate) enum Outcome {
 
 /// Fills the batches that a worker is asked for.
 pub(crate) trait MakeBatch<P>: Send {
+    /// Runs in the worker's thread before anything is asked of it.
+    fn start(&mut self) {}
+
+    /// Runs the user's `worker_init`, which is `hook`.
+    fn init(&mut self, hook: &mut InitHook, info: WorkerInfo, _request: Request) -> Result<(), BoxError> {
+        hook.run(info)
+    }
+
     /// Fills a batch; never panics, even if user code does.
     fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome;
+
+    /// Why nothing more can be asked of the worker after this reply, if so.
+    fn over(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// A worker, with its ends of the two rings.
@@ -122,6 +135,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
 
     /// Answers all requests until the rings are closed.
     fn answer(&mut self) {
+        self.maker.start();
         while let Some(request) = self.next_request() {
             mishap();
             let Ok(mut reply) = self.replies.claim() else { return };
@@ -131,11 +145,18 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
                     let reply = &mut *reply;
                     self.maker.fill(request, task, reply.cell.work(), &mut reply.mark)
                 }
-                (None, Some(start)) => Outcome::Ready(start.run(WorkerInfo::new(self.id, self.workers, request.seed))),
+                (None, Some(hook)) => {
+                    let info = WorkerInfo::new(self.id, self.workers, request.seed);
+                    Outcome::Ready(self.maker.init(hook, info, request))
+                }
                 (None, None) => Outcome::Ready(Ok(())),
             };
             reply.publish();
             mishap();
+            if let Some(message) = self.maker.over() {
+                self.deaths.ends(self.id, message);
+                return;
+            }
         }
     }
 

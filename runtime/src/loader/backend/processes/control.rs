@@ -237,7 +237,7 @@ impl Control {
     ///
     /// # Safety
     ///
-    /// The slot must not be assigned, and no other thread may call this.
+    /// The slot must not be assigned, and no other thread may call this for it.
     pub(crate) unsafe fn set_slot(&self, slot: usize, facts: SlotFacts, index_of: impl Fn(usize) -> usize) {
         assert!(slot < self.shape.depth() && facts.rows <= self.rows);
         // SAFETY: the slot exists and has room for the indices, and no worker reads it.

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -42,9 +42,9 @@ impl Drop for Abandoned<'_> {
 }
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// How often the keeper looks within the time limit of a sample.
-const LOOKS: u32 = 8;
+pub(crate) const LOOKS: u32 = 8;
 
 /// Wakes the keeper.
 #[derive(Debug)]
@@ -69,6 +69,12 @@ impl Bell {
         let mut rings = 0_u64;
         // SAFETY: reads eight bytes into a local value.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rings).cast(), 8) };
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -215,7 +221,7 @@ impl Keeper {
     fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
         let sockets = self.ledger.mail().sockets();
         let mut fds: Vec<_> = running.iter().map(|running| running.child.fd()).collect();
-        fds.push(self.bell.0.as_fd());
+        fds.push(self.bell.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
         let ready = poll(&fds, limit).unwrap_or_else(|_| {
             // Too many descriptors for the limit: look at each, but not all the time.

@@ -12,19 +12,19 @@ use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
 
 /// The kinds of messages.
-const FAILURE: u64 = 1;
-const SKIPPED: u64 = 2;
-const BEGUN: u64 = 3;
+pub(crate) const FAILURE: u64 = 1;
+pub(crate) const SKIPPED: u64 = 2;
+pub(crate) const BEGUN: u64 = 3;
 pub(crate) const EVENT: u64 = 4;
 const READY: u64 = 5;
 const REFUSED: u64 = 6;
 
 /// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
-const MOST_TOLD: usize = 1 << 20;
+pub(crate) const MOST_TOLD: usize = 1 << 20;
 
 /// An error of a worker process, with the text of its sources.
 #[derive(Debug)]
-struct RemoteError(String);
+pub(crate) struct RemoteError(pub(crate) String);
 
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,11 +36,12 @@ impl std::error::Error for RemoteError {}
 
 /// Returns the message of a failure at a row of a ticket.
 fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
-    let (panicked, text) = match &failure.cause {
+    let (what, text) = match &failure.cause {
         Cause::Panic(message) => (1, message.clone()),
+        Cause::Start(_) => (2, failure.cause.with_sources()),
         cause => (0, cause.with_sources()),
     };
-    Message { kind, numbers: [ticket, row as u64, failure.index as u64, panicked, 0, 0], text }
+    Message { kind, numbers: [ticket, row as u64, failure.index as u64, what, 0, 0], text }
 }
 
 /// Returns the message that a part of a ticket failed.
@@ -73,14 +74,28 @@ pub(crate) fn refused(error: BoxError) -> Message {
 
 /// A failure or a bad sample, as a worker told it.
 #[derive(Debug)]
-struct Told {
+pub(crate) struct Told {
     worker: usize,
-    ticket: u64,
-    row: usize,
-    index: usize,
-    cause: Cause,
+    pub(crate) ticket: u64,
+    pub(crate) row: usize,
+    pub(crate) index: usize,
+    pub(crate) cause: Cause,
     /// For a bad sample that was skipped, whether its row was left empty.
-    empty: Option<bool>,
+    pub(crate) empty: Option<bool>,
+}
+
+impl Told {
+    /// Returns what a message of kind [`FAILURE`] or [`SKIPPED`] tells.
+    pub(crate) fn received(worker: usize, Message { kind, numbers, text }: Message) -> Self {
+        let [ticket, row, index, what, empty, _] = numbers;
+        let cause = match what {
+            0 => Cause::Error(RemoteError(text).into()),
+            2 => Cause::Start(RemoteError(text).into()),
+            _ => Cause::Panic(text),
+        };
+        let empty = (kind == SKIPPED).then_some(empty != 0);
+        Self { worker, ticket, row: row as usize, index: index as usize, cause, empty }
+    }
 }
 
 /// A part that a worker left.
@@ -165,15 +180,9 @@ impl Mail {
     }
 
     fn receive(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
-        let [ticket, row, index, panicked, empty, _] = numbers;
         match kind {
             FAILURE | SKIPPED if self.told.len() < MOST_TOLD => {
-                let cause = match panicked {
-                    0 => Cause::Error(RemoteError(text).into()),
-                    _ => Cause::Panic(text),
-                };
-                let empty = (kind == SKIPPED).then_some(empty != 0);
-                self.told.push(Told { worker, ticket, row: row as usize, index: index as usize, cause, empty });
+                self.told.push(Told::received(worker, Message { kind, numbers, text }));
             }
             BEGUN => {
                 let ([pass, ok, ..], of) = (numbers, &mut self.workers[worker]);

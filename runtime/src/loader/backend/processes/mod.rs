@@ -17,6 +17,8 @@ pub(crate) mod events;
 pub(crate) mod keeper;
 pub(crate) mod letter;
 pub(crate) mod mail;
+pub(crate) mod remote;
+pub(crate) mod separate;
 pub(crate) mod socket;
 pub(crate) mod spawn;
 pub(crate) mod worker;

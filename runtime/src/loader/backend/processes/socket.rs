@@ -6,9 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The maximum length of a message's text.
-const TEXT: usize = 32 << 10;
+pub(crate) const TEXT: usize = 32 << 10;
 /// The numbers of a message.
 pub(crate) const NUMBERS: usize = 6;
+
+/// The kind of a message that is a piece of the text of the next one.
+pub(crate) const PIECE: u64 = 7;
 
 /// A message. The loader checks what it uses of one that comes from a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,15 +42,30 @@ impl Socket {
 
     /// Sends a message, and waits if the other end has not yet received the ones before it.
     pub(crate) fn send(&self, message: &Message) -> io::Result<()> {
+        self.send_with(message, 0)
+    }
+
+    /// Sends a message, or fails with [`WouldBlock`](io::ErrorKind::WouldBlock) if that has to wait.
+    pub(crate) fn try_send(&self, message: &Message) -> io::Result<()> {
+        self.send_with(message, libc::MSG_DONTWAIT)
+    }
+
+    /// Ends the connection, also if another process has a copy of this end.
+    pub(crate) fn shut_down(&self) {
+        // SAFETY: a plain system call.
+        unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    fn send_with(&self, message: &Message, flags: i32) -> io::Result<()> {
         let Message { kind, numbers, text } = message;
         let text = &text[..text.floor_char_boundary(TEXT)];
         let mut bytes = Vec::with_capacity((1 + NUMBERS) * 8 + text.len());
         [*kind].iter().chain(numbers).for_each(|number| bytes.extend(number.to_ne_bytes()));
         bytes.extend(text.as_bytes());
         loop {
+            let flags = flags | libc::MSG_NOSIGNAL;
             // SAFETY: sends initialised bytes.
-            let sent =
-                unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+            let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
             let error = io::Error::last_os_error();
             match sent {
                 0.. => return Ok(()),
@@ -55,6 +73,18 @@ impl Socket {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Sends a message with a text of any length, in pieces, by `send`: those before the last one have the kind
+    /// [`PIECE`].
+    pub(crate) fn in_pieces<E>(message: &Message, mut send: impl FnMut(&Message) -> Result<(), E>) -> Result<(), E> {
+        let mut text = &*message.text;
+        while text.len() > TEXT {
+            let (piece, rest) = text.split_at(text.floor_char_boundary(TEXT));
+            send(&Message { kind: PIECE, numbers: [0; NUMBERS], text: piece.to_owned() })?;
+            text = rest;
+        }
+        send(&Message { text: text.to_owned(), ..*message })
     }
 
     /// Receives a message if there is one, or with `wait` waits for it. `None` if there is none, or the other end is

@@ -1,0 +1,747 @@
+//! Workers with [separate rings](crate::loader::backend::per_worker) that are processes.
+//!
+//! Each worker's thread has a process. The thread passes every request on through a socket, and waits for the answer:
+//! failures, bad samples and events, and then one message with the outcome. The process writes the batch itself into
+//! the cell, whose memory is shared. What it says is checked before it is used.
+//!
+//! A thread forks its own process, which is killed when the thread ends. It also notices when the process ends, and
+//! starts another, which gets the request again, and for an iterable dataset the place in the stream that came with the
+//! last batch.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::BoxError;
+use crate::dataset::WorkerInfo;
+use crate::loader::backend::per_worker::iterable::Start;
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
+use crate::loader::backend::processes::control::Control;
+use crate::loader::backend::processes::events::{Event, Forwarder};
+use crate::loader::backend::processes::keeper::{Bell, GRACE, LOOKS};
+use crate::loader::backend::processes::mail::{self, BEGUN, FAILURE, MOST_TOLD, RemoteError, SKIPPED, Told};
+use crate::loader::backend::processes::overwritten;
+use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
+use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
+use crate::loader::collate::Storage;
+use crate::loader::collate::allocate::{PayloadAt, slot_size};
+use crate::loader::collate::slot_state::SlotState;
+use crate::loader::error::failure::{Cause, Failure, Skipped};
+use crate::loader::error::run::By;
+use crate::loader::metrics::activity::At;
+use crate::loader::order::plan::Indices;
+use crate::loader::spans;
+use crate::loader::worker::init_barrier::InitHook;
+use crate::loader::worker::watchdog::Sight;
+
+/// The kinds of messages to a process: run the `worker_init`, begin a pass, make a batch.
+const INIT: u64 = 8;
+const PASS: u64 = 9;
+const MAKE: u64 = 10;
+/// The kind of the message that ends the answer to `MAKE`, and its first number.
+const MADE: u64 = 11;
+const END: u64 = 0;
+const BATCH: u64 = 1;
+
+/// The maximum length of what a cursor saves.
+const MOST_SAVED: usize = 1 << 30;
+/// How long a thread waits for room in its socket before it looks whether the process still exists.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What the workers of one kind of loader do.
+pub(crate) trait Service<P>: Send + Sync + 'static {
+    /// Makes what makes a worker's batches, in its process.
+    fn maker(&self, worker: usize) -> impl Serve<P>;
+
+    /// Returns where a worker begins the pass.
+    fn stream(&self, worker: usize) -> Stream;
+
+    /// Returns what else a process must know of the pass.
+    fn facts(&self) -> [u64; 3];
+
+    /// Describes a batch that a worker's process is about to be asked for, also in the memory that it shares.
+    fn wanted(&self, worker: usize, task: usize) -> Wanted<'_>;
+}
+
+/// Makes a worker's batches, in its process.
+pub(crate) trait Serve<P>: MakeBatch<P> {
+    /// Takes note of a pass that begins.
+    fn begin(&mut self, start: Start, facts: [u64; 3]);
+}
+
+/// A batch that a worker is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) task: usize,
+    /// The position of its first row.
+    pub(crate) first: usize,
+    /// Its rows; at most, if it is of a stream.
+    pub(crate) rows: usize,
+    /// The index of each row; `None` for a stream, whose samples are counted.
+    pub(crate) indices: Option<Indices<'a>>,
+}
+
+/// What the worker threads of a loader share, and their processes inherit.
+pub(crate) struct Remote<P, S> {
+    pub(crate) service: S,
+    pub(crate) control: Arc<Control>,
+    pub(crate) payload_at: PayloadAt<P>,
+    pub(crate) workers: usize,
+    /// The user's code that each worker runs before a pass.
+    pub(crate) init: Option<InitHook>,
+    /// How often a worker that ended is replaced.
+    pub(crate) restarts: AtomicUsize,
+    /// How long a sample may take until its worker is killed.
+    pub(crate) sample_timeout: Option<Duration>,
+    /// Whether a sample that ends its worker is passed over.
+    pub(crate) passes_over: bool,
+    /// Rings when the rings of all workers are closed.
+    pub(crate) bell: Arc<Bell>,
+    /// Held by a thread that forks, or that records a sample in the shared memory.
+    pub(crate) lock: Mutex<()>,
+    /// Sends the events of workers, if somebody listens to them.
+    pub(crate) forwarder: OnceLock<Option<Forwarder>>,
+}
+
+impl<P, S> Remote<P, S> {
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Storage, S: Service<P>> Remote<P, S> {
+    /// Works as the process of a worker, until the socket is closed.
+    fn serve(&self, worker: usize, socket: &Socket) {
+        let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
+        let (mut cells, mut mark, mut text) = (Vec::new(), Mark::new(), String::new());
+        while let Some(message) = socket.receive(true) {
+            text.push_str(&message.text);
+            match message.kind {
+                INIT => {
+                    let [pass, seed, ..] = message.numbers;
+                    let info = WorkerInfo::new(worker, self.workers, seed);
+                    let outcome = init.as_mut().map_or(Ok(()), |init| init.run(info));
+                    // If the loader is gone, so is everybody who could be told.
+                    let _ = socket.send(&mail::begun(pass, outcome));
+                }
+                PASS => {
+                    let [samples, until, saves, facts @ ..] = message.numbers;
+                    let saved = (saves != 0).then(|| std::mem::take(&mut text));
+                    let stream = Stream { samples: samples as usize, ended: false, saved };
+                    maker.begin(Start { stream, until: until as usize }, facts);
+                }
+                MAKE => {
+                    let [task, epoch, seed, pass, budget, cell] = message.numbers;
+                    let (task, cell) = (task as usize, cell as usize);
+                    if cells.len() <= cell {
+                        cells.resize_with(cell + 1, || None);
+                    }
+                    let work = cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.make)(cell)));
+                    let budget = budget as usize;
+                    let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
+                    let outcome = maker.fill(request, task, work, &mut mark);
+                    let _ = report(socket, task, work, outcome, &mark);
+                }
+                _ => continue,
+            }
+            text.clear();
+        }
+    }
+}
+
+/// Tells the loader what has become of a batch.
+fn report<P>(socket: &Socket, task: usize, work: &SlotState<P>, outcome: Outcome, mark: &Mark) -> io::Result<()> {
+    if work.has_errors() {
+        let mut errors = work.take_errors();
+        for bad in &errors.bad {
+            socket.send(&mail::skipped(task as u64, 0, bad))?;
+        }
+        if let Some(failure) = errors.failure.take() {
+            socket.send(&mail::failed(task as u64, 0, &failure))?;
+        }
+    }
+    let (what, rows) = match outcome {
+        Outcome::Batch(rows) => (BATCH, rows as u64),
+        Outcome::End | Outcome::Ready(_) => (END, 0),
+    };
+    let (ended, saves) = (u64::from(mark.ended), u64::from(mark.saves));
+    let numbers = [what, rows, mark.samples as u64, ended, saves, 0];
+    let text = if mark.saves { mark.saved.clone() } else { String::new() };
+    Socket::in_pieces(&Message { kind: MADE, numbers, text }, |message| socket.send(message))
+}
+
+/// A worker's process that runs.
+struct Running {
+    child: Child,
+    socket: Socket,
+    sight: Sight,
+    /// Whether it was killed since a sample took too long.
+    late: bool,
+    /// The last pass for which it has run the user's code, and the last one of which it was told; 0 before the first.
+    called: u64,
+    told: u64,
+}
+
+/// Why there is no answer.
+enum Gone {
+    /// The loader has closed the rings.
+    Closed,
+    /// The process has ended.
+    Ended(End),
+    /// The worker cannot go on.
+    Over(String),
+}
+
+/// Makes the batches of a worker by asking its process for them.
+pub(crate) struct RemoteMaker<P, S> {
+    worker: usize,
+    remote: Arc<Remote<P, S>>,
+    /// Told whether the process could be started.
+    started: Option<mpsc::Sender<Result<(), (usize, io::Error)>>>,
+    process: Option<Running>,
+    /// The last request to run the user's code.
+    called: Option<Request>,
+    /// The pass, and where in it another process begins.
+    pass: u64,
+    start: Start,
+    over: Option<String>,
+}
+
+impl<P, S> RemoteMaker<P, S> {
+    pub(crate) fn new(
+        worker: usize,
+        remote: Arc<Remote<P, S>>,
+        started: mpsc::Sender<Result<(), (usize, io::Error)>>,
+    ) -> Self {
+        let start = Start::default();
+        Self { worker, remote, started: Some(started), process: None, called: None, pass: 0, start, over: None }
+    }
+
+    /// Kills the process, unless it has ended, and learns how it ended.
+    #[cold]
+    fn reap(&mut self) -> Gone {
+        let Some(process) = self.process.take() else { return Gone::Ended(End::Unknown) };
+        // What has begun to end does not end differently.
+        process.child.kill();
+        self.remote.control.activities()[self.worker].set_process(None);
+        Gone::Ended(match (process.child.reap(), self.remote.sample_timeout) {
+            (End::Signal(libc::SIGKILL), Some(limit)) if process.late => End::Late(limit),
+            (end, _) => end,
+        })
+    }
+
+    /// Kills a process that has answered what it was not asked.
+    #[cold]
+    fn mad(&mut self) -> Gone {
+        self.reap();
+        Gone::Over("its process sent an answer that makes no sense".to_owned())
+    }
+
+    /// Returns what the process was reading when it ended.
+    fn bury(&self) -> Option<At> {
+        let activities = self.remote.control.activities();
+        let activity = &*activities[self.worker];
+        activity.counters.slowest.mend();
+        let at = activity.at();
+        activity.end();
+        at
+    }
+
+    /// Whether another process may take the place of one that ended.
+    fn is_replaced(&self, end: End) -> bool {
+        let restarts = &self.remote.restarts;
+        matches!(end, End::Late(_))
+            || restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn send(&mut self, message: &Message) -> Result<(), Gone> {
+        Socket::in_pieces(message, |piece| self.send_piece(piece))
+    }
+
+    fn send_piece(&mut self, piece: &Message) -> Result<(), Gone> {
+        loop {
+            let Some(process) = &self.process else { return Err(Gone::Ended(End::Unknown)) };
+            match process.socket.try_send(piece) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let ready = poll(&[process.child.fd(), self.remote.bell.as_fd()], Some(PAUSE));
+                    match ready.unwrap_or_default()[..] {
+                        [true, _] => return Err(self.reap()),
+                        [_, true] => return Err(Gone::Closed),
+                        _ => {}
+                    }
+                }
+                Err(_) => return Err(self.reap()),
+            }
+        }
+    }
+
+    /// Waits for the next message of the process, and emits its events.
+    fn receive(&mut self) -> Result<Message, Gone> {
+        let (mut text, mut is_last) = (String::new(), false);
+        let limit = self.remote.sample_timeout;
+        let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
+        loop {
+            let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown)) };
+            match process.socket.receive(false) {
+                Some(message) if message.kind == PIECE && text.len() < MOST_SAVED => text.push_str(&message.text),
+                Some(message) if message.kind == PIECE => return Err(self.mad()),
+                Some(Message { kind: mail::EVENT, numbers, text }) => {
+                    Event::received(numbers, text).iter().for_each(|event| event.emit(self.worker));
+                }
+                Some(message) => return Ok(Message { text: text + &message.text, ..message }),
+                None if is_last => return Err(self.reap()),
+                None => {
+                    let fds = [process.socket.as_fd(), process.child.fd(), self.remote.bell.as_fd()];
+                    let ready = poll(&fds, pause).unwrap_or_else(|_| {
+                        std::thread::sleep(PAUSE);
+                        vec![false, process.child.has_ended(), false]
+                    });
+                    if ready[2] {
+                        return Err(Gone::Closed);
+                    }
+                    // If there is no message then, the other end is closed.
+                    is_last = ready[0] || ready[1];
+                }
+            }
+            let at = || self.remote.control.activities()[self.worker].at();
+            if let Some(limit) = limit
+                && process.sight.look(at(), Instant::now(), limit).is_some()
+            {
+                process.late = true;
+                process.child.kill();
+            }
+        }
+    }
+}
+
+impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
+    fn fork(&self) -> io::Result<Running> {
+        let (remote, worker) = (&*self.remote, self.worker);
+        let _lock = remote.lock();
+        let forwarder = remote.forwarder.get_or_init(Forwarder::new);
+        // The first use of a span takes a lock, which another thread must not hold when this one forks.
+        drop(spans::wait());
+        let (socket, theirs) = Socket::pair()?;
+        let child = Child::start(|| {
+            let socket = Arc::new(theirs);
+            match forwarder {
+                Some(forwarder) => forwarder.during(&socket, || remote.serve(worker, &socket)),
+                None => remote.serve(worker, &socket),
+            }
+        })?;
+        remote.control.activities()[worker].set_process(Some(child.id));
+        Ok(Running { child, socket, sight: Sight::default(), late: false, called: 0, told: 0 })
+    }
+
+    /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
+    /// is none.
+    fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
+        if self.process.is_none() {
+            let forked = self.fork();
+            let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
+            self.process = Some(forked.map_err(failed)?);
+        }
+        let (Some(Request { pass, seed, .. }), Some(process)) = (self.called, &mut self.process) else {
+            return Ok(Ok(()));
+        };
+        if std::mem::replace(&mut process.called, pass) == pass {
+            return Ok(Ok(()));
+        }
+        self.send(&Message { kind: INIT, numbers: [pass, seed, 0, 0, 0, 0], text: String::new() })?;
+        let Message { kind, numbers, text } = self.receive()?;
+        match numbers {
+            [of, ok, ..] if kind == BEGUN && of == pass => {
+                Ok(if ok == 0 { Err(RemoteError(text).into()) } else { Ok(()) })
+            }
+            _ => Err(self.mad()),
+        }
+    }
+
+    /// Asks the process for a batch.
+    fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &SlotState<P>) -> Result<Outcome, Gone> {
+        self.call()?.map_err(|error| Gone::Over(format!("its worker_init failed: {error}")))?;
+        let Request { epoch, seed, pass, budget, .. } = request;
+        if let Some(process) = &mut self.process
+            && std::mem::replace(&mut process.told, pass) != pass
+        {
+            let Start { stream: Stream { samples, saved, .. }, until } = self.start.clone();
+            let [a, b, c] = self.remote.service.facts();
+            let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), a, b, c];
+            self.send(&Message { kind: PASS, numbers, text: saved.unwrap_or_default() })?;
+        }
+        let cell = number(work) as u64;
+        let numbers = [wanted.task as u64, u64::from(epoch), seed, pass, budget as u64, cell];
+        self.send(&Message { kind: MAKE, numbers, text: String::new() })?;
+        let mut answer = Answer::default();
+        loop {
+            let message = self.receive()?;
+            let makes_sense = match message.kind {
+                FAILURE | SKIPPED => answer.tell(Told::received(self.worker, message), self.worker, wanted),
+                MADE => match answer.outcome(message, wanted, work) {
+                    Some((outcome, stream)) => {
+                        if wanted.indices.is_none() {
+                            self.start = stream.into();
+                        }
+                        return Ok(outcome);
+                    }
+                    None => false,
+                },
+                _ => false,
+            };
+            if !makes_sense {
+                return Err(self.mad());
+            }
+        }
+    }
+
+    /// Returns the outcome of a batch that got no answer; `None` if the process is to be replaced, and asked again.
+    #[cold]
+    fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &SlotState<P>) -> Option<Outcome> {
+        let (at, cause) = match gone {
+            Gone::Closed => return Some(Outcome::End),
+            Gone::Over(message) => {
+                let cause = Cause::Error(RemoteError(format!("worker {}: {message}", self.worker)).into());
+                self.over = Some(message);
+                (None, cause)
+            }
+            Gone::Ended(end) => {
+                let is_row = |at: &At| wanted.indices.is_none() || at.row < wanted.rows;
+                let at = self.bury().filter(|at| at.task == wanted.task && is_row(at));
+                let exit = WorkerExit { worker: self.worker, end };
+                let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
+                let redo = match at {
+                    Some(at) if self.remote.passes_over && replaced => {
+                        let _lock = self.remote.lock();
+                        self.remote.control.add_killer(at.index, WorkerExit { ..exit })
+                    }
+                    Some(_) => replaced && !is_late,
+                    None => replaced,
+                };
+                if redo {
+                    return None;
+                }
+                let reached = wanted.indices.is_some() || at.is_none_or(|at| at.index >= self.start.until);
+                if !replaced || !reached {
+                    self.over = Some(format!("its process {end}"));
+                }
+                (at, Cause::Error(exit.into()))
+            }
+        };
+        let (position, index, rows) = match &wanted.indices {
+            Some(indices) => {
+                let row = at.map_or(0, |at| at.row);
+                (wanted.first + row, if row < wanted.rows { indices.at(row) } else { 0 }, wanted.rows)
+            }
+            None => {
+                let number = at.map_or(self.start.until, |at| at.index.min(MOST_COUNTED - 1));
+                self.start.until = self.start.until.max(number + 1);
+                (number, number, 0)
+            }
+        };
+        work.fail(Failure { position, index, by: By::Worker(self.worker), cause });
+        Some(Outcome::Batch(rows))
+    }
+}
+
+/// Returns the number of a batch's memory.
+fn number<P: Storage>(work: &SlotState<P>) -> usize {
+    let region = work.payload.region().expect("samples are stacked");
+    region.number(slot_size(region.layout().size))
+}
+
+/// What a process has said of a batch.
+#[derive(Debug, Default)]
+struct Answer {
+    failure: Option<Failure>,
+    bad: Vec<Skipped>,
+}
+
+impl Answer {
+    /// Takes note of a failure or a bad sample; `false` if there is no such sample.
+    fn tell(&mut self, told: Told, worker: usize, wanted: Wanted<'_>) -> bool {
+        let Told { ticket, row: position, index, cause, empty, .. } = told;
+        let Wanted { task, first, rows, ref indices } = wanted;
+        let is_there = indices.is_none() || (first..first + rows.max(1)).contains(&position);
+        if ticket != task as u64 || !is_there || self.bad.len() == MOST_TOLD {
+            return false;
+        }
+        let failure = Failure { position, index, by: By::Worker(worker), cause };
+        let Some(empty) = empty else {
+            self.failure = Some(failure);
+            return true;
+        };
+        let row = (empty && indices.is_some()).then_some(position.wrapping_sub(first));
+        let is_new = row.is_none() || row < Some(rows) && self.bad.iter().all(|bad| bad.row != row);
+        self.bad.push(Skipped { failure, row });
+        is_new
+    }
+
+    /// Returns the outcome, and where in the stream the worker is then; `None` if it makes no sense.
+    fn outcome<P: Storage>(
+        &mut self,
+        Message { numbers, text, .. }: Message,
+        wanted: Wanted<'_>,
+        work: &SlotState<P>,
+    ) -> Option<(Outcome, Stream)> {
+        let [what, rows, samples, ended, saves, _] = numbers;
+        let (rows, samples) = (usize::try_from(rows).ok()?, usize::try_from(samples).ok()?);
+        let fits = match (&wanted.indices, what) {
+            (None, END) => self.failure.is_none() && self.bad.is_empty(),
+            (None, BATCH) => rows <= wanted.rows,
+            (Some(_), BATCH) => rows == wanted.rows,
+            _ => false,
+        };
+        if !fits || samples > MOST_COUNTED {
+            return None;
+        }
+        let region = work.payload.region().filter(|region| region.layout().can_be_unsound());
+        // SAFETY: the process has finished the batch, which has room for these rows.
+        if what == BATCH && !region.is_none_or(|region| unsafe { region.is_sound(rows) }) {
+            // Also if the pass is abandoned, and rows were left out.
+            work.fail(overwritten(wanted.first));
+        }
+        self.failure.take().into_iter().for_each(|failure| work.fail(failure));
+        work.note(std::mem::take(&mut self.bad));
+        let ended = ended != 0;
+        let stream = Stream { samples, ended, saved: (saves != 0 && !ended).then_some(text) };
+        Some((if what == END { Outcome::End } else { Outcome::Batch(rows) }, stream))
+    }
+}
+
+impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
+    fn start(&mut self) {
+        let started = self.fork().map(|process| self.process = Some(process));
+        let worker = self.worker;
+        // If the builder has given up, the rings are closed.
+        self.started.take().map(|to| to.send(started.map_err(|error| (worker, error))));
+    }
+
+    fn init(&mut self, _: &mut InitHook, _: WorkerInfo, request: Request) -> Result<(), BoxError> {
+        self.called = Some(request);
+        loop {
+            let (message, error): (_, BoxError) = match self.call() {
+                Ok(outcome) => return outcome,
+                Err(Gone::Closed) => return Ok(()),
+                Err(Gone::Over(message)) => (message.clone(), message.into()),
+                Err(Gone::Ended(end)) => {
+                    self.bury();
+                    if self.is_replaced(end) {
+                        continue;
+                    }
+                    (format!("its process {end}"), WorkerExit { worker: self.worker, end }.into())
+                }
+            };
+            self.over = Some(message);
+            return Err(error);
+        }
+    }
+
+    fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome {
+        let remote = self.remote.clone();
+        if self.pass != request.pass {
+            self.pass = request.pass;
+            self.start = remote.service.stream(self.worker).into();
+        }
+        let outcome = loop {
+            if self.start.stream.ended {
+                break Outcome::End;
+            }
+            let wanted = remote.service.wanted(self.worker, task);
+            match self.make(request, wanted, work) {
+                Ok(outcome) => break outcome,
+                Err(gone) => {
+                    if let Some(outcome) = self.recover(gone, wanted, work) {
+                        break outcome;
+                    }
+                }
+            }
+        };
+        let Start { stream, until } = &self.start;
+        mark.start(Some(stream));
+        if *until > stream.samples {
+            (mark.samples, mark.saves) = (*until, false);
+        }
+        outcome
+    }
+
+    fn over(&mut self) -> Option<String> {
+        self.over.take()
+    }
+}
+
+impl<P, S> Drop for RemoteMaker<P, S> {
+    fn drop(&mut self) {
+        let Some(Running { child, socket, .. }) = self.process.take() else { return };
+        socket.shut_down();
+        let deadline = Instant::now() + GRACE;
+        while !child.has_ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                child.kill();
+                break;
+            }
+            if poll(&[child.fd()], Some(left)).is_err() {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        child.reap();
+        self.remote.control.activities()[self.worker].set_process(None);
+    }
+}
+
+impl<P, S> fmt::Debug for RemoteMaker<P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteMaker").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{Memory, Pages};
+    use crate::loader::collate::region::Region;
+    use crate::sample::{Fields, Layout};
+    use crate::wait::WaitStrategy;
+    use slotline_core::robust::Shape;
+
+    /// The ways in which a process answers.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Way {
+        Good,
+        TooManyRows,
+        ManyMoreRows,
+        CountsTooFar,
+        AnotherBatch,
+        HangsUp,
+        Ends,
+    }
+
+    const ROWS: usize = 4;
+
+    impl Service<Region> for Way {
+        fn maker(&self, _: usize) -> impl Serve<Region> {
+            *self
+        }
+
+        fn stream(&self, _: usize) -> Stream {
+            Stream::default()
+        }
+
+        fn facts(&self) -> [u64; 3] {
+            [0; 3]
+        }
+
+        fn wanted(&self, _: usize, task: usize) -> Wanted<'_> {
+            Wanted { task, first: 0, rows: ROWS, indices: None }
+        }
+    }
+
+    impl Serve<Region> for Way {
+        fn begin(&mut self, _: Start, _: [u64; 3]) {}
+    }
+
+    impl MakeBatch<Region> for Way {
+        fn fill(&mut self, _: Request, _: usize, work: &SlotState<Region>, mark: &mut Mark) -> Outcome {
+            let fail = || {
+                let cause = Cause::Error("no".into());
+                work.fail(Failure { position: 0, index: 0, by: By::Consumer, cause });
+            };
+            match self {
+                Self::Good => {}
+                Self::TooManyRows => return Outcome::Batch(ROWS + 1),
+                Self::ManyMoreRows => return Outcome::Batch(usize::MAX),
+                Self::CountsTooFar => mark.samples = usize::MAX,
+                Self::AnotherBatch => {
+                    fail();
+                    return Outcome::End;
+                }
+                // SAFETY: this process was forked for this call, and uses no descriptor afterwards.
+                Self::HangsUp => unsafe {
+                    libc::close_range(3, u32::MAX, 0);
+                    libc::sleep(600);
+                },
+                // SAFETY: as above.
+                Self::Ends => unsafe { libc::_exit(3) },
+            }
+            Outcome::Batch(ROWS)
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_gone_mad_is_killed_and_ends_its_worker() {
+        for (way, restarts, text) in [
+            (Way::Good, 0, None),
+            (Way::TooManyRows, 9, Some("makes no sense")),
+            (Way::ManyMoreRows, 9, Some("makes no sense")),
+            (Way::CountsTooFar, 9, Some("makes no sense")),
+            (Way::AnotherBatch, 9, Some("makes no sense")),
+            (Way::HangsUp, 1, Some("was killed by signal 9")),
+            (Way::Ends, 2, Some("exit code 3")),
+        ] {
+            let layout = Arc::new(Layout::new(Fields::of(&0_i64), ROWS).unwrap());
+            let pages = Arc::new(Pages::shared(slot_size(layout.size)).unwrap());
+            // SAFETY: the pages have room for one batch, which the process and the test do not write at once.
+            let region = move || unsafe { Region::new(pages.start(), layout.clone(), pages.clone()) };
+            let work = SlotState::new(region());
+            let strategy = WaitStrategy::Park;
+            let remote = Arc::new(Remote {
+                service: way,
+                control: Arc::new(Control::new(Shape::new(1, 1), 1, 0, strategy).unwrap()),
+                payload_at: PayloadAt { make: Box::new(move |_| region()), count: 1 },
+                workers: 1,
+                init: None,
+                restarts: AtomicUsize::new(restarts),
+                sample_timeout: None,
+                passes_over: false,
+                bell: Arc::new(Bell::new().unwrap()),
+                lock: Mutex::default(),
+                forwarder: OnceLock::new(),
+            });
+            let (started, _outcome) = mpsc::channel();
+            let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), Mark::new());
+            maker.start();
+            let request = Request { task: Some(7), pass: 1, ..Request::default() };
+            let outcome = maker.fill(request, 7, &work, &mut mark);
+            let failure = work.take_errors().failure.take();
+            assert_eq!(failure.is_some(), text.is_some(), "{way:?}: {failure:?}");
+            let rows = if text.is_some() { 0 } else { ROWS };
+            assert!(matches!(outcome, Outcome::Batch(of) if of == rows), "{way:?}: {outcome:?}");
+            if let (Some(text), Some(failure)) = (text, failure) {
+                assert!(failure.cause.with_sources().contains(text), "{way:?}: {failure:?}");
+                assert!(maker.over().is_some_and(|message| message.contains(text)));
+                assert!(maker.process.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_other_rows_makes_no_sense() {
+        let list = [3, 1, 4];
+        let dealt = Wanted { task: 2, first: 30, rows: 3, indices: Some(Indices::List(&list)) };
+        let told = |ticket, row: u64, empty| {
+            let numbers = [ticket, row, u64::MAX, 0, empty, 0];
+            Told::received(0, Message { kind: SKIPPED, numbers, text: String::new() })
+        };
+        let mut answer = Answer::default();
+        for (told, makes_sense) in [
+            (told(2, 30, 1), true),
+            (told(2, 32, 1), true),
+            (told(2, 32, 0), true),
+            (told(2, 32, 1), false),
+            (told(2, 29, 1), false),
+            (told(2, 33, 1), false),
+            (told(2, u64::MAX, 0), false),
+            (told(3, 31, 1), false),
+        ] {
+            assert_eq!(answer.tell(told, 0, dealt), makes_sense);
+        }
+        let stream = Wanted { indices: None, ..dealt };
+        assert!(answer.tell(told(2, u64::MAX, 1), 0, stream));
+        assert!(answer.bad.iter().all(|bad| bad.row.is_none_or(|row| row < 3)));
+    }
+}

@@ -1,0 +1,121 @@
+//! What worker processes with separate rings do: read a part of a stream, or make the batches that are dealt to them.
+
+use std::sync::Arc;
+
+use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::backend::per_worker::iterable::{Start, StreamReader, Streaming};
+use crate::loader::backend::per_worker::round_robin::make;
+use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::backend::processes::control::{Control, SlotFacts};
+use crate::loader::backend::processes::remote::{Serve, Service, Wanted};
+use crate::loader::checkpoint::state::Stream;
+use crate::loader::collate::Collate;
+use crate::loader::collate::slot_state::SlotState;
+use crate::loader::error::guard::caught;
+use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::engine::{Engine, Task};
+use crate::loader::worker::reader::Reader;
+use crate::sampler::Places;
+
+/// Workers that each read a part of an iterable dataset.
+pub(crate) struct Streams<D, C>(pub(crate) Arc<Streaming<D, C>>);
+
+impl<D, C> Service<C::Payload> for Streams<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
+        StreamReader::new(self.0.clone(), Reader::new(worker, Some(worker), ClaimSizer::fixed(1), 0))
+    }
+
+    fn stream(&self, worker: usize) -> Stream {
+        self.0.stream(worker)
+    }
+
+    fn facts(&self) -> [u64; 3] {
+        [0; 3]
+    }
+
+    fn wanted(&self, _: usize, task: usize) -> Wanted<'_> {
+        Wanted { task, first: 0, rows: self.0.batching.batch_size, indices: None }
+    }
+}
+
+impl<D, C> Serve<C::Payload> for StreamReader<D, C>
+where
+    D: IterableDataset,
+    C: Collate<Iterable<D>>,
+{
+    fn begin(&mut self, start: Start, _: [u64; 3]) {
+        self.told = Some(start);
+    }
+}
+
+/// Workers to which the batches of a dataset by index are dealt.
+pub(crate) struct Deals<D: Dataset, C: Collate<D>> {
+    pub(crate) engine: Arc<Engine<D, C>>,
+    pub(crate) control: Arc<Control>,
+}
+
+impl<D: Dataset, C: Collate<D>> Service<C::Payload> for Deals<D, C> {
+    fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
+        let (engine, control) = (self.engine.clone(), self.control.clone());
+        let reader = engine.reader(Some(worker), ClaimSizer::fixed(1));
+        Dealt { engine, reader, control, plan: Plan::default() }
+    }
+
+    fn stream(&self, _: usize) -> Stream {
+        Stream::default()
+    }
+
+    fn facts(&self) -> [u64; 3] {
+        // SAFETY: as in `wanted`.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        [plan.samples as u64, plan.places.first, plan.places.step]
+    }
+
+    fn wanted(&self, worker: usize, task: usize) -> Wanted<'_> {
+        // SAFETY: a request is not answered yet, and the plan is written only when all are.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        let first = task * self.engine.stride;
+        let rows = self.engine.rows.min(plan.positions - first);
+        let indices = Indices::from(&plan.order, first);
+        // SAFETY: only the worker's thread writes its slot, and its process, if there is one, waits to be asked.
+        unsafe { self.control.set_slot(worker, SlotFacts { task, first, rows, cell: 0 }, |row| indices.at(row)) };
+        Wanted { task, first, rows, indices: Some(indices) }
+    }
+}
+
+/// Makes the batches that are dealt to one worker, in its process.
+struct Dealt<D: Dataset, C: Collate<D>> {
+    engine: Arc<Engine<D, C>>,
+    reader: Reader,
+    control: Arc<Control>,
+    /// The plan of the pass, without an order.
+    plan: Plan,
+}
+
+impl<D: Dataset, C: Collate<D>> Serve<C::Payload> for Dealt<D, C> {
+    fn begin(&mut self, _: Start, [samples, first, step]: [u64; 3]) {
+        self.plan.samples = samples as usize;
+        self.plan.places = Places { first, step };
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Dealt<D, C> {
+    fn fill(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, _: &mut Mark) -> Outcome {
+        (self.plan.seed, self.plan.epoch) = (request.seed, request.epoch);
+        // SAFETY: the loader has written the slot before it asked, and does not write it before the answer.
+        let (SlotFacts { first, rows, .. }, indices) = unsafe { self.control.slot(self.reader.place) };
+        let task = Task { number: task, first, indices: Indices::U64(indices) };
+        let Self { engine, reader, plan, .. } = self;
+        if !self.control.has_killers() {
+            make(engine, plan, task, rows, work, reader);
+        } else if let Err(cause) = caught(|| engine.fill_around(work, plan, task, 0..rows, reader)) {
+            engine.spoil(work, task, 0..rows, reader, cause);
+        }
+        Outcome::Batch(rows)
+    }
+}

@@ -1,0 +1,179 @@
+//! Builds a loader whose workers are processes with separate rings from its options.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::Duration;
+
+use slotline_core::robust::Shape;
+
+use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::backend::per_worker::iterable::{StreamPasses, Streaming};
+use crate::loader::backend::processes::control::Control;
+use crate::loader::backend::processes::keeper::Bell;
+use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Service};
+use crate::loader::backend::processes::separate::{Deals, Streams};
+use crate::loader::backend::processes::worker::connect;
+use crate::loader::build::per_worker::{Cells, assemble, fields_of_first, init_hook, make_cells};
+use crate::loader::build::processes::{MOST_WORKERS, ProcessBuilder};
+use crate::loader::build::shared::{bulk, bulk_memory, check_order};
+use crate::loader::builder::Builder;
+use crate::loader::builder::memory_budget::Size;
+use crate::loader::builder::options::{Options, Workload};
+use crate::loader::collate::allocate::PROBES;
+use crate::loader::collate::batch::BatchOf;
+use crate::loader::collate::in_place::Share;
+use crate::loader::collate::overflow::Overflow;
+use crate::loader::collate::region::Region;
+use crate::loader::collate::stack::Stack;
+use crate::loader::collate::{Collate, Output};
+use crate::loader::consumer::loader::Loader;
+use crate::loader::error::build::{BuildError, clash};
+#[cfg(doc)]
+use crate::loader::error::run::Error;
+use crate::loader::order::index_source::Batching;
+use crate::loader::order::passes::{Orders, Passes};
+use crate::loader::worker::engine::Engine;
+
+impl<D: IterableDataset> ProcessBuilder<Iterable<D>> {
+    /// Checks the options, allocates the memory and starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`].
+    pub fn build(self) -> Result<Loader<BatchOf<Iterable<D>>>, BuildError> {
+        let Self { builder: Builder { dataset, mut collate, mut options }, restarts, sample_timeout, .. } = self;
+        let draw = options.check(Workload::Iterable)?;
+        let on_error = options.on_error;
+        options.check_on_error(Workload::Iterable, dataset.0.len().is_some())?;
+        check(&options)?;
+        let (workers, batching) = (options.num_workers, draw.batching);
+        let tries = if on_error.is_raise() { 1 } else { PROBES };
+        let fields = || fields_of_first(&dataset.0, workers, tries);
+        let order = |size: Size| Control::bytes(shape(size.workers), size.workers, 0);
+        let cells =
+            make_cells::<Iterable<D>, Stack>(&mut options, &mut collate, &fields, batching.batch_size, &order, true)?;
+        let control = control(&options, 0)?;
+        let engine = Arc::new(Streaming {
+            dataset,
+            collate,
+            batching,
+            skipping: !on_error.is_raise(),
+            cancel: control.cancel(),
+            activities: control.activities(),
+            resume: Mutex::default(),
+        });
+        let passes = Box::new(StreamPasses(engine.clone()));
+        let care = Care { restarts, sample_timeout, passes_over: false };
+        start(options, cells, batching, passes, (Streams(engine), control), care)
+    }
+}
+
+impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
+    /// Works like [`build`](Self::build), with workers that make batches [in turn](Builder::round_robin).
+    pub(super) fn build_round_robin(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, spawn } = self;
+        if spawn.is_some() {
+            return clash("spawn", "round_robin", "drop one of the two");
+        }
+        let mut collate = collate.share();
+        let len = dataset.len();
+        let draw = options.check(Workload::RoundRobin(len))?;
+        check(&options)?;
+        let (rows, workers, batching) = (draw.rows(len), options.num_workers, draw.batching);
+        let bulk = bulk(&dataset, rows, batching);
+        let order = draw.memory(len, 0, rows);
+        let order = |size: Size| {
+            let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
+            order.saturating_add(bulk).saturating_add(Control::bytes(shape(size.workers), size.workers, size.rows))
+        };
+        check_order(order(options.size(rows)))?;
+        let fields = C::fields(&collate, &dataset, rows, batching.single)?;
+        let fields = || Ok(fields.clone());
+        let cells = make_cells::<D, _>(&mut options, &mut collate, &fields, rows, &order, true)?;
+        let control = control(&options, rows)?;
+        let on_error = options.on_error;
+        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None).on_error(on_error);
+        let engine = Arc::new(connect(engine, &control));
+        let (plan_cell, of) = (engine.plan_cell.clone(), engine.clone());
+        let passes = Box::new(Orders { len: move || of.dataset.len(), rows, draw, plan_cell });
+        // It is not known which of many samples that are read at once ended a worker.
+        let care = Care { restarts, sample_timeout, passes_over: !on_error.is_raise() && bulk == 0 };
+        let service = Deals { engine, control: control.clone() };
+        start(options, cells, batching, passes, (service, control), care)
+    }
+}
+
+/// What to do about workers that end.
+struct Care {
+    restarts: usize,
+    sample_timeout: Option<Duration>,
+    passes_over: bool,
+}
+
+/// Checks that the options work with processes.
+fn check(options: &Options) -> Result<(), BuildError> {
+    let with = "processes";
+    match options.num_workers {
+        0 => return clash(with, "num_workers = 0", "set num_workers, or drop processes"),
+        1..=MOST_WORKERS => {}
+        value => {
+            return Err(BuildError::TooMany { option: "num_workers of processes", value, most: MOST_WORKERS });
+        }
+    }
+    if options.on_overflow != Overflow::Error {
+        return clash(with, "on_overflow", "use threads, or drop on_overflow");
+    }
+    Ok(())
+}
+
+/// The shape of the shared memory: a slot for the request to each worker.
+fn shape(workers: usize) -> Shape {
+    Shape::new(workers.next_power_of_two(), 1)
+}
+
+/// Maps the memory that the processes share, besides the batches, for requests of at most `rows` indices.
+fn control(options: &Options, rows: usize) -> Result<Arc<Control>, BuildError> {
+    let (workers, strategy) = (options.num_workers, options.wait_strategy);
+    let shape = shape(workers);
+    let map = |source| BuildError::Map { bytes: Control::bytes(shape, workers, rows), source };
+    Control::new(shape, workers, rows, strategy).map(Arc::new).map_err(map)
+}
+
+/// Starts the workers and assembles the loader.
+fn start<S: Service<Region>, B: Output<Payload = Region>>(
+    mut options: Options,
+    mut cells: Cells<Region>,
+    batching: Batching,
+    passes: Box<dyn Passes>,
+    (service, control): (S, Arc<Control>),
+    Care { restarts, sample_timeout, passes_over }: Care,
+) -> Result<Loader<B>, BuildError> {
+    let map = |source| BuildError::Map { bytes: 0, source };
+    let bell = Arc::new(Bell::new().map_err(map)?);
+    let init = init_hook(&mut options);
+    let workers = options.num_workers;
+    let remote = Arc::new(Remote {
+        service,
+        control: control.clone(),
+        payload_at: cells.made.payload_at.take().expect("the memory is shared"),
+        workers,
+        init: init.clone(),
+        restarts: AtomicUsize::new(restarts),
+        sample_timeout,
+        passes_over,
+        bell: bell.clone(),
+        lock: Mutex::default(),
+        forwarder: OnceLock::new(),
+    });
+    let (started, outcomes) = mpsc::channel();
+    let maker = move |worker: Option<usize>| {
+        RemoteMaker::new(worker.expect("processes are workers"), remote.clone(), started.clone())
+    };
+    let rouse = Arc::new(move || bell.ring());
+    let threads = (control.cancel(), control.activities());
+    let inner = assemble(options, threads, passes, cells, batching, init, Some(rouse), maker)?;
+    for outcome in outcomes.iter().take(workers) {
+        outcome.map_err(|(worker, source)| BuildError::Thread { worker, source })?;
+    }
+    Ok(Loader::new(inner))
+}
