@@ -172,7 +172,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
 
     /// Makes workers look for free parts of all tickets that are assigned, and wakes both sides. This has an effect only
     /// if a process wrote over the words. `assigned` returns every slot that is assigned to a ticket, with that ticket.
-    /// Any thread may call this at any time.
+    /// Any thread may call this at any time, except during [`start_at`](Self::start_at).
     ///
     /// # Panics
     ///
@@ -190,7 +190,8 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     /// The worker must have ended: none of its instructions may be executed from now on, and no other worker may have
     /// its number before this returns. `assigned` returns every slot that is assigned to a ticket, with that ticket;
     /// `decide` returns what becomes of a part, by ticket and part. Another thread than the one that assigns slots may
-    /// call this at any time, since it changes nothing but the words of the ended worker, and the hint.
+    /// call this at any time except during [`start_at`](Self::start_at), since it changes nothing but the words of the
+    /// ended worker, and the hint.
     ///
     /// # Panics
     ///

@@ -294,6 +294,8 @@ fn options_without_meaning_for_processes_are_refused() {
         |error: slotline::loader::BuildError, option: &str| assert!(chain(&error).contains(option), "{error}");
     refused(builder().num_workers(0).processes().build().unwrap_err(), "num_workers");
     refused(builder().memory(|bytes| Ok(Pages::new(bytes)?)).processes().build().unwrap_err(), "Pages::shared");
+    let summed = builder().collate(|samples| Ok(samples.len() as i64)).pin_memory_with(|_| Ok(()));
+    refused(summed.processes().build().unwrap_err(), "pin_memory_with");
     refused(builder().help(true).processes().build().unwrap_err(), "help");
 }
 

@@ -370,3 +370,113 @@ fn the_result_of_a_collate_function_is_written_into_the_batch() {
     let text = chain(all[3].as_ref().unwrap_err());
     assert!(text.contains("[2]") && text.contains("[6]"), "{text}");
 }
+
+#[test]
+fn the_failure_of_a_packed_sample_is_its_own() {
+    const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
+    for kills in [false, true] {
+        let parent = std::process::id();
+        let dataset = from_fn(80, move |index, _| {
+            if index == 35 && std::process::id() != parent {
+                if kills {
+                    die();
+                }
+                return Err("my own error".into());
+            }
+            Ok(Packed::new(&NUMBERS[..1 + index * 7 % 5], 5))
+        });
+        let mut loader = Loader::builder(dataset).batch_size(8).num_workers(2).processes().build().unwrap();
+        let all: Vec<_> = loader.epoch().unwrap().collect();
+        let text = chain(all[4].as_ref().unwrap_err());
+        assert!(text.contains("sample 35 of batch 4"), "{text}");
+        assert!(text.contains(if kills { "signal 9" } else { "my own error" }), "{text}");
+        assert!(all.iter().enumerate().all(|(task, batch)| batch.is_ok() == (task != 4)));
+    }
+}
+
+#[test]
+fn substitutes_that_kill_or_hang_are_passed_over_too() {
+    let replace = OnError::Replace(Budget::Samples(10_000));
+    for hangs in [false, true] {
+        let parent = std::process::id();
+        let dataset = move |deadly: bool| {
+            from_fn(24, move |index, _| match index % 4 {
+                1 if deadly && std::process::id() != parent => {
+                    if hangs {
+                        std::thread::sleep(LONG);
+                    }
+                    die();
+                    unreachable!()
+                }
+                1 => Err("deadly".into()),
+                _ => Ok(index as i64),
+            })
+        };
+        let builder = |deadly| Loader::builder(dataset(deadly)).batch_size(6).seed(3).on_error(replace);
+        let mut threads = builder(false).num_workers(2).help(false).build().unwrap();
+        let processes = builder(true).num_workers(2).processes().restart_workers(6);
+        let mut processes = processes.sample_timeout(Duration::from_millis(250)).build().unwrap();
+        for _ in 0..2 {
+            let expected: Vec<String> = threads.epoch().unwrap().map(told).collect();
+            assert_eq!(processes.epoch().unwrap().map(told).collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_slow_substitute_is_waited_for() {
+    let parent = std::process::id();
+    let dataset = from_fn(6, move |index, _| {
+        if std::process::id() != parent {
+            match index {
+                1 => die(),
+                _ => std::thread::sleep(Duration::from_millis(2200)),
+            }
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(2).num_workers(2).drop_last(true);
+    let sampler = slotline::sampler::SequentialSampler::new(2);
+    let builder = builder.sampler(sampler).on_error(OnError::Replace(Budget::Samples(5)));
+    let mut loader = builder.processes().restart_workers(1).build().unwrap();
+    let all: Vec<_> = loader.epoch().unwrap().collect();
+    assert!(all.len() == 1 && all[0].is_ok(), "{all:?}");
+}
+
+#[test]
+fn a_collate_function_is_not_given_a_sample_that_kills() {
+    let dataset = from_fn(32, |index, _| {
+        if index == 11 {
+            die();
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(8).num_workers(2).on_error(OnError::Skip(Budget::Samples(9)));
+    let builder = builder.collate(|samples| {
+        let mut count = 0_i64;
+        while let Some(sample) = samples.next() {
+            sample?;
+            count += 1;
+        }
+        Ok(count)
+    });
+    let mut loader = builder.processes().restart_workers(1).build().unwrap();
+    for _ in 0..2 {
+        let counts: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().tensors().as_slice()[0]).collect();
+        assert_eq!(counts, [8, 7, 8, 8]);
+    }
+}
+
+#[test]
+fn the_panic_of_a_sampler_is_not_hidden_by_a_collate_function() {
+    let numbers = from_fn(20, |index, _| Ok(index as i64));
+    let builder = Loader::builder(numbers).batch_size(2).num_workers(1).collate(|samples| match samples.next() {
+        None => Err("no samples".into()),
+        Some(first) => Ok(first?),
+    });
+    let builder = builder.sampler_iter(|| (0..20).map(|index| if index == 6 { panic!("six") } else { index }));
+    let mut loader = builder.processes().build().unwrap();
+    let all: Vec<_> = loader.epoch().unwrap().collect();
+    let text = chain(all.last().unwrap().as_ref().unwrap_err());
+    assert!(text.contains("the sampler panicked") && text.contains("six"), "{text}");
+}

@@ -76,7 +76,8 @@ impl<D, C> Builder<D, C> {
     /// that moment, and only that one thread: a lock that another thread held stays locked in it. So build the loader
     /// before the program starts other threads, if their locks matter to the dataset. A change that a worker makes to
     /// the dataset is not seen by the others. With [`spawn`](ProcessBuilder::spawn) workers are started by a command instead,
-    /// and inherit nothing.
+    /// and inherit nothing. `build` reads the first samples in the program itself, unless the dataset returns its
+    /// [`fields`](Dataset::fields): code that crashes there ends the program.
     ///
     /// If a worker ends, by a signal or by an exit, what it was reading is an [`Error::Sample`] in the place of its
     /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
@@ -89,9 +90,23 @@ impl<D, C> Builder<D, C> {
     /// begin a pass counts as a sample. For iterable datasets, a sample that ended its worker is an error also with
     /// [`on_error`](Builder::on_error).
     ///
-    /// Not available with processes: `help` and `on_overflow`, which `build` refuses, and collate functions for iterable
-    /// datasets. The calling thread does not load while it waits. No more than 4
-    /// GiB of batches, or 1,024 of them, can be kept beyond `hold`.
+    /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample), which is written into the
+    /// batch: the loader returns a [`Batch`](crate::Batch) with the result's fields, whose length is the number of samples.
+    /// `build` calls the function with the first samples to learn the fields, and each result must have the same shapes.
+    ///
+    /// [`memory`](Builder::memory) must be [shared](crate::arena::Memory::is_shared), such as
+    /// [`Pages::shared`](crate::arena::Pages::shared).
+    ///
+    /// Events that a worker emits through `tracing`, in its own thread, go to the program's subscriber, as the text of
+    /// events with the target `slotline::worker`. Spans do not, and threads that a dataset starts in a worker use the
+    /// worker's copy of the subscriber. A worker ignores SIGINT.
+    ///
+    /// A worker that writes over the shared memory at random can change what batches contain. The program checks what it
+    /// needs before it reads a batch, so it does not crash, unless the worker writes to a batch after it was delivered.
+    ///
+    /// Not available with processes: `help`, `on_overflow` and `pin_memory_with`, which `build` refuses, and collate
+    /// functions for iterable datasets. The calling thread does not load while it waits. No more than 4 GiB of batches, or
+    /// 1,024 of them, can be kept beyond `hold`.
     ///
     /// ```
     /// use slotline::Loader;
@@ -160,7 +175,12 @@ impl<D, C> ProcessBuilder<D, C> {
     /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
     /// then read again, so nobody can tell from the batches. The default is 0.
     ///
-    /// A sample that always kills its worker uses up one replacement each time.
+    /// A sample that always kills its worker uses up one replacement each time. With [`on_error`](Builder::on_error) it is
+    /// left out or replaced instead, and not read again in this loader, even if its worker was killed from outside while it
+    /// read that sample; after 1,024 such samples, the others are errors of their batches.
+    ///
+    /// A replacement is forked when its predecessor has ended, and has the dataset, and the locks of other threads, as they
+    /// are then.
     pub fn restart_workers(mut self, times: usize) -> Self {
         self.restarts = times;
         self
@@ -168,13 +188,13 @@ impl<D, C> ProcessBuilder<D, C> {
 
     /// Sets how long a sample may take. If it takes longer, its worker is killed and replaced, whatever
     /// [`restart_workers`](Self::restart_workers) is, and the sample is an [`Error::Sample`] in the place of its batch,
-    /// or with [`on_error`](Builder::on_error) it is skipped or replaced. The default is no limit.
+    /// or with [`on_error`](Builder::on_error) it is skipped or replaced. The default, 0, is no limit.
     ///
     /// A worker is killed after this time, or up to a quarter later. Where a dataset
     /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time for which the process
     /// is suspended counts.
     pub fn sample_timeout(mut self, limit: Duration) -> Self {
-        self.sample_timeout = Some(limit);
+        self.sample_timeout = Some(limit).filter(|limit| !limit.is_zero());
         self
     }
 }
@@ -204,6 +224,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         for (given, option, hint) in [
             (options.help == Some(true), "help", "use threads, or drop help"),
             (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
+            (this.collate.pins(), "pin_memory_with", "use pin_memory alone: it locks the batches' memory"),
         ] {
             if given {
                 return clash(with, option, hint);
@@ -346,7 +367,6 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             // It is not known which of many samples that are read at once ended a worker.
             passes_over: !on_error.is_raise() && bulk == 0,
             part_rows,
-            forwarder: None,
         };
         let watchdog = watchdog(this.options.watchdog, &activities)?;
         let (started, outcome) = mpsc::sync_channel(1);
@@ -360,7 +380,10 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
                     None => BuildError::Thread { worker, source },
                 });
             }
-            Err(_) => unreachable!("the keeper reports"),
+            Err(_) => {
+                let source = std::io::Error::other("the thread that starts worker processes panicked");
+                return Err(BuildError::Thread { worker: 0, source });
+            }
         }
         let batching = draw.batching;
         let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0, refused: None }).collect();

@@ -1,7 +1,7 @@
 //! Builds a loader whose workers are processes with separate rings from its options.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use slotline_core::robust::Shape;
@@ -74,6 +74,9 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, spawn } = self;
         if spawn.is_some() {
             return clash("spawn", "round_robin", "drop one of the two");
+        }
+        if collate.pins() {
+            return clash("processes", "pin_memory_with", "use pin_memory alone: it locks the batches' memory");
         }
         let mut collate = collate.share();
         let len = dataset.len();
@@ -163,7 +166,6 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
         passes_over,
         bell: bell.clone(),
         lock: Mutex::default(),
-        forwarder: OnceLock::new(),
     });
     let (started, outcomes) = mpsc::channel();
     let maker = move |worker: Option<usize>| {

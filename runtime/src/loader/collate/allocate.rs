@@ -221,7 +221,10 @@ impl<D: Loadable> MakeSlots<D> for Stack {
                 // SAFETY: the slot is within the arena, and was not used before.
                 let region =
                     unsafe { Region::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
-                return Ok((region, batch, None));
+                // SAFETY: the memory is the region's.
+                let locked = !pin_memory || unsafe { libc::mlock(region.start().as_ptr().cast(), batch) } == 0;
+                let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
+                return Ok((region, batch, warning));
             }
             let (arena, warning) = match &mut memory {
                 Some(allocate) => (allocate.memory(batch)?, None),

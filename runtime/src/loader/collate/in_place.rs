@@ -29,6 +29,12 @@ pub trait Share<D: Dataset> {
     #[doc(hidden)]
     type Shared: MakeSlots<D, Payload = Region>;
 
+    /// Whether batches are pinned by a function, which needs them as they were made.
+    #[doc(hidden)]
+    fn pins(&self) -> bool {
+        false
+    }
+
     #[doc(hidden)]
     fn share(self) -> Self::Shared;
 
@@ -56,6 +62,10 @@ where
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
     type Shared = InPlace<F, T>;
+
+    fn pins(&self) -> bool {
+        self.pin.is_some()
+    }
 
     fn share(self) -> InPlace<F, T> {
         InPlace { collate: self.collate, result: PhantomData }

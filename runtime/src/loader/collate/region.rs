@@ -49,6 +49,10 @@ impl Region {
         Self { start, layout, arena, given, process: Process::this() }
     }
 
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
     pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }

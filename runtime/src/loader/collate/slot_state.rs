@@ -57,6 +57,12 @@ impl<P> SlotState<P> {
         self.failed.load(Ordering::Relaxed)
     }
 
+    /// Whether there is no batch.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn has_failure(&self) -> bool {
+        self.has_errors() && self.errors.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
+    }
+
     /// Takes the errors out.
     #[cold]
     pub(crate) fn take_errors(&self) -> SlotErrors {

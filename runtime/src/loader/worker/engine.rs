@@ -157,7 +157,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         activity.end();
     }
 
-    /// Works like [`fill`](Self::fill), but passes over the samples that must not be read.
+    /// Works like [`fill`](Self::fill), but passes over the samples that must not be read. Only for batches that are
+    /// stacked; a collate function is not given these samples anyway.
     #[cold]
     pub(crate) fn fill_around(
         &self,
@@ -171,8 +172,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         for row in rows.clone() {
             let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(task.indices.at(row))) else { continue };
             self.fill::<false>(work, plan, task, begin..row, reader);
-            let stopped = Stopped { at: row, asked: true, end: row + 1 };
+            let (stopped, place) = (Stopped { at: row, asked: true, end: row + 1 }, reader.place);
+            self.activities[place].begin(task.number, task.indices.at(row));
             self.failed::<false>(work, plan, task, stopped, reader, Cause::Error(error));
+            self.activities[place].end();
             begin = row + 1;
         }
         self.fill::<false>(work, plan, task, begin..rows.end, reader);

@@ -1,5 +1,6 @@
 //! Reads the samples of some rows while skipping or replacing bad ones.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::BoxError;
@@ -120,6 +121,13 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
         guarded(|| {
             if !self.pending {
                 self.attempts = 0;
+                let Range { start: row, end } = self.job.rows;
+                if row < end
+                    && let Some(error) = self.refuse.and_then(|refuse| refuse(self.job.indices.at(row)))
+                {
+                    (self.job.at, self.job.rows.start) = (row, row + 1);
+                    return Err(error);
+                }
                 return self.job.next();
             }
             self.pending = false;

@@ -107,6 +107,12 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
+    /// Whether the thread was last seen working on this.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn is_at(&self, at: &At) -> bool {
+        self.at.is_some_and(|(seen, _)| seen == *at)
+    }
+
     /// Returns the sample and time to report for a thread that works on `at` now, once for each occasion.
     pub(crate) fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {

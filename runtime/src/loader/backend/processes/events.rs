@@ -15,6 +15,7 @@ use tracing::{Level, Metadata, Subscriber};
 
 use crate::loader::backend::processes::mail::EVENT;
 use crate::loader::backend::processes::socket::{Message, NUMBERS, Socket};
+use crate::loader::error::guard::caught;
 use crate::loader::error::warning::Warning;
 use crate::loader::spans;
 
@@ -66,13 +67,15 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     /// Makes a forwarder of the events that this thread's subscriber wants, if there is one.
     pub(crate) fn new() -> Option<Self> {
-        if !dispatcher::has_been_set() {
-            return None;
-        }
+        // The subscriber's code, which this calls, may panic.
+        if dispatcher::has_been_set() { caught(Self::of_this_thread).ok() } else { None }
+    }
+
+    fn of_this_thread() -> Self {
         let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
         let socket = Arc::<OnceLock<_>>::default();
         let dispatch = Dispatch::new(Forward { program, level, socket: socket.clone() });
-        Some(Self { dispatch, socket })
+        Self { dispatch, socket }
     }
 
     /// Sends the events of this thread while it runs `code`.

@@ -23,7 +23,8 @@ use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
 use crate::loader::backend::processes::{NONE, PULSE};
-use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::activity::{Activity, At};
+use crate::loader::spans;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::watchdog::Sight;
 use crate::placed::Placed;
@@ -90,6 +91,8 @@ pub(crate) struct Ledger {
     active: AtomicUsize,
     /// How often a worker that ended is replaced.
     restarts: AtomicUsize,
+    /// Held by who changes from which ticket on workers look for work.
+    turn: Mutex<()>,
 }
 
 impl Ledger {
@@ -100,11 +103,17 @@ impl Ledger {
             changed: Condvar::new(),
             active: AtomicUsize::new(workers),
             restarts: AtomicUsize::new(restarts),
+            turn: Mutex::default(),
         }
     }
 
     pub(crate) fn mail(&self) -> MutexGuard<'_, Mail> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody else changes from which ticket on workers look for work.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lock of the mail, and what is notified when it changes.
@@ -149,14 +158,11 @@ pub(crate) struct Keeper {
     /// Whether a sample that ends its worker is passed over.
     pub(crate) passes_over: bool,
     pub(crate) part_rows: usize,
-    /// Sends the events of workers; made by this thread.
-    pub(crate) forwarder: Option<Forwarder>,
 }
 
 impl Keeper {
     /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
-    pub(crate) fn run(mut self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
-        self.forwarder = Forwarder::new();
+    pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
         let mut running = Vec::with_capacity(self.workers());
         for worker in 0..self.workers() {
             match self.start(worker, false) {
@@ -202,10 +208,11 @@ impl Keeper {
             }
             None => {
                 self.ledger.mail().connect(worker, ours, false);
+                let forwarder = Forwarder::new();
                 Child::start(|| {
                     let socket = Arc::new(theirs);
                     let work = || self.life.work(worker, socket.clone(), replaces);
-                    match &self.forwarder {
+                    match &forwarder {
                         Some(forwarder) => forwarder.during(&socket, work),
                         None => work(),
                     }
@@ -242,10 +249,13 @@ impl Keeper {
         let mut mail = self.ledger.mail();
         mail.collect();
         self.ledger.count(&mail);
-        let events = std::mem::take(&mut mail.events);
+        let (events, lost) = (std::mem::take(&mut mail.events), std::mem::take(&mut mail.lost_events));
         drop(mail);
         self.ledger.changed.notify_all();
         events.iter().for_each(|(worker, event)| event.emit(*worker));
+        if lost > 0 {
+            spans::tell(|| tracing::warn!(lost, "worker processes emitted more events than could be passed on"));
+        }
     }
 
     /// Kills workers that have read one sample for too long.
@@ -268,6 +278,7 @@ impl Keeper {
     /// Fails parts that nobody has, and kills workers that do nothing with parts that were `suspects` before. Returns
     /// the new suspects. Without a worker that wrote over the words, there are none, or only for a moment.
     fn check(&self, running: &[Running], suspects: &[(u64, usize, u16)]) -> Vec<(u64, usize, u16)> {
+        let _turn = self.ledger.turn();
         self.ring.remind(self.assigned());
         let claims = self
             .assigned()
@@ -289,7 +300,7 @@ impl Keeper {
     }
 
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
-    fn bury(&self, Running { worker, child, late, .. }: &Running) -> Option<Running> {
+    fn bury(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
         let worker = *worker;
         let end = match (child.reap(), self.sample_timeout) {
             (End::Signal(libc::SIGKILL), Some(limit)) if *late => End::Late(limit),
@@ -309,13 +320,17 @@ impl Keeper {
             || refusal.is_none()
                 && restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         let others = self.ledger.mail().active() > 1;
+        // If it was late with one sample and is killed at the next, that is not the next one's fault.
+        let is_blamed = |at: &At| !is_late || sight.is_at(at);
         let redo = match at {
+            Some(at) if !is_blamed(&at) => true,
             Some(at) if self.passes_over && (replaced || others) => {
                 self.control.add_killer(at.index, WorkerExit { worker, end })
             }
             Some(_) => replaced && !is_late,
             None => replaced || self.passes_over && others,
         };
+        let turn = self.ledger.turn();
         // What the worker had claimed was assigned before.
         self.ring.recover(owner(worker), self.assigned(), |ticket, part| {
             let mut mail = self.ledger.mail();
@@ -326,6 +341,7 @@ impl Keeper {
             mail.lose(Loss { ticket, part, worker, end, at });
             Recovery::Fail
         });
+        drop(turn);
         if replaced && let Ok(running) = self.start(worker, true) {
             return Some(running);
         }

@@ -1,5 +1,6 @@
 //! What worker processes have told the loader besides batches, until it is asked for.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +20,11 @@ pub(crate) const EVENT: u64 = 4;
 const READY: u64 = 5;
 const REFUSED: u64 = 6;
 
+/// The maximum number of messages that wait in a socket, and of events that wait to be emitted.
+const MOST_WAITING: usize = 4096;
+/// The length of all texts beyond which each is shortened to this length.
+const MOST_BYTES: usize = 64 << 20;
+const SHORT: usize = 256;
 /// The maximum number of failures and bad samples that are kept: more cannot be of batches that are in the ring.
 pub(crate) const MOST_TOLD: usize = 1 << 20;
 
@@ -58,8 +64,9 @@ pub(crate) fn skipped(ticket: u64, first: usize, Skipped { failure, row }: &Skip
 
 /// Returns the message that a worker has run its `worker_init` for a pass.
 pub(crate) fn begun(pass: u64, outcome: Result<(), BoxError>) -> Message {
-    let text = outcome.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
-    Message { kind: BEGUN, numbers: [pass, u64::from(outcome.is_ok()), 0, 0, 0, 0], text }
+    let ok = u64::from(outcome.is_ok());
+    let text = outcome.err().map(|error| Cause::Error(error).with_sources()).unwrap_or_default();
+    Message { kind: BEGUN, numbers: [pass, ok, 0, 0, 0, 0], text }
 }
 
 /// Returns the message that a worker, which was started by a command, begins to work.
@@ -138,8 +145,13 @@ pub(crate) struct Mail {
     workers: Vec<Worker>,
     told: Vec<Told>,
     losses: Vec<Loss>,
-    /// Events that nobody has emitted yet.
+    /// The length of their texts.
+    bytes: usize,
+    /// Whether there were too many.
+    flooded: bool,
+    /// Events that nobody has emitted yet, and the number of those that there was no room for.
     pub(crate) events: Vec<(usize, Event)>,
+    pub(crate) lost_events: usize,
     /// The pass that begins, and the workers that could not.
     pass: u64,
     failures: Vec<(usize, BoxError)>,
@@ -148,7 +160,17 @@ pub(crate) struct Mail {
 impl Mail {
     pub(crate) fn new(workers: usize) -> Self {
         let workers = (0..workers).map(|_| Worker::default()).collect();
-        Self { workers, told: Vec::new(), losses: Vec::new(), events: Vec::new(), pass: 0, failures: Vec::new() }
+        Self {
+            workers,
+            told: Vec::new(),
+            losses: Vec::new(),
+            events: Vec::new(),
+            bytes: 0,
+            flooded: false,
+            lost_events: 0,
+            pass: 0,
+            failures: Vec::new(),
+        }
     }
 
     /// Connects a worker that is started; `starts` means by a command.
@@ -170,20 +192,37 @@ impl Mail {
         self.workers.iter().filter_map(|worker| worker.socket.clone()).collect()
     }
 
-    /// Receives all messages that were sent.
+    /// Receives all messages that were sent before the call.
     pub(crate) fn collect(&mut self) {
         for worker in 0..self.workers.len() {
-            while let Some(message) = self.workers[worker].socket.as_ref().and_then(|socket| socket.receive(false)) {
+            let Some(socket) = self.workers[worker].socket.clone() else { continue };
+            let is_closed = socket.is_closed();
+            // No socket holds so many messages: a worker must not be able to go on for ever.
+            for _ in 0..MOST_WAITING {
+                let Some(message) = socket.receive(false) else {
+                    // After a message that was sent before it was closed there is none.
+                    if is_closed {
+                        self.workers[worker].socket = None;
+                    }
+                    break;
+                };
                 self.receive(worker, message);
             }
         }
     }
 
-    fn receive(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
+    fn receive(&mut self, worker: usize, Message { kind, numbers, mut text }: Message) {
         match kind {
-            FAILURE | SKIPPED if self.told.len() < MOST_TOLD => {
+            FAILURE | SKIPPED if self.told.len() == MOST_TOLD => self.flooded = true,
+            FAILURE | SKIPPED => {
+                self.bytes += text.len();
+                if self.bytes > MOST_BYTES {
+                    text.truncate(text.floor_char_boundary(SHORT));
+                    text.shrink_to_fit();
+                }
                 self.told.push(Told::received(worker, Message { kind, numbers, text }));
             }
+            EVENT if self.events.len() == MOST_WAITING => self.lost_events += 1,
             BEGUN => {
                 let ([pass, ok, ..], of) = (numbers, &mut self.workers[worker]);
                 of.begun = pass;
@@ -254,6 +293,7 @@ impl Mail {
 
     /// Forgets everything about the batches of earlier passes.
     pub(crate) fn clear(&mut self) {
+        (self.bytes, self.flooded) = (0, false);
         self.told.clear();
         self.losses.clear();
     }
@@ -261,20 +301,21 @@ impl Mail {
     /// Takes what was told of a batch of `rows` rows that begins at position `first`: the failures, the bad samples in
     /// the sequence in which each worker told them, and the parts that were lost.
     pub(crate) fn take(&mut self, ticket: u64, first: usize, rows: usize) -> (Vec<Failure>, Vec<Skipped>, Vec<Loss>) {
-        let (mut failures, mut skipped) = (Vec::new(), Vec::<Skipped>::new());
+        let (mut failures, mut skipped, mut empties) = (Vec::new(), Vec::new(), HashSet::new());
         // A worker that has gone mad may tell anything.
         let told = self.told.extract_if(.., |told| told.ticket == ticket).filter(|told| told.row < rows.max(1));
         for Told { worker, row, index, cause, empty, .. } in told {
             let failure = Failure { position: first + row, index, by: By::Worker(worker), cause };
             match empty {
                 None => failures.push(failure),
-                Some(empty) => {
-                    let row = Some(row).filter(|_| empty);
-                    if row.is_none() || skipped.iter().all(|bad| bad.row != row) {
-                        skipped.push(Skipped { failure, row });
-                    }
-                }
+                Some(false) => skipped.push(Skipped { failure, row: None }),
+                Some(true) if row < rows && empties.insert(row) => skipped.push(Skipped { failure, row: Some(row) }),
+                Some(true) => {}
             }
+        }
+        if self.flooded {
+            let cause = Cause::Error("there were too many bad samples to keep the reasons".into());
+            failures.push(Failure { position: first, index: 0, by: By::Consumer, cause });
         }
         let losses = self.losses.extract_if(.., |loss| loss.ticket == ticket).collect();
         (failures, skipped, losses)

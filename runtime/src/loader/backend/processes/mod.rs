@@ -259,7 +259,10 @@ impl<P: Storage> ProcessRing<P> {
         let depth = self.places.len() as u64;
         self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
         (self.start, self.next) = (self.to_assign, self.to_assign);
-        self.ring.start_at(self.start);
+        {
+            let _turn = self.ledger.turn();
+            self.ring.start_at(self.start);
+        }
         self.assign_all();
         self.call();
         Ok(Begun { failures, no_worker_left: self.is_deserted() })
@@ -311,10 +314,16 @@ impl<P: Storage> ProcessRing<P> {
         if cancel.is_stopped() {
             return Err(Nothing::Closed);
         }
+        if let Some(cause) = self.places[slot].refused.take() {
+            let place = &self.places[slot];
+            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        }
         if look != Look::Ready || self.control.is_noted(slot, ticket) {
             self.read_mail(slot, ticket, look);
         }
-        self.check(slot);
+        if look == Look::Ready {
+            self.check(slot);
+        }
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
         self.next += 1;
         let Place { cell, task, rows, .. } = &mut self.places[slot];
@@ -332,17 +341,16 @@ impl<P: Storage> ProcessRing<P> {
         Ok(Got { lease, task, rows })
     }
 
-    /// Fails a finished batch that must not be read.
+    /// Fails a batch that is ready but must not be read.
     #[inline]
     fn check(&mut self, slot: usize) {
         let place = &mut self.places[slot];
-        if let Some(cause) = place.refused.take() {
-            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
-        }
-        // SAFETY: all parts are finished, so no worker writes to the batch; it has this many rows.
+        let work = place.cell.work();
+        // SAFETY: all parts are finished, so no worker writes to the batch, unless it has gone mad, and then nothing is
+        // certain.
         let is_sound = |region: &Region| unsafe { region.is_sound(place.rows) };
-        if self.can_be_unsound && !place.cell.work().payload.region().is_none_or(is_sound) {
-            place.cell.work().fail(overwritten(place.first));
+        if self.can_be_unsound && !work.has_failure() && !work.payload.region().is_none_or(is_sound) {
+            work.fail(overwritten(place.first));
         }
     }
 

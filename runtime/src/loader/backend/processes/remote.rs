@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::BoxError;
@@ -103,8 +103,6 @@ pub(crate) struct Remote<P, S> {
     pub(crate) bell: Arc<Bell>,
     /// Held by a thread that forks, or that records a sample in the shared memory.
     pub(crate) lock: Mutex<()>,
-    /// Sends the events of workers, if somebody listens to them.
-    pub(crate) forwarder: OnceLock<Option<Forwarder>>,
 }
 
 impl<P, S> Remote<P, S> {
@@ -323,13 +321,13 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
     fn fork(&self) -> io::Result<Running> {
         let (remote, worker) = (&*self.remote, self.worker);
         let _lock = remote.lock();
-        let forwarder = remote.forwarder.get_or_init(Forwarder::new);
+        let forwarder = Forwarder::new();
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
         drop(spans::wait());
         let (socket, theirs) = Socket::pair()?;
         let child = Child::start(|| {
             let socket = Arc::new(theirs);
-            match forwarder {
+            match &forwarder {
                 Some(forwarder) => forwarder.during(&socket, || remote.serve(worker, &socket)),
                 None => remote.serve(worker, &socket),
             }
@@ -700,7 +698,6 @@ mod tests {
                 passes_over: false,
                 bell: Arc::new(Bell::new().unwrap()),
                 lock: Mutex::default(),
-                forwarder: OnceLock::new(),
             });
             let (started, _outcome) = mpsc::channel();
             let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), Mark::new());

@@ -87,6 +87,13 @@ impl Socket {
         send(&Message { text: text.to_owned(), ..*message })
     }
 
+    /// Whether the other end is closed. Messages that were sent before can still be received.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: the descriptor is open, and there is one.
+        unsafe { libc::poll(&mut polled, 1, 0) == 1 && polled.revents & libc::POLLHUP != 0 }
+    }
+
     /// Receives a message if there is one, or with `wait` waits for it. `None` if there is none, or the other end is
     /// gone.
     pub(crate) fn receive(&self, wait: bool) -> Option<Message> {

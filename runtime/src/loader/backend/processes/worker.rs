@@ -191,7 +191,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         }
         let work = desk.cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.make)(cell)));
         let (reader, plan) = (&mut desk.reader, &desk.plan);
-        let outcome = if self.control.has_killers() {
+        let outcome = if C::STACKS && self.control.has_killers() {
             caught(|| self.engine.fill_around(work, plan, task, rows.clone(), reader))
         } else if reader.sizer.skips_timing() {
             caught(|| self.engine.fill::<false>(work, plan, task, rows.clone(), reader))
