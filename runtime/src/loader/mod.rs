@@ -144,11 +144,11 @@ pub use self::backend::processes::attach::work_if_spawned;
 pub use self::bad_samples::{Budget, OnError};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::processes::ProcessBuilder;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub use self::build::share::Share;
 pub use self::builder::Builder;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-pub use self::collate::in_place::Share;
 pub use self::collate::on_held::OnHeld;
 pub use self::collate::overflow::Overflow;
 pub use self::collate::samples::Samples;

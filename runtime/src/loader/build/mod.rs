@@ -5,4 +5,6 @@ pub(crate) mod per_worker;
 pub(crate) mod processes;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub(crate) mod processes_separate;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod share;
 pub(crate) mod shared;

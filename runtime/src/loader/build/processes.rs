@@ -17,13 +17,13 @@ use crate::loader::backend::processes::letter::{Facts, Letter, number_of, words}
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Crew, connect, view};
 use crate::loader::backend::processes::{Place, ProcessRing};
+use crate::loader::build::share::Share;
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::MemoryBudget;
 use crate::loader::builder::options::Workload;
 use crate::loader::collate::allocate::{MakeSlots, SlotRequest};
 use crate::loader::collate::block::Block;
-use crate::loader::collate::in_place::Share;
 use crate::loader::collate::overflow::{Overflow, Spills};
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::{Cell, Slab};
