@@ -207,7 +207,7 @@ pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
                 usize::MAX,
                 rows,
                 batch,
-                &MemoryBudget { slots: &cells, overhead: &overhead },
+                &MemoryBudget { slots: &cells, overhead: &overhead, fewest: 0 },
             )?;
             Ok(cells(options.size(rows)))
         },

@@ -246,6 +246,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         check_order(order)?;
         let shape = |slots: usize, parts: usize| Shape::new(slots.min(1 << 20), parts);
         let budget = MemoryBudget {
+            fewest: 1,
             slots: &|size| pow2(size.ahead()).saturating_add(hold),
             overhead: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);

@@ -67,6 +67,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let options = &mut self.options;
         let (hold, memory) = (options.hold, options.memory.take());
         let budget = MemoryBudget {
+            fewest: 0,
             slots: &|size| ring_slots(size.ahead(), hold),
             overhead: &|size, slots| {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);

@@ -27,6 +27,8 @@ pub(crate) struct MemoryBudget<'a> {
     pub(crate) slots: &'a dyn Fn(Size) -> usize,
     /// Bytes of everything except the arena, with this number of slots.
     pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
+    /// The number of workers that this kind of loader needs.
+    pub(crate) fewest: usize,
 }
 
 impl MemoryBudget<'_> {
@@ -41,16 +43,17 @@ impl MemoryBudget<'_> {
     }
 
     /// Returns the greatest prefetch factor, up to that of `size`, with which the loader takes no more than `limit`
-    /// bytes. If `must` is set, only the prefetch factor of `size` itself will do. `fewest` is the number of workers
-    /// that the other options need.
+    /// bytes. If `must` is set, only the prefetch factor of `size` itself will do. `needs_worker` says whether the other
+    /// options need one.
     pub(crate) fn prefetch(
         &self,
         limit: usize,
         size: Size,
         must: bool,
-        fewest: usize,
+        needs_worker: bool,
         batch: Option<BatchBytes<'_>>,
     ) -> Result<usize, BuildError> {
+        let fewest = self.fewest.max(usize::from(needs_worker));
         let fits = |size| self.total(size, batch) <= limit;
         if fits(size) {
             return Ok(size.prefetch);

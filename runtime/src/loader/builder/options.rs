@@ -285,8 +285,8 @@ impl Options {
         let given = self.prefetch_factor.is_some();
         self.settle_prefetch(batch_bytes);
         if let Some(limit) = self.memory_limit {
-            let fewest = usize::from(!self.timeout.is_zero() || self.persistent_workers);
-            let prefetch = budget.prefetch(limit, self.size(rows), given, fewest, batch)?;
+            let needs_worker = !self.timeout.is_zero() || self.persistent_workers;
+            let prefetch = budget.prefetch(limit, self.size(rows), given, needs_worker, batch)?;
             self.prefetch_factor = Some(prefetch);
         }
         Ok(())
