@@ -9,7 +9,7 @@ use slotline::loader::{BuildError, Collated, OnHeld, Overflow, Warning};
 use slotline::sample::{Dynamic, Packed, Ragged};
 use slotline::{Batch, BoxError, Error, Loader, WorkerInfo};
 
-use crate::support::{chain, from_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, chain, crews, from_fn};
 
 /// The size of a sample in bytes, and the number of samples in a batch. A batch has 1 MiB.
 const BYTES: usize = 64 << 10;
@@ -27,6 +27,10 @@ macro_rules! each {
         };
         {
             let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.build().unwrap(), true);
+            $body
+        }
+        if HAS_PROCESSES && $workers > 0 {
+            let (mut $loader, $ordered) = (map().num_workers($workers).$($calls)*.in_processes().unwrap(), true);
             $body
         }
         {
@@ -137,13 +141,14 @@ fn a_collected_epoch_can_be_dropped_on_another_thread() {
 
 #[test]
 fn thousands_of_small_batches_can_be_kept() {
-    for workers in [0, 2] {
-        let mut loader =
-            Loader::builder(from_fn(5000, |index, _| Ok(index as i64))).num_workers(workers).build().unwrap();
+    for crew in crews([0, 2]) {
+        // Processes can keep no more than 1,024 extra batches.
+        let len = if crew.processes { 1000 } else { 5000 };
+        let mut loader = crew.build(Loader::builder(from_fn(len, |index, _| Ok(index as i64)))).unwrap();
         for round in 0..3 {
             let kept: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
             assert!(kept.iter().enumerate().all(|(task, batch)| batch.tensors().as_slice() == [task as i64]));
-            assert!(loader.stats().extra_batches <= 5000, "round {round}");
+            assert!(loader.stats().extra_batches <= len as u64, "round {round}");
         }
         // Most batches are dropped and every seventh stays: the loader must find the free cells among those in use.
         let before = loader.stats().extra_batches;
@@ -153,7 +158,7 @@ fn thousands_of_small_batches_can_be_kept() {
             task += 1;
             task % 7 == 0
         });
-        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5000);
+        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), len);
         assert_eq!(loader.stats().extra_batches, before);
     }
 }
@@ -200,13 +205,16 @@ fn memory_limit_holds_until_any_batch_is_dropped() {
 
 #[test]
 fn next_or_held_reports_held_batches_instead_of_growing() {
-    let mut loader = Loader::builder(from_fn(9, |index, _| Ok(index as i64))).build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    let (_first, second) = (pass.next().unwrap().unwrap(), pass.next().unwrap().unwrap());
-    assert!((0..3).all(|_| matches!(pass.next_or_held(), Some(Err(Error::Held { task: 0, epoch: 0, .. })))));
-    assert_eq!(pass.stats().extra_batches, 0);
-    drop(second);
-    assert_eq!(pass.next_or_held().unwrap().unwrap().task(), 2);
+    for crew in crews([0, 1]) {
+        let mut loader = crew.build(Loader::builder(from_fn(9, |index, _| Ok(index as i64)))).unwrap();
+        let most = loader.most_held();
+        let mut pass = loader.epoch().unwrap();
+        let mut kept: Vec<_> = pass.by_ref().take(most + 1).map(Result::unwrap).collect();
+        assert!((0..3).all(|_| matches!(pass.next_or_held(), Some(Err(Error::Held { task: 0, epoch: 0, .. })))));
+        assert_eq!(pass.stats().extra_batches, 0);
+        kept.pop();
+        assert_eq!(pass.next_or_held().unwrap().unwrap().task(), most + 1);
+    }
 }
 
 #[test]
@@ -297,6 +305,10 @@ fn a_copy_of_a_batch_has_its_own_memory() {
         let whole = from_fn(30, |index, _| Ok(([index as u8; 5000], index as f64)));
         let whole = || Loader::builder(whole.clone()).num_workers(workers).on_held(on_held);
         copies(whole().batch_size(4).build().unwrap());
+        if HAS_PROCESSES && workers > 0 {
+            copies(whole().batch_size(4).in_processes().unwrap());
+            copies(whole().batch_size(None).in_processes().unwrap());
+        }
         copies(whole().batch_size(4).pin_memory(true).build().unwrap());
         copies(whole().batch_size(4).memory(|bytes| Ok(Pages::new(bytes)?)).build().unwrap());
         copies(whole().batch_size(None).build().unwrap());
@@ -363,7 +375,9 @@ fn extra_memory_stops_growing_once_drops_match_takes() {
             Ok(worker.map_or(0..1000, |worker| worker.share(1000)).map(|index| Ok(index as i64)))
         });
         let stream = Loader::iterable(stream).num_workers(workers);
-        let all = [map().build(), map().round_robin(true).build(), stream.build()].map(|loader| grown(loader.unwrap()));
+        let processes = if HAS_PROCESSES && workers > 0 { map().in_processes() } else { map().build() };
+        let all = [map().build(), processes, map().round_robin(true).build(), stream.build()];
+        let all = all.map(|loader| grown(loader.unwrap()));
         for grown in all {
             assert!(grown[3] == grown[1] && grown[3] < 130, "{grown:?}");
         }

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
-use crate::support::{Got, How, Run, dawdle, from_fn, items, pass, prefetch};
+use crate::support::{
+    Crew, Got, HAS_PROCESSES, How, Run, crews, dawdle, dawdling, from_fn, items, pass, prefetch, shared,
+};
 use slotline::loader::{Error, OnHeld};
 use slotline::{Batch, Dataset, Loader};
 
@@ -16,8 +18,8 @@ fn fine() -> impl Dataset {
 
 #[test]
 fn batches_outlive_their_pass_and_loader_on_any_thread() {
-    for workers in [0, 2] {
-        let mut loader = RUN.over(fine()).num_workers(workers).hold(12).build().unwrap();
+    for crew in crews([0, 2]) {
+        let mut loader = crew.build(RUN.over(fine()).hold(12)).unwrap();
         let mut batches: Vec<_> = loader.epoch().unwrap().map(Result::unwrap).collect();
         drop(loader);
         let expected = RUN.expected(1).remove(0);
@@ -37,21 +39,23 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
 #[test]
 fn batches_of_one_pass_do_not_change_during_the_next() {
     // With `in_order(false)`, a batch may be kept for any time: the others use the other slots.
-    let mut loader = RUN.over(fine()).num_workers(2).hold(5).in_order(false).build().unwrap();
-    let expected = RUN.expected(3);
-    let kept: Vec<_> = loader.epoch().unwrap().take(4).map(Result::unwrap).collect();
-    for later in &expected[1..] {
-        let mut got = pass(&mut loader);
-        got.sort_by_key(|got| got.task);
-        assert_eq!(got, *later);
-        assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.task()]));
+    for crew in crews([2]) {
+        let mut loader = crew.build(RUN.over(fine()).hold(5).in_order(false)).unwrap();
+        let expected = RUN.expected(3);
+        let kept: Vec<_> = loader.epoch().unwrap().take(4).map(Result::unwrap).collect();
+        for later in &expected[1..] {
+            let mut got = pass(&mut loader);
+            got.sort_by_key(|got| got.task);
+            assert_eq!(got, *later);
+            assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.task()]));
+        }
     }
 }
 
 #[test]
 fn keeping_one_batch_does_not_affect_later_passes() {
-    for workers in [0, 2] {
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+    for crew in crews([0, 2]) {
+        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
         let expected = RUN.expected(4);
         let kept = loader.epoch().unwrap().next().unwrap().unwrap();
         for later in &expected[1..] {
@@ -64,12 +68,21 @@ fn keeping_one_batch_does_not_affect_later_passes() {
 
 #[test]
 fn keeping_too_many_is_an_error_until_one_is_dropped() {
-    for (workers, hold, in_order) in [(0, 1, true), (0, 3, true), (2, 1, true), (2, 2, false), (0, 2, false)] {
+    for (workers, hold, in_order, processes) in [
+        (0, 1, true, false),
+        (0, 3, true, false),
+        (2, 1, true, false),
+        (2, 2, false, false),
+        (0, 2, false, false),
+        (2, 1, true, HAS_PROCESSES),
+        (2, 2, false, HAS_PROCESSES),
+    ] {
         for which in 0..3 {
             let builder = prefetch(RUN.over(fine()), workers, 1).hold(hold).in_order(in_order);
-            let mut loader = builder.on_held(OnHeld::Fail).build().unwrap();
+            let mut loader = Crew { workers, processes }.build(builder.on_held(OnHeld::Fail)).unwrap();
             let (ahead, most) = (workers.max(1), loader.most_held());
-            assert_eq!(loader.depth(), (ahead + hold).next_multiple_of(2));
+            let slots = if processes { ahead.next_power_of_two() + hold } else { (ahead + hold).next_multiple_of(2) };
+            assert_eq!(loader.depth(), slots);
             assert_eq!(most, loader.depth() - ahead);
             let mut pass = loader.epoch().unwrap();
             let mut held: Vec<_> = (0..=most).map(|_| pass.next().unwrap().unwrap()).collect();
@@ -99,9 +112,9 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
 
 #[test]
 fn a_loop_can_wait_until_another_thread_drops_batches() {
-    for (workers, in_order) in [(0, true), (2, true), (2, false)] {
-        let builder = prefetch(RUN.over(fine()), workers, 1).in_order(in_order);
-        let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
+    for (crew, in_order) in crews([0, 2]).flat_map(|crew| [(crew, true), (crew, crew.workers == 0)]) {
+        let builder = prefetch(RUN.over(fine()), crew.workers, 1).in_order(in_order);
+        let mut loader = crew.build(builder.on_held(OnHeld::Wait)).unwrap();
         let depth = loader.depth();
         let (sender, receiver) = mpsc::sync_channel::<Batch<_>>(depth);
         let mut got: Vec<Got> = std::thread::scope(|scope| {
@@ -127,9 +140,9 @@ fn a_loop_can_wait_until_another_thread_drops_batches() {
 
 #[test]
 fn a_leaked_batch_costs_its_memory() {
-    for workers in [0, 2] {
+    for crew in crews([0, 2]) {
         let expected = RUN.expected(3);
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).build().unwrap();
+        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2)).unwrap();
         let most = loader.most_held();
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
@@ -137,7 +150,7 @@ fn a_leaked_batch_costs_its_memory() {
         assert!(loader.epoch().unwrap().map(|batch| batch.unwrap().task()).eq(0..expected[0].len()));
         assert_eq!(loader.stats().extra_batches, 1);
 
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
@@ -150,8 +163,8 @@ fn a_leaked_batch_costs_its_memory() {
 
 #[test]
 fn a_leaked_pass_ends_when_the_next_begins() {
-    for workers in [0, 2] {
-        let mut loader = RUN.over(fine()).num_workers(workers).build().unwrap();
+    for crew in crews([0, 2]) {
+        let mut loader = crew.build(RUN.over(fine())).unwrap();
         let expected = RUN.expected(3);
         for (epoch, expected) in expected.iter().enumerate() {
             let mut left = loader.epoch().unwrap();
@@ -182,9 +195,17 @@ fn failing_at_first(passes: u32) -> impl Dataset {
 fn a_pass_dropped_at_any_batch_leaves_no_failures() {
     let tasks = RUN.len.div_ceil(RUN.batch_size) as u32;
     for in_order in [true, false] {
-        for (workers, part_size) in [(0, Some(1)), (1, Some(1)), (2, None), (2, Some(1)), (3, Some(3))] {
-            let how = How { workers, part_size, prefetch: 3, ..How::default() };
-            let mut loader = how.set(RUN.over(failing_at_first(tasks + 1))).in_order(in_order).build().unwrap();
+        for (workers, part_size, processes) in [
+            (0, Some(1), false),
+            (1, Some(1), false),
+            (2, None, false),
+            (2, Some(1), false),
+            (3, Some(3), false),
+            (2, None, HAS_PROCESSES),
+            (1, Some(1), HAS_PROCESSES),
+        ] {
+            let how = How { workers, processes, part_size, prefetch: 3, ..How::default() };
+            let mut loader = how.build(RUN.over(failing_at_first(tasks + 1)).in_order(in_order)).unwrap();
             let expected = RUN.expected(tasks + 2);
             for seen in 0..=tasks {
                 let mut left = loader.epoch().unwrap();
@@ -207,18 +228,17 @@ fn a_pass_dropped_at_any_batch_leaves_no_failures() {
 #[test]
 fn a_failure_in_an_unfinished_batch_does_not_reappear() {
     let run = Run { len: 64, batch_size: 64, drop_last: false, shuffle: false, seed: 0 };
-    for in_order in [true, false] {
-        let begun = Arc::new(AtomicBool::new(false));
-        let flag = begun.clone();
+    for (crew, in_order) in crews([1]).flat_map(|crew| [(crew, true), (crew, false)]) {
+        let begun = shared::<AtomicBool>();
         let dataset = items(run.len, move |index, cx| {
             if cx.epoch() == 0 && cx.worker().is_some() {
-                flag.store(true, Ordering::SeqCst);
+                begun.store(true, Ordering::SeqCst);
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 return Err(format!("no {index}").into());
             }
             Ok(())
         });
-        let mut loader = run.over(dataset).num_workers(1).part_size(1).in_order(in_order).build().unwrap();
+        let mut loader = crew.build(run.over(dataset).part_size(1).in_order(in_order)).unwrap();
         let left = loader.epoch().unwrap();
         while !begun.load(Ordering::SeqCst) {
             std::thread::yield_now();
@@ -235,8 +255,8 @@ fn a_failure_in_an_unfinished_batch_does_not_reappear() {
 fn thousands_of_short_passes_deliver_their_batches() {
     let run = Run { len: 6, batch_size: 2, drop_last: false, shuffle: true, seed: 5 };
     let expected = run.expected(3000);
-    for workers in [0, 1, 3] {
-        let mut loader = run.over(items(run.len, |_, _| Ok(()))).num_workers(workers).build().unwrap();
+    for crew in crews([0, 1, 3]) {
+        let mut loader = crew.build(run.over(items(run.len, |_, _| Ok(())))).unwrap();
         for (epoch, expected) in expected.iter().enumerate() {
             let left = loader.epoch().unwrap().take(epoch % 4).map(|batch| Got::from(&batch.unwrap()));
             assert!(left.eq(expected[..(epoch % 4).min(3)].iter().cloned()));
@@ -246,9 +266,9 @@ fn thousands_of_short_passes_deliver_their_batches() {
 
 #[test]
 fn an_empty_pass_ends_immediately() {
-    for workers in [0, 2] {
-        let builder = Loader::builder(items(5, |_, _| Ok(()))).batch_size(8).drop_last(true).num_workers(workers);
-        let mut loader = builder.build().unwrap();
+    for crew in crews([0, 2]) {
+        let builder = Loader::builder(items(5, |_, _| Ok(()))).batch_size(8).drop_last(true);
+        let mut loader = crew.build(builder).unwrap();
         for _ in 0..20 {
             assert!(loader.is_empty() && loader.epoch().unwrap().next().is_none());
         }
@@ -257,17 +277,9 @@ fn an_empty_pass_ends_immediately() {
 
 #[test]
 fn batches_survive_a_loader_dropped_during_a_pass() {
-    for workers in [0, 1, 3] {
+    for crew in crews([0, 1, 3]) {
         for seen in 0..4 {
-            let mut loader = RUN
-                .over(items(RUN.len, |index, cx| {
-                    dawdle(index, cx);
-                    Ok(())
-                }))
-                .num_workers(workers)
-                .hold(4)
-                .build()
-                .unwrap();
+            let mut loader = crew.build(RUN.over(items(RUN.len, dawdling)).hold(4)).unwrap();
             let mut pass = loader.epoch().unwrap();
             let held: Vec<_> = pass.by_ref().take(seen).map(Result::unwrap).collect();
             std::mem::forget(pass);
@@ -280,30 +292,33 @@ fn batches_survive_a_loader_dropped_during_a_pass() {
 #[test]
 fn two_loaders_at_once_do_not_affect_each_other() {
     let other = Run { seed: 77, shuffle: true, ..RUN };
-    let mut first = RUN.over(fine()).num_workers(2).build().unwrap();
-    let mut second = other.over(fine()).num_workers(1).build().unwrap();
     let (expected, others) = (RUN.expected(2), other.expected(2));
-    for epoch in 0..2 {
-        let pairs = first.epoch().unwrap().zip(second.epoch().unwrap());
-        for (task, (a, b)) in pairs.enumerate() {
-            assert_eq!(Got::from(&a.unwrap()), expected[epoch][task]);
-            assert_eq!(Got::from(&b.unwrap()), others[epoch][task]);
+    for (one, two) in crews([2]).flat_map(|one| crews([1]).map(move |two| (one, two))) {
+        let (mut first, mut second) = (one.build(RUN.over(fine())).unwrap(), two.build(other.over(fine())).unwrap());
+        for epoch in 0..2 {
+            let pairs = first.epoch().unwrap().zip(second.epoch().unwrap());
+            for (task, (a, b)) in pairs.enumerate() {
+                assert_eq!(Got::from(&a.unwrap()), expected[epoch][task]);
+                assert_eq!(Got::from(&b.unwrap()), others[epoch][task]);
+            }
         }
     }
 }
 
 #[test]
 fn a_loader_moves_to_another_thread_between_passes() {
-    let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
-    let expected = RUN.expected(2);
-    assert_eq!(pass(&mut loader), expected[0]);
-    let mut loader = std::thread::spawn(move || {
-        assert_eq!(pass(&mut loader), expected[1]);
-        loader
-    })
-    .join()
-    .unwrap();
-    assert_eq!(pass(&mut loader), RUN.expected(3)[2]);
+    for crew in crews([2]) {
+        let mut loader = crew.build(RUN.over(fine())).unwrap();
+        let expected = RUN.expected(2);
+        assert_eq!(pass(&mut loader), expected[0]);
+        let mut loader = std::thread::spawn(move || {
+            assert_eq!(pass(&mut loader), expected[1]);
+            loader
+        })
+        .join()
+        .unwrap();
+        assert_eq!(pass(&mut loader), RUN.expected(3)[2]);
+    }
 }
 
 /// Counts the values that were made and dropped.
@@ -379,7 +394,7 @@ fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
 
 #[test]
 fn dropping_a_loader_drops_its_dataset_once() {
-    for workers in [0, 3] {
+    for crew in crews([0, 3]) {
         let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let counted = Counted::new(&made, &dropped);
         let token = Arc::new(());
@@ -388,7 +403,7 @@ fn dropping_a_loader_drops_its_dataset_once() {
             let _ = (&counted, &token);
             Ok(index as i64)
         });
-        let mut loader = Loader::builder(dataset).num_workers(workers).build().unwrap();
+        let mut loader = crew.build(Loader::builder(dataset)).unwrap();
         let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
         assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (0, 1));
         drop(loader);
@@ -399,8 +414,8 @@ fn dropping_a_loader_drops_its_dataset_once() {
 
 #[test]
 fn a_pass_after_one_with_too_many_kept_is_complete() {
-    for workers in [0, 2] {
-        let mut loader = prefetch(RUN.over(fine()), workers, 2).on_held(OnHeld::Fail).build().unwrap();
+    for crew in crews([0, 2]) {
+        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
         let most = loader.most_held();
         let all: Vec<_> = loader.epoch().unwrap().take(most + 5).collect();
         assert!(all[..=most].iter().all(Result::is_ok));
@@ -415,10 +430,11 @@ fn a_pass_after_one_with_too_many_kept_is_complete() {
 
 #[test]
 fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
-    for (workers, round_robin) in [(0, false), (2, false), (2, true)] {
-        let builder = || RUN.over(fine()).num_workers(workers).round_robin(round_robin);
+    let dealt = Crew { workers: 2, processes: false };
+    for (crew, round_robin) in crews([0, 2]).map(|crew| (crew, false)).chain([(dealt, true)]) {
+        let builder = || RUN.over(fine()).round_robin(round_robin);
         let expected = RUN.expected(3);
-        let mut loader = builder().build().unwrap();
+        let mut loader = crew.build(builder()).unwrap();
         loader.end_epoch();
         assert!(loader.next_batch().is_none(), "no pass had begun");
         loader.begin_epoch().unwrap();
@@ -429,7 +445,7 @@ fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
         let state = loader.state();
         assert_eq!(pass(&mut loader), expected[1]);
         assert_eq!(Got::from(&kept), expected[0][0]);
-        let mut other = builder().build().unwrap();
+        let mut other = crew.build(builder()).unwrap();
         other.load_state(&state).unwrap();
         assert_eq!(pass(&mut other), expected[0][1..], "the state has the position of the pass");
         assert_eq!(pass(&mut other), expected[1]);
@@ -438,19 +454,42 @@ fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
 
 #[test]
 fn a_failed_begin_epoch_or_a_drop_ends_the_pass() {
-    let mut loader = RUN.over(fine()).num_workers(2).build().unwrap();
-    loader.begin_epoch().unwrap();
-    drop(loader.next_batch().unwrap().unwrap());
-    loader.stopper().stop();
-    assert!(matches!(loader.begin_epoch(), Err(Error::Stopped)));
-    assert!(loader.next_batch().is_none());
+    for crew in crews([0, 2]) {
+        let mut loader = crew.build(RUN.over(fine())).unwrap();
+        loader.begin_epoch().unwrap();
+        drop(loader.next_batch().unwrap().unwrap());
+        loader.stopper().stop();
+        assert!(matches!(loader.begin_epoch(), Err(Error::Stopped)));
+        assert!(loader.next_batch().is_none());
 
-    let mut loader = RUN.over(fine()).build().unwrap();
-    loader.begin_epoch().unwrap();
-    drop(loader.next_batch().unwrap().unwrap());
-    let reader = loader.stats_reader();
-    drop(loader);
-    let elapsed = reader.stats().elapsed;
-    std::thread::sleep(std::time::Duration::from_millis(2));
-    assert_eq!(reader.stats().elapsed, elapsed);
+        let mut loader = crew.build(RUN.over(fine())).unwrap();
+        loader.begin_epoch().unwrap();
+        drop(loader.next_batch().unwrap().unwrap());
+        let reader = loader.stats_reader();
+        drop(loader);
+        let elapsed = reader.stats().elapsed;
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert_eq!(reader.stats().elapsed, elapsed);
+    }
+}
+
+#[test]
+fn a_pass_that_was_left_begins_no_more_batches() {
+    for crew in crews([2]) {
+        let read = shared::<AtomicUsize>();
+        let dataset = items(100, move |_, cx| {
+            if cx.epoch() == 0 && cx.worker().is_some() {
+                read.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Ok(())
+        });
+        let builder = Loader::builder(dataset).num_workers(2).prefetch_factor(16).help(false);
+        let mut loader = crew.build(builder).unwrap();
+        drop(loader.epoch().unwrap().next().unwrap().unwrap());
+        let before = read.load(Ordering::SeqCst);
+        drop(loader.epoch().unwrap());
+        let more = read.load(Ordering::SeqCst) - before;
+        assert!(more < 10, "{more} samples were read for a pass that was left");
+    }
 }

@@ -1,6 +1,6 @@
 //! Law 4: the memory of a loader can be limited, and the error says what would fit the limit.
 
-use crate::support::{OneByOne, from_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, crews, from_fn};
 use slotline::dataset::{Context, Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
 use slotline::{BoxError, Loader};
@@ -60,10 +60,13 @@ impl Dataset for Bulk {
     }
 }
 
-/// Builds a loader, runs a pass, and returns the loader's depth and its ceiling.
+/// Builds a loader (by the method `$method`), runs a pass, and returns the loader's depth and its ceiling.
 macro_rules! build {
-    ($builder:expr, $size:expr, $limit:expr) => {{
-        let mut loader = options($builder, $size, $limit).build()?;
+    ($builder:expr, $size:expr, $limit:expr) => {
+        build!($builder, $size, $limit, build)
+    };
+    ($builder:expr, $size:expr, $limit:expr, $method:ident) => {{
+        let mut loader = options($builder, $size, $limit).$method()?;
         let stated = (loader.depth(), loader.memory_ceiling());
         assert!(loader.epoch().unwrap().all(|batch| batch.is_ok()));
         assert_eq!(stated, (loader.depth(), loader.memory_ceiling()));
@@ -71,8 +74,12 @@ macro_rules! build {
     }};
 }
 
-const KINDS: [(&str, Build); 9] = [
+const KINDS: [(&str, Build); 10] = [
     ("in order", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size), size, limit)),
+    ("by processes", |size, limit| {
+        let builder = Loader::builder(Data).batch_size(size.batch_size).shuffle(true);
+        if HAS_PROCESSES { build!(builder, size, limit, in_processes) } else { build!(builder, size, limit) }
+    }),
     ("shuffled", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size).shuffle(true), size, limit)),
     ("out of order", |size, limit| {
         build!(Loader::builder(Data).batch_size(size.batch_size).in_order(false), size, limit)
@@ -115,9 +122,14 @@ fn limits(whole: usize) -> impl Iterator<Item = usize> {
 fn a_loader_fits_its_limit_or_build_says_what_would_fit() {
     let mut advice = [0; 4];
     for (kind, build) in KINDS {
+        let by_processes = kind == "by processes" && HAS_PROCESSES;
         for size in SIZES {
+            // Processes take longer to start.
+            if by_processes && (size.workers == 0 || size.batch_size == 7) {
+                continue;
+            }
             let (depth, whole) = build(size, None).unwrap();
-            for limit in limits(whole) {
+            for limit in limits(whole).step_by(if by_processes { 4 } else { 1 }) {
                 let case = format!("{kind}, {size:?}, {limit} of {whole}");
                 match build(size, Some(limit)) {
                     Ok((limited, ceiling)) => {
@@ -155,7 +167,7 @@ fn check_greatest(build: Build, size: Size, limit: usize, depth: usize, case: &s
 fn check_advice(build: Build, size: Size, limit: usize, fits: Fits, case: &str) -> usize {
     let builds = |size| match build(size, Some(limit)) {
         Ok(_) => true,
-        Err(BuildError::MemoryLimit { .. }) => false,
+        Err(BuildError::MemoryLimit { .. } | BuildError::Clash { .. }) => false,
         Err(error) => panic!("{error}: {case}"),
     };
     let left = Size { prefetch: None, ..size };
@@ -186,7 +198,7 @@ fn check_advice(build: Build, size: Size, limit: usize, fits: Fits, case: &str) 
 
 #[test]
 fn the_error_names_the_limit_and_what_would_fit() {
-    let build = |size, limit| KINDS[1].1(size, Some(limit)).unwrap_err().to_string();
+    let build = |size, limit| KINDS[2].1(size, Some(limit)).unwrap_err().to_string();
     let size = Size { workers: 2, prefetch: Some(4), batch_size: 100, hold: 1 };
     let text = build(size, 200_000);
     let (start, end) = ("the loader needs ", "prefetch_factor = 1 would fit");
@@ -219,11 +231,14 @@ fn advice_keeps_the_workers_that_an_option_requires() {
 
 #[test]
 fn limits_apply_to_single_samples_and_absurd_batch_sizes() {
-    let single = |limit| Loader::builder(Data).batch_size(None).num_workers(2).memory_limit(limit).build();
-    let loader = single(8_192).unwrap();
-    assert!((4..66).contains(&loader.depth()) && loader.memory_ceiling() <= 8_192);
-    let error = single(1_000).unwrap_err();
-    assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::Nothing, .. }), "{error}");
+    for crew in crews([2]) {
+        let single = |limit| crew.build(Loader::builder(Data).batch_size(None).memory_limit(limit));
+        let limit = if crew.processes { 60_000 } else { 8_192 };
+        let loader = single(limit).unwrap();
+        assert!((3..66).contains(&loader.depth()) && loader.memory_ceiling() <= limit);
+        let error = single(1_000).unwrap_err();
+        assert!(matches!(error, BuildError::MemoryLimit { fits: Fits::Nothing, .. }), "{error}");
+    }
     // A batch size of 2⁵⁷ is refused with a size that would fit.
     let numbers = from_fn(usize::MAX, |index, _| Ok(index as u64));
     let error = Loader::builder(numbers).batch_size(1 << 57).memory_limit(1 << 20).build().unwrap_err();

@@ -6,25 +6,37 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::support::{DatasetOf, Dropped, Item, Latch, OneByOne, from_fn, items};
+use crate::support::{DatasetOf, Dropped, HAS_PROCESSES, InProcesses, Item, Latch, OneByOne, from_fn, items};
 use slotline::Loader;
 use slotline::dataset::Dataset;
-use slotline::loader::{Error, OnHeld, Stopper};
+use slotline::loader::{BuildError, Error, OnHeld, Stopper};
 
-/// Runs a body with a loader of each kind: with a shared ring, with `round_robin`, and over an iterable dataset. Each has its
-/// own latch.
+/// Runs a body with a loader of each kind: with a shared ring, by threads or processes, with `round_robin`, and over an iterable
+/// dataset. Each has its own latch.
 macro_rules! each_kind {
     (|$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
-        each_kind!(@ $latch, Loader::builder($dataset), $options, |$loader| $body);
-        each_kind!(@ $latch, Loader::builder($dataset).round_robin(true), $options, |$loader| $body);
-        each_kind!(@ $latch, Loader::iterable(OneByOne($dataset)), $options, |$loader| $body);
+        each_kind!(threads |$latch| $dataset, $options, |$loader| $body);
+        if HAS_PROCESSES {
+            each_kind!(@ $latch, Loader::builder($dataset), $options, in_processes, |$loader| $body);
+        }
     }};
-    (@ $latch:ident, $builder:expr, [$($options:tt)*], |$loader:ident| $body:block) => {{
+    (threads |$latch:ident| $dataset:expr, $options:tt, |$loader:ident| $body:block) => {{
+        each_kind!(@ $latch, Loader::builder($dataset), $options, build, |$loader| $body);
+        each_kind!(@ $latch, Loader::builder($dataset).round_robin(true), $options, build, |$loader| $body);
+        each_kind!(@ $latch, Loader::iterable(OneByOne($dataset)), $options, build, |$loader| $body);
+    }};
+    (@ $latch:ident, $builder:expr, [$($options:tt)*], $build:ident, |$loader:ident| $body:block) => {{
         let $latch = Latch::default();
-        let mut $loader = $builder.$($options)*.build().unwrap();
-        $body
-        // Otherwise dropping the loader would wait for the stuck workers.
-        $latch.open();
+        match $builder.$($options)*.$build() {
+            // Processes.
+            Err(BuildError::Clash { second: "num_workers = 0", .. }) => {}
+            loader => {
+                let mut $loader = loader.unwrap();
+                $body
+                // Otherwise dropping the loader would wait for the stuck workers.
+                $latch.open();
+            }
+        }
     }};
 }
 
@@ -98,7 +110,7 @@ fn a_stop_during_a_sample_ends_its_batch() {
                 Ok(())
             })
         };
-        each_kind!(|latch| stopping(&latch), [batch_size(100).num_workers(workers)], |loader| {
+        each_kind!(threads | latch | stopping(&latch), [batch_size(100).num_workers(workers)], |loader| {
             read.store(0, Ordering::Relaxed);
             *stopper.lock().unwrap() = Some(loader.stopper());
             let mut pass = loader.epoch().unwrap();
@@ -218,10 +230,13 @@ fn a_loader_resumes_from_the_state_of_a_stopped_one() {
         }};
     }
     macro_rules! check {
-        ($builder:expr) => {
+        ($builder:expr, $build:ident) => {
             for workers in 0..3 {
                 for taken in [0, 1, 6, 13, 14] {
-                    let build = || $builder.batch_size(3).seed(11).num_workers(workers).build().unwrap();
+                    let build = || {
+                        let builder = $builder.batch_size(3).seed(11).num_workers(workers);
+                        if workers > 0 { builder.$build() } else { builder.build() }.unwrap()
+                    };
                     let expected: Vec<_> = build().epoch().unwrap().map(|batch| contents!(batch)).collect();
                     let mut loader = build();
                     let stopper = loader.stopper();
@@ -241,9 +256,12 @@ fn a_loader_resumes_from_the_state_of_a_stopped_one() {
             }
         };
     }
-    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true));
-    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true).round_robin(true));
-    check!(Loader::iterable(OneByOne(items(41, |_, _| Ok(())))));
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true), build);
+    if HAS_PROCESSES {
+        check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true), in_processes);
+    }
+    check!(Loader::builder(items(41, |_, _| Ok(()))).shuffle(true).round_robin(true), build);
+    check!(Loader::iterable(OneByOne(items(41, |_, _| Ok(())))), build);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use slotline::dataset::iter_fn;
 use slotline::loader::BuildError;
 use slotline::sampler::DistributedSampler;
 
-use crate::support::from_fn;
+use crate::support::{crews, from_fn};
 
 use super::*;
 
@@ -70,28 +70,32 @@ fn bad_substitutes_count_and_shares_respect_drop_last() {
 
 #[test]
 fn out_of_order_all_good_samples_arrive() {
-    let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);
-    let mut loader = builder.num_workers(3).in_order(false).build().unwrap();
-    let mut seen: Vec<_> = loader.epoch().unwrap().flat_map(|batch| rows(&batch.unwrap())).collect();
-    seen.sort_by_key(|seen| seen.index);
-    assert!(seen.iter().map(|seen| seen.index).eq((0..LEN).filter(|i| i % 5 != 3)));
+    for crew in crews([3]) {
+        let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);
+        let mut loader = crew.build(builder.in_order(false)).unwrap();
+        let mut seen: Vec<_> = loader.epoch().unwrap().flat_map(|batch| rows(&batch.unwrap())).collect();
+        seen.sort_by_key(|seen| seen.index);
+        assert!(seen.iter().map(|seen| seen.index).eq((0..LEN).filter(|i| i % 5 != 3)));
+    }
 }
 
 #[test]
 fn replacing_keeps_the_batch_sizes_equal_on_all_ranks() {
-    let sizes = |rank, on_error| -> Vec<usize> {
+    let sizes = |crew: Crew, rank, on_error| -> Vec<usize> {
         // All bad samples belong to rank 0.
         let dataset = Sheets::<true> { len: 62, fault: Fault::Panic, bad: |i| i % 6 == 0, many: false };
         let sampler = DistributedSampler::new(62, 2, rank).unwrap().shuffle(false);
-        let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64).num_workers(2);
-        let mut loader = builder.on_error(on_error).build().unwrap();
+        let builder = Loader::builder(dataset).sampler(sampler).batch_size(7).seed(rank as u64);
+        let mut loader = crew.build(builder.on_error(on_error)).unwrap();
         let sizes = loader.epoch().unwrap().map(|batch| rows(&batch.unwrap()).len()).collect();
         assert_eq!(loader.stats().bad_samples > 0, rank == 0);
         sizes
     };
-    assert_eq!(sizes(0, REPLACE), sizes(1, REPLACE));
-    assert_eq!(sizes(1, REPLACE), [7, 7, 7, 7, 3]);
-    assert!(sizes(0, SKIP).iter().sum::<usize>() < sizes(1, SKIP).iter().sum());
+    for crew in crews([2]) {
+        assert_eq!(sizes(crew, 0, REPLACE), sizes(crew, 1, REPLACE));
+        assert_eq!(sizes(crew, 1, REPLACE), [7, 7, 7, 7, 3]);
+        assert!(sizes(crew, 0, SKIP).iter().sum::<usize>() < sizes(crew, 1, SKIP).iter().sum());
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::{Fields, Packed, Row, Sample, Text};
 use slotline::{Batch, BoxError, Dataset, Error, Loader};
 
+use crate::support::{Crew, HAS_PROCESSES};
+
 const SKIP: OnError = OnError::Skip(Budget::Samples(usize::MAX));
 const REPLACE: OnError = OnError::Replace(Budget::Samples(usize::MAX));
 
@@ -172,23 +174,38 @@ struct How {
     part_size: Option<usize>,
     many: bool,
     round_robin: bool,
+    processes: bool,
 }
 
-const HOWS: [How; 8] = [
-    How { workers: 0, part_size: None, many: false, round_robin: false },
-    How { workers: 0, part_size: None, many: true, round_robin: false },
-    How { workers: 1, part_size: Some(3), many: false, round_robin: false },
-    How { workers: 2, part_size: Some(1), many: false, round_robin: false },
-    How { workers: 2, part_size: Some(5), many: true, round_robin: false },
-    How { workers: 3, part_size: None, many: false, round_robin: false },
-    How { workers: 0, part_size: None, many: false, round_robin: true },
-    How { workers: 2, part_size: None, many: true, round_robin: true },
+const HOWS: [How; 10] = [
+    How { workers: 0, part_size: None, many: false, round_robin: false, processes: false },
+    How { workers: 0, part_size: None, many: true, round_robin: false, processes: false },
+    How { workers: 1, part_size: Some(3), many: false, round_robin: false, processes: false },
+    How { workers: 2, part_size: Some(1), many: false, round_robin: false, processes: false },
+    How { workers: 2, part_size: Some(5), many: true, round_robin: false, processes: false },
+    How { workers: 3, part_size: None, many: false, round_robin: false, processes: false },
+    How { workers: 0, part_size: None, many: false, round_robin: true, processes: false },
+    How { workers: 2, part_size: None, many: true, round_robin: true, processes: false },
+    How { workers: 2, part_size: Some(2), many: false, round_robin: false, processes: HAS_PROCESSES },
+    How { workers: 1, part_size: None, many: true, round_robin: false, processes: HAS_PROCESSES },
 ];
+
+/// Returns the options to test with a fault: processes, which take longer, only with some.
+fn hows(fault: Fault) -> impl Iterator<Item = How> {
+    HOWS.into_iter().filter(move |how| !how.processes || matches!(fault, Fault::Error | Fault::WritePanic))
+}
+
+impl How {
+    fn crew(self) -> Crew {
+        Crew { workers: self.workers, processes: self.processes }
+    }
+}
 
 impl fmt::Debug for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workers, part_size, many, round_robin } = self;
-        write!(f, "{workers} workers, part_size {part_size:?}, many {many}, round_robin {round_robin}")
+        let Self { workers, part_size, many, round_robin, processes } = self;
+        write!(f, "{workers} workers, part_size {part_size:?}, many {many}, ")?;
+        write!(f, "round_robin {round_robin}, processes {processes}")
     }
 }
 
@@ -208,11 +225,11 @@ fn builder<const PACKED: bool>(fault: Fault, bad: fn(usize) -> bool, many: bool)
 }
 
 fn report<const PACKED: bool>(builder: Builder<Sheets<PACKED>>, how: How) -> Report {
-    let mut builder = builder.num_workers(how.workers);
-    if let Some(part_size) = how.part_size {
-        builder = builder.part_size(part_size);
-    }
-    let mut loader = builder.round_robin(how.round_robin).build().unwrap();
+    let builder = match how.part_size {
+        Some(part_size) => builder.part_size(part_size),
+        None => builder,
+    };
+    let mut loader = how.crew().build(builder.round_robin(how.round_robin)).unwrap();
     let passes = [(); 2].map(|()| loader.epoch().unwrap().map(outcome).collect());
     Report { passes, bad: loader.stats().bad_samples as usize, indices: loader.stats().bad_indices }
 }

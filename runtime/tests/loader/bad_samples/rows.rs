@@ -2,7 +2,7 @@
 
 use slotline::loader::OnHeld;
 
-use crate::support::from_fn;
+use crate::support::{crews, from_fn};
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn skips<const PACKED: bool>() {
         });
         let want = Report { passes: left, bad: 2 * indices.len(), indices };
         for fault in FAULTS {
-            for how in HOWS {
+            for how in hows(fault) {
                 let got = report::<PACKED>(builder(fault, bad, how.many).on_error(SKIP), how);
                 assert_eq!(got, want, "{fault:?}, {how:?}");
             }
@@ -46,7 +46,7 @@ fn replaces<const PACKED: bool>() {
     for bad in [BAD[0], BAD[1], BAD[2]] {
         let mut first = None;
         for fault in FAULTS {
-            for how in HOWS {
+            for how in hows(fault) {
                 let got = report::<PACKED>(builder(fault, bad, how.many).on_error(REPLACE), how);
                 for (pass, good) in got.passes.iter().zip(&good) {
                     assert_eq!(pass.len(), good.len());
@@ -77,7 +77,7 @@ fn replaces<const PACKED: bool>() {
 fn after_eight_bad_substitutes_the_batch_is_an_error() {
     let good = good::<false>();
     for fault in FAULTS {
-        for how in HOWS {
+        for how in hows(fault) {
             let got = report::<false>(builder(fault, |_| true, how.many).on_error(REPLACE), how);
             for (pass, good) in got.passes.iter().zip(&good) {
                 assert_eq!(pass.len(), good.len());
@@ -121,10 +121,13 @@ fn errors_that_no_sample_caused_are_raised() {
     }
     for (few, why) in [(true, "was asked for 8 samples but put only 7"), (false, "too late")] {
         for on_error in [SKIP, REPLACE] {
-            let mut loader = Loader::builder(BadGetMany(few)).batch_size(8).on_error(on_error).build().unwrap();
-            let errors: Vec<_> = loader.epoch().unwrap().map(|batch| describe(&batch.unwrap_err())).collect();
-            assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
-            assert_eq!(loader.stats().bad_samples, 0);
+            for crew in crews([0, 1]) {
+                let builder = Loader::builder(BadGetMany(few)).batch_size(8).on_error(on_error);
+                let mut loader = crew.build(builder).unwrap();
+                let errors: Vec<_> = loader.epoch().unwrap().map(|batch| describe(&batch.unwrap_err())).collect();
+                assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");
+                assert_eq!(loader.stats().bad_samples, 0);
+            }
         }
     }
 }
@@ -144,9 +147,9 @@ fn a_panic_in_prefetch_makes_no_sample_bad() {
             assert!(!index.is_multiple_of(10), "not that one");
         }
     }
-    for workers in [0, 2] {
-        let builder = || Loader::builder(PanicsInPrefetch).batch_size(10).num_workers(workers).on_error(SKIP);
-        let mut loader = builder().build().unwrap();
+    for crew in crews([0, 2]) {
+        let builder = || Loader::builder(PanicsInPrefetch).batch_size(10).num_workers(crew.workers).on_error(SKIP);
+        let mut loader = crew.build(builder()).unwrap();
         let got: Vec<_> = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec()).collect();
         assert!(got.into_iter().eq((0..40).filter(|&index| index != 21)));
         assert_eq!(loader.stats().bad_samples, 1);
@@ -158,11 +161,11 @@ fn a_panic_in_prefetch_makes_no_sample_bad() {
 
 #[test]
 fn unbatched_bad_samples_are_skipped_or_replaced() {
-    for how in HOWS {
-        for fault in FAULTS {
+    for fault in FAULTS {
+        for how in hows(fault) {
             let single = |on_error| builder::<true>(fault, |i| i % 5 == 3, false).batch_size(None).on_error(on_error);
             let of = |builder: Builder<Sheets<true>>| -> Vec<_> {
-                let mut loader = builder.num_workers(how.workers).build().unwrap();
+                let mut loader = how.crew().build(builder).unwrap();
                 let samples = loader.epoch().unwrap().map(|sample| {
                     let sample = sample.unwrap();
                     assert_eq!(sample.columns().offsets(4).unwrap().len(), 2);
