@@ -141,7 +141,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         self.init.as_ref().map(|_| self.control.called()).filter(|&(pass, _)| pass > 0)
     }
 
-    /// Returns the next claim, and times the wait for it, if there is one.
+    /// Returns the next claim, and times the wait for it, if there is one in the pass.
     ///
     /// # Errors
     ///
@@ -169,7 +169,10 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         if !try_claim() {
             let begun = Instant::now();
             SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
-            self.engine.activities[desk.reader.place].counters.waited(begun.elapsed());
+            // SAFETY: the claim is out.
+            if outcome.as_ref().is_ok_and(|_| unsafe { self.control.pass() }.pass == desk.pass) {
+                self.engine.activities[desk.reader.place].counters.waited(begun.elapsed());
+            }
         }
         outcome
     }
