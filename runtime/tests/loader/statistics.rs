@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::support::{LONG, Latch, from_fn, items};
+use crate::support::{Crew, LONG, Latch, crews, from_fn, items};
 use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
@@ -24,12 +24,13 @@ fn read(stats: &Stats) -> u64 {
 
 #[test]
 fn batches_samples_bytes_and_errors_are_counted() {
-    for workers in [0, 1, 3] {
+    for crew in crews([0, 1, 3]) {
         let dataset = items(50, |index, cx| match index {
             17 if cx.epoch() == 0 => Err("not this one".into()),
             _ => Ok(()),
         });
-        let mut loader = Loader::builder(dataset).batch_size(8).num_workers(workers).build().unwrap();
+        let mut loader = crew.build(Loader::builder(dataset).batch_size(8)).unwrap();
+        let workers = crew.workers;
         assert_eq!(counts(&loader.stats()), [0; 5]);
         loader.epoch().unwrap().for_each(drop);
         let stats = loader.stats();
@@ -49,15 +50,18 @@ fn batches_samples_bytes_and_errors_are_counted() {
 
 #[test]
 fn out_of_order_passes_and_iterators_are_counted() {
-    let mut loader =
-        Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).num_workers(2).in_order(false).build().unwrap();
-    loader.epoch().unwrap().for_each(drop);
-    assert_eq!(counts(&loader.stats()), [1, 7, 50, 50 * ITEM, 0]);
-    assert!(!loader.stats().in_order);
-    let buckets = || [vec![7], vec![], vec![1, 2, 3]];
-    let mut loader = Loader::builder(items(50, |_, _| Ok(()))).batch_sampler_iter(3, buckets).build().unwrap();
-    loader.epoch().unwrap().for_each(drop);
-    assert_eq!(counts(&loader.stats()), [1, 3, 4, 4 * ITEM, 0]);
+    for crew in crews([0, 2]) {
+        let builder = Loader::builder(items(50, |_, _| Ok(()))).batch_size(8).in_order(false);
+        let mut loader = crew.build(builder).unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        assert_eq!(counts(&loader.stats()), [1, 7, 50, 50 * ITEM, 0]);
+        assert!(!loader.stats().in_order);
+        let buckets = || [vec![7], vec![], vec![1, 2, 3]];
+        let builder = Loader::builder(items(50, |_, _| Ok(()))).batch_sampler_iter(3, buckets);
+        let mut loader = crew.build(builder).unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        assert_eq!(counts(&loader.stats()), [1, 3, 4, 4 * ITEM, 0]);
+    }
 }
 
 #[test]
@@ -92,10 +96,12 @@ fn per_worker_backends_count_like_the_shared_ring() {
 #[test]
 fn packed_bytes_are_counted_and_collated_ones_are_not() {
     let words = ["a", "", "bcd", "ef", "ghij"];
-    let dataset = from_fn(words.len(), move |index, _| Ok((Packed::new(words[index].as_bytes(), 8), index as u16)));
-    let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).build().unwrap();
-    loader.epoch().unwrap().for_each(drop);
-    assert_eq!(counts(&loader.stats()), [1, 3, 5, 10 + 5 * 2, 0]);
+    for crew in crews([1]) {
+        let dataset = from_fn(words.len(), move |index, _| Ok((Packed::new(words[index].as_bytes(), 8), index as u16)));
+        let mut loader = crew.build(Loader::builder(dataset).batch_size(2)).unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        assert_eq!(counts(&loader.stats()), [1, 3, 5, 10 + 5 * 2, 0]);
+    }
     let dataset = from_fn(5, |index, _| Ok(index as i64));
     let mut loader = Loader::builder(dataset).batch_size(2).collate(|samples| Ok(samples.len())).build().unwrap();
     loader.epoch().unwrap().for_each(drop);
@@ -103,7 +109,7 @@ fn packed_bytes_are_counted_and_collated_ones_are_not() {
 }
 
 /// Runs a pass over slow samples, and returns the loader's statistics and the time that the pass took.
-fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
+fn slowly(crew: Crew, bulk: bool) -> (Stats, Duration) {
     struct Slow {
         bulk: bool,
     }
@@ -123,7 +129,7 @@ fn slowly(workers: usize, bulk: bool) -> (Stats, Duration) {
             self.bulk
         }
     }
-    let mut loader = Loader::builder(Slow { bulk }).batch_size(3).num_workers(workers).help(false).build().unwrap();
+    let mut loader = crew.build(Loader::builder(Slow { bulk }).batch_size(3).help(false)).unwrap();
     let begun = Instant::now();
     loader.epoch().unwrap().for_each(drop);
     let took = begun.elapsed();
@@ -195,8 +201,8 @@ fn collate_time_before_the_first_sample_is_writing() {
 
 #[test]
 fn slow_samples_are_listed_and_times_add_up() {
-    for workers in [0, 1, 2] {
-        let (stats, took) = slowly(workers, false);
+    for crew in crews([0, 1, 2]) {
+        let ((stats, took), workers) = (slowly(crew, false), crew.workers);
         // On a busy machine another sample may take even longer.
         let slowest = stats.slowest.iter().find(|slow| slow.index == 7).unwrap();
         assert!(slowest.time >= Duration::from_millis(40) && slowest.time <= took);
@@ -215,9 +221,11 @@ fn slow_samples_are_listed_and_times_add_up() {
 
 #[test]
 fn bulk_reads_list_no_slow_samples() {
-    let (stats, _) = slowly(1, true);
-    assert!(stats.slowest.is_empty(), "{stats:?}");
-    assert!(stats.workers[0].reading >= Duration::from_millis(11 * 2 + 40));
+    for crew in crews([1]) {
+        let (stats, _) = slowly(crew, true);
+        assert!(stats.slowest.is_empty(), "{stats:?}");
+        assert!(stats.workers[0].reading >= Duration::from_millis(11 * 2 + 40));
+    }
 }
 
 #[test]
@@ -261,7 +269,8 @@ fn finished_batches_count_as_ready() {
 
 #[test]
 fn the_watchdog_reports_a_stuck_sample_once() {
-    for round_robin in [false, true] {
+    let dealt = Crew { workers: 1, processes: false };
+    for (crew, round_robin) in crews([1]).map(|crew| (crew, false)).chain([(dealt, true)]) {
         let latch = Latch::default();
         let stuck = latch.clone();
         let dataset = items(12, move |index, cx| {
@@ -288,7 +297,7 @@ fn the_watchdog_reports_a_stuck_sample_once() {
             assert!(reported.time >= Duration::from_millis(20));
             latch.open();
         };
-        let mut loader = builder.round_robin(round_robin).build().unwrap();
+        let mut loader = crew.build(builder.round_robin(round_robin)).unwrap();
         let mut pass = loader.epoch().unwrap();
         latch.until_waiting(1);
         check(&mut || pass.stats());
@@ -327,16 +336,19 @@ fn the_watchdog_reports_a_stream_that_does_not_start() {
 fn a_watchdog_with_any_duration_ends_with_its_loader() {
     let begun = Instant::now();
     for patience in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
-        let mut loader = Loader::builder(items(4, |_, _| Ok(()))).num_workers(1).watchdog(patience).build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        assert!(loader.stats().stuck.is_empty());
+        for crew in crews([1]) {
+            let builder = Loader::builder(items(4, |_, _| Ok(()))).watchdog(patience);
+            let mut loader = crew.build(builder).unwrap();
+            loader.epoch().unwrap().for_each(drop);
+            assert!(loader.stats().stuck.is_empty());
+        }
     }
     assert!(begun.elapsed() < LONG);
 }
 
 #[test]
 fn statistics_serialize_with_times_in_seconds() {
-    let (stats, _) = slowly(1, false);
+    let (stats, _) = slowly(Crew { workers: 1, processes: false }, false);
     let json = serde_json::to_value(&stats).unwrap();
     assert_eq!(json["elapsed"], stats.elapsed.as_secs_f64());
     assert_eq!(json["workers"][0]["samples"], 12);

@@ -127,8 +127,10 @@ fn over(bad: &Bad) -> impl Fn(&What, &How) -> Loader<BatchOf<Sheets>> + use<> {
         let (dawdles, many) = (!how.in_order, how.prefetch == 2);
         let builder = Loader::builder(Sheets { len: what.len, bad: bad.clone(), dawdles, many }).on_error(bad.on_error);
         let builder = if bad.spill { builder.on_overflow(Overflow::Spill) } else { builder };
+        // Processes cannot spill.
+        let processes = how.processes && !bad.spill;
         let part_size = how.part_size.filter(|_| !bad.packed);
-        build_from(builder, what, &How { part_size, ..how.clone() })
+        build_from(builder, what, &How { part_size, processes, ..how.clone() })
     }
 }
 

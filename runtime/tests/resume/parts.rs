@@ -6,6 +6,7 @@ use slotline::loader::Warning;
 use slotline::{BoxError, Error, Loader};
 
 use crate::resumed::*;
+use crate::support::{Crew, HAS_PROCESSES, crews};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -27,8 +28,9 @@ proptest! {
 fn a_loader_resumes_from_its_own_state() {
     for from in [From::Sequential, From::Shuffle, From::Random, From::Cipher, From::Distributed] {
         let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 2 };
-        for workers in [0, 2] {
-            let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 0 };
+        for Crew { workers, processes } in crews([0, 2]) {
+            let dealt = workers == 0;
+            let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt, processes };
             let (mut loader, mut delivered, mut again) = (build(&what, &how), Vec::new(), Vec::new());
             let state = run(&mut loader, &what, (2, false), &mut delivered).unwrap();
             assert_eq!(run(&mut loader, &what, WHOLE, &mut Vec::new()), None);
@@ -46,7 +48,8 @@ fn a_loader_resumes_from_its_own_state() {
 fn orders_that_cannot_be_saved_are_fast_forwarded() {
     for from in FORGETFUL {
         let (what, state) = state_of(from);
-        let how = How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
+        let how =
+            How { workers: 2, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
         let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(matches!(loader.warnings(), [Warning::FastForward { .. }]), "{:?}", loader.warnings());
@@ -57,7 +60,8 @@ fn orders_that_cannot_be_saved_are_fast_forwarded() {
     }
     for from in ALL.into_iter().filter(|from| !FORGETFUL.contains(from)) {
         let (what, state) = state_of(from);
-        let how = How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false };
+        let how =
+            How { workers: 0, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
         let mut loader = build(&what, &how);
         loader.load_state(&state).unwrap();
         assert!(loader.warnings().is_empty(), "{from:?}: {:?}", loader.warnings());
@@ -93,29 +97,34 @@ fn a_loader_with_a_collate_function_resumes() {
 
 #[test]
 fn a_timeout_does_not_count_as_a_delivered_batch() {
-    let latch = crate::support::Latch::default();
-    let gate = latch.clone();
-    let dataset = crate::support::from_fn(8, move |index, _| {
-        if index == 5 {
-            gate.wait();
-        }
-        Ok(index as i64)
-    });
-    let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(20));
-    let mut loader = builder.build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    assert_eq!(pass.by_ref().take(5).filter(Result::is_ok).count(), 5);
-    assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
-    assert_eq!(pass.state().batches(), 5);
-    drop(pass);
-    assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "the worker is stuck");
-    assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "the position must not change");
-    latch.open();
+    for crew in crews([1]) {
+        let latch = crate::support::Latch::default();
+        let gate = latch.clone();
+        let dataset = crate::support::from_fn(8, move |index, _| {
+            if index == 5 {
+                gate.wait();
+            }
+            Ok(index as i64)
+        });
+        let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(60));
+        let mut loader = crew.build(builder).unwrap();
+        let mut pass = loader.epoch().unwrap();
+        // On a busy machine any batch can be late.
+        assert_eq!(pass.by_ref().filter(Result::is_ok).take(5).count(), 5);
+        assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 5, .. }))));
+        assert_eq!(pass.state().batches(), 5);
+        drop(pass);
+        assert!(matches!(loader.epoch(), Err(Error::Timeout { .. })), "the worker is stuck");
+        assert_eq!((loader.state().epoch(), loader.state().batches()), (0, 5), "the position must not change");
+        latch.open();
+    }
 }
 
 #[test]
 fn a_timeout_names_a_missing_batch_of_the_state() {
-    for (in_order, dealt) in [(true, true), (false, true), (true, false), (false, false)] {
+    let kinds = [(true, true, false), (false, true, false), (true, false, false), (false, false, false)];
+    let by_processes = [(true, false, HAS_PROCESSES), (false, false, HAS_PROCESSES)];
+    for (in_order, dealt, processes) in kinds.into_iter().chain(by_processes) {
         let latch = crate::support::Latch::default();
         let gate = latch.clone();
         let dataset = crate::support::from_fn(20, move |index, _| {
@@ -131,7 +140,7 @@ fn a_timeout_names_a_missing_batch_of_the_state() {
         (state["dataset_len"], state["batch_size"], state["batches"]) = (20.into(), 1.into(), 6.into());
         (state["missing"], state["start"]["generator"]) = (vec![3, 4].into(), "1:0".into());
         let state = serde_json::from_value(state).unwrap();
-        let mut loader = builder.round_robin(dealt).build().unwrap();
+        let mut loader = Crew { workers: 1, processes }.build(builder.round_robin(dealt)).unwrap();
         loader.load_state(&state).unwrap();
         let got = loader.epoch().unwrap().next();
         latch.open();

@@ -183,7 +183,7 @@ proptest! {
             damage(&mut value, at, with);
         }
         let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
-        let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1 };
+        let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1, processes: false };
         let mut loader = build(&what, &how);
         if loader.load_state(&state).is_err() {
             return Ok(());

@@ -13,7 +13,7 @@ use slotline::sampler::{
 };
 use slotline::{BoxError, Error, Loader};
 
-use crate::support::{dawdle, pixels, prefetch};
+use crate::support::{Crew, HAS_PROCESSES, dawdle, pixels, prefetch};
 
 /// A dataset with known samples, some of which fail.
 #[derive(Clone)]
@@ -169,6 +169,8 @@ pub(crate) struct How {
     pub(crate) hold: usize,
     pub(crate) in_order: bool,
     pub(crate) dealt: bool,
+    /// Whether the workers are processes, if there are any and [`dealt`](Self::dealt) is not set.
+    pub(crate) processes: bool,
 }
 
 /// When a loader is interrupted: after this number of batches or, if the flag is set, at the end of their pass.
@@ -232,7 +234,9 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    builder.round_robin(how.dealt && !feed).build().unwrap()
+    let dealt = how.dealt && !feed;
+    let processes = how.processes && HAS_PROCESSES && how.workers > 0 && !dealt;
+    Crew { workers: how.workers, processes }.build(builder.round_robin(dealt)).unwrap()
 }
 
 /// Runs a loader to its end or to the cut, where it returns the loader's state.
@@ -278,7 +282,7 @@ pub(crate) fn uninterrupted(what: &What) -> Vec<Outcome> {
 /// As [`uninterrupted`], with loaders that `build` makes.
 pub(crate) fn uninterrupted_by<S>(what: &What, build: impl Fn(&What, &How) -> Loader<Batch<S>>) -> Vec<Outcome> {
     let workers = usize::from(what.persistent);
-    let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
+    let how = How { workers, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
     let mut outcomes = Vec::new();
     assert_eq!(run(&mut build(what, &how), what, WHOLE, &mut outcomes), None);
     outcomes
@@ -322,7 +326,7 @@ pub(crate) fn interrupted_by<S>(
 /// Returns the state of a loader over `from` in the middle of its second pass, and the loader's options.
 pub(crate) fn state_of(from: From) -> (What, State) {
     let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 3 };
-    let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false };
+    let how = How { workers: 0, prefetch: 1, part_size: None, hold: 1, in_order: true, dealt: false, processes: false };
     let mut outcomes = Vec::new();
     let mut loader = build(&what, &how);
     let first = run(&mut loader, &What { epochs: 1, ..what.clone() }, WHOLE, &mut outcomes);
@@ -344,10 +348,11 @@ pub(crate) fn what() -> impl Strategy<Value = What> {
 }
 
 pub(crate) fn how(in_order: bool) -> impl Strategy<Value = How> {
-    (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>()).prop_map(
-        move |(workers, prefetch, part_size, hold, dealt)| {
+    let processes = proptest::bool::weighted(0.25);
+    (0_usize..4, 1_usize..4, proptest::option::of(1_usize..6), 1_usize..3, any::<bool>(), processes).prop_map(
+        move |(workers, prefetch, part_size, hold, dealt, processes)| {
             let part_size = part_size.filter(|_| !dealt);
-            How { workers, prefetch, part_size, hold, in_order, dealt }
+            How { workers, prefetch, part_size, hold, in_order, dealt, processes }
         },
     )
 }
