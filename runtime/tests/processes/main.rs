@@ -23,20 +23,6 @@ fn die() {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// Makes panics of workers print nothing. A thread that prints one holds a lock, which would stay locked in a process that
-/// another test forks at that moment, so that it could not panic.
-fn hush_workers() {
-    static HUSHED: std::sync::Once = std::sync::Once::new();
-    HUSHED.call_once(|| {
-        let other = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("slotline-")) {
-                other(info);
-            }
-        }));
-    });
-}
-
 #[test]
 fn processes_give_the_batches_of_a_plain_loop() {
     for (workers, batch_size, drop_last, shuffle) in

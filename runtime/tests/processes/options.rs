@@ -6,8 +6,8 @@ use slotline::loader::{Affinity, BadSample, Budget, OnError};
 use slotline::sample::{Packed, Ragged};
 use slotline::{Error, Loader, worker_info};
 
+use crate::die;
 use crate::support::{LONG, chain, dawdling, from_fn, items};
-use crate::{die, hush_workers};
 
 /// Returns what a batch or an error says, without the thread or the process that made it.
 pub(crate) fn told<S>(batch: Result<slotline::Batch<S>, Error>) -> String {
@@ -47,7 +47,6 @@ macro_rules! both {
 
 #[test]
 fn bad_samples_are_passed_over() {
-    hush_workers();
     let dataset = || {
         items(200, |index, cx| match index % 23 {
             5 => Err(format!("sample {index} is torn").into()),
@@ -226,7 +225,6 @@ fn worker_init_runs_in_each_process_before_each_pass() {
 
 #[test]
 fn a_worker_init_that_fails_is_reported_and_the_others_go_on() {
-    hush_workers();
     let builder = |fails: fn(usize) -> bool| {
         let numbers = from_fn(30, |index, _| Ok(index as i64));
         Loader::builder(numbers).batch_size(4).num_workers(3).worker_init(move |info| match fails(info.id()) {

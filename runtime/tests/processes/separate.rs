@@ -13,7 +13,7 @@ use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 
 use crate::options::told;
 use crate::support::{LONG, OneByOne, Run, chain, dawdling, from_fn, items};
-use crate::{RUN, die, hush_workers};
+use crate::{RUN, die};
 
 /// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors are saved, one whose
 /// cursors are not, and a dataset by index whose batches are dealt out.
@@ -119,7 +119,6 @@ fn kept_batches_do_not_change() {
 
 #[test]
 fn errors_and_panics_are_those_of_threads() {
-    hush_workers();
     let bad = |index: usize, cx: &mut Context| match index {
         5 | 31 | 60 => Err(format!("sample {index} is torn").into()),
         _ => dawdling(index, cx),
@@ -231,7 +230,6 @@ fn worker_init_runs_in_the_processes() {
 
 #[test]
 fn a_worker_init_that_fails_is_reported_as_with_threads() {
-    hush_workers();
     let init = |info: WorkerInfo| match info.id() {
         0 => Ok(()),
         2 => panic!("two"),

@@ -56,10 +56,25 @@ pub(crate) fn from_fn<S: Sample + 'static>(
     erased(len, Arc::new(get))
 }
 
+/// Makes panics silent in processes that are forked from this one. A process that is forked while another test prints a
+/// panic would wait forever for std's lock, which that test held, when it panics itself.
+fn hush_forks() {
+    static HUSHED: std::sync::Once = std::sync::Once::new();
+    HUSHED.call_once(|| {
+        let (print, this) = (std::panic::take_hook(), std::process::id());
+        std::panic::set_hook(Box::new(move |info| {
+            if std::process::id() == this {
+                print(info);
+            }
+        }));
+    });
+}
+
 fn erased<S: Sample + 'static>(
     len: usize,
     get: Arc<Get<S>>,
 ) -> FnDataset<impl Fn(usize, &mut Context) -> Result<S, BoxError> + Clone + Send + Sync + 'static> {
+    hush_forks();
     slotline::dataset::from_fn(len, move |index, cx| get(index, cx))
 }
 

@@ -74,7 +74,8 @@ impl<D, C> Builder<D, C> {
     ///
     /// [`build`](ProcessBuilder::build) forks the workers from a thread that it starts. Each has the dataset as it was at
     /// that moment, and only that one thread: a lock that another thread held stays locked in it. So build the loader
-    /// before the program starts other threads, if their locks matter to the dataset. A change that a worker makes to
+    /// before the program starts other threads, if their locks matter to the dataset. (One of them is std's, around the
+    /// printing of a panic: a worker that is forked meanwhile stops if it panics itself.) A change that a worker makes to
     /// the dataset is not seen by the others. With [`spawn`](ProcessBuilder::spawn) workers are started by a command instead,
     /// and inherit nothing. `build` reads the first samples in the program itself, unless the dataset returns its
     /// [`fields`](Dataset::fields): code that crashes there ends the program.
