@@ -35,6 +35,9 @@ fn nothing_is_left_of_dropped_loaders() {
         drop(kept);
     }
     assert_eq!(left(), before);
+    // Nor one that nobody has waited for.
+    // SAFETY: asks for any child that has ended.
+    assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1);
 }
 
 /// Kills or stops random workers of this process until it is dropped.

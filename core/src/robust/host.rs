@@ -103,7 +103,7 @@ impl<M: Deref<Target = [Word]>, W: Wait> Ring<M, W> {
     }
 
     fn owned_parts(&self, slot: usize, ticket: u64, status: u64) -> impl Iterator<Item = (usize, u16)> {
-        let words = self.parts(slot).iter().map(|word| word.load(Ordering::Acquire)).enumerate();
+        let words = self.parts(slot).iter().map(|word| word.load(Ordering::Relaxed)).enumerate();
         let found = words.filter(move |&(_, word)| position_of(word) == ticket && status_of(word) == status);
         found.map(|(part, word)| (part, owner_of(word)))
     }

@@ -478,3 +478,22 @@ fn the_panic_of_a_sampler_is_not_hidden_by_a_collate_function() {
     let text = chain(all.last().unwrap().as_ref().unwrap_err());
     assert!(text.contains("the sampler panicked") && text.contains("six"), "{text}");
 }
+
+#[test]
+fn a_worker_that_ends_in_its_worker_init_is_reported() {
+    for restarts in [0, 1] {
+        let numbers = from_fn(30, |index, _| Ok(index as i64));
+        let builder = Loader::builder(numbers).batch_size(4).num_workers(2).worker_init(|info| {
+            if info.id() == 1 {
+                die();
+            }
+            Ok(())
+        });
+        let mut loader = builder.processes().restart_workers(restarts).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        let error = pass.next().unwrap().unwrap_err();
+        assert!(matches!(error, Error::WorkerInit { worker: 1, .. }), "{error:?}");
+        assert!(chain(&error).contains("was killed by signal 9"), "{}", chain(&error));
+        assert_eq!(pass.map(|batch| batch.unwrap().len()).sum::<usize>(), 30);
+    }
+}

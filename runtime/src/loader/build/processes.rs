@@ -62,11 +62,12 @@ pub struct ProcessBuilder<D, C = Stack> {
     pub(super) builder: Builder<D, C>,
     pub(super) restarts: usize,
     pub(super) sample_timeout: Option<Duration>,
-    pub(super) spawn: Option<(Command, Vec<u8>)>,
+    /// What starts workers, and what they are told.
+    pub(super) command: Option<(Command, Vec<u8>)>,
 }
 
 impl<D, C> Builder<D, C> {
-    /// Makes the workers processes instead of threads (on Linux).
+    /// Makes the workers processes instead of threads (on Linux). Call this after all other options.
     ///
     /// Code that crashes then ends one worker and not the program, and code that is not thread-safe or holds a global
     /// lock runs side by side. The batches are the same, bit for bit, and are written in place, into memory that the
@@ -92,7 +93,8 @@ impl<D, C> Builder<D, C> {
     /// [`on_error`](Builder::on_error).
     ///
     /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample), which is written into the
-    /// batch: the loader returns a [`Batch`](crate::Batch) with the result's fields, whose length is the number of samples.
+    /// batch: the loader returns a [`Batch`](crate::Batch) with the result's fields, whose length is the number of samples,
+    /// and which has only the index of its first sample.
     /// `build` calls the function with the first samples to learn the fields, and each result must have the same shapes.
     ///
     /// [`memory`](Builder::memory) must be [shared](crate::arena::Memory::is_shared), such as
@@ -120,7 +122,7 @@ impl<D, C> Builder<D, C> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn processes(self) -> ProcessBuilder<D, C> {
-        ProcessBuilder { builder: self, restarts: 0, sample_timeout: None, spawn: None }
+        ProcessBuilder { builder: self, restarts: 0, sample_timeout: None, command: None }
     }
 }
 
@@ -167,7 +169,7 @@ impl<D: Dataset> ProcessBuilder<D> {
     /// }
     /// ```
     pub fn spawn(mut self, command: Command, setup: impl Into<Vec<u8>>) -> Self {
-        self.spawn = Some((command, setup.into()));
+        self.command = Some((command, setup.into()));
         self
     }
 }
@@ -193,7 +195,8 @@ impl<D, C> ProcessBuilder<D, C> {
     ///
     /// A worker is killed after this time, or up to a quarter later. Where a dataset
     /// [reads many samples at once](Dataset::get_many), all of them together count as one. Time for which the process
-    /// is suspended counts.
+    /// is suspended counts. [`worker_init`](Builder::worker_init) has no such limit, only the loader's
+    /// [`timeout`](Builder::timeout).
     pub fn sample_timeout(mut self, limit: Duration) -> Self {
         self.sample_timeout = Some(limit).filter(|limit| !limit.is_zero());
         self
@@ -210,7 +213,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         if self.builder.options.round_robin {
             return self.build_round_robin();
         }
-        let Self { builder: mut this, restarts, sample_timeout, spawn } = self;
+        let Self { builder: mut this, restarts, sample_timeout, command: spawn } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
         let options = &mut this.options;

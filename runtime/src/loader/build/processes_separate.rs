@@ -71,7 +71,8 @@ impl<D: IterableDataset> ProcessBuilder<Iterable<D>> {
 impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     /// Works like [`build`](Self::build), with workers that make batches [in turn](Builder::round_robin).
     pub(super) fn build_round_robin(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
-        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, spawn } = self;
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command: spawn } =
+            self;
         if spawn.is_some() {
             return clash("spawn", "round_robin", "drop one of the two");
         }

@@ -182,7 +182,9 @@ impl Keeper {
         while !self.ring.is_closed() {
             for at in self.wait(&running, Some(pause)).into_iter().rev() {
                 let ended = running.swap_remove(at);
-                if !self.ring.is_closed() {
+                if self.ring.is_closed() {
+                    ended.child.reap();
+                } else {
                     running.extend(self.bury(&ended));
                 }
             }
@@ -343,10 +345,12 @@ impl Keeper {
         });
         drop(turn);
         if replaced && let Ok(running) = self.start(worker, true) {
+            spans::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
             return Some(running);
         }
+        spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
         let mut mail = self.ledger.mail();
-        mail.ended(worker);
+        mail.ended(worker, end);
         self.ledger.count(&mail);
         let failure = refusal.or_else(|| mail.failure_of(worker));
         drop(mail);

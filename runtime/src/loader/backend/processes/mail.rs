@@ -183,7 +183,11 @@ impl Mail {
         let Worker { starts, refusal, .. } = &self.workers[worker];
         let refusal = refusal.as_ref().map(|why| format!("it could not start: {why}"));
         let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
-        let told = || format!("its process {end} before it began to work; its main must call loader::work_if_spawned");
+        let told = || {
+            format!(
+                "its process {end} before it began to work; its main must call loader::work_if_spawned, and that must make the dataset"
+            )
+        };
         refusal.or_else(|| (*starts && !from_outside).then(told))
     }
 
@@ -277,9 +281,13 @@ impl Mail {
     }
 
     /// Records that a worker has ended and is not replaced.
-    pub(crate) fn ended(&mut self, worker: usize) {
-        let worker = &mut self.workers[worker];
-        (worker.state, worker.socket) = (State::Ended, None);
+    pub(crate) fn ended(&mut self, worker: usize, end: End) {
+        let of = &mut self.workers[worker];
+        let was_called = of.state == State::Active && of.begun != self.pass;
+        (of.state, of.socket) = (State::Ended, None);
+        if was_called {
+            self.failures.push((worker, RemoteError(format!("its process {end}")).into()));
+        }
     }
 
     pub(crate) fn lose(&mut self, loss: Loss) {
