@@ -298,7 +298,7 @@ mod system {
                 fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             }
         };
-        let file = make(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| make(flags))?;
+        let file = super::above_stdio(make(flags | libc::MFD_NOEXEC_SEAL).or_else(|_| make(flags))?)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: these calls change a file that nobody else has.
         let made = unsafe {
@@ -317,6 +317,22 @@ mod system {
 
     pub(super) fn shared_file(_len: usize) -> std::io::Result<std::os::fd::OwnedFd> {
         Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Moves a descriptor away from those of standard input, output and error, which may be closed: what somebody prints must
+/// not go there.
+#[cfg(target_os = "linux")]
+pub(crate) fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd;
+    if fd.as_raw_fd() > 2 {
+        return Ok(fd);
+    }
+    // SAFETY: makes a new descriptor.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the descriptor is new, and has no other owner.
+        new => Ok(unsafe { OwnedFd::from_raw_fd(new) }),
     }
 }
 

@@ -41,4 +41,17 @@ fn events_of_worker_processes_come_to_the_programs_subscriber() {
     assert_eq!(told.len(), 4, "{told:?}");
     drop(loader);
     assert_eq!(subscriber.take(), Vec::<String>::new());
+
+    // With separate rings, in the middle of a batch.
+    let dataset = from_fn(20, move |index, _| {
+        if std::process::id() != parent {
+            tracing::warn!(index, "rusty");
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).batch_size(4).num_workers(2).round_robin(true);
+    let mut loader = builder.processes().build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 20);
+    assert_eq!(subscriber.take().len(), 20);
 }

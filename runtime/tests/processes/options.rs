@@ -443,25 +443,28 @@ fn a_slow_substitute_is_waited_for() {
 
 #[test]
 fn a_collate_function_is_not_given_a_sample_that_kills() {
-    let dataset = from_fn(32, |index, _| {
-        if index == 11 {
-            die();
+    for round_robin in [false, true] {
+        let dataset = from_fn(32, |index, _| {
+            if index == 11 {
+                die();
+            }
+            Ok(index as i64)
+        });
+        let builder = Loader::builder(dataset).batch_size(8).num_workers(2).round_robin(round_robin);
+        let builder = builder.on_error(OnError::Skip(Budget::Samples(9))).collate(|samples| {
+            let mut count = 0_i64;
+            while let Some(sample) = samples.next() {
+                sample?;
+                count += 1;
+            }
+            Ok(count)
+        });
+        let mut loader = builder.processes().restart_workers(1).build().unwrap();
+        for _ in 0..2 {
+            let counts: Vec<i64> =
+                loader.epoch().unwrap().map(|batch| batch.unwrap().tensors().as_slice()[0]).collect();
+            assert_eq!(counts, [8, 7, 8, 8]);
         }
-        Ok(index as i64)
-    });
-    let builder = Loader::builder(dataset).batch_size(8).num_workers(2).on_error(OnError::Skip(Budget::Samples(9)));
-    let builder = builder.collate(|samples| {
-        let mut count = 0_i64;
-        while let Some(sample) = samples.next() {
-            sample?;
-            count += 1;
-        }
-        Ok(count)
-    });
-    let mut loader = builder.processes().restart_workers(1).build().unwrap();
-    for _ in 0..2 {
-        let counts: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().tensors().as_slice()[0]).collect();
-        assert_eq!(counts, [8, 7, 8, 8]);
     }
 }
 

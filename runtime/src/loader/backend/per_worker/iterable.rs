@@ -175,7 +175,10 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         let activity = &*engine.activities[self.reader.place];
         let ((mut span, traced), started) = (spans::fill(task), Instant::now());
         activity.begin(task, 0);
+        // Another occasion than the first sample.
+        activity.row.store(usize::MAX, Ordering::Relaxed);
         let begun = self.begin(request);
+        activity.row.store(0, Ordering::Relaxed);
         activity.end();
         activity.counters.started(started.elapsed());
         let traced = traced.and(span.leave());

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Owner, Recovery};
 
+use crate::arena::above_stdio;
+
 use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::Forwarder;
@@ -55,14 +57,24 @@ impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: makes a new descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: the descriptor is new, and has no other owner.
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })) }
+        Ok(Self(above_stdio(unsafe { OwnedFd::from_raw_fd(fd) })?))
     }
 
     pub(crate) fn ring(&self) {
         let one = 1_u64;
         // SAFETY: writes eight bytes from a local value.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Whether it has rung and nobody has answered.
+    pub(crate) fn has_rung(&self) -> bool {
+        let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the descriptor is open, and there is one.
+        unsafe { libc::poll(&mut polled, 1, 0) == 1 }
     }
 
     /// Makes the descriptor wait for the next ring.
@@ -305,7 +317,7 @@ impl Keeper {
     fn bury(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
         let worker = *worker;
         let end = match (child.reap(), self.sample_timeout) {
-            (End::Signal(libc::SIGKILL), Some(limit)) if *late => End::Late(limit),
+            (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) if *late => End::Late(limit),
             (end, _) => end,
         };
         self.collect();

@@ -91,7 +91,8 @@ impl Letter {
     /// Reads a letter, or says why it cannot be understood.
     pub(crate) fn read(file: OwnedFd) -> Result<Self, String> {
         let pages = Pages::of_file(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
-        // SAFETY: the loader wrote the letter before it sent the file, and nobody writes it again.
+        // SAFETY: the loader wrote the letter before it sent the file, and nobody writes it again, unless another worker
+        // has gone mad.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
         Self::parse(bytes)
     }

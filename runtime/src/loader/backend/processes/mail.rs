@@ -40,6 +40,15 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
+/// Shortens a text, if there have been many bytes of texts before it.
+pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
+    *bytes += text.len();
+    if *bytes > MOST_BYTES {
+        text.truncate(text.floor_char_boundary(SHORT));
+        text.shrink_to_fit();
+    }
+}
+
 /// Returns the message of a failure at a row of a ticket.
 fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
     let (what, text) = match &failure.cause {
@@ -219,11 +228,7 @@ impl Mail {
         match kind {
             FAILURE | SKIPPED if self.told.len() == MOST_TOLD => self.flooded = true,
             FAILURE | SKIPPED => {
-                self.bytes += text.len();
-                if self.bytes > MOST_BYTES {
-                    text.truncate(text.floor_char_boundary(SHORT));
-                    text.shrink_to_fit();
-                }
+                shorten(&mut text, &mut self.bytes);
                 self.told.push(Told::received(worker, Message { kind, numbers, text }));
             }
             EVENT if self.events.len() == MOST_WAITING => self.lost_events += 1,

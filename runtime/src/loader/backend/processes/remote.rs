@@ -8,6 +8,7 @@
 //! starts another, which gets the request again, and for an iterable dataset the place in the stream that came with the
 //! last batch.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -227,7 +228,7 @@ impl<P, S> RemoteMaker<P, S> {
         process.child.kill();
         self.remote.control.activities()[self.worker].set_process(None);
         Gone::Ended(match (process.child.reap(), self.remote.sample_timeout) {
-            (End::Signal(libc::SIGKILL), Some(limit)) if process.late => End::Late(limit),
+            (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) if process.late => End::Late(limit),
             (end, _) => end,
         })
     }
@@ -286,10 +287,20 @@ impl<P, S> RemoteMaker<P, S> {
         loop {
             let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown)) };
             match process.socket.receive(false) {
-                Some(message) if message.kind == PIECE && text.len() < MOST_SAVED => text.push_str(&message.text),
-                Some(message) if message.kind == PIECE => return Err(self.mad()),
+                Some(message) if message.kind == PIECE => {
+                    if message.text.is_empty() || text.len() >= MOST_SAVED {
+                        return Err(self.mad());
+                    }
+                    text.push_str(&message.text);
+                    is_last = false;
+                }
                 Some(Message { kind: mail::EVENT, numbers, text }) => {
                     Event::received(numbers, text).iter().for_each(|event| event.emit(self.worker));
+                    // A worker that never stops to emit events must not keep this thread.
+                    if self.remote.bell.has_rung() {
+                        return Err(Gone::Closed);
+                    }
+                    is_last = false;
                 }
                 Some(message) => return Ok(Message { text: text + &message.text, ..message }),
                 None if is_last => return Err(self.reap()),
@@ -302,7 +313,7 @@ impl<P, S> RemoteMaker<P, S> {
                     if ready[2] {
                         return Err(Gone::Closed);
                     }
-                    // If there is no message then, the other end is closed.
+                    // If there is no message next, the other end is closed.
                     is_last = ready[0] || ready[1];
                 }
             }
@@ -379,7 +390,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
         loop {
             let message = self.receive()?;
             let makes_sense = match message.kind {
-                FAILURE | SKIPPED => answer.tell(Told::received(self.worker, message), self.worker, wanted),
+                FAILURE | SKIPPED => answer.tell(message, self.worker, wanted),
                 MADE => match answer.outcome(message, wanted, work) {
                     Some((outcome, stream)) => {
                         if wanted.indices.is_none() {
@@ -408,8 +419,10 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
                 (None, cause)
             }
             Gone::Ended(end) => {
-                let is_row = |at: &At| wanted.indices.is_none() || at.row < wanted.rows;
-                let at = self.bury().filter(|at| at.task == wanted.task && is_row(at));
+                // The row is of an earlier batch until the process reads a sample.
+                let is_row = |row| wanted.indices.is_none() || row < wanted.rows;
+                let at = self.bury().filter(|at| at.task == wanted.task);
+                let at = at.map(|at| At { row: if is_row(at.row) { at.row } else { 0 }, ..at });
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
@@ -417,8 +430,8 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
                         let _lock = self.remote.lock();
                         self.remote.control.add_killer(at.index, WorkerExit { ..exit })
                     }
-                    Some(_) => replaced && !is_late,
-                    None => replaced,
+                    // What is late is not asked for again.
+                    _ => replaced && !is_late,
                 };
                 if redo {
                     return None;
@@ -457,15 +470,22 @@ fn number<P: Storage>(work: &SlotState<P>) -> usize {
 struct Answer {
     failure: Option<Failure>,
     bad: Vec<Skipped>,
+    /// The rows that were left empty.
+    empty: HashSet<usize>,
+    /// The number of messages, and the length of their texts.
+    told: usize,
+    bytes: usize,
 }
 
 impl Answer {
     /// Takes note of a failure or a bad sample; `false` if there is no such sample.
-    fn tell(&mut self, told: Told, worker: usize, wanted: Wanted<'_>) -> bool {
-        let Told { ticket, row: position, index, cause, empty, .. } = told;
+    fn tell(&mut self, mut message: Message, worker: usize, wanted: Wanted<'_>) -> bool {
+        mail::shorten(&mut message.text, &mut self.bytes);
+        self.told += 1;
+        let Told { ticket, row: position, index, cause, empty, .. } = Told::received(worker, message);
         let Wanted { task, first, rows, ref indices } = wanted;
         let is_there = indices.is_none() || (first..first + rows.max(1)).contains(&position);
-        if ticket != task as u64 || !is_there || self.bad.len() == MOST_TOLD {
+        if ticket != task as u64 || !is_there || self.told > MOST_TOLD {
             return false;
         }
         let failure = Failure { position, index, by: By::Worker(worker), cause };
@@ -474,7 +494,7 @@ impl Answer {
             return true;
         };
         let row = (empty && indices.is_some()).then_some(position.wrapping_sub(first));
-        let is_new = row.is_none() || row < Some(rows) && self.bad.iter().all(|bad| bad.row != row);
+        let is_new = row.is_none_or(|row| row < rows && self.empty.insert(row));
         self.bad.push(Skipped { failure, row });
         is_new
     }
@@ -722,7 +742,7 @@ mod tests {
         let dealt = Wanted { task: 2, first: 30, rows: 3, indices: Some(Indices::List(&list)) };
         let told = |ticket, row: u64, empty| {
             let numbers = [ticket, row, u64::MAX, 0, empty, 0];
-            Told::received(0, Message { kind: SKIPPED, numbers, text: String::new() })
+            Message { kind: SKIPPED, numbers, text: String::new() }
         };
         let mut answer = Answer::default();
         for (told, makes_sense) in [

@@ -111,7 +111,7 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Dealt<D, C> {
         let (SlotFacts { first, rows, .. }, indices) = unsafe { self.control.slot(self.reader.place) };
         let task = Task { number: task, first, indices: Indices::U64(indices) };
         let Self { engine, reader, plan, .. } = self;
-        if !self.control.has_killers() {
+        if !C::STACKS || !self.control.has_killers() {
             make(engine, plan, task, rows, work, reader);
         } else if let Err(cause) = caught(|| engine.fill_around(work, plan, task, 0..rows, reader)) {
             engine.spoil(work, task, 0..rows, reader, cause);

@@ -5,6 +5,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::arena::above_stdio;
+
 /// The maximum length of a message's text.
 pub(crate) const TEXT: usize = 32 << 10;
 /// The numbers of a message.
@@ -36,8 +38,8 @@ impl Socket {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptors are new, and have no other owner.
-        let [one, other] = fds.map(|fd| Self(unsafe { OwnedFd::from_raw_fd(fd) }));
-        Ok((one, other))
+        let [one, other] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok((Self(above_stdio(one)?), Self(above_stdio(other)?)))
     }
 
     /// Sends a message, and waits if the other end has not yet received the ones before it.
