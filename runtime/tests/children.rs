@@ -6,9 +6,6 @@ mod children;
 #[path = "support/mod.rs"]
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +14,7 @@ use std::time::{Duration, Instant};
 use slotline::dataset::from_fn;
 use slotline::{Error, Loader};
 
-use crate::children::{children, parent_of};
+use crate::children::{TO_BE_KILLED, children, kill_again};
 use crate::support::{Got, Run, alone, dawdling, items};
 
 #[test]
@@ -177,7 +174,7 @@ fn a_forked_process_does_not_disturb_its_parents_loader() {
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();
-    if std::env::var_os("SLOTLINE_TO_BE_KILLED").is_some() {
+    if std::env::var_os(TO_BE_KILLED).is_some() {
         let slow = from_fn(1000, |index, _| {
             std::thread::sleep(Duration::from_millis(50));
             Ok(index as i64)
@@ -190,25 +187,6 @@ fn workers_end_with_a_program_that_is_killed() {
     }
     // Killed, and interrupted as by a terminal, which sends the signal to all processes.
     for (signal, to_all) in [(libc::SIGKILL, false), (libc::SIGINT, true)] {
-        let mut program = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "workers_end_with_a_program_that_is_killed", "--nocapture"])
-            .env("SLOTLINE_TO_BE_KILLED", "1")
-            .process_group(0)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-        assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
-        let workers = children(program.id());
-        assert_eq!(workers.len(), 3);
-        let id = program.id() as i32;
-        // SAFETY: sends a signal to the program, or to its group, which is its own.
-        assert_eq!(unsafe { libc::kill(if to_all { -id } else { id }, signal) }, 0);
-        assert_eq!(program.wait().unwrap().signal(), Some(signal));
-        let killed = Instant::now();
-        while workers.iter().any(|&worker| parent_of(worker).is_some()) {
-            assert!(killed.elapsed() < Duration::from_secs(1), "{workers:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        kill_again("workers_end_with_a_program_that_is_killed", signal, to_all, Duration::from_secs(1));
     }
 }

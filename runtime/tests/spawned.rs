@@ -6,7 +6,7 @@ mod children;
 #[path = "support/mod.rs"]
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use slotline::loader::{Budget, BuildError, OnError, ProcessBuilder, work_if_spaw
 use slotline::sample::{Packed, Schema};
 use slotline::{Batch, Dataset, Error, Loader};
 
-use crate::children::{children, parent_of};
+use crate::children::{TO_BE_KILLED, children, kill_again};
 use crate::support::{Got, Run, alone, chain, dawdling, from_fn, items};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
@@ -355,7 +355,7 @@ fn nothing_is_left_of_dropped_loaders() {
 #[test]
 fn workers_end_with_a_program_that_is_killed() {
     let _alone = alone();
-    if std::env::var_os("SLOTLINE_TO_BE_KILLED").is_some() {
+    if std::env::var_os(TO_BE_KILLED).is_some() {
         let builder = RUN.over(items(RUN.len, dawdling)).num_workers(3).processes();
         let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
         loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
@@ -364,21 +364,5 @@ fn workers_end_with_a_program_that_is_killed() {
             loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
         }
     }
-    let mut program = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "workers_end_with_a_program_that_is_killed", "--nocapture"])
-        .env("SLOTLINE_TO_BE_KILLED", "1")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-    assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
-    let workers = children(program.id());
-    assert_eq!(workers.len(), 3);
-    program.kill().unwrap();
-    program.wait().unwrap();
-    let killed = Instant::now();
-    while workers.iter().any(|&worker| parent_of(worker).is_some()) {
-        assert!(killed.elapsed() < Duration::from_secs(5), "{workers:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    kill_again("workers_end_with_a_program_that_is_killed", libc::SIGKILL, false, Duration::from_secs(5));
 }

@@ -1,4 +1,38 @@
 //! The children of processes.
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Is set where [`kill_again`] has started the program.
+pub(crate) const TO_BE_KILLED: &str = "SLOTLINE_TO_BE_KILLED";
+
+/// Starts this program with one of its tests, waits until that prints "ready" and has three workers, and sends a signal to
+/// it, or to its whole group. Its workers must end within `limit` after it.
+pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration) {
+    let mut program = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(TO_BE_KILLED, "1")
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
+    let workers = children(program.id());
+    assert_eq!(workers.len(), 3);
+    let id = program.id() as i32;
+    // SAFETY: sends a signal to the program, or to its group, which is its own.
+    assert_eq!(unsafe { libc::kill(if to_all { -id } else { id }, signal) }, 0);
+    assert_eq!(program.wait().unwrap().signal(), Some(signal));
+    let killed = Instant::now();
+    while workers.iter().any(|&worker| parent_of(worker).is_some()) {
+        assert!(killed.elapsed() < limit, "{workers:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// Returns the children of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
