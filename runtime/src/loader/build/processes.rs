@@ -21,7 +21,7 @@ use crate::loader::build::share::Share;
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::MemoryBudget;
-use crate::loader::builder::options::Workload;
+use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::allocate::{MakeSlots, SlotRequest};
 use crate::loader::collate::block::Block;
 use crate::loader::collate::overflow::{Overflow, Spills};
@@ -64,6 +64,28 @@ pub struct ProcessBuilder<D, C = Stack> {
     pub(super) sample_timeout: Option<Duration>,
     /// What starts workers, and what they are told.
     pub(super) command: Option<(Command, Vec<u8>)>,
+}
+
+/// Checks that the options work with processes; `pins` says whether a function pins the batches.
+pub(super) fn check(options: &Options, pins: bool) -> Result<(), BuildError> {
+    let with = "processes";
+    match options.num_workers {
+        0 => return clash(with, "num_workers = 0", "set num_workers, or drop processes"),
+        1..=MOST_WORKERS => {}
+        value => {
+            return Err(BuildError::TooMany { option: "num_workers of processes", value, most: MOST_WORKERS });
+        }
+    }
+    for (given, option, hint) in [
+        (options.help == Some(true), "help", "use threads, or drop help"),
+        (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
+        (pins, "pin_memory_with", "use pin_memory alone: it locks the batches' memory"),
+    ] {
+        if given {
+            return clash(with, option, hint);
+        }
+    }
+    Ok(())
 }
 
 impl<D, C> Builder<D, C> {
@@ -216,24 +238,8 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let Self { builder: mut this, restarts, sample_timeout, command: spawn } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
+        check(&this.options, this.collate.pins())?;
         let options = &mut this.options;
-        if options.num_workers == 0 {
-            return clash("processes", "num_workers = 0", "set num_workers, or drop processes");
-        }
-        if options.num_workers > MOST_WORKERS {
-            let (option, value) = ("num_workers of processes", options.num_workers);
-            return Err(BuildError::TooMany { option, value, most: MOST_WORKERS });
-        }
-        let with = "processes";
-        for (given, option, hint) in [
-            (options.help == Some(true), "help", "use threads, or drop help"),
-            (options.on_overflow != Overflow::Error, "on_overflow", "use threads, or drop on_overflow"),
-            (this.collate.pins(), "pin_memory_with", "use pin_memory alone: it locks the batches' memory"),
-        ] {
-            if given {
-                return clash(with, option, hint);
-            }
-        }
         if spawn.is_some() && options.worker_init.is_some() {
             return clash("spawn", "worker_init", "run that code in the main function of the command");
         }

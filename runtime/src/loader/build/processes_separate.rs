@@ -1,6 +1,5 @@
 //! Builds a loader whose workers are processes with separate rings from its options.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -8,13 +7,14 @@ use slotline_core::robust::Shape;
 
 use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::backend::per_worker::iterable::{StreamPasses, Streaming};
+use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::Bell;
 use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Service};
 use crate::loader::backend::processes::separate::{Deals, Streams};
 use crate::loader::backend::processes::worker::connect;
 use crate::loader::build::per_worker::{Cells, assemble, fields_of_first, init_hook, make_cells};
-use crate::loader::build::processes::{MOST_WORKERS, ProcessBuilder};
+use crate::loader::build::processes::{ProcessBuilder, check};
 use crate::loader::build::share::Share;
 use crate::loader::build::shared::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
@@ -22,7 +22,6 @@ use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::allocate::PROBES;
 use crate::loader::collate::batch::BatchOf;
-use crate::loader::collate::overflow::Overflow;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::{Collate, Output};
@@ -45,7 +44,7 @@ impl<D: IterableDataset> ProcessBuilder<Iterable<D>> {
         let draw = options.check(Workload::Iterable)?;
         let on_error = options.on_error;
         options.check_on_error(Workload::Iterable, dataset.0.len().is_some())?;
-        check(&options)?;
+        check(&options, false)?;
         let (workers, batching) = (options.num_workers, draw.batching);
         let tries = if on_error.is_raise() { 1 } else { PROBES };
         let fields = || fields_of_first(&dataset.0, workers, tries);
@@ -76,13 +75,10 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         if spawn.is_some() {
             return clash("spawn", "round_robin", "drop one of the two");
         }
-        if collate.pins() {
-            return clash("processes", "pin_memory_with", "use pin_memory alone: it locks the batches' memory");
-        }
-        let mut collate = collate.share();
         let len = dataset.len();
         let draw = options.check(Workload::RoundRobin(len))?;
-        check(&options)?;
+        check(&options, collate.pins())?;
+        let mut collate = collate.share();
         let (rows, workers, batching) = (draw.rows(len), options.num_workers, draw.batching);
         let bulk = bulk(&dataset, rows, batching);
         let order = draw.memory(len, 0, rows);
@@ -112,22 +108,6 @@ struct Care {
     restarts: usize,
     sample_timeout: Option<Duration>,
     passes_over: bool,
-}
-
-/// Checks that the options work with processes.
-fn check(options: &Options) -> Result<(), BuildError> {
-    let with = "processes";
-    match options.num_workers {
-        0 => return clash(with, "num_workers = 0", "set num_workers, or drop processes"),
-        1..=MOST_WORKERS => {}
-        value => {
-            return Err(BuildError::TooMany { option: "num_workers of processes", value, most: MOST_WORKERS });
-        }
-    }
-    if options.on_overflow != Overflow::Error {
-        return clash(with, "on_overflow", "use threads, or drop on_overflow");
-    }
-    Ok(())
 }
 
 /// The shape of the shared memory: a slot for the request to each worker.
@@ -162,7 +142,7 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
         payload_at: cells.made.payload_at.take().expect("the memory is shared"),
         workers,
         init: init.clone(),
-        restarts: AtomicUsize::new(restarts),
+        restarts: Restarts::new(restarts),
         sample_timeout,
         passes_over,
         bell: bell.clone(),

@@ -9,6 +9,7 @@ use crate::arena::{Heap, Memory, has_room};
 use crate::dataset::Loadable;
 use crate::fork::Process;
 use crate::loader::collate::Storage;
+use crate::loader::collate::allocate::slot_size;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::block::is_given;
 use crate::loader::collate::job::Read;
@@ -57,9 +58,9 @@ impl Region {
         &self.layout
     }
 
-    /// Returns the number of this region among those of `size` bytes that divide its arena.
-    pub(crate) fn number(&self, size: usize) -> usize {
-        (self.start.as_ptr().addr() - self.arena.start().as_ptr().addr()) / size
+    /// Returns the number of this region among those that divide its arena.
+    pub(crate) fn number(&self) -> usize {
+        (self.start.as_ptr().addr() - self.arena.start().as_ptr().addr()) / slot_size(self.layout.size)
     }
 
     pub(crate) fn arena(&self) -> &Arc<dyn Memory> {

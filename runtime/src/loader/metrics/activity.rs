@@ -42,6 +42,15 @@ impl Activity {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
+    /// Returns what a worker process was doing when it ended, and prepares for the next one.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn bury(&self) -> Option<At> {
+        self.counters.slowest.mend();
+        let at = self.at();
+        self.end();
+        at
+    }
+
     /// The batch that the thread fills.
     pub(crate) fn task(&self) -> Option<usize> {
         self.task.load(Ordering::Relaxed).checked_sub(1)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How a worker process ended.
@@ -43,6 +44,31 @@ impl fmt::Display for End {
             Self::Late(limit) => write!(f, "was killed, since the sample took longer than {limit:?}"),
             Self::Unknown => f.write_str("ended, and another part of the program took its exit status"),
         }
+    }
+}
+
+impl End {
+    /// Returns this end, or that the process was late, if it was killed since a sample took longer than `late`.
+    pub(crate) fn if_late(self, late: Option<Duration>) -> Self {
+        match (self, late) {
+            (Self::Signal(libc::SIGKILL) | Self::Unknown, Some(limit)) => Self::Late(limit),
+            (end, _) => end,
+        }
+    }
+}
+
+/// How many more workers that end are replaced.
+#[derive(Debug)]
+pub(crate) struct Restarts(AtomicUsize);
+
+impl Restarts {
+    pub(crate) fn new(times: usize) -> Self {
+        Self(AtomicUsize::new(times))
+    }
+
+    /// Whether another one is replaced, which is then counted.
+    pub(crate) fn take(&self) -> bool {
+        self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 }
 
@@ -160,7 +186,7 @@ impl Child {
 pub(crate) fn poll(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let poll_in = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut polled: Vec<_> = fds.iter().map(poll_in).collect();
-    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
+    let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
     // SAFETY: the descriptors are open, and the array has this length.
     if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) } < 0 {
         let error = io::Error::last_os_error();

@@ -57,24 +57,23 @@ impl Event {
     }
 }
 
-/// Sends the events of a worker process to the loader. Made before the fork, so that the process need not register it.
-#[derive(Clone)]
+/// Sends the events of a worker process to the loader, if the program has a subscriber. Made before the fork, so that the
+/// process need not register it.
 pub(crate) struct Forwarder {
-    dispatch: Dispatch,
+    dispatch: Option<Dispatch>,
     socket: Arc<OnceLock<Arc<Socket>>>,
 }
 
 impl Forwarder {
     /// Makes a forwarder of the events that this thread's subscriber wants, if there is one.
-    pub(crate) fn new() -> Option<Self> {
-        // The subscriber's code, which this calls, may panic.
-        if dispatcher::has_been_set() { caught(Self::of_this_thread).ok() } else { None }
-    }
-
-    fn of_this_thread() -> Self {
-        let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
+    pub(crate) fn new() -> Self {
         let socket = Arc::<OnceLock<_>>::default();
-        let dispatch = Dispatch::new(Forward { program, level, socket: socket.clone() });
+        let dispatch = || {
+            let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
+            Dispatch::new(Forward { program, level, socket: socket.clone() })
+        };
+        // The subscriber's code, which this calls, may panic.
+        let dispatch = if dispatcher::has_been_set() { caught(dispatch).ok() } else { None };
         Self { dispatch, socket }
     }
 
@@ -82,7 +81,10 @@ impl Forwarder {
     pub(crate) fn during(&self, socket: &Arc<Socket>, code: impl FnOnce()) {
         // Only one worker runs in a process.
         let _ = self.socket.set(socket.clone());
-        dispatcher::with_default(&self.dispatch, code);
+        match &self.dispatch {
+            Some(dispatch) => dispatcher::with_default(dispatch, code),
+            None => code(),
+        }
     }
 }
 

@@ -16,8 +16,7 @@ use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Owner, Recovery};
 
 use crate::arena::above_stdio;
-
-use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
+use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
@@ -72,9 +71,7 @@ impl Bell {
 
     /// Whether it has rung and nobody has answered.
     pub(crate) fn has_rung(&self) -> bool {
-        let mut polled = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the descriptor is open, and there is one.
-        unsafe { libc::poll(&mut polled, 1, 0) == 1 }
+        poll(&[self.as_fd()], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
     }
 
     /// Makes the descriptor wait for the next ring.
@@ -102,7 +99,7 @@ pub(crate) struct Ledger {
     /// The number of workers that are alive and take part in the pass.
     active: AtomicUsize,
     /// How often a worker that ended is replaced.
-    restarts: AtomicUsize,
+    restarts: Restarts,
     /// Held by who changes from which ticket on workers look for work.
     turn: Mutex<()>,
 }
@@ -114,7 +111,7 @@ impl Ledger {
             mail: Mutex::new(Mail::new(workers)),
             changed: Condvar::new(),
             active: AtomicUsize::new(workers),
-            restarts: AtomicUsize::new(restarts),
+            restarts: Restarts::new(restarts),
             turn: Mutex::default(),
         }
     }
@@ -149,8 +146,8 @@ struct Running {
     worker: usize,
     child: Child,
     sight: Sight,
-    /// Whether it was killed since a sample took too long.
-    late: bool,
+    /// The limit, if it was killed since a sample took longer.
+    late: Option<Duration>,
 }
 
 /// The state of the thread.
@@ -225,16 +222,12 @@ impl Keeper {
                 let forwarder = Forwarder::new();
                 Child::start(|| {
                     let socket = Arc::new(theirs);
-                    let work = || self.life.work(worker, socket.clone(), replaces);
-                    match &forwarder {
-                        Some(forwarder) => forwarder.during(&socket, work),
-                        None => work(),
-                    }
+                    forwarder.during(&socket, || self.life.work(worker, socket.clone(), replaces));
                 })?
             }
         };
         self.activities[worker].set_process(Some(child.id));
-        Ok(Running { worker, child, sight: Sight::default(), late: false })
+        Ok(Running { worker, child, sight: Sight::default(), late: None })
     }
 
     /// Waits for workers to tell something or to end, for the bell, or for `limit`, and passes on what they told. Returns
@@ -278,7 +271,7 @@ impl Keeper {
         for Running { worker, child, sight, late } in running {
             if sight.look(self.activities[*worker].at(), Instant::now(), limit).is_some() {
                 child.kill();
-                *late = true;
+                *late = Some(limit);
             }
         }
     }
@@ -316,23 +309,15 @@ impl Keeper {
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
     fn bury(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
         let worker = *worker;
-        let end = match (child.reap(), self.sample_timeout) {
-            (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) if *late => End::Late(limit),
-            (end, _) => end,
-        };
+        let end = child.reap().if_late(*late);
         self.collect();
         self.ledger.mail().disconnect(worker);
         let activity = &*self.activities[worker];
-        activity.counters.slowest.mend();
-        let at = activity.at();
-        activity.end();
+        let at = activity.bury();
         activity.set_process(None);
         let is_late = matches!(end, End::Late(_));
-        let restarts = &self.ledger.restarts;
         let refusal = self.ledger.mail().refusal_of(worker, end);
-        let replaced = is_late
-            || refusal.is_none()
-                && restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
         let others = self.ledger.mail().active() > 1;
         // If it was late with one sample and is killed at the next, that is not the next one's fault.
         let is_blamed = |at: &At| !is_late || sight.is_at(at);

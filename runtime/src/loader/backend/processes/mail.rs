@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use crate::BoxError;
 use crate::loader::backend::processes::child::End;
 use crate::loader::backend::processes::events::Event;
 use crate::loader::backend::processes::socket::{Message, Socket};
-use crate::loader::error::failure::{Cause, Failure, Skipped};
+use crate::loader::error::failure::{Cause, Failure, Skipped, SlotErrors};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
 
@@ -59,16 +60,17 @@ fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message 
     Message { kind, numbers: [ticket, row as u64, failure.index as u64, what, 0, 0], text }
 }
 
-/// Returns the message that a part of a ticket failed.
-pub(crate) fn failed(ticket: u64, first: usize, failure: &Failure) -> Message {
-    failure_at(FAILURE, ticket, failure.position - first, failure)
-}
-
-/// Returns the message that a sample of a ticket is bad.
-pub(crate) fn skipped(ticket: u64, first: usize, Skipped { failure, row }: &Skipped) -> Message {
-    let mut message = failure_at(SKIPPED, ticket, failure.position - first, failure);
-    message.numbers[4] = u64::from(row.is_some());
-    message
+/// Tells the loader about the bad samples and the failure of a ticket whose first row is at position `first`.
+pub(crate) fn tell(socket: &Socket, ticket: u64, first: usize, errors: &SlotErrors) -> io::Result<()> {
+    for Skipped { failure, row } in &errors.bad {
+        let mut message = failure_at(SKIPPED, ticket, failure.position - first, failure);
+        message.numbers[4] = u64::from(row.is_some());
+        socket.send(&message)?;
+    }
+    match &errors.failure {
+        Some(failure) => socket.send(&failure_at(FAILURE, ticket, failure.position - first, failure)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the message that a worker has run its `worker_init` for a pass.

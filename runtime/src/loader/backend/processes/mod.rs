@@ -40,7 +40,6 @@ use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::slot_size;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::error::failure::{Cause, Failure};
@@ -173,8 +172,7 @@ impl<P: Storage> ProcessRing<P> {
             }
         };
         let Place { task, first, rows, .. } = *place;
-        let region = place.cell.work().payload.region().expect("samples are stacked");
-        let cell = region.number(slot_size(region.layout().size));
+        let cell = place.cell.work().payload.region().expect("samples are stacked").number();
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, SlotFacts { task, first, rows, cell }, |row| indices.at(row)) };
         // The keeper reads it after a worker that claimed the ticket has ended.

@@ -12,7 +12,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -20,16 +19,17 @@ use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::backend::per_worker::iterable::Start;
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
-use crate::loader::backend::processes::child::{Child, End, WorkerExit, poll};
+use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
 use crate::loader::backend::processes::keeper::{Bell, GRACE, LOOKS};
 use crate::loader::backend::processes::mail::{self, BEGUN, FAILURE, MOST_TOLD, RemoteError, SKIPPED, Told};
 use crate::loader::backend::processes::overwritten;
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
+use crate::loader::backend::processes::worker::Cells;
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::{PayloadAt, slot_size};
+use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::run::By;
@@ -95,7 +95,7 @@ pub(crate) struct Remote<P, S> {
     /// The user's code that each worker runs before a pass.
     pub(crate) init: Option<InitHook>,
     /// How often a worker that ended is replaced.
-    pub(crate) restarts: AtomicUsize,
+    pub(crate) restarts: Restarts,
     /// How long a sample may take until its worker is killed.
     pub(crate) sample_timeout: Option<Duration>,
     /// Whether a sample that ends its worker is passed over.
@@ -116,7 +116,7 @@ impl<P: Storage, S: Service<P>> Remote<P, S> {
     /// Works as the process of a worker, until the socket is closed.
     fn serve(&self, worker: usize, socket: &Socket) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
-        let (mut cells, mut mark, mut text) = (Vec::new(), Mark::new(), String::new());
+        let (mut cells, mut mark, mut text) = (Cells::default(), Mark::new(), String::new());
         while let Some(message) = socket.receive(true) {
             text.push_str(&message.text);
             match message.kind {
@@ -135,12 +135,8 @@ impl<P: Storage, S: Service<P>> Remote<P, S> {
                 }
                 MAKE => {
                     let [task, epoch, seed, pass, budget, cell] = message.numbers;
-                    let (task, cell) = (task as usize, cell as usize);
-                    if cells.len() <= cell {
-                        cells.resize_with(cell + 1, || None);
-                    }
-                    let work = cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.make)(cell)));
-                    let budget = budget as usize;
+                    let (task, budget) = (task as usize, budget as usize);
+                    let work = cells.get(cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
                     let outcome = maker.fill(request, task, work, &mut mark);
                     let _ = report(socket, task, work, outcome, &mark);
@@ -155,13 +151,7 @@ impl<P: Storage, S: Service<P>> Remote<P, S> {
 /// Tells the loader what has become of a batch.
 fn report<P>(socket: &Socket, task: usize, work: &SlotState<P>, outcome: Outcome, mark: &Mark) -> io::Result<()> {
     if work.has_errors() {
-        let mut errors = work.take_errors();
-        for bad in &errors.bad {
-            socket.send(&mail::skipped(task as u64, 0, bad))?;
-        }
-        if let Some(failure) = errors.failure.take() {
-            socket.send(&mail::failed(task as u64, 0, &failure))?;
-        }
+        mail::tell(socket, task as u64, 0, &work.take_errors())?;
     }
     let (what, rows) = match outcome {
         Outcome::Batch(rows) => (BATCH, rows as u64),
@@ -178,8 +168,8 @@ struct Running {
     child: Child,
     socket: Socket,
     sight: Sight,
-    /// Whether it was killed since a sample took too long.
-    late: bool,
+    /// The limit, if it was killed since a sample took longer.
+    late: Option<Duration>,
     /// The last pass for which it has run the user's code, and the last one of which it was told; 0 before the first.
     called: u64,
     told: u64,
@@ -227,10 +217,7 @@ impl<P, S> RemoteMaker<P, S> {
         // What has begun to end does not end differently.
         process.child.kill();
         self.remote.control.activities()[self.worker].set_process(None);
-        Gone::Ended(match (process.child.reap(), self.remote.sample_timeout) {
-            (End::Signal(libc::SIGKILL) | End::Unknown, Some(limit)) if process.late => End::Late(limit),
-            (end, _) => end,
-        })
+        Gone::Ended(process.child.reap().if_late(process.late))
     }
 
     /// Kills a process that has answered what it was not asked.
@@ -242,19 +229,12 @@ impl<P, S> RemoteMaker<P, S> {
 
     /// Returns what the process was reading when it ended.
     fn bury(&self) -> Option<At> {
-        let activities = self.remote.control.activities();
-        let activity = &*activities[self.worker];
-        activity.counters.slowest.mend();
-        let at = activity.at();
-        activity.end();
-        at
+        self.remote.control.activities()[self.worker].bury()
     }
 
     /// Whether another process may take the place of one that ended.
     fn is_replaced(&self, end: End) -> bool {
-        let restarts = &self.remote.restarts;
-        matches!(end, End::Late(_))
-            || restarts.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        matches!(end, End::Late(_)) || self.remote.restarts.take()
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Gone> {
@@ -321,7 +301,7 @@ impl<P, S> RemoteMaker<P, S> {
             if let Some(limit) = limit
                 && process.sight.look(at(), Instant::now(), limit).is_some()
             {
-                process.late = true;
+                process.late = Some(limit);
                 process.child.kill();
             }
         }
@@ -338,13 +318,10 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
         let (socket, theirs) = Socket::pair()?;
         let child = Child::start(|| {
             let socket = Arc::new(theirs);
-            match &forwarder {
-                Some(forwarder) => forwarder.during(&socket, || remote.serve(worker, &socket)),
-                None => remote.serve(worker, &socket),
-            }
+            forwarder.during(&socket, || remote.serve(worker, &socket));
         })?;
         remote.control.activities()[worker].set_process(Some(child.id));
-        Ok(Running { child, socket, sight: Sight::default(), late: false, called: 0, told: 0 })
+        Ok(Running { child, socket, sight: Sight::default(), late: None, called: 0, told: 0 })
     }
 
     /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
@@ -383,7 +360,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
             let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), a, b, c];
             self.send(&Message { kind: PASS, numbers, text: saved.unwrap_or_default() })?;
         }
-        let cell = number(work) as u64;
+        let cell = work.payload.region().expect("samples are stacked").number() as u64;
         let numbers = [wanted.task as u64, u64::from(epoch), seed, pass, budget as u64, cell];
         self.send(&Message { kind: MAKE, numbers, text: String::new() })?;
         let mut answer = Answer::default();
@@ -457,12 +434,6 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
         work.fail(Failure { position, index, by: By::Worker(self.worker), cause });
         Some(Outcome::Batch(rows))
     }
-}
-
-/// Returns the number of a batch's memory.
-fn number<P: Storage>(work: &SlotState<P>) -> usize {
-    let region = work.payload.region().expect("samples are stacked");
-    region.number(slot_size(region.layout().size))
 }
 
 /// What a process has said of a batch.
@@ -622,6 +593,7 @@ impl<P, S> fmt::Debug for RemoteMaker<P, S> {
 mod tests {
     use super::*;
     use crate::arena::{Memory, Pages};
+    use crate::loader::collate::allocate::slot_size;
     use crate::loader::collate::region::Region;
     use crate::sample::{Fields, Layout};
     use crate::wait::WaitStrategy;
@@ -713,7 +685,7 @@ mod tests {
                 payload_at: PayloadAt { make: Box::new(move |_| region()), count: 1 },
                 workers: 1,
                 init: None,
-                restarts: AtomicUsize::new(restarts),
+                restarts: Restarts::new(restarts),
                 sample_timeout: None,
                 passes_over: false,
                 bell: Arc::new(Bell::new().unwrap()),

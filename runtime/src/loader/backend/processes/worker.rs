@@ -86,11 +86,37 @@ impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
             reader: self.engine.reader(Some(worker), self.sizer.clone()),
             plan: Plan::default(),
             pass: 0,
-            cells: Vec::new(),
+            cells: Cells::default(),
             socket,
             called: 0,
         };
         self.load(&ring, desk, replaces);
+    }
+}
+
+/// The batches as a worker process sees them, by the number of their memory.
+pub(crate) struct Cells<P>(Vec<Option<SlotState<P>>>);
+
+impl<P> Default for Cells<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P> Cells<P> {
+    /// Returns a batch, whose memory is one of `all`.
+    pub(crate) fn get(&mut self, number: usize, all: &PayloadAt<P>) -> &SlotState<P> {
+        assert!(number < all.count, "the loader's memory was written over");
+        if self.0.len() <= number {
+            self.0.resize_with(number + 1, || None);
+        }
+        self.0[number].get_or_insert_with(|| SlotState::new((all.make)(number)))
+    }
+}
+
+impl<P> fmt::Debug for Cells<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cells").field("len", &self.0.len()).finish_non_exhaustive()
     }
 }
 
@@ -101,8 +127,7 @@ struct Desk<P> {
     /// The plan of the pass, without an order.
     plan: Plan,
     pass: u64,
-    /// The memory of batches, by number.
-    cells: Vec<Option<SlotState<P>>>,
+    cells: Cells<P>,
     socket: Arc<Socket>,
     /// The last pass for which the worker has run the user's code.
     called: u64,
@@ -188,11 +213,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         let SlotFacts { task: number, first, cell, .. } = slot;
         let task = Task { number, first, indices: Indices::U64(indices) };
         let rows = rows_of(claim.parts(), self.part_rows, slot.rows);
-        assert!(cell < self.payload_at.count, "the loader's memory was written over");
-        if desk.cells.len() <= cell {
-            desk.cells.resize_with(cell + 1, || None);
-        }
-        let work = desk.cells[cell].get_or_insert_with(|| SlotState::new((self.payload_at.make)(cell)));
+        let work = desk.cells.get(cell, &self.payload_at);
         let (reader, plan) = (&mut desk.reader, &desk.plan);
         let outcome = if C::STACKS && self.control.has_killers() {
             caught(|| self.engine.fill_around(work, plan, task, rows.clone(), reader))
@@ -214,20 +235,14 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         if !work.has_errors() {
             return claim.publish();
         }
-        let (ticket, mut errors) = (claim.ticket(), work.take_errors());
+        let (ticket, errors) = (claim.ticket(), work.take_errors());
         // If the loader is gone, so is everybody who could be told.
-        for bad in &errors.bad {
-            let _ = desk.socket.send(&mail::skipped(ticket, first, bad));
-        }
+        let _ = mail::tell(&desk.socket, ticket, first, &errors);
         if !errors.bad.is_empty() {
             self.control.note(claim.slot(), ticket);
         }
-        match errors.failure.take() {
-            None => claim.publish(),
-            Some(failure) => {
-                let _ = desk.socket.send(&mail::failed(ticket, first, &failure));
-                drop(claim);
-            }
+        if errors.failure.is_none() {
+            claim.publish();
         }
     }
 }
