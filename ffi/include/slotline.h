@@ -340,6 +340,24 @@ typedef struct {
   // How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
   // so nobody can tell from the batches. Needs `processes`.
   size_t restart_workers;
+  // The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
+  // whatever `restart_workers` is, and the sample is a bad one: see `on_error`. Needs `processes`.
+  uint64_t sample_timeout_ms;
+  // The program that starts each worker process, and its arguments, with a NULL after the last one (NULL: workers are forked).
+  // Read when the loader is made. Needs `processes`; not available for streams, or with `round_robin` or `worker_init`.
+  //
+  // The program calls `slotline_work_if_spawned` first in its `main`. Usually it is this program, "/proc/self/exe". A program
+  // without a slash is looked up in `PATH`.
+  //
+  // Such a worker has no copy of the program's memory, and none of its locks, so the loader may be made while other threads
+  // run. It shares only the batches, and must be built with the same version of slotline. If it ends before it works, or if
+  // its dataset differs from the loader's in length or fields, `SLOTLINE_WORKER_DIED` says so, and it is not replaced. A
+  // program that neither ends nor works is waited for; `timeout_ms` limits that. Its standard input is replaced.
+  const char *const *spawn;
+  // What the workers of `spawn` are told: any bytes, which are copied.
+  const uint8_t *spawn_setup;
+  // The number of bytes of `spawn_setup`.
+  size_t spawn_setup_len;
   // The number of batches to prefetch per worker (0: 2, or more if batches are small).
   size_t prefetch_factor;
   // The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
@@ -370,19 +388,22 @@ typedef struct {
   uint8_t persistent_workers;
   // Whether workers make batches in turn, as torch's do (no: any free worker loads).
   uint8_t round_robin;
-  // Whether workers are processes (no: threads), for datasets by index. Only on Linux.
+  // Whether workers are processes (no: threads). Only on Linux; not available with `collate`, `help` = 1, `on_overflow`, or on
+  // a device.
   //
   // A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
-  // `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass.
+  // `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass. With
+  // streams, or `round_robin`, the first worker that is not replaced ends the loader.
   //
-  // `slotline_loader_new` forks the workers, and a replacement is forked later. A worker has a copy of the program's memory
-  // as it was at that moment, and only one thread, which runs the callbacks. What a callback changes in memory is not seen by
-  // the program or by other workers; a lock that another thread of the program held stays locked. So make the loader before
-  // you start other threads, unless their locks do not matter to the callbacks. Open files are shared, with their positions.
-  // In a worker, a callback must not use, stop or free the loader. Drop functions run only in the program.
+  // Unless a command starts them (`spawn`), `slotline_loader_new` forks the workers, and a replacement is forked later. A
+  // worker has a copy of the program's memory as it was at that moment, and only one thread, which runs the callbacks. What a
+  // callback changes in memory is not seen by the program or by other workers; a lock that another thread of the program held
+  // stays locked. So make the loader before you start other threads, unless their locks do not matter to the callbacks. Open
+  // files are shared, with their positions. In a worker, a callback must not use, stop or free the loader. Drop functions run
+  // only in the program.
   //
   // The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
-  // callback 2 s after its loader was freed is killed.
+  // callback 2 s after its loader was freed is killed. Batches beyond `hold` take at most 4 GiB, and are at most 1,024.
   uint8_t processes;
   // Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
   // `in_order` is off or there is a `worker_init`. With a timeout it never loads.
@@ -517,6 +538,14 @@ typedef struct {
   // Called once when the sampler is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
 } slotline_order_callback;
+
+// Makes the dataset of a worker from the `len` bytes of `spawn_setup`, which are lent to the callback. Returns 0 and the
+// dataset in `*out`, which the library then owns, or fails with `slotline_fail`.
+typedef int32_t (*slotline_make_dataset)(void *user,
+                                         const uint8_t *setup,
+                                         size_t len,
+                                         slotline_dataset **out,
+                                         slotline_failure *failure);
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -892,6 +921,13 @@ slotline_status slotline_dataset_from_stream(const slotline_stream_dataset *data
 //
 // `dataset` must be NULL or a dataset that was not freed.
 int64_t slotline_dataset_len(const slotline_dataset *dataset);
+
+// Returns another handle of the same dataset, which must also be freed. NULL for NULL. Can be called from any thread.
+//
+// # Safety
+//
+// The same as for `slotline_dataset_len`.
+slotline_dataset *slotline_dataset_clone(const slotline_dataset *dataset);
 
 // Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
 //
@@ -1655,6 +1691,26 @@ void slotline_sampler_free(slotline_sampler *sampler);
 //
 // `saved` must be NULL or the pointer that this callback received; `bytes` must point to `len` bytes.
 slotline_status slotline_saved_append(slotline_saved *saved, const uint8_t *bytes, size_t len);
+
+// Becomes a worker, if a loader has started this process as one (`spawn` in `slotline_options`); otherwise returns at once.
+//
+// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker makes
+// its dataset with `make`, which is called with `user`, reads samples until the loader is freed or its process ends, and then
+// ends its own process with `exit`, so that this function does not return. The dataset's drop functions run before that, unless
+// the worker is killed.
+//
+// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
+// differs, or if `make` is NULL or fails, `SLOTLINE_WORKER_DIED` of the loader says why.
+//
+// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
+// all processes of a program. Only Linux has such workers; on other systems this function always returns at once.
+//
+// # Safety
+//
+// `make` must be NULL or a function that can be called with `user`, and no other thread may change the environment during this
+// call.
+void slotline_work_if_spawned(slotline_make_dataset make,
+                              void *user);
 
 // Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
 // passes. The caller owns the bytes; another process, on any machine, can load them. On failure `*out` is NULL.

@@ -21,6 +21,7 @@
 #include "slotline/sample.hpp"
 #include "slotline/sampler.hpp"
 #include "slotline/span.hpp"
+#include "slotline/spawned.hpp"
 #include "slotline/types.hpp"
 
 #endif

@@ -1,6 +1,7 @@
 //! Datasets, which loaders read.
 
 use std::ffi::c_char;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use slotline::dataset::{Dataset, IterableDataset};
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn slotline_dataset_open(
     // SAFETY: the caller guarantees that `source` is NULL or ends with a NUL, and that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
-            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            let out = check::place(out, null_mut(), "out")?;
             let source = check::text(source, "source")?.parse::<Source>();
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
             // SAFETY: the caller guarantees that no process changes the mapped files.
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
     unsafe {
         boundary(error, || {
             let arrays = Arrays::from_c(arrays, n);
-            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            let out = check::place(out, null_mut(), "out")?;
             *out = slotline_dataset::boxed(Data::Arrays(Arc::new(arrays?)));
             Ok(SLOTLINE_OK)
         })
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn slotline_dataset_from_callbacks(
     unsafe {
         boundary(error, || {
             let map = Map::from_c(dataset);
-            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            let out = check::place(out, null_mut(), "out")?;
             *out = slotline_dataset::boxed(Data::Map(Arc::new(map?)));
             Ok(SLOTLINE_OK)
         })
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn slotline_dataset_from_stream(
     unsafe {
         boundary(error, || {
             let stream = Stream::from_c(dataset);
-            let out = check::place(out, std::ptr::null_mut(), "out")?;
+            let out = check::place(out, null_mut(), "out")?;
             *out = slotline_dataset::boxed(Data::Stream(Arc::new(stream?)));
             Ok(SLOTLINE_OK)
         })
@@ -194,6 +195,20 @@ pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) 
     // SAFETY: the caller guarantees that `dataset` is NULL or was not freed.
     let len = unsafe { dataset.as_ref() }.and_then(|dataset| dataset.0.len());
     len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
+}
+
+/// Returns another handle of the same dataset, which must also be freed. NULL for NULL. Can be called from any thread.
+///
+/// # Safety
+///
+/// The same as for `slotline_dataset_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_clone(dataset: *const slotline_dataset) -> *mut slotline_dataset {
+    guarded(null_mut(), || {
+        // SAFETY: the caller guarantees that `dataset` is NULL or was not freed.
+        let dataset = unsafe { dataset.as_ref() };
+        dataset.map_or(null_mut(), |dataset| slotline_dataset::boxed(dataset.0.clone()))
+    })
 }
 
 /// Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.

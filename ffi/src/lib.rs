@@ -10,7 +10,8 @@
 //! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
 //! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`]) or in sequence
 //!   ([`stream`], [`saved`]); [`callback`], [`owner`]: what all callbacks share;
-//! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded;
+//! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded; `processes`, [`spawned`]: workers
+//!   that are processes, and those that a command starts;
 //! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and its batches; [`dlpack`]: export to other
 //!   libraries;
 //! - [`state`], [`stats`], [`bytes`]: a loader's position and statistics;
@@ -45,10 +46,13 @@ pub mod map;
 pub mod options;
 pub mod order;
 pub mod owner;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+mod processes;
 mod running;
 pub mod sample;
 pub mod sampler;
 pub mod saved;
+pub mod spawned;
 pub mod state;
 pub mod stats;
 pub mod status;

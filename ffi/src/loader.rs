@@ -63,7 +63,7 @@ pub(crate) unsafe fn build<M: Memory>(
         Ok(match data {
             Data::Arrays(arrays) => build!(Loader::builder(arrays.clone()), builder => options.build(builder)),
             Data::Map(map) => build!(Loader::builder(map.clone()), builder => options.build(builder)),
-            Data::Stream(stream) => build!(Loader::iterable(stream.clone()), builder => builder.build()),
+            Data::Stream(stream) => build!(Loader::iterable(stream.clone()), builder => options.build_stream(builder)),
         })
     }
 }

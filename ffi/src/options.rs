@@ -1,11 +1,11 @@
 //! The options of a loader: those of `slotline::loader::Builder`, under the same names.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::dataset::Dataset;
+use slotline::dataset::{Dataset, Iterable, IterableDataset};
 use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, OnError, OnHeld, Overflow};
 use slotline::sampler::SequentialSampler;
 use slotline::{Loader, WaitStrategy};
@@ -18,6 +18,8 @@ use crate::collate::{Collator, slotline_collate, slotline_drop_batch};
 use crate::dataset::Data;
 use crate::failure::Failure;
 use crate::owner::{Owner, slotline_drop};
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+use crate::processes;
 use crate::sampler::slotline_sampler;
 use crate::versioned::{self, Versioned};
 
@@ -81,6 +83,24 @@ pub struct slotline_options {
     /// How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
     /// so nobody can tell from the batches. Needs `processes`.
     pub restart_workers: usize,
+    /// The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
+    /// whatever `restart_workers` is, and the sample is a bad one: see `on_error`. Needs `processes`.
+    pub sample_timeout_ms: u64,
+    /// The program that starts each worker process, and its arguments, with a NULL after the last one (NULL: workers are forked).
+    /// Read when the loader is made. Needs `processes`; not available for streams, or with `round_robin` or `worker_init`.
+    ///
+    /// The program calls `slotline_work_if_spawned` first in its `main`. Usually it is this program, "/proc/self/exe". A program
+    /// without a slash is looked up in `PATH`.
+    ///
+    /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be made while other threads
+    /// run. It shares only the batches, and must be built with the same version of slotline. If it ends before it works, or if
+    /// its dataset differs from the loader's in length or fields, `SLOTLINE_WORKER_DIED` says so, and it is not replaced. A
+    /// program that neither ends nor works is waited for; `timeout_ms` limits that. Its standard input is replaced.
+    pub spawn: *const *const c_char,
+    /// What the workers of `spawn` are told: any bytes, which are copied.
+    pub spawn_setup: *const u8,
+    /// The number of bytes of `spawn_setup`.
+    pub spawn_setup_len: usize,
     /// The number of batches to prefetch per worker (0: 2, or more if batches are small).
     pub prefetch_factor: usize,
     /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from the
@@ -111,19 +131,22 @@ pub struct slotline_options {
     pub persistent_workers: u8,
     /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
     pub round_robin: u8,
-    /// Whether workers are processes (no: threads), for datasets by index. Only on Linux.
+    /// Whether workers are processes (no: threads). Only on Linux; not available with `collate`, `help` = 1, `on_overflow`, or on
+    /// a device.
     ///
     /// A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
-    /// `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass.
+    /// `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass. With
+    /// streams, or `round_robin`, the first worker that is not replaced ends the loader.
     ///
-    /// `slotline_loader_new` forks the workers, and a replacement is forked later. A worker has a copy of the program's memory
-    /// as it was at that moment, and only one thread, which runs the callbacks. What a callback changes in memory is not seen by
-    /// the program or by other workers; a lock that another thread of the program held stays locked. So make the loader before
-    /// you start other threads, unless their locks do not matter to the callbacks. Open files are shared, with their positions.
-    /// In a worker, a callback must not use, stop or free the loader. Drop functions run only in the program.
+    /// Unless a command starts them (`spawn`), `slotline_loader_new` forks the workers, and a replacement is forked later. A
+    /// worker has a copy of the program's memory as it was at that moment, and only one thread, which runs the callbacks. What a
+    /// callback changes in memory is not seen by the program or by other workers; a lock that another thread of the program held
+    /// stays locked. So make the loader before you start other threads, unless their locks do not matter to the callbacks. Open
+    /// files are shared, with their positions. In a worker, a callback must not use, stop or free the loader. Drop functions run
+    /// only in the program.
     ///
     /// The workers are children of the program, which `wait` may report. They end with the program. One that is still in a
-    /// callback 2 s after its loader was freed is killed.
+    /// callback 2 s after its loader was freed is killed. Batches beyond `hold` take at most 4 GiB, and are at most 1,024.
     pub processes: u8,
     /// Whether the thread that asks for batches loads while it waits: 0, 1 or `SLOTLINE_HELP_AUTO`, which is yes unless
     /// `in_order` is off or there is a `worker_init`. With a timeout it never loads.
@@ -187,6 +210,10 @@ unsafe impl Versioned for slotline_options {
             batch_size: 1,
             num_workers: 0,
             restart_workers: 0,
+            sample_timeout_ms: 0,
+            spawn: null(),
+            spawn_setup: null(),
+            spawn_setup_len: 0,
             prefetch_factor: 0,
             hold: 1,
             part_size: 0,
@@ -207,7 +234,7 @@ unsafe impl Versioned for slotline_options {
             affinity: SLOTLINE_AFFINITY_OFF,
             on_overflow: SLOTLINE_OVERFLOW_ERROR,
             on_held: SLOTLINE_ON_HELD_GROW,
-            cores: std::ptr::null(),
+            cores: null(),
             num_cores: 0,
             on_error: SLOTLINE_ON_ERROR_RAISE,
             bad_samples: usize::MAX,
@@ -346,6 +373,7 @@ impl slotline_options {
     /// Checks that workers of this kind can load the dataset, with memory for a `device` or without.
     pub(crate) fn check_workers(&self, data: &Data, device: bool) -> Result<(), Failure> {
         let (processes, threads) = (self.processes != 0, self.processes == 0);
+        let (stream, spawn) = (matches!(data, Data::Stream(_)), !self.spawn.is_null());
         for (given, first, second, hint) in [
             (
                 threads && self.restart_workers > 0,
@@ -353,8 +381,16 @@ impl slotline_options {
                 "threads",
                 "set processes, or drop restart_workers",
             ),
+            (
+                threads && self.sample_timeout_ms > 0,
+                "sample_timeout_ms",
+                "threads",
+                "set processes, or drop sample_timeout_ms",
+            ),
+            (threads && spawn, "spawn", "threads", "set processes, or drop spawn"),
+            (!spawn && self.spawn_setup_len > 0, "spawn_setup", "spawn = NULL", "set spawn, or drop spawn_setup"),
+            (spawn && stream, "spawn", "an iterable dataset", "drop spawn, which forks the processes, or use threads"),
             (processes && !PROCESSES, "processes", "this system", "use threads, or Linux"),
-            (processes && matches!(data, Data::Stream(_)), "processes", "an iterable dataset", "use threads"),
             (processes && self.collate.is_some(), "processes", "collate", "use threads, or drop collate"),
             (processes && device, "processes", "a device", "use threads"),
         ] {
@@ -366,10 +402,27 @@ impl slotline_options {
     }
 
     /// Builds a loader that stacks samples, with workers of the chosen kind.
-    pub(crate) fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, BuildError> {
+    ///
+    /// # Safety
+    ///
+    /// The pointers in the options must be valid, as `slotline_options` documents them.
+    pub(crate) unsafe fn build<D: Dataset>(&self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>, Failure> {
         #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
         if self.processes != 0 {
-            return builder.processes().restart_workers(self.restart_workers).build();
+            // SAFETY: the caller upholds this function's safety contract.
+            return unsafe { processes::build(self, builder) };
+        }
+        Ok(builder.build()?)
+    }
+
+    /// Works like `build`, for a stream.
+    pub(crate) fn build_stream<D: IterableDataset>(
+        &self,
+        builder: Builder<Iterable<D>>,
+    ) -> Result<Loader<BatchOf<Iterable<D>>>, BuildError> {
+        #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+        if self.processes != 0 {
+            return processes::build_stream(self, builder);
         }
         builder.build()
     }

@@ -58,6 +58,25 @@ class budget {
   double share_ = -1;
 };
 
+namespace detail {
+
+/// A command that starts workers, and what they are told.
+struct command {
+  std::vector<std::string> strings;
+  /// As the C API takes them: with a null pointer after the last one.
+  std::vector<const char*> words;
+  std::string setup;
+
+  command(std::vector<std::string> given, std::string told) : strings(std::move(given)), setup(std::move(told)) {
+    for (const std::string& word : strings) words.push_back(word.c_str());
+    words.push_back(nullptr);
+  }
+  command(const command&) = delete;
+  command& operator=(const command&) = delete;
+};
+
+}  // namespace detail
+
 /// The options of a loader, with the names and meanings of torch's `DataLoader`:
 /// `options().batch_size(64).shuffle(true).num_workers(4)`. Defaults are in parentheses.
 class options {
@@ -75,12 +94,24 @@ class options {
   options& no_batches() { return set(raw_.batch_size, SLOTLINE_NO_BATCHES); }
   /// The number of workers (0: the thread that asks for batches loads them).
   options& num_workers(std::size_t workers) { return set(raw_.num_workers, workers); }
-  /// Whether workers are processes (no: threads), for datasets by index. Only on Linux. A crash then ends one worker and
-  /// not the program. The dataset runs in a copy of the program's memory as it was when the loader was made, with only one
-  /// thread: see `slotline_options`.
+  /// Whether workers are processes (no: threads). Only on Linux. A crash then ends one worker and not the program. Unless a
+  /// command starts them (spawn), the dataset runs in a copy of the program's memory as it was when the loader was made, with
+  /// only one thread: see `slotline_options`.
   options& processes(bool on = true) { return set(raw_.processes, on); }
   /// How many times, in all, a worker process that ended is replaced by a new one (0). Needs processes().
   options& restart_workers(std::size_t times) { return set(raw_.restart_workers, times); }
+  /// The time that a sample may take (no limit); if it takes longer, its worker is killed and replaced, and the sample is a
+  /// bad one. Rounded up to milliseconds. Needs processes().
+  options& sample_timeout(std::chrono::nanoseconds time) { return set(raw_.sample_timeout_ms, milliseconds(time)); }
+  /// Starts each worker process by a command, instead of forking it: a program, usually this one again, "/proc/self/exe", and
+  /// its arguments. The program calls `work_if_spawned` first in its main, which is told `setup`: any bytes. Needs
+  /// processes(); not available for streams, or with round_robin or worker_init.
+  options& spawn(std::vector<std::string> command, std::string setup = {}) {
+    for (const std::string& word : command)
+      if (word.find('\0') != std::string::npos) throw error(code::invalid, "the command of spawn contains a NUL");
+    command_ = std::make_shared<const detail::command>(std::move(command), std::move(setup));
+    return *this;
+  }
   /// The number of batches to prefetch per worker (2, or more if batches are small).
   options& prefetch_factor(std::size_t batches) { return set(raw_.prefetch_factor, nonzero("prefetch_factor", batches)); }
   /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from
@@ -190,6 +221,11 @@ class options {
   slotline_options raw() const {
     slotline_options raw = raw_;
     raw.cores = cores_.data();
+    if (command_) {
+      raw.spawn = command_->words.data();
+      raw.spawn_setup = reinterpret_cast<const std::uint8_t*>(command_->setup.data());
+      raw.spawn_setup_len = command_->setup.size();
+    }
     raw.num_cores = cores_.size();
     raw.sampler = sampler_ ? sampler_->raw() : nullptr;
     raw.batch_sampler = batch_sampler_ ? batch_sampler_->raw() : nullptr;
@@ -216,6 +252,7 @@ class options {
 
   slotline_options raw_{};
   std::vector<std::size_t> cores_;
+  std::shared_ptr<const detail::command> command_;
   std::optional<slotline::sampler> sampler_;
   std::optional<slotline::batch_sampler> batch_sampler_;
   init worker_init_;

@@ -162,6 +162,14 @@ static void loader_new(void) {
   REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
   REFUSED_OPTION("on_overflow", o.on_overflow = 2);
   REFUSED_OPTION("on_error", o.on_error = 3);
+#ifdef __linux__
+  const char *const nothing[] = {NULL}, *const program[] = {"/proc/self/exe", NULL};
+#define REFUSED_PROCESSES(word, change) REFUSED_OPTION(word, o.num_workers = 1; o.processes = 1; change)
+  REFUSED_PROCESSES("spawn is empty", o.spawn = nothing);
+  REFUSED_PROCESSES("aligned", o.spawn = misaligned());
+  REFUSED_PROCESSES("spawn_setup", o.spawn = program; o.spawn_setup_len = 1);
+#undef REFUSED_PROCESSES
+#endif
 #undef REFUSED_OPTION
   callbacks_of_options();
 }
@@ -559,6 +567,14 @@ static void loader_memory_ceiling(void) { CHECK(slotline_loader_memory_ceiling(N
 static void loader_next_epoch(void) { CHECK(slotline_loader_next_epoch(NULL) == 0); }
 static void loader_stop(void) { slotline_loader_stop(NULL); }
 static void manual_seed(void) { slotline_manual_seed(UINT64_MAX); }
+/* This process is no worker. */
+static void work_if_spawned(void) { slotline_work_if_spawned(NULL, NULL); }
+static void dataset_clone(void) {
+  CHECK(slotline_dataset_clone(NULL) == NULL);
+  slotline_dataset *clone = slotline_dataset_clone(dataset);
+  CHECK(clone && clone != dataset && slotline_dataset_len(clone) == slotline_dataset_len(dataset));
+  slotline_dataset_free(clone);
+}
 static void loader_free(void) { slotline_loader_free(NULL); }
 
 /* Functions without parameters. */
@@ -584,6 +600,7 @@ static const struct {
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
+    ROW(work_if_spawned), ROW(dataset_clone),
 };
 
 int main(void) {

@@ -1,0 +1,68 @@
+//! Loaders whose workers are processes.
+
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+use std::time::Duration;
+
+use slotline::Loader;
+use slotline::dataset::{Dataset, Iterable, IterableDataset};
+use slotline::loader::{BatchOf, BuildError, Builder, ProcessBuilder};
+
+use crate::check;
+use crate::failure::Failure;
+use crate::options::slotline_options;
+
+/// Builds a loader of a dataset by index.
+///
+/// # Safety
+///
+/// The pointers in the options must be valid, as `slotline_options` documents them.
+pub(crate) unsafe fn build<D: Dataset>(
+    options: &slotline_options,
+    builder: Builder<D>,
+) -> Result<Loader<BatchOf<D>>, Failure> {
+    let mut builder = processes(options, builder);
+    if !options.spawn.is_null() {
+        // SAFETY: the caller guarantees that `spawn` is such a list, and that `spawn_setup` points to so many bytes.
+        let (command, setup) = unsafe {
+            let setup = check::slice(options.spawn_setup, options.spawn_setup_len, "options->spawn_setup")?;
+            (command(options.spawn)?, setup)
+        };
+        builder = builder.spawn(command, setup);
+    }
+    Ok(builder.build()?)
+}
+
+/// Builds a loader of a stream.
+pub(crate) fn build_stream<D: IterableDataset>(
+    options: &slotline_options,
+    builder: Builder<Iterable<D>>,
+) -> Result<Loader<BatchOf<Iterable<D>>>, BuildError> {
+    processes(options, builder).build()
+}
+
+fn processes<D>(options: &slotline_options, builder: Builder<D>) -> ProcessBuilder<D> {
+    let limit = Duration::from_millis(options.sample_timeout_ms);
+    builder.processes().restart_workers(options.restart_workers).sample_timeout(limit)
+}
+
+/// Makes a command of a program and its arguments.
+///
+/// # Safety
+///
+/// Unless it is misaligned, `words` must point to strings that end with a NUL, with a NULL after the last one.
+unsafe fn command(words: *const *const c_char) -> Result<Command, Failure> {
+    if !words.is_aligned() {
+        return Err(check::misaligned("options->spawn", align_of::<*const c_char>()));
+    }
+    // SAFETY: the caller guarantees that there is a string or a NULL at each place until the first NULL, and no later one is
+    // read.
+    let words = (0..).map(|place| unsafe { *words.add(place) }).take_while(|word| !word.is_null());
+    // SAFETY: the caller guarantees that each string ends with a NUL.
+    let mut words = words.map(|word| OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
+    let program = words.next().ok_or_else(|| Failure::invalid("options->spawn is empty; begin it with a program"))?;
+    let mut command = Command::new(program);
+    command.args(words);
+    Ok(command)
+}
