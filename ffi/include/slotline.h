@@ -641,7 +641,8 @@ typedef int32_t (*slotline_make_dataset)(void *user,
 // A CUDA device or its driver failed.
 #define SLOTLINE_DEVICE 14
 
-// The last worker process ended, or a worker ended because of a bug in slotline. Nothing more comes from the loader.
+// The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
+// loader.
 #define SLOTLINE_WORKER_DIED 15
 
 #ifdef __cplusplus

@@ -35,7 +35,8 @@ pub const SLOTLINE_STATE: slotline_status = 12;
 pub const SLOTLINE_STOPPED: slotline_status = 13;
 /// A CUDA device or its driver failed.
 pub const SLOTLINE_DEVICE: slotline_status = 14;
-/// The last worker process ended, or a worker ended because of a bug in slotline. Nothing more comes from the loader.
+/// The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
+/// loader.
 pub const SLOTLINE_WORKER_DIED: slotline_status = 15;
 
 /// The version of this header. It works only with a library of the same version.

@@ -46,6 +46,10 @@ const ADDRESSES: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-rec
 
 /// Runs one of `tests/c` with AddressSanitizer and UndefinedBehaviorSanitizer, and returns what it printed.
 fn with_addresses(name: &str) -> Option<String> {
+    build_with_addresses(name).map(|program| run_with_addresses(&mut Command::new(program)))
+}
+
+fn build_with_addresses(name: &str) -> Option<PathBuf> {
     let cc = tool("CC", "gcc")?;
     let folder = scratch(&format!("addresses-{name}"));
     if !sanitizes(&cc, &folder, ADDRESSES[0]) {
@@ -53,12 +57,12 @@ fn with_addresses(name: &str) -> Option<String> {
     }
     let object = folder.join(name).with_extension("o");
     compile(&cc, &ADDRESSES, name, &object);
-    Some(run_with_addresses(&link(&cc, &ADDRESSES, &object, library())))
+    Some(link(&cc, &ADDRESSES, &object, library()))
 }
 
-fn run_with_addresses(program: &Path) -> String {
+fn run_with_addresses(program: &mut Command) -> String {
     let options = "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1";
-    run(Command::new(program).env("ASAN_OPTIONS", options))
+    run(program.env("ASAN_OPTIONS", options))
 }
 
 /// Runs one of `tests/c` with ThreadSanitizer, and returns what it printed.
@@ -156,7 +160,15 @@ fn the_cpp_layer_has_no_dangling_pointers() {
     }
     let (source, program) = (here().join("tests/cpp/layer.cpp"), folder.join("layer"));
     native::compile(&cxx, &[&["-std=c++17", "-g", "-O1"][..], &ADDRESSES].concat(), &source, &program);
-    assert_eq!(run_with_addresses(&program), "ok\n");
+    assert_eq!(run_with_addresses(&mut Command::new(program)), "ok\n");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn programs_can_be_their_own_workers() {
+    let Some(program) = build_with_addresses("spawned") else { return };
+    let files = scratch("addresses-spawned-files");
+    assert_eq!(run_with_addresses(Command::new(program).arg("test").arg(files)), "ok\n");
 }
 
 #[test]

@@ -473,7 +473,7 @@ void an_array_that_was_moved_from_is_refused() {
 }
 
 #ifdef __linux__
-void a_crash_ends_a_worker_process_and_not_the_program() {
+void workers_can_be_processes() {
   const Options options = Options().batch_size(2).num_workers(2).processes();
   const numbers crashing{1000, [](std::size_t index, slotline::sample&) {
                            if (index == 5) std::abort();
@@ -492,6 +492,12 @@ void a_crash_ends_a_worker_process_and_not_the_program() {
   slotline::loader replaced(crashing, Options(options).restart_workers(3));
   CHECK(thrown([&] { batches_of(replaced); }).index() == 5);
   CHECK(thrown([&] { slotline::loader(numbers{}, Options().restart_workers(1)); }).code() == slotline::code::build);
+
+  slotline::loader streaming(countdown{-1, std::make_shared<std::atomic<int>>(0)}, options);
+  std::int64_t sum = 0;
+  for (auto& batch : streaming)
+    for (const std::int64_t left : batch.field<std::int64_t>(0)) sum += left;
+  CHECK(sum == 3 + 2 + 1 + 4 + 3 + 2 + 1);
 }
 #endif
 
@@ -512,7 +518,7 @@ int main() {
   worker_init_runs_or_reports_an_error();
   any_thread_can_stop_a_loader();
 #ifdef __linux__
-  a_crash_ends_a_worker_process_and_not_the_program();
+  workers_can_be_processes();
 #endif
   std::puts("ok");
 }

@@ -335,7 +335,10 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     build(&|options| (options.on_error, options.bad_share) = (1, 2.0), "the maximum share of bad samples is 2");
     build(&|options| options.restart_workers = 1, "restart_workers and threads exclude each other; set processes");
     build(&|options| options.sample_timeout_ms = 1, "sample_timeout_ms and threads exclude each other; set processes");
-    build(&|options| options.spawn = (&raw const NOTHING).cast(), "spawn and threads exclude each other; set processes");
+    build(
+        &|options| options.spawn = (&raw const NOTHING).cast(),
+        "spawn and threads exclude each other; set processes",
+    );
     build(&|options| options.spawn_setup_len = 1, "spawn_setup and spawn = NULL exclude each other; set spawn");
     build(&|options| (options.processes, options.num_workers) = (1, 1), "processes and ");
     assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));

@@ -156,9 +156,12 @@ fn each_worker_reads_its_part_and_errors_keep_their_place() {
     let _alone = ALONE.lock();
     let drops = Drops::default();
     let fields = fields();
-    for (num_workers, whole) in [(0, vec![0, 1, 2, 3]), (2, vec![0, 2, 4, 6])] {
+    let kinds = [(0, false, vec![0, 1, 2, 3]), (2, false, vec![0, 2, 4, 6]), (2, PROCESSES, vec![0, 2, 4, 6])];
+    for (num_workers, processes, whole) in kinds {
         let dataset = stream(&fields, &drops);
-        let set = options(|options| (options.batch_size, options.num_workers) = (4, num_workers));
+        let set = options(|options| {
+            (options.batch_size, options.num_workers, options.processes) = (4, num_workers, u8::from(processes));
+        });
         let loader = stream_loader(&dataset, &set).unwrap();
         // SAFETY: the loader is valid.
         assert_eq!(unsafe { slotline_loader_len(loader.0) }, -1);
@@ -172,7 +175,7 @@ fn each_worker_reads_its_part_and_errors_keep_their_place() {
         }
         drop(loader);
     }
-    assert_eq!((OPEN.load(Ordering::SeqCst), drops.count()), (0, 2));
+    assert_eq!((OPEN.load(Ordering::SeqCst), drops.count()), (0, 3));
 }
 
 #[test]
@@ -180,14 +183,15 @@ fn a_stream_resumes_at_its_saved_cursors() {
     let _alone = ALONE.lock();
     let fields = fields();
     let drops = Drops::default();
-    let make = |num_workers| {
+    let make = |num_workers, processes| {
         let set = options(|options| {
             (options.batch_size, options.num_workers, options.on_error) = (2, num_workers, SLOTLINE_ON_ERROR_SKIP);
+            options.processes = u8::from(processes);
         });
         stream_loader(&stream(&fields, &drops), &set).unwrap()
     };
-    for num_workers in [0, 2] {
-        let (before, after) = (make(num_workers), make(num_workers));
+    for (num_workers, processes) in [(0, false), (2, false), (2, PROCESSES)] {
+        let (before, after) = (make(num_workers, processes), make(num_workers, processes));
         before.epoch().unwrap();
         before.next().unwrap().unwrap();
         before.next().unwrap().unwrap();
@@ -201,6 +205,46 @@ fn a_stream_resumes_at_its_saved_cursors() {
         assert!(!want.is_empty());
     }
     assert_eq!(OPEN.load(Ordering::SeqCst), 0);
+}
+
+/// Whether workers can be processes.
+const PROCESSES: bool = cfg!(all(target_os = "linux", not(delays)));
+
+/// Where the callback notes that it aborted.
+const ABORTED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/aborted_stream");
+
+/// Aborts the first time that it comes to the number 4.
+unsafe extern "C" fn next_or_abort(user: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+    // SAFETY: `open` made the cursor, and the caller upholds the contract of `next`.
+    unsafe {
+        if (*cursor.cast::<Left>()).next == 4 && std::fs::File::create_new(ABORTED).is_ok() {
+            std::process::abort();
+        }
+        next(user, cursor, sample)
+    }
+}
+
+#[test]
+#[cfg_attr(not(all(target_os = "linux", not(delays))), ignore = "workers are no processes here")]
+fn nobody_can_tell_that_a_replaced_worker_of_a_stream_aborted() {
+    let _alone = ALONE.lock();
+    let (fields, drops) = (fields(), Drops::default());
+    let pass = |dataset: &slotline_stream_dataset, processes: u8| {
+        let set = options(|options| {
+            (options.batch_size, options.num_workers) = (2, 2);
+            (options.processes, options.restart_workers) = (processes, processes.into());
+        });
+        let loader = stream_loader(dataset, &set).unwrap();
+        loader.epoch().unwrap();
+        rest(&loader).into_iter().map(Result::ok).collect::<Vec<_>>()
+    };
+    let expected = pass(&stream(&fields, &drops), 0);
+    for (save, resume) in [(Some(save as _), Some(resume as _)), (None, None)] {
+        let _ = std::fs::remove_file(ABORTED);
+        let dataset = slotline_stream_dataset { next: Some(next_or_abort), save, resume, ..stream(&fields, &drops) };
+        assert_eq!(pass(&dataset, 1), expected);
+        assert!(std::fs::exists(ABORTED).unwrap());
+    }
 }
 
 #[test]
@@ -237,7 +281,7 @@ fn a_stream_that_fails_to_open_reports_why() {
 }
 
 #[test]
-fn a_stream_rejects_samplers_and_worker_processes() {
+fn a_stream_rejects_samplers_and_workers_of_a_command() {
     use slotline_ffi::batch_sampler::*;
     use slotline_ffi::sampler::*;
     let fields = fields();
@@ -255,7 +299,11 @@ fn a_stream_rejects_samplers_and_worker_processes() {
         let message = refused(&|options| options.batch_sampler = batches);
         assert!(message.contains("an iterable dataset and batch_sampler exclude"), "{message}");
         assert!(refused(&|options| options.shuffle = 1).contains("an iterable dataset and shuffle exclude"));
-        assert!(refused(&|options| (options.processes, options.num_workers) = (1, 1)).contains("processes and "));
+        let spawn = [c"true".as_ptr(), null()];
+        let message = refused(&|options| {
+            (options.processes, options.num_workers, options.spawn) = (1, 1, spawn.as_ptr());
+        });
+        assert!(message.contains("spawn and an iterable dataset exclude each other"), "{message}");
         slotline_sampler_free(sampler);
         slotline_batch_sampler_free(batches);
     }

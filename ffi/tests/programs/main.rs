@@ -8,3 +8,5 @@ mod layer;
 mod orders;
 mod packaging;
 mod readme;
+#[cfg(all(target_os = "linux", not(delays)))]
+mod spawned;
