@@ -1,17 +1,25 @@
-//! Loaders whose workers are processes.
+//! Workers that are processes: loaders that have them, and the workers that a command starts.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+use std::ptr::null_mut;
+use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::Loader;
-use slotline::dataset::{Dataset, Iterable, IterableDataset};
-use slotline::loader::{BatchOf, BuildError, Builder, ProcessBuilder};
+use slotline::dataset::{Context, Dataset, Iterable, IterableDataset};
+use slotline::loader::{BatchOf, BuildError, Builder, ProcessBuilder, work_if_spawned};
+use slotline::sample::{Fields, Row, Sample};
+use slotline::{BoxError, Loader};
 
+use crate::arrays::Arrays;
+use crate::callback::call;
 use crate::check;
+use crate::dataset::{Data, slotline_dataset};
 use crate::failure::Failure;
+use crate::map::Map;
 use crate::options::slotline_options;
+use crate::spawned::slotline_make_dataset;
 
 /// Builds a loader of a dataset by index.
 ///
@@ -65,4 +73,99 @@ unsafe fn command(words: *const *const c_char) -> Result<Command, Failure> {
     let mut command = Command::new(program);
     command.args(words);
     Ok(command)
+}
+
+/// Becomes a worker if a loader has started this process as one, with the dataset that `make` makes.
+///
+/// # Safety
+///
+/// `make` must be NULL or a function that can be called with `user`.
+pub(crate) unsafe fn work(make: slotline_make_dataset, user: *mut c_void) {
+    // SAFETY: the caller guarantees that `make` can be called with `user`.
+    work_if_spawned(|setup| unsafe { made(make, user, setup) });
+}
+
+/// Makes the dataset of a worker.
+///
+/// # Safety
+///
+/// `make` must be NULL or a function that can be called with `user`.
+unsafe fn made(make: slotline_make_dataset, user: *mut c_void, setup: &[u8]) -> Result<Indexed, BoxError> {
+    let make = make.ok_or("make is NULL in the worker's call of slotline_work_if_spawned")?;
+    let mut out: *mut slotline_dataset = null_mut();
+    // SAFETY: the caller guarantees that `make` can be called with `user`; the setup is lent to it, and `out` is writable.
+    call("make", |failure| unsafe { make(user, setup.as_ptr(), setup.len(), &mut out, failure) })?;
+    if out.is_null() {
+        return Err("make returned 0, but no dataset in *out".into());
+    }
+    // SAFETY: the user hands over a dataset, which the library made in a box.
+    match unsafe { Box::from_raw(out) }.0 {
+        Data::Arrays(arrays) => Ok(Indexed::Arrays(arrays)),
+        Data::Map(map) => Ok(Indexed::Map(map)),
+        Data::Stream(_) => Err("its dataset is a stream, and the loader's is read by index; make the same one".into()),
+    }
+}
+
+/// A dataset of either kind that is read by index.
+#[derive(Debug)]
+enum Indexed {
+    Arrays(Arc<Arrays>),
+    Map(Arc<Map>),
+}
+
+/// A sample of either kind.
+#[derive(Debug)]
+enum Either<A, M> {
+    Arrays(A),
+    Map(M),
+}
+
+impl Dataset for Indexed {
+    type Sample<'a> = Either<<Arrays as Dataset>::Sample<'a>, <Map as Dataset>::Sample<'a>>;
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Arrays(arrays) => arrays.len(),
+            Self::Map(map) => map.len(),
+        }
+    }
+
+    fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        match self {
+            Self::Arrays(arrays) => arrays.get(index, context).map(Either::Arrays),
+            Self::Map(map) => map.get(index, context).map(Either::Map),
+        }
+    }
+
+    fn prefetch(&self, index: usize) {
+        match self {
+            Self::Arrays(arrays) => arrays.prefetch(index),
+            Self::Map(map) => map.prefetch(index),
+        }
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        match self {
+            Self::Arrays(arrays) => arrays.fields(),
+            Self::Map(map) => map.fields(),
+        }
+    }
+}
+
+impl<A: Sample, M: Sample> Sample for Either<A, M> {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        match self {
+            Self::Arrays(sample) => sample.declare(fields),
+            Self::Map(sample) => sample.declare(fields),
+        }
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        match self {
+            Self::Arrays(sample) => sample.write(row),
+            Self::Map(sample) => sample.write(row),
+        }
+    }
 }
