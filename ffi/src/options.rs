@@ -84,7 +84,9 @@ pub struct slotline_options {
     /// so nobody can tell from the batches. Needs `processes`.
     pub restart_workers: usize,
     /// The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
-    /// whatever `restart_workers` is, and the sample is a bad one: see `on_error`. Needs `processes`.
+    /// whatever `restart_workers` is, and the sample is a bad one: see `on_error`. The replacement of a stream's worker goes on
+    /// with the next sample, but may have to read that one again to get there; if it is late again, the loader ends. Needs
+    /// `processes`.
     pub sample_timeout_ms: u64,
     /// The program that starts each worker process, and its arguments, with a NULL after the last one (NULL: workers are forked).
     /// Read when the loader is made. Needs `processes`; not available for streams, or with `round_robin` or `worker_init`.
