@@ -500,3 +500,35 @@ fn a_worker_that_ends_in_its_worker_init_is_reported() {
         assert_eq!(pass.map(|batch| batch.unwrap().len()).sum::<usize>(), 30);
     }
 }
+
+/// Numbers of which one cannot even be prefetched.
+struct Unforeseeable(u32);
+
+impl slotline::Dataset for Unforeseeable {
+    type Sample<'a> = i64;
+
+    fn len(&self) -> usize {
+        20
+    }
+
+    fn get(&self, index: usize, _: &mut slotline::dataset::Context) -> Result<i64, slotline::BoxError> {
+        Ok(index as i64)
+    }
+
+    fn prefetch(&self, index: usize) {
+        if index == 12 && std::process::id() != self.0 {
+            die();
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_dies_in_prefetch_was_at_the_first_sample_of_its_batch() {
+    for round_robin in [false, true] {
+        let builder = Loader::builder(Unforeseeable(std::process::id())).batch_size(5).num_workers(1);
+        let builder = if round_robin { builder.round_robin(true) } else { builder.part_size(5) };
+        let mut loader = builder.processes().build().unwrap();
+        let all: Vec<_> = loader.epoch().unwrap().collect();
+        assert!(matches!(all[2], Err(Error::Sample { index: 10, task: 2, .. })), "{:?}", all[2]);
+    }
+}

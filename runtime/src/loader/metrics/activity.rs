@@ -4,6 +4,9 @@ use crate::loader::metrics::counters::Counters;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::atomic::AtomicU32;
 
+/// The row while a worker begins its pass over an iterable dataset.
+pub(crate) const STARTING: usize = usize::MAX;
+
 /// What a thread is doing now, for the timeout's message and the watchdog, and what it has done so far.
 #[derive(Debug, Default)]
 #[repr(C)] // Processes share it.
@@ -20,9 +23,11 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
+    /// Begins a batch, or some rows of one, with this index for this row.
     #[inline]
-    pub(crate) fn begin(&self, task: usize, index: usize) {
+    pub(crate) fn begin(&self, task: usize, index: usize, row: usize) {
         self.index.store(index, Ordering::Relaxed);
+        self.row.store(row, Ordering::Relaxed);
         self.task.store(task.wrapping_add(1), Ordering::Relaxed);
     }
 

@@ -141,7 +141,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let activity = &*self.activities[reader.place];
         // A short batch may have no rows for this claim, and then there is no index.
         let index_at = |row| if row < rows.end { task.indices.at(row) } else { 0 };
-        activity.begin(task.number, index_at(rows.start));
+        activity.begin(task.number, index_at(rows.start), rows.start);
         activity.counters.claimed(rows.len());
         if let Some(id) = reader.worker
             && reader.seed != Some(plan.seed)
@@ -173,7 +173,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(task.indices.at(row))) else { continue };
             self.fill::<false>(work, plan, task, begin..row, reader);
             let (stopped, place) = (Stopped { at: row, asked: true, end: row + 1 }, reader.place);
-            self.activities[place].begin(task.number, task.indices.at(row));
+            self.activities[place].begin(task.number, task.indices.at(row), row);
             self.failed::<false>(work, plan, task, stopped, reader, Cause::Error(error));
             self.activities[place].end();
             begin = row + 1;

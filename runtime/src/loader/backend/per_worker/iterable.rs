@@ -15,7 +15,7 @@ use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
 use crate::loader::error::run::{By, Error};
-use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::activity::{Activity, STARTING};
 use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::index_source::{Batching, IndexSource};
 use crate::loader::order::passes::{PassSeed, Passes};
@@ -174,11 +174,9 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         }
         let activity = &*engine.activities[self.reader.place];
         let ((mut span, traced), started) = (spans::fill(task), Instant::now());
-        activity.begin(task, 0);
         // Another occasion than the first sample.
-        activity.row.store(usize::MAX, Ordering::Relaxed);
+        activity.begin(task, 0, STARTING);
         let begun = self.begin(request);
-        activity.row.store(0, Ordering::Relaxed);
         activity.end();
         activity.counters.started(started.elapsed());
         let traced = traced.and(span.leave());
@@ -324,7 +322,7 @@ where
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let Some(cursor) = &mut self.cursor else { return None };
         let activity = &*engine.activities[self.reader.place];
-        activity.begin(task, self.number);
+        activity.begin(task, self.number, 0);
         self.bads.budget = engine.skipping.then_some(request.budget);
         let mut job = StreamJob::<_, TIMED> {
             dataset: &*engine.dataset,

@@ -396,10 +396,8 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
                 (None, cause)
             }
             Gone::Ended(end) => {
-                // The row is of an earlier batch until the process reads a sample.
                 let is_row = |row| wanted.indices.is_none() || row < wanted.rows;
-                let at = self.bury().filter(|at| at.task == wanted.task);
-                let at = at.map(|at| At { row: if is_row(at.row) { at.row } else { 0 }, ..at });
+                let at = self.bury().filter(|at| at.task == wanted.task && is_row(at.row));
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
