@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use slotline::loader::{Affinity, BadSample, Budget, OnError};
+use slotline::loader::{Affinity, BadSample, Budget, OnError, Verdict};
 use slotline::sample::{Packed, Ragged};
 use slotline::{Error, Loader, worker_info};
 
@@ -162,6 +162,29 @@ fn a_sample_that_takes_too_long_is_reported_or_passed_over() {
         assert_eq!(got, (0..40).filter(|&index| index != 13).collect::<Vec<i64>>());
     }
     assert!(begun.elapsed() < LONG);
+}
+
+#[test]
+fn the_time_of_a_sample_that_took_too_long_counts() {
+    let limit = Duration::from_secs(1);
+    let parent = std::process::id();
+    let slow = || {
+        from_fn(40, move |index, _| {
+            if index == 13 && std::process::id() != parent {
+                std::thread::sleep(LONG * 10);
+            }
+            Ok(index as i64)
+        })
+    };
+    let builder = || Loader::builder(slow()).batch_size(5).num_workers(1);
+    for builder in [builder(), builder().round_robin(true)] {
+        let mut loader = builder.processes().sample_timeout(limit).build().unwrap();
+        assert_eq!(loader.epoch().unwrap().filter(Result::is_err).count(), 1);
+        let stats = loader.stats();
+        assert!(stats.workers[0].reading >= limit / 2, "{stats:?}");
+        assert!(stats.slowest[0].index == 13 && stats.slowest[0].time >= limit, "{stats:?}");
+        assert!(matches!(stats.verdict(), Verdict::OneSample { index: 13, .. }), "{:?}", stats.verdict());
+    }
 }
 
 #[test]

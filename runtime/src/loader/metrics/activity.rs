@@ -3,6 +3,8 @@
 use crate::loader::metrics::counters::Counters;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::atomic::AtomicU32;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+use std::time::Duration;
 
 /// The row while a worker begins its pass over an iterable dataset.
 pub(crate) const STARTING: usize = usize::MAX;
@@ -47,12 +49,19 @@ impl Activity {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
-    /// Returns what a worker process was doing when it ended, and prepares for the next one.
+    /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long
+    /// that it was killed, and how long.
     #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-    pub(crate) fn bury(&self) -> Option<At> {
+    pub(crate) fn bury(&self, late: Option<(At, Duration)>) -> Option<At> {
         self.counters.slowest.mend();
+        match late {
+            Some((At { row: STARTING, .. }, time)) => self.counters.started(time),
+            Some((At { index, .. }, time)) => self.counters.lost(index, time),
+            None => {}
+        }
         let at = self.at();
         self.end();
+        self.set_process(None);
         at
     }
 

@@ -62,6 +62,15 @@ impl Counters {
         add(&self.writing, writing);
     }
 
+    /// Adds the time of a sample whose reading was not finished.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn lost(&self, index: usize, time: Duration) {
+        let time = nanos(time);
+        add(&self.busy, time);
+        add(&self.reading, time);
+        self.slowest.note(index, 1, time);
+    }
+
     pub(crate) fn started(&self, time: Duration) {
         add(&self.starting, nanos(time));
     }

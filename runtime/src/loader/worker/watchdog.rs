@@ -113,6 +113,12 @@ impl Sight {
         self.at.is_some_and(|(seen, _)| seen == *at)
     }
 
+    /// Returns what the thread was last seen working on, and for how long.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    pub(crate) fn seen(&self) -> Option<(At, Duration)> {
+        self.at.map(|(at, since)| (at, since.elapsed()))
+    }
+
     /// Returns the sample and time to report for a thread that works on `at` now, once for each occasion.
     pub(crate) fn look(&mut self, at: Option<At>, now: Instant, patience: Duration) -> Option<(At, Duration)> {
         match (self.at, at) {

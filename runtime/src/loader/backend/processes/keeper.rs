@@ -312,10 +312,8 @@ impl Keeper {
         let end = child.reap().if_late(*late);
         self.collect();
         self.ledger.mail().disconnect(worker);
-        let activity = &*self.activities[worker];
-        let at = activity.bury();
-        activity.set_process(None);
         let is_late = matches!(end, End::Late(_));
+        let at = self.activities[worker].bury(sight.seen().filter(|_| is_late));
         let refusal = self.ledger.mail().refusal_of(worker, end);
         let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
         let others = self.ledger.mail().active() > 1;

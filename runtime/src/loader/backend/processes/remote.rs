@@ -179,8 +179,8 @@ struct Running {
 enum Gone {
     /// The loader has closed the rings.
     Closed,
-    /// The process has ended.
-    Ended(End),
+    /// The process has ended, while it was reading a sample, or not.
+    Ended(End, Option<At>),
     /// The worker cannot go on.
     Over(String),
 }
@@ -213,11 +213,12 @@ impl<P, S> RemoteMaker<P, S> {
     /// Kills the process, unless it has ended, and learns how it ended.
     #[cold]
     fn reap(&mut self) -> Gone {
-        let Some(process) = self.process.take() else { return Gone::Ended(End::Unknown) };
+        let Some(process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
         // What has begun to end does not end differently.
         process.child.kill();
-        self.remote.control.activities()[self.worker].set_process(None);
-        Gone::Ended(process.child.reap().if_late(process.late))
+        let end = process.child.reap().if_late(process.late);
+        let late = process.sight.seen().filter(|_| matches!(end, End::Late(_)));
+        Gone::Ended(end, self.remote.control.activities()[self.worker].bury(late))
     }
 
     /// Kills a process that has answered what it was not asked.
@@ -225,11 +226,6 @@ impl<P, S> RemoteMaker<P, S> {
     fn mad(&mut self) -> Gone {
         self.reap();
         Gone::Over("its process sent an answer that makes no sense".to_owned())
-    }
-
-    /// Returns what the process was reading when it ended.
-    fn bury(&self) -> Option<At> {
-        self.remote.control.activities()[self.worker].bury()
     }
 
     /// Whether another process may take the place of one that ended.
@@ -243,7 +239,7 @@ impl<P, S> RemoteMaker<P, S> {
 
     fn send_piece(&mut self, piece: &Message) -> Result<(), Gone> {
         loop {
-            let Some(process) = &self.process else { return Err(Gone::Ended(End::Unknown)) };
+            let Some(process) = &self.process else { return Err(Gone::Ended(End::Unknown, None)) };
             match process.socket.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -265,7 +261,7 @@ impl<P, S> RemoteMaker<P, S> {
         let limit = self.remote.sample_timeout;
         let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
         loop {
-            let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown)) };
+            let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
             match process.socket.receive(false) {
                 Some(message) if message.kind == PIECE => {
                     if message.text.is_empty() || text.len() >= MOST_SAVED {
@@ -395,9 +391,9 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
                 self.over = Some(message);
                 (None, cause)
             }
-            Gone::Ended(end) => {
+            Gone::Ended(end, at) => {
                 let is_row = |row| wanted.indices.is_none() || row < wanted.rows;
-                let at = self.bury().filter(|at| at.task == wanted.task && is_row(at.row));
+                let at = at.filter(|at| at.task == wanted.task && is_row(at.row));
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
@@ -515,8 +511,7 @@ impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
                 Ok(outcome) => return outcome,
                 Err(Gone::Closed) => return Ok(()),
                 Err(Gone::Over(message)) => (message.clone(), message.into()),
-                Err(Gone::Ended(end)) => {
-                    self.bury();
+                Err(Gone::Ended(end, _)) => {
                     if self.is_replaced(end) {
                         continue;
                     }
