@@ -37,6 +37,22 @@ fn nothing_is_left_of_dropped_loaders() {
     assert_eq!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) }, -1);
 }
 
+#[test]
+fn a_forked_worker_has_no_socket_of_another() {
+    let _alone = alone();
+    let sockets = || -> Result<i64, slotline::BoxError> {
+        let files = std::fs::read_dir("/proc/self/fd")?.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        Ok(files.filter(|file| file.to_string_lossy().starts_with("socket:")).count() as i64)
+    };
+    let before = sockets().unwrap();
+    let parent = std::process::id();
+    let counts = from_fn(40, move |_, _| if std::process::id() == parent { Ok(0) } else { sockets() });
+    let mut loader = Loader::builder(counts).batch_size(4).num_workers(4).processes().build().unwrap();
+    for batch in loader.epoch().unwrap() {
+        assert_eq!(batch.unwrap().tensors().as_slice(), [before + 1; 4]);
+    }
+}
+
 /// Kills or stops random workers of this process until it is dropped.
 struct Killer {
     ends: Arc<AtomicBool>,

@@ -218,9 +218,12 @@ impl Keeper {
                 child?
             }
             None => {
-                self.ledger.mail().connect(worker, ours, false);
                 let forwarder = Forwarder::new();
+                // Nobody else holds the lock, or a socket, while the process is forked.
+                let mut mail = self.ledger.mail();
+                mail.connect(worker, ours, false);
                 Child::start(|| {
+                    mail.hang_up();
                     let socket = Arc::new(theirs);
                     forwarder.during(&socket, || self.life.work(worker, socket.clone(), replaces));
                 })?

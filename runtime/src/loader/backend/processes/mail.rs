@@ -287,6 +287,11 @@ impl Mail {
         self.workers[worker].socket = None;
     }
 
+    /// Closes the loader's sockets, in a process that was forked from it.
+    pub(crate) fn hang_up(&mut self) {
+        self.workers.iter_mut().for_each(|worker| worker.socket = None);
+    }
+
     /// Records that a worker has ended and is not replaced.
     pub(crate) fn ended(&mut self, worker: usize, end: End) {
         let of = &mut self.workers[worker];

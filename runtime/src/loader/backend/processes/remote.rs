@@ -312,6 +312,9 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
         drop(spans::wait());
         let (socket, theirs) = Socket::pair()?;
+        // The process also has a copy of this end, and of those that other threads use, which may be any number. That does
+        // no harm: the loader shuts a socket down, it does not only close it, and does not wait for the end of the other
+        // side but for that of the process.
         let child = Child::start(|| {
             let socket = Arc::new(theirs);
             forwarder.during(&socket, || remote.serve(worker, &socket));
