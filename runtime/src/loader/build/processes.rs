@@ -347,7 +347,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
                 on_error: number_of(on_error),
                 strategy: strategy as usize,
             };
-            let letter = Letter { facts, fields: words(&fields), setup };
+            let letter = Letter { facts, fields: words(&fields).into(), setup: &setup };
             let cores = cores.iter().map(|core| core.id).collect();
             let memory = block.as_ref().and_then(|block| block.memory().file());
             let source = "workers that a command starts need memory that is a file, such as Pages::shared";

@@ -98,10 +98,11 @@ fn join<D: Dataset>(
     make: impl FnOnce(&[u8]) -> Result<D, BoxError>,
 ) -> Result<(usize, Crew<D, Stack>), BoxError> {
     let ([worker, core], [letter, control, batches]) = socket.take()?;
-    let Letter { facts, fields: theirs, setup } = Letter::read(letter)?;
+    let pages = Pages::of_file(letter).map_err(|error| format!("the loader's letter cannot be mapped: {error}"))?;
+    let Letter { facts, fields: theirs, setup } = Letter::read(&pages)?;
     let Facts { depth, parts, workers, rows, stride, bulk, part_rows, .. } = facts;
     let (dataset, len) = probe(|| {
-        let dataset = make(&setup)?;
+        let dataset = make(setup)?;
         let len = dataset.len();
         Ok((dataset, len))
     })?;

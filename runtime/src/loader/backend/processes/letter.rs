@@ -1,5 +1,6 @@
 //! What a worker must know that was not forked. It lies in memory of its own, which the worker maps, reads and unmaps.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -9,14 +10,17 @@ use crate::loader::bad_samples::{Budget, OnError};
 use crate::sample::Fields;
 use crate::wait::WaitStrategy;
 
+/// The bytes of the length before each part.
+const LEN: usize = size_of::<usize>();
+
 /// Everything that a worker must know, except for its number.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Letter {
+pub(crate) struct Letter<'a> {
     pub(crate) facts: Facts,
     /// The fields of a sample, in words.
-    pub(crate) fields: String,
+    pub(crate) fields: Cow<'a, str>,
     /// What the user tells the workers.
-    pub(crate) setup: Vec<u8>,
+    pub(crate) setup: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,35 +75,37 @@ fn version() -> String {
     format!("slotline {} with sizes {SIZES:?} and {}", env!("CARGO_PKG_VERSION"), size_of::<Facts>())
 }
 
-impl Letter {
+impl<'a> Letter<'a> {
     /// Writes the letter into memory, and returns its file.
     pub(crate) fn write(&self) -> io::Result<OwnedFd> {
         let (facts, size) = ((&raw const self.facts).cast(), size_of::<Facts>());
         // SAFETY: the facts are numbers without gaps between them.
         let facts: &[u8] = unsafe { std::slice::from_raw_parts(facts, size) };
-        let mut bytes = Vec::new();
-        for part in [version().as_bytes(), facts, self.fields.as_bytes(), &self.setup] {
-            bytes.extend(part.len().to_ne_bytes());
-            bytes.extend(part);
+        let version = version();
+        let parts = [version.as_bytes(), facts, self.fields.as_bytes(), self.setup];
+        let pages = Pages::shared(parts.map(|part| LEN + part.len()).into_iter().sum())?;
+        let mut end = pages.start();
+        for part in parts {
+            // SAFETY: the pages are new, and have this size at least.
+            unsafe {
+                end.cast().write_unaligned(part.len().to_ne_bytes());
+                std::ptr::copy_nonoverlapping(part.as_ptr(), end.add(LEN).as_ptr(), part.len());
+                end = end.add(LEN + part.len());
+            }
         }
-        let pages = Pages::shared(bytes.len())?;
-        // SAFETY: the pages are new, and have this size at least.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pages.start().as_ptr(), bytes.len()) };
         pages.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()
     }
 
-    /// Reads a letter, or says why it cannot be understood.
-    pub(crate) fn read(file: OwnedFd) -> Result<Self, String> {
-        let pages = Pages::of_file(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+    /// Reads a letter in memory, or says why it cannot be understood.
+    pub(crate) fn read(pages: &'a Pages) -> Result<Self, String> {
         // SAFETY: the loader wrote the letter before it sent the file, and nobody writes it again, unless another worker
         // has gone mad.
-        let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
-        Self::parse(bytes)
+        Self::parse(unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) })
     }
 
-    fn parse(mut bytes: &[u8]) -> Result<Self, String> {
+    fn parse(mut bytes: &'a [u8]) -> Result<Self, String> {
         let mut next = || {
-            let (len, rest) = bytes.split_first_chunk()?;
+            let (len, rest) = bytes.split_first_chunk::<LEN>()?;
             let (part, rest) = rest.split_at_checked(usize::from_ne_bytes(*len))?;
             bytes = rest;
             Some(part)
@@ -115,7 +121,7 @@ impl Letter {
             let facts = Some(facts).filter(|facts| facts.len() == size_of::<Facts>())?;
             // SAFETY: there are so many bytes, and any bytes are valid numbers.
             let facts = unsafe { facts.as_ptr().cast::<Facts>().read_unaligned() };
-            Some(Self { facts, fields: String::from_utf8_lossy(fields).into_owned(), setup: setup.to_vec() })
+            Some(Self { facts, fields: String::from_utf8_lossy(fields), setup })
         };
         parts().ok_or_else(|| "what the loader wrote for it cannot be read".to_owned())
     }
@@ -125,7 +131,7 @@ impl Letter {
 mod tests {
     use super::*;
 
-    fn letter() -> Letter {
+    fn letter(setup: &[u8]) -> Letter<'_> {
         let facts = Facts {
             len: 1,
             depth: 2,
@@ -141,25 +147,25 @@ mod tests {
             on_error: 12,
             strategy: usize::MAX,
         };
-        Letter { facts, fields: "0: i64 []".to_owned(), setup: (0..=255).cycle().take(100_000).collect() }
+        Letter { facts, fields: "0: i64 []".into(), setup }
     }
 
     #[test]
     fn a_letter_is_read_as_it_was_written() {
-        for setup in [0, 1, 100_000] {
-            let mut letter = letter();
-            letter.setup.truncate(setup);
-            assert_eq!(Letter::read(letter.write().unwrap()), Ok(letter));
+        for len in [0, 1, 100_000] {
+            let setup: Vec<u8> = (0..=255).cycle().take(len).collect();
+            let pages = Pages::of_file(letter(&setup).write().unwrap()).unwrap();
+            assert_eq!(Letter::read(&pages), Ok(letter(&setup)));
         }
     }
 
     #[test]
     fn letters_of_others_are_refused() {
-        let pages = Pages::of_file(letter().write().unwrap()).unwrap();
+        let pages = Pages::of_file(letter(&[7; 40_000]).write().unwrap()).unwrap();
         // SAFETY: only this test uses the pages.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
         assert!(Letter::parse(bytes).is_ok());
-        for len in (0..2000).chain([50_000]) {
+        for len in (0..2000).chain([30_000]) {
             assert!(Letter::parse(&bytes[..len]).is_err(), "{len} bytes");
         }
         let mut other = bytes.to_vec();

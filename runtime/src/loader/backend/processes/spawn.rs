@@ -31,7 +31,7 @@ impl Spawn {
     /// Prepares to start workers for batches in a file.
     pub(crate) fn new(
         mut command: Command,
-        letter: &Letter,
+        letter: &Letter<'_>,
         control: &Control,
         batches: BorrowedFd<'_>,
         cores: Vec<usize>,
