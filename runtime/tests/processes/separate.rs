@@ -5,8 +5,8 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use slotline::arena::Pages;
-use slotline::dataset::{Context, IterableDataset, iter_fn};
-use slotline::loader::{Budget, OnError};
+use slotline::dataset::{Context, IterableDataset, Loadable, iter_fn};
+use slotline::loader::{Budget, OnError, Samples};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Packed;
 use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
@@ -647,6 +647,81 @@ fn memory_and_collate_functions_are_the_same() {
             }
             assert_eq!(got.len(), expected.len());
         }
+    }
+}
+
+/// Collates samples into all of them, their sum, and their number.
+fn summed<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<([i64; 6], f64, u8), BoxError>
+where
+    for<'a> D: Loadable<Item<'a> = i64>,
+{
+    let (mut all, mut sum, mut count) = ([0; 6], 0.0, 0);
+    while let Some(sample) = samples.next() {
+        all[count] = sample?;
+        sum += all[count] as f64;
+        count += 1;
+    }
+    Ok((all, sum, count as u8))
+}
+
+#[test]
+fn what_a_collate_function_makes_of_a_stream_is_written_into_the_batch() {
+    let skip = OnError::Skip(Budget::Samples(50));
+    for (len, batch_size, drop_last, on_error) in [
+        (45, Some(6), false, OnError::Raise),
+        (45, Some(6), true, skip),
+        (45, Some(1), false, skip),
+        (45, None, false, skip),
+        (2, Some(6), false, OnError::Raise),
+        (0, Some(6), false, OnError::Raise),
+    ] {
+        let dataset = || from_fn(len, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) });
+        for workers in 1..=3 {
+            let builder = || {
+                let builder = Loader::iterable(OneByOne(dataset())).batch_size(batch_size).drop_last(drop_last);
+                builder.num_workers(workers).on_error(on_error).collate(summed)
+            };
+            let mut threads = builder().build().unwrap();
+            let mut processes = builder().processes().build().unwrap();
+            for _ in 0..2 {
+                let expected: Vec<_> =
+                    threads.epoch().unwrap().map(|batch| batch.map_err(|error| chain(&error))).collect();
+                let read = |batch: Result<slotline::Batch<(i64, f64, u8)>, Error>| {
+                    let batch = batch.map_err(|error| chain(&error))?;
+                    let (all, sum, count) = batch.tensors();
+                    assert_eq!((all.shape(), sum.shape()), (&[6][..], &[][..]));
+                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
+                    Ok((<[i64; 6]>::try_from(all.as_slice()).unwrap(), sum.as_slice()[0], count.as_slice()[0]))
+                };
+                let got: Vec<_> = processes.epoch().unwrap().map(read).collect();
+                assert_eq!(got, expected, "{workers} workers, batches of {batch_size:?}");
+            }
+            assert_eq!(threads.stats().bad_indices, processes.stats().bad_indices);
+        }
+    }
+    // The results fit the first batch that a worker delivers: here that of the second one.
+    let parts =
+        || iter_fn(|worker: Option<WorkerInfo>| Ok((0..worker.map_or(9, |worker| 3 + 9 * worker.id() as i64)).map(Ok)));
+    let builder = Loader::iterable(parts()).batch_size(4).drop_last(true).num_workers(2).collate(|samples| {
+        let mut all = Vec::new();
+        while let Some(sample) = samples.next() {
+            all.push(sample?);
+        }
+        Ok(all)
+    });
+    let mut loader = builder.processes().build().unwrap();
+    let all: Vec<_> = loader.epoch().unwrap().map(|batch| batch.unwrap()).collect();
+    let read: Vec<_> = all.iter().map(|batch| (batch.indices(), batch.tensors().as_slice())).collect();
+    assert_eq!(read, [(&[0][..], &[0, 1, 2, 3][..]), (&[4], &[4, 5, 6, 7]), (&[8], &[8, 9, 10, 11])]);
+}
+
+#[test]
+fn a_stream_of_which_no_sample_can_be_collated_is_not_built() {
+    for on_error in [OnError::Raise, OnError::Skip(Budget::Samples(9))] {
+        let torn = iter_fn(|_| Ok((0..1000).map(|_| Err::<i64, _>("torn".into()))));
+        let builder = Loader::iterable(torn).batch_size(4).num_workers(1).on_error(on_error);
+        let error = builder.collate(|samples| Ok(samples.next().is_some())).processes().build().unwrap_err();
+        assert!(chain(&error).contains("torn"), "{}", chain(&error));
     }
 }
 

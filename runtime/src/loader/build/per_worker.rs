@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use slotline_core::spsc::Slot;
 
+use crate::BoxError;
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
 use crate::loader::backend::Backend;
 use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
@@ -130,6 +131,24 @@ pub(crate) fn fields_of_first(
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
+    first_of_workers(dataset, workers, &|cursor, cx, fields| {
+        for _ in 1..tries {
+            if let Ok(sample) = dataset.next(cursor, cx) {
+                *fields = sample.as_ref().map(Fields::of);
+                return Ok(());
+            }
+        }
+        *fields = dataset.next(cursor, cx)?.as_ref().map(Fields::of);
+        Ok(())
+    })
+}
+
+/// Returns the fields that `find` finds at the beginning of a worker's pass; tries the workers in turn.
+pub(crate) fn first_of_workers<D: IterableDataset>(
+    dataset: &D,
+    workers: usize,
+    find: &dyn Fn(&mut D::Cursor, &mut Context, &mut Option<Fields>) -> Result<(), BoxError>,
+) -> Result<Fields, BuildError> {
     let mut cx = Context::new(None);
     let mut failure = None;
     for id in 0..workers.max(1) {
@@ -140,18 +159,7 @@ pub(crate) fn fields_of_first(
         // Declared outside of the closure: the return value of a function is leaked if one of its locals panics when it
         // is dropped (rust-lang/rust#47949).
         let (mut cursor, mut fields) = (None, None);
-        let first = probe(|| {
-            let cursor = cursor.insert(dataset.iter(worker)?);
-            for _ in 1..tries {
-                if let Ok(sample) = dataset.next(cursor, &mut cx) {
-                    fields = sample.as_ref().map(Fields::of);
-                    return Ok(());
-                }
-            }
-            let sample = dataset.next(cursor, &mut cx)?;
-            fields = sample.as_ref().map(Fields::of);
-            Ok(())
-        });
+        let first = probe(|| find(cursor.insert(dataset.iter(worker)?), &mut cx, &mut fields));
         let ended = probe(|| {
             drop(cursor);
             Ok(())

@@ -17,7 +17,7 @@ use crate::loader::backend::processes::letter::{Facts, Letter, number_of, words}
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Crew, connect, view};
 use crate::loader::backend::processes::{Place, ProcessRing};
-use crate::loader::build::share::Share;
+use crate::loader::build::share::{FirstBatch, Share};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::MemoryBudget;
@@ -116,7 +116,7 @@ impl<D, C> Builder<D, C> {
     ///
     /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample), which is written into the
     /// batch: the loader returns a [`Batch`](crate::Batch) with the result's fields, whose length is the number of samples,
-    /// and which has only the index of its first sample.
+    /// and which has only the index of its first sample (of an iterable dataset, its number in the worker's stream).
     /// `build` calls the function with the first samples to learn the fields, and each result must have the same shapes.
     ///
     /// [`memory`](Builder::memory) must be [shared](crate::arena::Memory::is_shared), such as
@@ -129,9 +129,8 @@ impl<D, C> Builder<D, C> {
     /// A worker that writes over the shared memory at random can change what batches contain. The program checks what it
     /// needs before it reads a batch, so it does not crash, unless the worker writes to a batch after it was delivered.
     ///
-    /// Not available with processes: `help`, `on_overflow` and `pin_memory_with`, which `build` refuses, and collate
-    /// functions for iterable datasets. The calling thread does not load while it waits. No more than 4 GiB of batches, or
-    /// 1,024 of them, can be kept beyond `hold`.
+    /// Not available with processes: `help`, `on_overflow` and `pin_memory_with`, which `build` refuses. The calling thread
+    /// does not load while it waits. No more than 4 GiB of batches, or 1,024 of them, can be kept beyond `hold`.
     ///
     /// ```
     /// use slotline::Loader;
@@ -270,7 +269,8 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let (pin_memory, memory) = (options.pin_memory, options.memory.take());
         let mut shared = this.collate.share();
         let single = draw.batching.single;
-        let fields = C::fields(&shared, &this.dataset, rows, single)?;
+        let first = FirstBatch { batching: draw.batching, rows, workers, on_error: options.on_error };
+        let fields = C::fields(&shared, &this.dataset, first)?;
         let made = shared.make_slots(SlotRequest {
             fields: &|| Ok(fields.clone()),
             rows,

@@ -13,17 +13,14 @@ use crate::loader::backend::processes::keeper::Bell;
 use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Service};
 use crate::loader::backend::processes::separate::{Deals, Streams};
 use crate::loader::backend::processes::worker::connect;
-use crate::loader::build::per_worker::{Cells, assemble, fields_of_first, init_hook, make_cells};
+use crate::loader::build::per_worker::{Cells, assemble, init_hook, make_cells};
 use crate::loader::build::processes::{ProcessBuilder, check};
-use crate::loader::build::share::Share;
+use crate::loader::build::share::{FirstBatch, Share};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
-use crate::loader::collate::allocate::PROBES;
-use crate::loader::collate::batch::BatchOf;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::stack::Stack;
 use crate::loader::collate::{Collate, Output};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::build::{BuildError, clash};
@@ -33,24 +30,26 @@ use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::{Orders, Passes};
 use crate::loader::worker::engine::Engine;
 
-impl<D: IterableDataset> ProcessBuilder<Iterable<D>> {
+impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
     /// Checks the options, allocates the memory and starts the workers.
     ///
     /// # Errors
     ///
     /// See [`BuildError`].
-    pub fn build(self) -> Result<Loader<BatchOf<Iterable<D>>>, BuildError> {
-        let Self { builder: Builder { dataset, mut collate, mut options }, restarts, sample_timeout, .. } = self;
+    pub fn build(self) -> Result<Loader<<C::Shared as Collate<Iterable<D>>>::Output>, BuildError> {
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, .. } = self;
         let draw = options.check(Workload::Iterable)?;
         let on_error = options.on_error;
         options.check_on_error(Workload::Iterable, dataset.0.len().is_some())?;
-        check(&options, false)?;
+        check(&options, collate.pins())?;
+        let mut collate = collate.share();
         let (workers, batching) = (options.num_workers, draw.batching);
-        let tries = if on_error.is_raise() { 1 } else { PROBES };
-        let fields = || fields_of_first(&dataset.0, workers, tries);
+        let fields =
+            C::fields(&collate, &dataset, FirstBatch { batching, rows: batching.batch_size, workers, on_error })?;
+        let fields = || Ok(fields.clone());
         let order = |size: Size| Control::bytes(shape(size.workers), size.workers, 0);
         let cells =
-            make_cells::<Iterable<D>, Stack>(&mut options, &mut collate, &fields, batching.batch_size, &order, true)?;
+            make_cells::<Iterable<D>, _>(&mut options, &mut collate, &fields, batching.batch_size, &order, true)?;
         let control = control(&options, 0)?;
         let engine = Arc::new(Streaming {
             dataset,
@@ -87,11 +86,11 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             order.saturating_add(bulk).saturating_add(Control::bytes(shape(size.workers), size.workers, size.rows))
         };
         check_order(order(options.size(rows)))?;
-        let fields = C::fields(&collate, &dataset, rows, batching.single)?;
+        let on_error = options.on_error;
+        let fields = C::fields(&collate, &dataset, FirstBatch { batching, rows, workers, on_error })?;
         let fields = || Ok(fields.clone());
         let cells = make_cells::<D, _>(&mut options, &mut collate, &fields, rows, &order, true)?;
         let control = control(&options, rows)?;
-        let on_error = options.on_error;
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None).on_error(on_error);
         let engine = Arc::new(connect(engine, &control));
         let (plan_cell, of) = (engine.plan_cell.clone(), engine.clone());

@@ -1,8 +1,11 @@
 //! How worker processes make batches.
 
 use crate::BoxError;
-use crate::dataset::{Context, Dataset};
-use crate::loader::collate::allocate::{MakeSlots, fields_of};
+use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable};
+use crate::loader::backend::per_worker::iterable::make_first;
+use crate::loader::bad_samples::OnError;
+use crate::loader::build::per_worker::{fields_of_first, first_of_workers};
+use crate::loader::collate::allocate::{MakeSlots, PROBES, fields_of};
 use crate::loader::collate::in_place::InPlace;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
@@ -12,6 +15,7 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::probe;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
+use crate::loader::order::index_source::Batching;
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::map_job::MapJob;
@@ -19,7 +23,7 @@ use crate::loader::worker::skip::SkipJob;
 use crate::sample::{Fields, Sample};
 
 /// A way of making batches, for workers that are processes. Sealed.
-pub trait Share<D: Dataset> {
+pub trait Share<D: Loadable> {
     /// What the processes do.
     #[doc(hidden)]
     type Shared: MakeSlots<D, Payload = Region>;
@@ -33,9 +37,20 @@ pub trait Share<D: Dataset> {
     #[doc(hidden)]
     fn share(self) -> Self::Shared;
 
-    /// Returns the fields of what is written into a batch of `rows` samples, or of a single sample.
+    /// Returns the fields of what is written into a batch.
     #[doc(hidden)]
-    fn fields(shared: &Self::Shared, dataset: &D, rows: usize, single: bool) -> Result<Fields, BuildError>;
+    fn fields(shared: &Self::Shared, dataset: &D, first: FirstBatch) -> Result<Fields, BuildError>;
+}
+
+/// What a batch depends on besides the dataset.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct FirstBatch {
+    pub(crate) batching: Batching,
+    /// Rows of a batch, at most.
+    pub(crate) rows: usize,
+    pub(crate) workers: usize,
+    pub(crate) on_error: OnError,
 }
 
 impl<D: Dataset> Share<D> for Stack {
@@ -45,8 +60,21 @@ impl<D: Dataset> Share<D> for Stack {
         self
     }
 
-    fn fields(_: &Self, dataset: &D, _: usize, _: bool) -> Result<Fields, BuildError> {
+    fn fields(_: &Self, dataset: &D, _: FirstBatch) -> Result<Fields, BuildError> {
         fields_of(dataset)
+    }
+}
+
+impl<D: IterableDataset> Share<Iterable<D>> for Stack {
+    type Shared = Self;
+
+    fn share(self) -> Self {
+        self
+    }
+
+    fn fields(_: &Self, dataset: &Iterable<D>, first: FirstBatch) -> Result<Fields, BuildError> {
+        let tries = if first.on_error.is_raise() { 1 } else { PROBES };
+        fields_of_first(&dataset.0, first.workers, tries)
     }
 }
 
@@ -67,7 +95,11 @@ where
     }
 
     /// Makes a batch of the first samples, without those that are bad.
-    fn fields(shared: &Self::Shared, dataset: &D, rows: usize, single: bool) -> Result<Fields, BuildError> {
+    fn fields(
+        shared: &Self::Shared,
+        dataset: &D,
+        FirstBatch { batching, rows, .. }: FirstBatch,
+    ) -> Result<Fields, BuildError> {
         let samples = dataset.len();
         let indices: Vec<usize> = (0..samples.min(rows)).collect();
         if indices.is_empty() {
@@ -91,10 +123,41 @@ where
             laps: None,
             cancel: &cancel,
             bulk: false,
-            single,
+            single: batching.single,
         };
         let mut good = SkipJob::new(&mut job, indices.len(), false, By::Consumer, &|_| {}, None);
         probe(|| Ok(Fields::of(&(shared.collate)(&mut Samples::new(&mut good))?)))
             .map_err(|source| BuildError::Probe { index: 0, source })
+    }
+}
+
+impl<D, F, T> Share<Iterable<D>> for With<F, T>
+where
+    D: IterableDataset,
+    T: Sample + Send + 'static,
+    F: Fn(&mut Samples<'_, Iterable<D>>) -> Result<T, BoxError> + Send + Sync + 'static,
+{
+    type Shared = InPlace<F, T>;
+
+    fn pins(&self) -> bool {
+        self.pin.is_some()
+    }
+
+    fn share(self) -> InPlace<F, T> {
+        InPlace::new(self.collate)
+    }
+
+    /// Makes the first batch of a worker, without samples that are bad.
+    fn fields(shared: &Self::Shared, dataset: &Iterable<D>, first: FirstBatch) -> Result<Fields, BuildError> {
+        first_of_workers(&dataset.0, first.workers, &|cursor, cx, fields| {
+            let is_made = make_first(&dataset.0, cursor, cx, first.batching, |job| {
+                *fields = Some(Fields::of(&(shared.collate)(&mut Samples::new(job))?));
+                Ok(())
+            })?;
+            if !is_made {
+                *fields = None;
+            }
+            Ok(())
+        })
     }
 }

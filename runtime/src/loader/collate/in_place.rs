@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::BoxError;
-use crate::dataset::{Dataset, Loadable};
+use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{BatchBytes, MadeSlots, MakeSlots, SlotRequest};
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::job::Job;
@@ -48,7 +48,7 @@ where
         if job.is_cancelled() {
             return Ok(());
         }
-        let index = job.index().unwrap_or_default();
+        let index = job.place();
         let batch = (self.collate)(&mut Samples::new(job))?;
         // SAFETY: the batch has one row, and it belongs to the claim behind the job.
         unsafe { region.write_row(0, index, batch) }
@@ -69,7 +69,7 @@ where
 
 impl<D, F, T> MakeSlots<D> for InPlace<F, T>
 where
-    D: Dataset,
+    D: Loadable,
     T: Sample + 'static,
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {

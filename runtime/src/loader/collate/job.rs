@@ -29,6 +29,9 @@ pub trait Job<D: Loadable> {
     /// The index of the next sample, if there is certain to be one.
     fn index(&self) -> Option<usize>;
 
+    /// The index of the next sample, or its number in the stream, whether or not there is one.
+    fn place(&self) -> usize;
+
     /// Whether [`for_each`](Self::for_each) should be used instead of `next`.
     fn reads_many(&self) -> bool;
 

@@ -116,6 +116,10 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         (!self.rows.is_empty()).then(|| self.indices.at(self.rows.start))
     }
 
+    fn place(&self) -> usize {
+        self.index().unwrap_or_default()
+    }
+
     fn reads_many(&self) -> bool {
         self.bulk
     }

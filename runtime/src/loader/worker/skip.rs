@@ -194,6 +194,10 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
         None
     }
 
+    fn place(&self) -> usize {
+        self.job.place()
+    }
+
     fn reads_many(&self) -> bool {
         self.job.reads_many()
     }

@@ -9,6 +9,8 @@ use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::checkpoint::state::{State, Stream};
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+use crate::loader::collate::allocate::PROBES;
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
@@ -389,6 +391,47 @@ where
     }
 }
 
+/// Makes the first batch of a pass with `make`, without samples that are bad, unless there are too many. Returns whether
+/// a loader would deliver it.
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) fn make_first<D: IterableDataset>(
+    dataset: &D,
+    cursor: &mut D::Cursor,
+    cx: &mut Context,
+    Batching { batch_size: rows, drop_last, single }: Batching,
+    make: impl FnOnce(&mut dyn Job<Iterable<D>>) -> Result<(), BoxError>,
+) -> Result<bool, BoxError> {
+    let (activity, cancel) = (Activity::default(), CancelFlag::default());
+    let mut bads = Bads { by: By::Consumer, budget: Some(PROBES - 1), list: Vec::new() };
+    let mut job = StreamJob::<_, false> {
+        dataset,
+        cursor,
+        cx,
+        pass: (0, 0),
+        activity: &activity,
+        laps: None,
+        cancel: &cancel,
+        rows,
+        single,
+        row: 0,
+        number: 0,
+        answer: Answer::Fine,
+        ended: false,
+        bads: &mut bads,
+    };
+    let made = make(&mut job);
+    // Read the samples that were not taken.
+    while made.is_ok() && job.next()?.is_some() {}
+    let StreamJob { row, ended, .. } = job;
+    let last = bads.list.pop();
+    dispose_each(bads.list);
+    match last {
+        _ if ended && (row == 0 || drop_last && row < rows) => Ok(false),
+        Some(bad) if row == 0 => Err(bad.failure.cause.into_error()),
+        _ => made.map(|()| true),
+    }
+}
+
 /// The samples of one batch. `TIMED` means that they are timed.
 struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
     dataset: &'a D,
@@ -514,6 +557,10 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
 
     fn index(&self) -> Option<usize> {
         None
+    }
+
+    fn place(&self) -> usize {
+        self.number
     }
 
     fn reads_many(&self) -> bool {
