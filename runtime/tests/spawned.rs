@@ -8,15 +8,17 @@ mod support;
 
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use slotline::arena::Pages;
-use slotline::loader::{Budget, BuildError, OnError, ProcessBuilder, work_if_spawned};
-use slotline::sample::{Packed, Schema};
-use slotline::{Batch, Dataset, Error, Loader};
+use slotline::dataset::{Context, IterableDataset, Loadable};
+use slotline::loader::{Budget, BuildError, OnError, Output, ProcessBuilder, Samples, work_if_spawned};
+use slotline::sample::Packed;
+use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo, worker_info};
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
-use crate::support::{Got, Run, alone, chain, dawdling, from_fn, items};
+use crate::support::{Forgetful, Got, LONG, OneByOne, Run, alone, chain, dawdling, from_fn, items, told};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 const NUMBERS: [i64; 5] = [3, 1, 4, 1, 5];
@@ -65,19 +67,126 @@ fn worker() {
     panic!("this process is a worker");
 }
 
+/// Sometimes ends this process.
+fn mortal(index: usize, cx: &mut Context) -> Result<(), BoxError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
+    if (now / 1000).is_multiple_of(97) {
+        // SAFETY: sends a signal to this process.
+        unsafe { libc::raise(libc::SIGKILL) };
+    }
+    dawdling(index, cx)
+}
+
 #[test]
 #[ignore = "the other tests run it, in separate processes"]
 fn mortal_worker() {
-    work_if_spawned(|_| {
-        Ok(items(RUN.len, |index, cx| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
-            if (now / 1000).is_multiple_of(97) {
-                // SAFETY: sends a signal to this process.
-                unsafe { libc::raise(libc::SIGKILL) };
-            }
-            dawdling(index, cx)
-        }))
-    });
+    work_if_spawned(|_| Ok(items(RUN.len, mortal)));
+}
+
+/// An iterable dataset whose cursors save more than a socket has room for.
+struct Wordy<D>(OneByOne<D>);
+
+impl<D: Dataset> IterableDataset for Wordy<D> {
+    type Sample<'a> = D::Sample<'a>;
+    type Cursor = <OneByOne<D> as IterableDataset>::Cursor;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
+        self.0.iter(worker)
+    }
+
+    fn next<'a>(&'a self, at: &'a mut Self::Cursor, cx: &'a mut Context) -> Result<Option<D::Sample<'a>>, BoxError> {
+        self.0.next(at, cx)
+    }
+
+    fn save(&self, at: &Self::Cursor, to: &mut String) -> bool {
+        let saves = self.0.save(at, to);
+        to.push_str(&" ".repeat(700_000));
+        saves
+    }
+
+    fn resume(&self, worker: Option<WorkerInfo>, saved: &str) -> Result<Self::Cursor, BoxError> {
+        self.0.resume(worker, saved.trim())
+    }
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_of_a_stream() {
+    work_if_spawned(|told| Ok(Loader::iterable(OneByOne(items(std::str::from_utf8(told)?.parse()?, dawdling)))));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn mortal_worker_of_a_stream() {
+    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(items(RUN.len, mortal)))));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn mortal_worker_of_a_forgetful_stream() {
+    work_if_spawned(|_| Ok(Loader::iterable(Forgetful(OneByOne(items(RUN.len, mortal))))));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn mortal_worker_of_a_wordy_stream() {
+    work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))));
+}
+
+/// Collates numbers into their sum and their number.
+fn summed<D>(samples: &mut Samples<'_, D>) -> Result<(i64, u8), BoxError>
+where
+    for<'a> D: Loadable<Item<'a> = i64>,
+{
+    let (mut sum, mut count) = (0, 0);
+    while let Some(sample) = samples.next() {
+        (sum, count) = (sum + sample?, count + 1);
+    }
+    Ok((sum, count))
+}
+
+fn ninth_missing() -> impl Dataset<Sample<'static> = i64> + for<'a> crate::support::DatasetOf<'a, i64> {
+    from_fn(45, |index, _| if index % 9 == 4 { Err("four".into()) } else { Ok(index as i64) })
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_that_collates() {
+    work_if_spawned(|_| Ok(Loader::builder(ninth_missing()).collate(summed)));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_that_collates_a_stream() {
+    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(ninth_missing())).collate(summed)));
+}
+
+static INITS: AtomicI64 = AtomicI64::new(0);
+
+/// Samples that say how often `init` has run in their process, and in which worker.
+fn inits() -> impl Dataset<Sample<'static> = (i64, i64)> + for<'a> crate::support::DatasetOf<'a, (i64, i64)> {
+    from_fn(30, |_, _| Ok((INITS.load(Ordering::Relaxed), worker_info().map_or(-1, |info| info.id() as i64))))
+}
+
+/// Fails in the last worker of three.
+fn init(info: WorkerInfo) -> Result<(), BoxError> {
+    if info.id() == 2 {
+        return Err("no third one".into());
+    }
+    INITS.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_with_an_init() {
+    work_if_spawned(|_| Ok(Loader::builder(inits()).worker_init(init)));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_of_a_stream_with_an_init() {
+    work_if_spawned(|_| Ok(Loader::iterable(OneByOne(inits())).worker_init(init)));
 }
 
 #[test]
@@ -99,6 +208,31 @@ fn worker_of_bytes() {
 #[ignore = "the other tests run it, in separate processes"]
 fn worker_of_bad_samples() {
     work_if_spawned(|_| Ok(bad()));
+}
+
+/// Numbers, of which one is not read, if the dataset is told how.
+fn stopping(told: &[u8]) -> impl Dataset<Sample<'static> = i64> + use<> {
+    let told = told.to_vec();
+    slotline::dataset::from_fn(40, move |index, _| {
+        match &told[..] {
+            b"abort" if index == 13 => std::process::abort(),
+            b"hang" if index == 13 => std::thread::sleep(LONG * 10),
+            _ => {}
+        }
+        Ok(index as i64)
+    })
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_that_stops() {
+    work_if_spawned(|told| Ok(stopping(told)));
+}
+
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_of_a_stream_that_stops() {
+    work_if_spawned(|told| Ok(Loader::iterable(OneByOne(stopping(told)))));
 }
 
 #[test]
@@ -143,8 +277,12 @@ fn numbers() -> ProcessBuilder<impl Dataset<Sample<'static> = i64>> {
 
 /// Returns why no worker started.
 fn refusal<D: Dataset>(builder: ProcessBuilder<D>, command: Command, told: &str) -> String {
+    why(builder.restart_workers(usize::MAX).spawn(command, told).build().unwrap())
+}
+
+/// Returns why no worker of a loader started.
+fn why<B: Output>(mut loader: Loader<B>) -> String {
     let begun = Instant::now();
-    let mut loader = builder.restart_workers(usize::MAX).spawn(command, told).build().unwrap();
     let error = match loader.epoch() {
         Err(error) => error,
         Ok(mut pass) => pass.find_map(Result::err).unwrap(),
@@ -155,18 +293,30 @@ fn refusal<D: Dataset>(builder: ProcessBuilder<D>, command: Command, told: &str)
     chain(&error)
 }
 
-fn columns<S: Schema>(mut loader: Loader<Batch<S>>) -> Vec<String> {
-    loader.epoch().unwrap().map(|batch| format!("{:?}", batch.unwrap().columns())).collect()
+/// Returns the batches of a pass in words.
+fn read<S>(loader: &mut Loader<Batch<S>>) -> Vec<String> {
+    loader.epoch().unwrap().map(told).collect()
+}
+
+/// An iterable dataset, whose workers can be started by `worker_of_a_stream`.
+fn stream() -> OneByOne<impl Dataset> {
+    OneByOne(items(RUN.len, dawdling))
 }
 
 #[test]
 fn spawned_workers_give_the_batches_of_a_plain_loop() {
     let _alone = alone();
-    for (workers, batch_size, in_order, shuffle) in
-        [(1, 8, true, true), (2, 8, false, true), (3, 1, true, false), (2, 200, true, true)]
-    {
+    for (workers, batch_size, in_order, shuffle, deals) in [
+        (1, 8, true, true, false),
+        (2, 8, false, true, false),
+        (3, 1, true, false, false),
+        (2, 200, true, true, false),
+        (1, 8, true, true, true),
+        (2, 8, false, true, true),
+        (3, 1, true, false, true),
+    ] {
         let run = Run { batch_size, shuffle, ..RUN };
-        let builder = run.over(items(run.len, dawdling)).num_workers(workers).in_order(in_order);
+        let builder = run.over(items(run.len, dawdling)).num_workers(workers).in_order(in_order).round_robin(deals);
         let mut loader = builder.processes().spawn(this("worker"), run.len.to_string()).build().unwrap();
         for expected in run.expected(3) {
             let mut got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
@@ -179,11 +329,131 @@ fn spawned_workers_give_the_batches_of_a_plain_loop() {
 #[test]
 fn packed_fields_are_the_same() {
     let _alone = alone();
-    for batch_size in [Some(6), None] {
-        let builder = || Loader::builder(words()).batch_size(batch_size).shuffle(true).seed(3);
-        let spawned = builder().num_workers(2).processes().spawn(this("worker_of_words"), "");
-        assert_eq!(columns(spawned.build().unwrap()), columns(builder().build().unwrap()));
+    for (batch_size, deals) in [(Some(6), false), (None, false), (Some(6), true)] {
+        let builder = || Loader::builder(words()).batch_size(batch_size).shuffle(true).seed(3).num_workers(2);
+        let builder = || builder().round_robin(deals);
+        let mut spawned = builder().processes().spawn(this("worker_of_words"), "").build().unwrap();
+        assert_eq!(read(&mut spawned), read(&mut builder().build().unwrap()));
     }
+}
+
+#[test]
+fn streams_give_the_batches_of_threads() {
+    let _alone = alone();
+    for (workers, batch_size, drop_last) in
+        [(1, Some(8), false), (2, Some(8), true), (3, Some(1), false), (2, None, false)]
+    {
+        let builder = || {
+            let builder = Loader::iterable(stream()).batch_size(batch_size).drop_last(drop_last);
+            builder.num_workers(workers).seed(7)
+        };
+        let command = || this("worker_of_a_stream");
+        let mut threads = builder().build().unwrap();
+        let mut spawned = builder().processes().spawn(command(), "103").build().unwrap();
+        let mut unordered = builder().in_order(false).processes().spawn(command(), "103").build().unwrap();
+        for _ in 0..3 {
+            let expected = read(&mut threads);
+            assert_eq!(read(&mut spawned), expected, "{workers} workers");
+            assert_eq!(read(&mut unordered).len(), expected.len());
+        }
+        assert_eq!(spawned.stats().samples, threads.stats().samples);
+    }
+}
+
+#[test]
+fn a_stream_is_resumed_by_spawned_workers_or_threads() {
+    let _alone = alone();
+    let builder = || Loader::iterable(stream()).batch_size(8).num_workers(2).seed(7);
+    let spawned = || builder().processes().spawn(this("worker_of_a_stream"), "103").build().unwrap();
+    let expected = read(&mut builder().build().unwrap());
+    for taken in [0, 1, 5, 12, 13] {
+        let mut first = if taken % 2 == 0 { builder().build().unwrap() } else { spawned() };
+        let mut pass = first.epoch().unwrap();
+        let mut got: Vec<String> = pass.by_ref().take(taken).map(told).collect();
+        let state = pass.state();
+        drop(pass);
+        let mut second = if taken % 2 == 0 { spawned() } else { builder().build().unwrap() };
+        second.load_state(&state).unwrap();
+        got.extend(read(&mut second));
+        assert_eq!(got[..], expected[..], "{taken} taken");
+    }
+}
+
+/// Calls a macro with builders, and the test that starts workers which collate the same samples.
+macro_rules! for_each_that_collates {
+    ($check:ident) => {
+        let skip = OnError::Skip(Budget::Samples(50));
+        for (batch_size, on_error) in [(Some(6), skip), (Some(6), OnError::Raise), (None, skip)] {
+            for deals in [false, true] {
+                let builder = || Loader::builder(ninth_missing()).batch_size(batch_size).shuffle(true).seed(5);
+                $check!(
+                    || builder().round_robin(deals).on_error(on_error).num_workers(2).help(false),
+                    "worker_that_collates"
+                );
+            }
+            let builder = || Loader::iterable(OneByOne(ninth_missing())).batch_size(batch_size);
+            $check!(|| builder().on_error(on_error).num_workers(2), "worker_that_collates_a_stream");
+        }
+    };
+}
+
+#[test]
+fn collate_functions_are_run_by_spawned_workers() {
+    let _alone = alone();
+    let plain = |error: Error| chain(&error).replace("worker 1", "worker 0");
+    macro_rules! check {
+        ($builder:expr, $worker:expr) => {
+            let builder = $builder;
+            let mut threads = builder().collate(summed).build().unwrap();
+            let mut spawned = builder().collate(summed).processes().spawn(this($worker), "").build().unwrap();
+            for _ in 0..2 {
+                let expected: Vec<_> = threads.epoch().unwrap().map(|batch| batch.map_err(plain)).collect();
+                let got = spawned.epoch().unwrap().map(|batch| {
+                    let batch = batch.map_err(plain)?;
+                    let (sum, count) = batch.tensors();
+                    assert_eq!(batch.len(), usize::from(count.as_slice()[0]));
+                    Ok((sum.as_slice()[0], count.as_slice()[0]))
+                });
+                assert_eq!(got.collect::<Vec<_>>(), expected, "{}", $worker);
+            }
+            assert_eq!(spawned.stats().bad_indices, threads.stats().bad_indices);
+        };
+    }
+    for_each_that_collates!(check);
+}
+
+#[test]
+fn worker_init_is_run_by_spawned_workers() {
+    let _alone = alone();
+    macro_rules! check {
+        ($builder:expr, $worker:expr) => {
+            for (persistent, expected) in [(false, [1, 2, 3]), (true, [1, 1, 1])] {
+                let builder = $builder.batch_size(3).persistent_workers(persistent).worker_init(init);
+                let mut loader = builder.num_workers(2).processes().spawn(this($worker), "").build().unwrap();
+                for expected in expected {
+                    let mut count = 0;
+                    for batch in loader.epoch().unwrap() {
+                        let batch = batch.unwrap();
+                        let (inits, id) = batch.tensors();
+                        assert!(inits.as_slice().iter().all(|&inits| inits == expected), "{}: {inits:?}", $worker);
+                        assert!(id.as_slice().iter().all(|id| (0..2).contains(id)), "{id:?}");
+                        count += batch.len();
+                    }
+                    assert_eq!(count, 30);
+                }
+            }
+            let mut loader =
+                $builder.worker_init(init).num_workers(3).processes().spawn(this($worker), "").build().unwrap();
+            for _ in 0..2 {
+                let errors: Vec<_> = loader.epoch().unwrap().filter_map(Result::err).collect();
+                assert!(matches!(errors[..], [Error::WorkerInit { worker: 2, .. }]), "{errors:?}");
+                assert!(chain(&errors[0]).contains("no third one"), "{}", chain(&errors[0]));
+            }
+        };
+    }
+    check!(Loader::builder(inits()), "worker_with_an_init");
+    check!(Loader::builder(inits()).round_robin(true), "worker_with_an_init");
+    check!(Loader::iterable(OneByOne(inits())), "worker_of_a_stream_with_an_init");
 }
 
 #[test]
@@ -211,28 +481,79 @@ fn memory_of_the_user_is_mapped_by_workers() {
 #[test]
 fn nobody_can_tell_that_restarted_workers_died() {
     let _alone = alone();
-    let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().restart_workers(1_000_000);
-    let mut loader = builder.spawn(this("mortal_worker"), "").build().unwrap();
-    for expected in RUN.expected(20) {
-        let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
-        assert_eq!(got, expected);
+    for deals in [false, true] {
+        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).round_robin(deals);
+        let builder = builder.processes().restart_workers(1_000_000);
+        let mut loader = builder.spawn(this("mortal_worker"), "").build().unwrap();
+        for expected in RUN.expected(20) {
+            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            assert_eq!(got, expected);
+        }
     }
+    macro_rules! check {
+        ($dataset:expr, $worker:expr) => {
+            let builder = || Loader::iterable($dataset).batch_size(8).num_workers(2).seed(7);
+            let mut threads = builder().build().unwrap();
+            let spawned = builder().processes().restart_workers(1_000_000).spawn(this($worker), "");
+            let mut spawned = spawned.build().unwrap();
+            for _ in 0..10 {
+                assert_eq!(read(&mut spawned), read(&mut threads), "{}", $worker);
+            }
+        };
+    }
+    check!(stream(), "mortal_worker_of_a_stream");
+    check!(Forgetful(stream()), "mortal_worker_of_a_forgetful_stream");
+    check!(Wordy(stream()), "mortal_worker_of_a_wordy_stream");
+}
+
+#[test]
+fn a_loader_ends_with_a_worker_that_nobody_replaces() {
+    let _alone = alone();
+    macro_rules! check {
+        ($builder:expr, $worker:expr) => {
+            let builder = $builder.batch_size(5).num_workers(1).processes();
+            let mut loader = builder.spawn(quiet($worker), "abort").build().unwrap();
+            let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
+            assert!(
+                matches!(errors[..], [Error::Sample { index: 13, task: 2, .. }, Error::WorkerDied { .. }]),
+                "{errors:?}"
+            );
+            assert!(errors.iter().all(|error| chain(error).contains("SIGABRT")), "{errors:?}");
+            assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
+        };
+    }
+    check!(Loader::builder(stopping(b"")), "worker_that_stops");
+    check!(Loader::builder(stopping(b"")).round_robin(true), "worker_that_stops");
+    check!(Loader::iterable(OneByOne(stopping(b""))), "worker_of_a_stream_that_stops");
 }
 
 #[test]
 fn workers_that_are_killed_or_interrupted_change_no_batch() {
     let _alone = alone();
-    let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).processes().restart_workers(usize::MAX);
-    let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
-    for (epoch, expected) in RUN.expected(12).into_iter().enumerate() {
+    // Even while they start. A worker ignores an interrupt once it works.
+    let kill = |epoch: usize| {
         for child in children(std::process::id()) {
-            // Even while they start. A worker ignores an interrupt once it works.
             let signal = if epoch % 4 == 3 { libc::SIGINT } else { libc::SIGKILL };
             // SAFETY: sends a signal to a child of this process.
             unsafe { libc::kill(child as i32, signal) };
         }
-        let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
-        assert_eq!(got, expected);
+    };
+    for deals in [false, true] {
+        let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).round_robin(deals);
+        let builder = builder.processes().restart_workers(usize::MAX);
+        let mut loader = builder.spawn(this("worker"), "103").build().unwrap();
+        for (epoch, expected) in RUN.expected(12).into_iter().enumerate() {
+            kill(epoch);
+            let got: Vec<Got> = loader.epoch().unwrap().map(|batch| Got::from(&batch.unwrap())).collect();
+            assert_eq!(got, expected);
+        }
+    }
+    let builder = || Loader::iterable(stream()).batch_size(8).num_workers(2).seed(7);
+    let spawned = builder().processes().restart_workers(usize::MAX).spawn(this("worker_of_a_stream"), "103");
+    let (mut spawned, mut threads) = (spawned.build().unwrap(), builder().build().unwrap());
+    for epoch in 0..12 {
+        kill(epoch);
+        assert_eq!(read(&mut spawned), read(&mut threads));
     }
 }
 
@@ -246,6 +567,80 @@ fn bad_samples_are_passed_over() {
     let read = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec());
     assert_eq!(read.collect::<Vec<_>>(), (0..20).filter(|index| ![3, 9, 15, 18].contains(index)).collect::<Vec<_>>());
     assert_eq!(loader.stats().bad_indices, [3, 9, 15, 18]);
+}
+
+#[test]
+fn a_sample_that_takes_too_long_is_an_error() {
+    let _alone = alone();
+    let (begun, limit) = (Instant::now(), Duration::from_millis(300));
+    macro_rules! check {
+        ($builder:expr, $worker:expr) => {
+            let builder = $builder.batch_size(5).num_workers(1).processes().sample_timeout(limit);
+            let mut loader = builder.spawn(this($worker), "hang").build().unwrap();
+            let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
+            assert!(matches!(errors[0], Error::Sample { index: 13, task: 2, .. }), "{errors:?}");
+            let text = chain(&errors[0]);
+            assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
+            let stats = loader.stats();
+            assert!(stats.slowest[0].index == 13 && stats.slowest[0].time >= limit, "{stats:?}");
+        };
+    }
+    check!(Loader::builder(stopping(b"")), "worker_that_stops");
+    check!(Loader::builder(stopping(b"")).round_robin(true), "worker_that_stops");
+    check!(Loader::iterable(OneByOne(stopping(b""))), "worker_of_a_stream_that_stops");
+    assert!(begun.elapsed() < LONG);
+}
+
+#[test]
+fn workers_of_another_kind_are_refused() {
+    let _alone = alone();
+    let skips = OnError::Skip(Budget::Samples(50));
+    let plain = || Loader::builder(ninth_missing()).num_workers(2).on_error(skips);
+    let streamed = || Loader::iterable(OneByOne(ninth_missing())).num_workers(2).on_error(skips);
+    macro_rules! check {
+        ($builder:expr, $worker:expr, $text:expr) => {
+            let builder = $builder.processes().restart_workers(usize::MAX);
+            let text = why(builder.spawn(this($worker), "45").build().unwrap());
+            assert!(text.contains(concat!("it could not start: ", $text)), "{text}");
+        };
+    }
+    check!(plain(), "worker_of_a_stream", "it has an iterable dataset, and the loader has a dataset by index;");
+    check!(plain().round_robin(true), "worker_of_a_stream", "it has an iterable dataset, and");
+    check!(streamed(), "worker", "it has a dataset by index, and the loader has an iterable dataset;");
+    check!(streamed(), "worker_that_collates", "it has a dataset by index, and");
+    check!(
+        plain(),
+        "worker_that_collates",
+        "its builder has a collate function, and the loader's has no collate function;"
+    );
+    check!(
+        plain().collate(summed),
+        "worker",
+        "its builder has no collate function, and the loader's has a collate function;"
+    );
+    check!(streamed(), "worker_that_collates_a_stream", "its builder has a collate function,");
+    check!(streamed().collate(summed), "worker_of_a_stream", "its builder has no collate function,");
+    check!(plain().round_robin(true), "worker_with_an_init", "its builder has a worker_init, and the loader's has no");
+    // Of the same kind, with other samples.
+    check!(streamed(), "worker_of_a_stream", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
+    check!(plain().round_robin(true), "worker", "its dataset has the fields (0: i64 [], 1: u8 [2, 3], 2: u64 []), and");
+    let counts = |samples: &mut Samples<'_, _>| Ok(samples.next().is_some());
+    check!(plain().collate(counts), "worker_that_collates", "its dataset has the fields (0: i64 [], 1: u8 []), and");
+    // With a worker_init, the pass says why it could not be run.
+    macro_rules! check {
+        ($builder:expr, $worker:expr) => {
+            let builder = $builder.worker_init(|_| Ok(())).processes().restart_workers(usize::MAX);
+            let mut loader = builder.spawn(this($worker), "45").build().unwrap();
+            let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
+            let text = "could not start: its builder has no worker_init, and the loader's has a worker_init";
+            assert!(errors.iter().take(2).all(|error| matches!(error, Error::WorkerInit { .. })), "{errors:?}");
+            assert!(errors.len() >= 2 && errors.iter().all(|error| chain(error).contains(text)), "{errors:?}");
+            assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
+        };
+    }
+    check!(plain(), "worker");
+    check!(plain().round_robin(true), "worker");
+    check!(streamed(), "worker_of_a_stream");
 }
 
 #[test]
@@ -273,6 +668,19 @@ fn a_dataset_that_cannot_be_made_is_an_error() {
     assert!(text.contains("its process was killed by signal 6 (SIGABRT) before it began to work"), "{text}");
     let text = refusal(numbers(), this("worker"), "\u{fffd}");
     assert!(text.contains("could not start: invalid digit"), "{text}");
+    for in_order in [true, false] {
+        let dealt = || {
+            let numbers = slotline::dataset::from_fn(20, |index, _| Ok(index as i64));
+            let builder = Loader::builder(numbers).round_robin(true).in_order(in_order).num_workers(2);
+            builder.prefetch_factor(if in_order { 1 } else { 2 }).processes()
+        };
+        let text = refusal(dealt(), command(), "");
+        assert!(text.contains("could not start: the file is missing"), "{text}");
+        let text = refusal(dealt(), command(), "abort");
+        assert!(text.contains("its process was killed by signal 6 (SIGABRT) before it began to work"), "{text}");
+        let text = refusal(dealt(), Command::new("true"), "");
+        assert!(text.contains("ended with exit code 0 before it began to work; its main must call"), "{text}");
+    }
 }
 
 #[test]
@@ -286,23 +694,34 @@ fn a_command_that_is_no_worker_is_an_error() {
     let missing = numbers().spawn(Command::new("/nowhere/program"), "").build().unwrap_err();
     assert!(matches!(missing, BuildError::Command { worker: 0, .. }));
     assert!(chain(&missing).contains("could not be started by /nowhere/program: No such file"), "{}", chain(&missing));
-    let init = Loader::builder(bytes(vec![1])).num_workers(1).worker_init(|_| Ok(()));
-    let clash = init.processes().spawn(this("worker_of_bytes"), "").build().unwrap_err();
-    assert!(matches!(clash, BuildError::Clash { first: "spawn", second: "worker_init", .. }));
+    let builder = Loader::iterable(stream()).num_workers(1).processes();
+    let missing = builder.spawn(Command::new("/nowhere/program"), "").build().unwrap_err();
+    assert!(matches!(missing, BuildError::Command { worker: 0, .. }));
+    assert!(chain(&missing).contains("could not be started by /nowhere/program: No such file"), "{}", chain(&missing));
 }
 
 #[test]
 fn a_command_that_never_works_is_a_timeout() {
     let _alone = alone();
-    let mut sleep = Command::new("sleep");
-    sleep.arg("1000");
-    let builder = RUN.over(items(RUN.len, dawdling)).num_workers(2).timeout(Duration::from_millis(50));
-    let mut loader = builder.processes().spawn(sleep, "").build().unwrap();
-    let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let begun = Instant::now();
-    drop(loader);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    macro_rules! check {
+        ($builder:expr, $line:expr) => {
+            let mut command = Command::new("sh");
+            command.args(["-c", $line]);
+            let builder = $builder.num_workers(2).timeout(Duration::from_millis(50));
+            let mut loader = builder.processes().restart_workers(usize::MAX).spawn(command, "").build().unwrap();
+            let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            let begun = Instant::now();
+            drop(loader);
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        };
+    }
+    // Also one that closes its socket.
+    for line in ["exec sleep 1000", "exec sleep 1000 < /dev/null"] {
+        check!(RUN.over(items(RUN.len, dawdling)), line);
+        check!(RUN.over(items(RUN.len, dawdling)).round_robin(true), line);
+        check!(Loader::iterable(stream()), line);
+    }
 }
 
 #[test]
@@ -322,8 +741,14 @@ fn a_script_must_become_the_worker() {
     assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 2);
     let text = refusal(told(), script(r#""$0" "$@"; exit 3"#), "ab");
     assert!(text.contains("it is not a child of the loader's process"), "{text}");
-    let text = refusal(told(), script(r#"exec "$0" "$@" < /dev/null 2> /dev/null"#), "ab");
+    let deaf = || script(r#"exec "$0" "$@" < /dev/null 2> /dev/null"#);
+    let text = refusal(told(), deaf(), "ab");
     assert!(text.contains("its process ended with exit code 1 before"), "{text}");
+    let told = || Loader::builder(bytes(b"ab".to_vec())).num_workers(1).round_robin(true).processes();
+    let text = refusal(told(), deaf(), "ab");
+    assert!(text.contains("its process ended with exit code 1 before"), "{text}");
+    let text = refusal(told(), script(r#""$0" "$@"; exit 3"#), "ab");
+    assert!(text.contains("it is not a child of the loader's process"), "{text}");
 }
 
 #[test]
@@ -347,8 +772,30 @@ fn nothing_is_left_of_dropped_loaders() {
             drop(loader);
             drop(kept);
         }
+        let builder = Loader::iterable(stream()).batch_size(8).num_workers(2).processes();
+        let mut loader = builder.spawn(this("worker_of_a_stream"), "103").build().unwrap();
+        if taken > 2 {
+            let kept: Vec<_> = loader.epoch().unwrap().take(taken).map(|batch| batch.unwrap()).collect();
+            drop(loader);
+            drop(kept);
+        }
     }
     assert_eq!(left(), before);
+}
+
+#[test]
+fn workers_of_a_stream_end_with_a_program_that_is_killed() {
+    let _alone = alone();
+    if std::env::var_os(TO_BE_KILLED).is_some() {
+        let builder = Loader::iterable(stream()).batch_size(8).num_workers(3).processes();
+        let mut loader = builder.spawn(this("worker_of_a_stream"), "103").build().unwrap();
+        loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+        println!("\nready");
+        loop {
+            loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+        }
+    }
+    kill_again("workers_of_a_stream_end_with_a_program_that_is_killed", libc::SIGKILL, false, Duration::from_secs(5));
 }
 
 /// The program is this test again, which is then killed.

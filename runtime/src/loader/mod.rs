@@ -139,13 +139,13 @@ mod order;
 mod spans;
 mod worker;
 
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-pub use self::backend::processes::attach::work_if_spawned;
 pub use self::bad_samples::{Budget, OnError};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::processes::ProcessBuilder;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::share::Share;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub use self::build::spawned::{Work, work_if_spawned};
 pub use self::builder::Builder;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};

@@ -13,7 +13,7 @@ use slotline::Loader;
 use slotline::arena::Pages;
 use slotline::sample::Packed;
 
-use crate::support::{Got, LONG, Run, chain, dawdling, from_fn, items};
+use crate::support::{Got, LONG, Run, chain, dawdling, from_fn, items, told};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
 
@@ -233,7 +233,7 @@ fn samples_without_batches_and_packed_fields_are_the_same() {
     let words = || from_fn(37, |index, _| Ok((index as i64, Packed::new(&NUMBERS[..index % 5], 5))));
     let read = |loader: &mut Loader<_>| -> Vec<String> {
         let batches = loader.epoch().unwrap();
-        batches.map(|batch: Result<slotline::Batch<_>, _>| format!("{:?}", batch.unwrap().columns())).collect()
+        batches.map(told).collect()
     };
     let builder = || Loader::builder(words()).batch_size(6).shuffle(true).seed(3);
     assert_eq!(read(&mut builder().num_workers(2).processes().build().unwrap()), read(&mut builder().build().unwrap()));

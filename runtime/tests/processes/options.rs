@@ -7,25 +7,7 @@ use slotline::sample::{Packed, Ragged};
 use slotline::{Error, Loader, worker_info};
 
 use crate::die;
-use crate::support::{LONG, chain, dawdling, from_fn, items};
-
-/// Returns what a batch or an error says, without the thread or the process that made it.
-pub(crate) fn told<S>(batch: Result<slotline::Batch<S>, Error>) -> String {
-    match batch {
-        Ok(batch) => format!(
-            "{} {:?} {:?}",
-            batch.task(),
-            batch.indices(),
-            (0..batch.columns().len()).map(|i| batch.columns().get(i)).collect::<Vec<_>>()
-        ),
-        Err(error) => {
-            let text = chain(&error);
-            ["in worker 0", "in worker 1", "in the consumer's thread"]
-                .iter()
-                .fold(text, |text, by| text.replace(by, "somewhere"))
-        }
-    }
-}
+use crate::support::{LONG, chain, dawdling, from_fn, items, told};
 
 /// Checks that processes give the batches and errors of threads in some passes, and count the same. Returns their
 /// loader.

@@ -11,8 +11,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::Packed;
 use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
 
-use crate::options::told;
-use crate::support::{LONG, OneByOne, Run, chain, dawdling, from_fn, items};
+use crate::support::{Forgetful, LONG, OneByOne, Run, chain, dawdling, from_fn, items, told};
 use crate::{RUN, die};
 
 /// Calls a macro with builders of loaders over the same samples: an iterable dataset whose cursors are saved, one whose
@@ -23,22 +22,6 @@ macro_rules! for_each_kind {
         $check!(|| Loader::iterable(Forgetful(OneByOne(items(RUN.len, $work)))).batch_size(8).seed(7));
         $check!(|| RUN.over(items(RUN.len, $work)).round_robin(true));
     };
-}
-
-/// A dataset that saves nothing of its cursors.
-struct Forgetful<D>(D);
-
-impl<D: IterableDataset> IterableDataset for Forgetful<D> {
-    type Sample<'a> = D::Sample<'a>;
-    type Cursor = D::Cursor;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<D::Cursor, BoxError> {
-        self.0.iter(worker)
-    }
-
-    fn next<'a>(&'a self, at: &'a mut D::Cursor, cx: &'a mut Context) -> Result<Option<D::Sample<'a>>, BoxError> {
-        self.0.next(at, cx)
-    }
 }
 
 /// Checks that processes give the batches and errors of threads in some passes, and count the same.
@@ -651,7 +634,7 @@ fn memory_and_collate_functions_are_the_same() {
 }
 
 /// Collates samples into all of them, their sum, and their number.
-fn summed<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<([i64; 6], f64, u8), BoxError>
+fn summed<D>(samples: &mut Samples<'_, D>) -> Result<([i64; 6], f64, u8), BoxError>
 where
     for<'a> D: Loadable<Item<'a> = i64>,
 {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, FnDataset, IterableDataset};
-use slotline::loader::{Affinity, Batch, BatchOf, BuildError, Builder};
+use slotline::loader::{Affinity, Batch, BatchOf, BuildError, Builder, Error};
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Sample;
@@ -120,6 +120,40 @@ impl<D: Dataset> IterableDataset for OneByOne<D> {
     fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
         let (start, end) = saved.split_once("..").ok_or("a range")?;
         Ok(start.parse()?..end.parse()?)
+    }
+}
+
+/// A dataset that saves nothing of its cursors.
+pub(crate) struct Forgetful<D>(pub(crate) D);
+
+impl<D: IterableDataset> IterableDataset for Forgetful<D> {
+    type Sample<'a> = D::Sample<'a>;
+    type Cursor = D::Cursor;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<D::Cursor, BoxError> {
+        self.0.iter(worker)
+    }
+
+    fn next<'a>(&'a self, at: &'a mut D::Cursor, cx: &'a mut Context) -> Result<Option<D::Sample<'a>>, BoxError> {
+        self.0.next(at, cx)
+    }
+}
+
+/// Returns what a batch or an error says, without the thread or the process that made it.
+pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
+    match batch {
+        Ok(batch) => format!(
+            "{} {:?} {:?}",
+            batch.task(),
+            batch.indices(),
+            (0..batch.columns().len()).map(|i| batch.columns().get(i)).collect::<Vec<_>>()
+        ),
+        Err(error) => {
+            let text = chain(&error);
+            ["in worker 0", "in worker 1", "in the consumer's thread"]
+                .iter()
+                .fold(text, |text, by| text.replace(by, "somewhere"))
+        }
     }
 }
 

@@ -8,3 +8,5 @@ pub(crate) mod processes_separate;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub(crate) mod share;
 pub(crate) mod shared;
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+pub(crate) mod spawned;

@@ -131,7 +131,7 @@ pub(crate) fn fields_of_first(
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
-    first_of_workers(dataset, workers, &|cursor, cx, fields| {
+    first_of_workers(dataset, workers, |cursor, cx, fields| {
         for _ in 1..tries {
             if let Ok(sample) = dataset.next(cursor, cx) {
                 *fields = sample.as_ref().map(Fields::of);
@@ -147,7 +147,7 @@ pub(crate) fn fields_of_first(
 pub(crate) fn first_of_workers<D: IterableDataset>(
     dataset: &D,
     workers: usize,
-    find: &dyn Fn(&mut D::Cursor, &mut Context, &mut Option<Fields>) -> Result<(), BoxError>,
+    find: impl Fn(&mut D::Cursor, &mut Context, &mut Option<Fields>) -> Result<(), BoxError>,
 ) -> Result<Fields, BuildError> {
     let mut cx = Context::new(None);
     let mut failure = None;
@@ -236,7 +236,7 @@ pub(crate) struct Cells<P> {
     memory_ceiling: usize,
     spills: Spills,
     /// Whether batches are made as one row, by a collate function.
-    is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 /// Starts the workers and assembles the loader. `rouse` wakes worker threads that wait outside of their rings.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use slotline_core::ordered::Delivery;
 use slotline_core::robust::{Shape, Word};
 
+use crate::arena::Memory;
 use crate::dataset::Dataset;
 use crate::loader::backend::Backend;
 use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
-use crate::loader::backend::processes::letter::{Facts, Letter, number_of, words};
+use crate::loader::backend::processes::letter::{Facts, Letter, SHARED, number_of, words};
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Crew, connect, view};
 use crate::loader::backend::processes::{Place, ProcessRing};
@@ -37,7 +38,7 @@ use crate::loader::error::build::{BuildError, clash};
 #[cfg(doc)]
 use crate::loader::error::run::Error;
 use crate::loader::metrics::reader::ConsumerStats;
-use crate::loader::order::index_source::Origin;
+use crate::loader::order::index_source::{Batching, Origin};
 use crate::loader::order::passes::Orders;
 use crate::loader::order::plan::Feed;
 use crate::loader::worker::claim_size::ClaimSizer;
@@ -45,6 +46,7 @@ use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::pool::WorkerPool;
+use crate::sample::Fields;
 use crate::wait::Waiter;
 
 /// The maximum number of workers, each of which has a number in the words of the ring.
@@ -66,8 +68,12 @@ pub struct ProcessBuilder<D, C = Stack> {
     pub(super) command: Option<(Command, Vec<u8>)>,
 }
 
-/// Checks that the options work with processes; `pins` says whether a function pins the batches.
-pub(super) fn check(options: &Options, pins: bool) -> Result<(), BuildError> {
+/// Checks that the options work with processes; `pins` says whether a function pins the batches, and
+/// `spawns` whether a command starts the workers.
+pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), BuildError> {
+    if spawns && was_started_as_worker() {
+        return Err(BuildError::StartedAsWorker);
+    }
     let with = "processes";
     match options.num_workers {
         0 => return clash(with, "num_workers = 0", "set num_workers, or drop processes"),
@@ -86,6 +92,53 @@ pub(super) fn check(options: &Options, pins: bool) -> Result<(), BuildError> {
         }
     }
     Ok(())
+}
+
+/// Returns what workers that are started by a command must know of a loader of any kind.
+pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) -> Facts {
+    Facts {
+        workers: options.num_workers,
+        stride: batching.batch_size,
+        drops_last: usize::from(batching.drop_last),
+        is_single: usize::from(batching.single),
+        is_collated: usize::from(is_collated),
+        has_init: usize::from(options.worker_init.is_some()),
+        is_persistent: usize::from(options.persistent_workers),
+        on_error: number_of(options.on_error),
+        strategy: options.wait_strategy as usize,
+        ..Facts::default()
+    }
+}
+
+/// Prepares to start workers by a command.
+pub(super) fn prepare(
+    (command, setup): (Command, Vec<u8>),
+    facts: Facts,
+    fields: &Fields,
+    control: &Control,
+    block: Option<&Block>,
+    cores: Vec<usize>,
+) -> Result<Spawn, BuildError> {
+    let memory = block.map(Block::memory);
+    let bytes = memory.map_or(0, Memory::len);
+    let source = "workers that a command starts need memory that is a file, such as Pages::shared";
+    let file = memory.and_then(Memory::file);
+    let file = file.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
+    let letter = Letter { facts, fields: words(fields).into(), setup: &setup };
+    Spawn::new(command, &letter, control, file, cores).map_err(|source| BuildError::Map { bytes: setup.len(), source })
+}
+
+/// Returns the error of a worker that could not be started, by a program or by a fork.
+pub(super) fn not_started(program: Option<String>, (worker, source): (usize, std::io::Error)) -> BuildError {
+    match program {
+        Some(program) => BuildError::Command { worker, program, source },
+        None => BuildError::Thread { worker, source },
+    }
+}
+
+/// The name of the program of a command.
+pub(super) fn program_of(spawn: Option<&(Command, Vec<u8>)>) -> Option<String> {
+    spawn.map(|(command, _)| command.get_program().to_string_lossy().into_owned())
 }
 
 impl<D, C> Builder<D, C> {
@@ -147,25 +200,25 @@ impl<D, C> Builder<D, C> {
     }
 }
 
-impl<D: Dataset> ProcessBuilder<D> {
+impl<D, C> ProcessBuilder<D, C> {
     /// Starts each worker by this command, instead of forking it.
     ///
     /// The program of the command calls [`work_if_spawned`](crate::loader::work_if_spawned) first in its `main`, which
-    /// makes the dataset of the worker. `setup` is what it is told: any bytes. Usually the command is the program itself, from
-    /// [`current_exe`](std::env::current_exe).
+    /// makes the dataset of the worker, with the collate function and the `worker_init` if this loader has them. `setup` is
+    /// what it is told: any bytes. Usually the command is the program itself, from [`current_exe`](std::env::current_exe).
     ///
     /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be built while other
     /// threads run, and after CUDA or Python have started. It starts as fast as its own program, whatever the size of
     /// this one. It shares only the batches, and must be built with the same version of slotline.
     ///
-    /// If the program of the command ends or crashes before it works, or its dataset differs from this one in length or
-    /// fields, the error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced
+    /// If the program of the command ends or crashes before it works, or what it works with differs from this loader in its
+    /// kind (an iterable dataset, a collate function, a [`worker_init`](Builder::worker_init)), its fields or its length, the
+    /// error is [`Error::WorkerDied`] from [`epoch`](Loader::epoch) or the pass. The worker is not replaced
     /// then, whatever [`restart_workers`](Self::restart_workers) is. A program that neither ends nor works is waited for;
     /// [`timeout`](Builder::timeout) limits that. It is killed when the loader is dropped, but if the loader's process is
     /// killed it stays, since it is not a worker yet.
     ///
-    /// The standard input of the command is replaced. Its events of `tracing` are its own. Collate functions and
-    /// [`worker_init`](Builder::worker_init) are not available.
+    /// The standard input of the command is replaced. Its events of `tracing` are its own.
     ///
     /// ```
     /// use std::process::Command;
@@ -193,9 +246,7 @@ impl<D: Dataset> ProcessBuilder<D> {
         self.command = Some((command, setup.into()));
         self
     }
-}
 
-impl<D, C> ProcessBuilder<D, C> {
     /// Sets how many times, in all, a worker that ended is replaced by a new one. The samples that it was reading are
     /// then read again, so nobody can tell from the batches. The default is 0.
     ///
@@ -237,14 +288,10 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let Self { builder: mut this, restarts, sample_timeout, command: spawn } = self;
         let len = this.dataset.len();
         let draw = this.options.check(Workload::Shared(len))?;
-        check(&this.options, this.collate.pins())?;
+        check(&this.options, this.collate.pins(), spawn.is_some())?;
         let options = &mut this.options;
-        if spawn.is_some() && options.worker_init.is_some() {
-            return clash("spawn", "worker_init", "run that code in the main function of the command");
-        }
-        if spawn.is_some() && was_started_as_worker() {
-            return Err(BuildError::StartedAsWorker);
-        }
+        let is_collated = !<C::Shared as Fill<D>>::STACKS;
+        let facts = facts(options, draw.batching, is_collated);
         let (workers, in_order) = (options.num_workers, options.in_order);
         let rows = draw.rows(len);
         let bulk = bulk(&this.dataset, rows, draw.batching);
@@ -294,7 +341,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let parts = rows.div_ceil(part_rows).next_power_of_two();
         let sizer = if this.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
         // The results of a collate function are weighed.
-        let weighed = made.payloads.first().filter(|_| <C::Shared as Fill<D>>::STACKS);
+        let weighed = made.payloads.first().filter(|_| !is_collated);
         let sample_bytes = weighed.map_or(Some(0), Storage::sample_bytes);
         let layout = |region: &Region| region.layout().can_be_unsound();
         let can_be_unsound = made.payloads.first().and_then(Storage::region).is_some_and(layout);
@@ -310,10 +357,9 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let bell = Arc::new(Bell::new().map_err(map)?);
         let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
         let ring = Arc::new(view(&control, delivery));
-        let is_whole = !<C::Shared as Fill<D>>::STACKS;
         let on_held = this.options.on_held;
         let (slab, cells) =
-            Slab::new(made.payloads, (depth, hold), single || is_whole, made.more, on_held, Waiter::new(strategy));
+            Slab::new(made.payloads, (depth, hold), single || is_collated, made.more, on_held, Waiter::new(strategy));
         let on_error = this.options.on_error;
         let is_fed = matches!(draw.from, Origin::Feed(_));
         let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
@@ -330,29 +376,21 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let init = init.map(|init| InitHook::new(init, this.options.persistent_workers));
         let has_init = init.is_some();
         let cores = worker_cores(&this.options.affinity, workers, &mut warnings)?;
-        let program = spawn.as_ref().map(|(command, _)| command.get_program().to_string_lossy().into_owned());
-        let spawn = spawn.map(|(command, setup)| {
+        let program = program_of(spawn.as_ref());
+        let spawn = spawn.map(|spawn| {
             let facts = Facts {
+                kind: SHARED,
                 len,
                 depth,
                 parts,
-                workers,
                 rows,
-                stride,
-                is_single: usize::from(single),
                 bulk,
                 in_order: usize::from(in_order),
                 part_rows,
                 is_fixed: usize::from(this.options.part_size.is_some()),
-                on_error: number_of(on_error),
-                strategy: strategy as usize,
+                ..facts
             };
-            let letter = Letter { facts, fields: words(&fields).into(), setup: &setup };
-            let cores = cores.iter().map(|core| core.id).collect();
-            let memory = block.as_ref().and_then(|block| block.memory().file());
-            let source = "workers that a command starts need memory that is a file, such as Pages::shared";
-            let memory = memory.ok_or_else(|| BuildError::Allocate { bytes: made.bytes, source: source.into() })?;
-            Spawn::new(command, &letter, &control, memory, cores).map_err(map)
+            prepare(spawn, facts, &fields, &control, block.as_ref(), cores.iter().map(|core| core.id).collect())
         });
         let spawn = spawn.transpose()?.map(RefCell::new);
         let crew = Crew {
@@ -385,12 +423,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let pool = WorkerPool::start(lives, &[], &mut warnings, || {})?.of_workers(workers);
         match outcome.recv() {
             Ok(Ok(())) => {}
-            Ok(Err((worker, source))) => {
-                return Err(match program {
-                    Some(program) => BuildError::Command { worker, program, source },
-                    None => BuildError::Thread { worker, source },
-                });
-            }
+            Ok(Err(failure)) => return Err(not_started(program, failure)),
             Err(_) => {
                 let source = std::io::Error::other("the thread that starts worker processes panicked");
                 return Err(BuildError::Thread { worker: 0, source });

@@ -1,5 +1,6 @@
 //! Builds a loader whose workers are processes with separate rings from its options.
 
+use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -10,25 +11,29 @@ use crate::loader::backend::per_worker::iterable::{StreamPasses, Streaming};
 use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::Bell;
-use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Service};
+use crate::loader::backend::processes::letter::{DEALT, Facts, STREAM};
+use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Server, Service};
 use crate::loader::backend::processes::separate::{Deals, Streams};
 use crate::loader::backend::processes::worker::connect;
+use crate::loader::bad_samples::OnError;
 use crate::loader::build::per_worker::{Cells, assemble, init_hook, make_cells};
-use crate::loader::build::processes::{ProcessBuilder, check};
+use crate::loader::build::processes::{ProcessBuilder, check, facts, not_started, prepare, program_of};
 use crate::loader::build::share::{FirstBatch, Share};
 use crate::loader::build::shared::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
+use crate::loader::collate::block::Block;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::{Collate, Output};
 use crate::loader::consumer::loader::Loader;
-use crate::loader::error::build::{BuildError, clash};
+use crate::loader::error::build::BuildError;
 #[cfg(doc)]
 use crate::loader::error::run::Error;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::{Orders, Passes};
 use crate::loader::worker::engine::Engine;
+use crate::sample::Fields;
 
 impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
     /// Checks the options, allocates the memory and starts the workers.
@@ -36,32 +41,26 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
     /// # Errors
     ///
     /// See [`BuildError`].
+    #[expect(clippy::type_complexity, reason = "a name for it would say less")]
     pub fn build(self) -> Result<Loader<<C::Shared as Collate<Iterable<D>>>::Output>, BuildError> {
-        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, .. } = self;
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command } = self;
         let draw = options.check(Workload::Iterable)?;
         let on_error = options.on_error;
         options.check_on_error(Workload::Iterable, dataset.0.len().is_some())?;
-        check(&options, collate.pins())?;
+        check(&options, collate.pins(), command.is_some())?;
         let mut collate = collate.share();
         let (workers, batching) = (options.num_workers, draw.batching);
         let fields =
             C::fields(&collate, &dataset, FirstBatch { batching, rows: batching.batch_size, workers, on_error })?;
-        let fields = || Ok(fields.clone());
+        let known = || Ok(fields.clone());
         let order = |size: Size| Control::bytes(shape(size.workers), size.workers, 0);
         let cells =
-            make_cells::<Iterable<D>, _>(&mut options, &mut collate, &fields, batching.batch_size, &order, true)?;
+            make_cells::<Iterable<D>, _>(&mut options, &mut collate, &known, batching.batch_size, &order, true)?;
         let control = control(&options, 0)?;
-        let engine = Arc::new(Streaming {
-            dataset,
-            collate,
-            batching,
-            skipping: !on_error.is_raise(),
-            cancel: control.cancel(),
-            activities: control.activities(),
-            resume: Mutex::default(),
-        });
+        let engine = streaming(dataset, collate, batching, on_error, &control);
         let passes = Box::new(StreamPasses(engine.clone()));
-        let care = Care { restarts, sample_timeout, passes_over: false };
+        let facts = Facts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
+        let care = Care { restarts, sample_timeout, passes_over: false, command, facts, fields };
         start(options, cells, batching, passes, (Streams(engine), control), care)
     }
 }
@@ -69,14 +68,10 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
 impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
     /// Works like [`build`](Self::build), with workers that make batches [in turn](Builder::round_robin).
     pub(super) fn build_round_robin(self) -> Result<Loader<<C::Shared as Collate<D>>::Output>, BuildError> {
-        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command: spawn } =
-            self;
-        if spawn.is_some() {
-            return clash("spawn", "round_robin", "drop one of the two");
-        }
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command } = self;
         let len = dataset.len();
         let draw = options.check(Workload::RoundRobin(len))?;
-        check(&options, collate.pins())?;
+        check(&options, collate.pins(), command.is_some())?;
         let mut collate = collate.share();
         let (rows, workers, batching) = (draw.rows(len), options.num_workers, draw.batching);
         let bulk = bulk(&dataset, rows, batching);
@@ -88,25 +83,50 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         check_order(order(options.size(rows)))?;
         let on_error = options.on_error;
         let fields = C::fields(&collate, &dataset, FirstBatch { batching, rows, workers, on_error })?;
-        let fields = || Ok(fields.clone());
-        let cells = make_cells::<D, _>(&mut options, &mut collate, &fields, rows, &order, true)?;
+        let known = || Ok(fields.clone());
+        let cells = make_cells::<D, _>(&mut options, &mut collate, &known, rows, &order, true)?;
         let control = control(&options, rows)?;
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None).on_error(on_error);
         let engine = Arc::new(connect(engine, &control));
         let (plan_cell, of) = (engine.plan_cell.clone(), engine.clone());
         let passes = Box::new(Orders { len: move || of.dataset.len(), rows, draw, plan_cell });
         // It is not known which of many samples that are read at once ended a worker.
-        let care = Care { restarts, sample_timeout, passes_over: !on_error.is_raise() && bulk == 0 };
+        let passes_over = !on_error.is_raise() && bulk == 0;
+        let facts = Facts { kind: DEALT, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
+        let care = Care { restarts, sample_timeout, passes_over, command, facts, fields };
         let service = Deals { engine, control: control.clone() };
         start(options, cells, batching, passes, (service, control), care)
     }
 }
 
-/// What to do about workers that end.
+/// Returns what reads an iterable dataset in a worker.
+pub(super) fn streaming<D, C>(
+    dataset: Iterable<D>,
+    collate: C,
+    batching: Batching,
+    on_error: OnError,
+    control: &Arc<Control>,
+) -> Arc<Streaming<D, C>> {
+    Arc::new(Streaming {
+        dataset,
+        collate,
+        batching,
+        skipping: !on_error.is_raise(),
+        cancel: control.cancel(),
+        activities: control.activities(),
+        resume: Mutex::default(),
+    })
+}
+
+/// How workers start, and what to do about those that end.
 struct Care {
     restarts: usize,
     sample_timeout: Option<Duration>,
     passes_over: bool,
+    /// The command that starts them, if they are not forked, and what they must know then.
+    command: Option<(Command, Vec<u8>)>,
+    facts: Facts,
+    fields: Fields,
 }
 
 /// The shape of the shared memory: a slot for the request to each worker.
@@ -129,23 +149,28 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
     batching: Batching,
     passes: Box<dyn Passes>,
     (service, control): (S, Arc<Control>),
-    Care { restarts, sample_timeout, passes_over }: Care,
+    Care { restarts, sample_timeout, passes_over, command, facts, fields }: Care,
 ) -> Result<Loader<B>, BuildError> {
     let map = |source| BuildError::Map { bytes: 0, source };
     let bell = Arc::new(Bell::new().map_err(map)?);
     let init = init_hook(&mut options);
     let workers = options.num_workers;
+    let program = program_of(command.as_ref());
+    let spawn = command.map(|command| {
+        let (depth, parts) = (control.shape().depth(), control.shape().parts());
+        // A process runs on the core of the thread that starts it.
+        let (block, cores) = (Block::of(&cells.made.payloads), Vec::new());
+        prepare(command, Facts { depth, parts, ..facts }, &fields, &control, block.as_ref(), cores)
+    });
+    let payload_at = cells.made.payload_at.take().expect("the memory is shared");
     let remote = Arc::new(Remote {
-        service,
+        server: Server { service, payload_at, workers, init: init.clone() },
         control: control.clone(),
-        payload_at: cells.made.payload_at.take().expect("the memory is shared"),
-        workers,
-        init: init.clone(),
         restarts: Restarts::new(restarts),
         sample_timeout,
         passes_over,
         bell: bell.clone(),
-        lock: Mutex::default(),
+        spawn: Mutex::new(spawn.transpose()?),
     });
     let (started, outcomes) = mpsc::channel();
     let maker = move |worker: Option<usize>| {
@@ -155,7 +180,7 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
     let threads = (control.cancel(), control.activities());
     let inner = assemble(options, threads, passes, cells, batching, init, Some(rouse), maker)?;
     for outcome in outcomes.iter().take(workers) {
-        outcome.map_err(|(worker, source)| BuildError::Thread { worker, source })?;
+        outcome.map_err(|failure| not_started(program.clone(), failure))?;
     }
     Ok(Loader::new(inner))
 }

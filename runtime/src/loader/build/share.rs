@@ -149,7 +149,7 @@ where
 
     /// Makes the first batch of a worker, without samples that are bad.
     fn fields(shared: &Self::Shared, dataset: &Iterable<D>, first: FirstBatch) -> Result<Fields, BuildError> {
-        first_of_workers(&dataset.0, first.workers, &|cursor, cx, fields| {
+        first_of_workers(&dataset.0, first.workers, |cursor, cx, fields| {
             let is_made = make_first(&dataset.0, cursor, cx, first.batching, |job| {
                 *fields = Some(Fields::of(&(shared.collate)(&mut Samples::new(job))?));
                 Ok(())

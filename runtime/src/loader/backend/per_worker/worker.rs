@@ -90,6 +90,8 @@ pub(crate) enum Outcome {
     Batch(usize),
     /// The `worker_init` was run.
     Ready(Result<(), BoxError>),
+    /// No reply, since the worker ends.
+    Over,
 }
 
 /// Fills the batches that a worker is asked for.
@@ -151,7 +153,9 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
                 }
                 (None, None) => Outcome::Ready(Ok(())),
             };
-            reply.publish();
+            if !matches!(reply.outcome, Outcome::Over) {
+                reply.publish();
+            }
             mishap();
             if let Some(message) = self.maker.over() {
                 self.deaths.ends(self.id, message);

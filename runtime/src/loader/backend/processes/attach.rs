@@ -1,29 +1,25 @@
 //! Makes a process that was started by a command a worker.
 
+use std::os::fd::OwnedFd;
 use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use core_affinity::CoreId;
-use slotline_core::ordered::Delivery;
 use slotline_core::robust::Shape;
 
 use crate::BoxError;
-use crate::arena::{Memory, Pages};
-use crate::dataset::Dataset;
+use crate::arena::Pages;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::letter::{Facts, Letter, STRATEGIES, on_error_of, words};
+use crate::loader::backend::processes::letter::{Facts, Letter, STRATEGIES, STREAM, words};
 use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::{has_socket, loader};
-use crate::loader::backend::processes::worker::{Crew, Life, connect};
-use crate::loader::collate::allocate::{PayloadAt, fields_of};
-use crate::loader::collate::stack::Stack;
-use crate::loader::error::guard::{caught, probe};
-use crate::loader::order::index_source::Batching;
-use crate::loader::worker::claim_size::ClaimSizer;
-use crate::loader::worker::engine::Engine;
-use crate::sample::Layout;
+use crate::loader::backend::processes::worker::Life;
+use crate::loader::collate::allocate::PayloadAt;
+use crate::loader::collate::region::Region;
+use crate::loader::error::guard::caught;
+use crate::sample::{Fields, Layout};
 
 /// Whether this process has become a worker.
 static BORN: AtomicBool = AtomicBool::new(false);
@@ -33,22 +29,9 @@ pub(crate) fn was_started_as_worker() -> bool {
     loader().is_some() && !BORN.load(Ordering::Relaxed)
 }
 
-/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
-///
-/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker
-/// makes its dataset with `make` from the bytes that the loader tells it, reads samples until the loader is dropped or its
-/// process ends, and then ends its own process, so that this function does not return.
-///
-/// The dataset must have the length and the fields of the loader's, but may have another type. If it differs, or if `make`
-/// fails or panics, the loader says why ([`Error::WorkerDied`]).
-///
-/// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
-/// that to all processes of a program. (Before this call it does not; a command in its own
-/// [group](std::os::unix::process::CommandExt::process_group) is not sent any.)
-///
-/// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
-/// [`Error::WorkerDied`]: crate::loader::Error::WorkerDied
-pub fn work_if_spawned<D: Dataset>(make: impl FnOnce(&[u8]) -> Result<D, BoxError>) {
+/// Becomes a worker, if a loader has started this process as one; otherwise returns at once. `join` makes what the worker
+/// works with, from what the loader gives it and tells it.
+pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) {
     let Some(parent) = loader() else { return };
     let has_socket = has_socket();
     // SAFETY: asks for a number.
@@ -67,22 +50,22 @@ pub fn work_if_spawned<D: Dataset>(make: impl FnOnce(&[u8]) -> Result<D, BoxErro
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::getppid() == parent
     };
-    exit(caught(|| live(is_child, make)).unwrap_or(101));
+    exit(caught(|| live(is_child, join)).unwrap_or(101));
 }
 
 /// Lives as a worker, and returns the exit code of its process.
-fn live<D: Dataset>(is_child: bool, make: impl FnOnce(&[u8]) -> Result<D, BoxError>) -> i32 {
+fn live(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) -> i32 {
     let Ok(socket) = Socket::from_stdin() else { return 1 };
     let socket = Arc::new(socket);
-    let crew = match is_child {
-        true => join(&socket, make),
+    let joined = match is_child {
+        true => meet(&socket, join),
         false => Err("it is not a child of the loader's process; if a script starts it, let that use exec".into()),
     };
     // If the loader is gone, so is everybody who could be told.
-    match crew {
-        Ok((worker, crew)) => {
+    match joined {
+        Ok((worker, replaces, Joined(life))) => {
             let _ = socket.send(&mail::ready());
-            crew.work(worker, socket, false);
+            life.work(worker, socket, replaces);
             0
         }
         Err(error) => {
@@ -92,50 +75,99 @@ fn live<D: Dataset>(is_child: bool, make: impl FnOnce(&[u8]) -> Result<D, BoxErr
     }
 }
 
-/// Makes what a worker needs, and returns its number.
-fn join<D: Dataset>(
+/// Takes what the loader gives, and returns the worker's number, whether it replaces another process, and its life.
+fn meet(
     socket: &Socket,
-    make: impl FnOnce(&[u8]) -> Result<D, BoxError>,
-) -> Result<(usize, Crew<D, Stack>), BoxError> {
-    let ([worker, core], [letter, control, batches]) = socket.take()?;
+    join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>,
+) -> Result<(usize, bool, Joined), BoxError> {
+    let ([worker, core, replaces], [letter, control, batches]) = socket.take()?;
     let pages = Pages::of_file(letter).map_err(|error| format!("the loader's letter cannot be mapped: {error}"))?;
-    let Letter { facts, fields: theirs, setup } = Letter::read(&pages)?;
-    let Facts { depth, parts, workers, rows, stride, bulk, part_rows, .. } = facts;
-    let (dataset, len) = probe(|| {
-        let dataset = make(setup)?;
-        let len = dataset.len();
-        Ok((dataset, len))
-    })?;
-    if len != facts.len {
-        let theirs = facts.len;
-        return Err(format!("its dataset has {len} samples, and the loader's has {theirs}; make the same one").into());
+    let Letter { facts, fields, setup } = Letter::read(&pages)?;
+    // Only that of this worker is looked up.
+    let cores = if core > 0 { vec![CoreId { id: core - 1 }; worker + 1] } else { Vec::new() };
+    let given = Given { facts, fields: fields.into_owned(), control, batches, cores };
+    Ok((worker, replaces != 0, join(given, setup)?))
+}
+
+/// What the loader gives a worker, except for what the user tells it.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Given {
+    pub(crate) facts: Facts,
+    /// The fields of the loader's samples, in words.
+    fields: String,
+    control: OwnedFd,
+    batches: OwnedFd,
+    /// The core of each worker, if workers are bound.
+    pub(crate) cores: Vec<CoreId>,
+}
+
+/// What a worker does from then on.
+#[doc(hidden)]
+pub struct Joined(pub(crate) Box<dyn Life>);
+
+impl std::fmt::Debug for Joined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Joined")
     }
-    let fields = probe(|| Ok(fields_of(&dataset)?))?;
-    let ours = words(&fields);
-    if ours != theirs {
-        return Err(
-            format!("its dataset has the fields ({ours}), and the loader's has ({theirs}); make the same one").into()
-        );
+}
+
+impl Given {
+    /// Checks that the worker's dataset, and what is done with its samples, are of the loader's kind.
+    pub(crate) fn check_kind(&self, is_stream: bool, is_collated: bool, has_init: bool) -> Result<(), BoxError> {
+        let kind = |is_stream| if is_stream { "an iterable dataset" } else { "a dataset by index" };
+        let (ours, theirs) = (kind(is_stream), kind(self.facts.kind == STREAM));
+        if ours != theirs {
+            return Err(format!("it has {ours}, and the loader has {theirs}; make the same one").into());
+        }
+        for (ours, theirs, what) in [
+            (is_collated, self.facts.is_collated != 0, "collate function"),
+            (has_init, self.facts.has_init != 0, "worker_init"),
+        ] {
+            let [ours, theirs] = [ours, theirs].map(|has| if has { "a" } else { "no" });
+            if ours != theirs {
+                return Err(format!(
+                    "its builder has {ours} {what}, and the loader's has {theirs} {what}; make the same one"
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
-    let layout = Arc::new(Layout::new(fields, rows)?);
-    let cannot = |error| format!("the loader's memory cannot be mapped: {error}");
-    let arena: Arc<dyn Memory> = Arc::new(Pages::of_file(batches).map_err(cannot)?);
-    let strategy = STRATEGIES.get(facts.strategy).copied().unwrap_or_default();
-    let control = Control::attach(control, Shape::new(depth, parts), workers, rows, strategy).map_err(cannot)?;
-    let control = Arc::new(control);
-    let batching = Batching { batch_size: stride, drop_last: false, single: facts.is_single != 0 };
-    let engine = Engine::new(dataset, Stack, rows, batching, bulk, workers, None);
-    let engine = connect(engine.on_error(on_error_of(facts.on_error)), &control);
-    let crew = Crew {
-        engine: Arc::new(engine),
-        control,
-        delivery: if facts.in_order != 0 { Delivery::InOrder } else { Delivery::Arrival },
-        part_rows,
-        payload_at: PayloadAt::new(arena, layout),
-        sizer: if facts.is_fixed != 0 { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) },
-        init: None,
-        // Only that of this worker is looked up.
-        cores: if core > 0 { vec![CoreId { id: core - 1 }; worker + 1] } else { Vec::new() },
-    };
-    Ok((worker, crew))
+
+    /// Checks that a dataset by index has as many samples as the loader's.
+    pub(crate) fn check_len(&self, len: usize) -> Result<(), BoxError> {
+        let theirs = self.facts.len;
+        match len == theirs {
+            true => Ok(()),
+            false => {
+                Err(format!("its dataset has {len} samples, and the loader's has {theirs}; make the same one").into())
+            }
+        }
+    }
+
+    /// Maps the memory that the loader shares, for batches of samples with these fields.
+    ///
+    /// # Errors
+    ///
+    /// If the loader's samples have other fields, or the system refuses.
+    pub(crate) fn map(self, fields: Fields) -> Result<(Arc<Control>, PayloadAt<Region>), BoxError> {
+        let Self { facts, fields: theirs, control, batches, .. } = self;
+        let ours = words(&fields);
+        if ours != theirs {
+            return Err(format!(
+                "its dataset has the fields ({ours}), and the loader's has ({theirs}); make the same one"
+            )
+            .into());
+        }
+        let Facts { depth, parts, workers, rows, .. } = facts;
+        let layout = Arc::new(Layout::new(fields, if facts.is_collated != 0 { 1 } else { rows })?);
+        let cannot = |error| format!("the loader's memory cannot be mapped: {error}");
+        let arena = Arc::new(Pages::of_file(batches).map_err(cannot)?);
+        let strategy = STRATEGIES.get(facts.strategy).copied().unwrap_or_default();
+        // The loader tells where to continue a stream, and no indices.
+        let (shape, indices) = (Shape::new(depth, parts), if facts.kind == STREAM { 0 } else { rows });
+        let control = Control::attach(control, shape, workers, indices, strategy).map_err(cannot)?;
+        Ok((Arc::new(control), PayloadAt::new(arena, layout)))
+    }
 }

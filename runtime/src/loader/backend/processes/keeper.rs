@@ -213,7 +213,7 @@ impl Keeper {
         let (ours, theirs) = Socket::pair()?;
         let child = match &self.spawn {
             Some(spawn) => {
-                let child = spawn.borrow_mut().start(worker, &ours, theirs);
+                let child = spawn.borrow_mut().start(worker, replaces, &ours, theirs);
                 self.ledger.mail().connect(worker, ours, true);
                 child?
             }
@@ -348,7 +348,7 @@ impl Keeper {
         }
         spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
         let mut mail = self.ledger.mail();
-        mail.ended(worker, end);
+        mail.ended(worker, end, refusal.as_deref());
         self.ledger.count(&mail);
         let failure = refusal.or_else(|| mail.failure_of(worker));
         drop(mail);

@@ -23,10 +23,12 @@ pub(crate) struct Letter<'a> {
     pub(crate) setup: &'a [u8],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub(crate) struct Facts {
-    /// Samples of the dataset.
+    /// How batches are made: [`SHARED`], [`DEALT`] or [`STREAM`].
+    pub(crate) kind: usize,
+    /// Samples of a dataset by index.
     pub(crate) len: usize,
     pub(crate) depth: usize,
     pub(crate) parts: usize,
@@ -43,7 +45,17 @@ pub(crate) struct Facts {
     pub(crate) on_error: usize,
     /// A place in [`STRATEGIES`].
     pub(crate) strategy: usize,
+    pub(crate) drops_last: usize,
+    /// Whether there is a collate function, and a `worker_init`, and whether that is run once.
+    pub(crate) is_collated: usize,
+    pub(crate) has_init: usize,
+    pub(crate) is_persistent: usize,
 }
+
+/// All workers make the next batch; the batches are dealt out to them; each reads a part of an iterable dataset.
+pub(crate) const SHARED: usize = 0;
+pub(crate) const DEALT: usize = 1;
+pub(crate) const STREAM: usize = 2;
 
 /// The ways of waiting.
 pub(crate) const STRATEGIES: [WaitStrategy; 3] = [WaitStrategy::Park, WaitStrategy::Backoff, WaitStrategy::Spin];
@@ -132,21 +144,7 @@ mod tests {
     use super::*;
 
     fn letter(setup: &[u8]) -> Letter<'_> {
-        let facts = Facts {
-            len: 1,
-            depth: 2,
-            parts: 3,
-            workers: 4,
-            rows: 5,
-            stride: 6,
-            is_single: 7,
-            bulk: 8,
-            in_order: 9,
-            part_rows: 10,
-            is_fixed: 11,
-            on_error: 12,
-            strategy: usize::MAX,
-        };
+        let facts = Facts { kind: 1, len: 2, rows: 3, strategy: usize::MAX, is_persistent: 4, ..Facts::default() };
         Letter { facts, fields: "0: i64 []".into(), setup }
     }
 

@@ -18,11 +18,11 @@ pub(crate) const FAILURE: u64 = 1;
 pub(crate) const SKIPPED: u64 = 2;
 pub(crate) const BEGUN: u64 = 3;
 pub(crate) const EVENT: u64 = 4;
-const READY: u64 = 5;
-const REFUSED: u64 = 6;
+pub(crate) const READY: u64 = 5;
+pub(crate) const REFUSED: u64 = 6;
 
 /// The maximum number of messages that wait in a socket, and of events that wait to be emitted.
-const MOST_WAITING: usize = 4096;
+pub(crate) const MOST_WAITING: usize = 4096;
 /// The length of all texts beyond which each is shortened to this length.
 const MOST_BYTES: usize = 64 << 20;
 const SHORT: usize = 256;
@@ -88,6 +88,19 @@ pub(crate) fn ready() -> Message {
 /// Returns the message that it cannot work.
 pub(crate) fn refused(error: BoxError) -> Message {
     Message { kind: REFUSED, text: Cause::Error(error).with_sources(), ..Message::default() }
+}
+
+/// Why a worker that has ended would not do better if it was started again, if that is known. `starts` says whether it was
+/// started by a command and had not begun to work; `told` is why it could not.
+pub(crate) fn refusal(starts: bool, told: Option<&str>, end: End) -> Option<String> {
+    let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
+    match told {
+        Some(why) => Some(format!("it could not start: {why}")),
+        None if starts && !from_outside => Some(format!(
+            "its process {end} before it began to work; its main must call loader::work_if_spawned, and that must make the dataset"
+        )),
+        None => None,
+    }
 }
 
 /// A failure or a bad sample, as a worker told it.
@@ -192,14 +205,7 @@ impl Mail {
     /// Why a worker that has ended would not do better if it was started again, if that is known.
     pub(crate) fn refusal_of(&self, worker: usize, end: End) -> Option<String> {
         let Worker { starts, refusal, .. } = &self.workers[worker];
-        let refusal = refusal.as_ref().map(|why| format!("it could not start: {why}"));
-        let from_outside = matches!(end, End::Signal(libc::SIGINT | libc::SIGKILL | libc::SIGTERM));
-        let told = || {
-            format!(
-                "its process {end} before it began to work; its main must call loader::work_if_spawned, and that must make the dataset"
-            )
-        };
-        refusal.or_else(|| (*starts && !from_outside).then(told))
+        self::refusal(*starts, refusal.as_deref(), end)
     }
 
     /// The sockets of all workers that run.
@@ -292,13 +298,14 @@ impl Mail {
         self.workers.iter_mut().for_each(|worker| worker.socket = None);
     }
 
-    /// Records that a worker has ended and is not replaced.
-    pub(crate) fn ended(&mut self, worker: usize, end: End) {
+    /// Records that a worker has ended and is not replaced; `refusal` is why it could not start, if it could not.
+    pub(crate) fn ended(&mut self, worker: usize, end: End, refusal: Option<&str>) {
         let of = &mut self.workers[worker];
         let was_called = of.state == State::Active && of.begun != self.pass;
         (of.state, of.socket) = (State::Ended, None);
         if was_called {
-            self.failures.push((worker, RemoteError(format!("its process {end}")).into()));
+            let why = refusal.map_or_else(|| format!("its process {end}"), str::to_owned);
+            self.failures.push((worker, RemoteError(why).into()));
         }
     }
 

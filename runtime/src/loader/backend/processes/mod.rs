@@ -1,7 +1,7 @@
 //! One ring for worker processes, in memory that they share: any free worker claims rows of the next batch.
 //!
-//! The workers are forked from the loader's process and inherit the dataset, or are [started by a command](spawn) and
-//! [make their own](attach). They share two mappings with the loader:
+//! The workers are forked from the loader's process and inherit the dataset, or are [started by a command](spawn),
+//! [meet](attach) the loader and make their own. They share two mappings with the loader:
 //! the batches, and the [control](control) memory with the [robust ring](slotline_core::robust). The loader writes into
 //! a slot which batch it is for, with the indices of its rows, and assigns it; workers claim parts of it, write the rows
 //! into the batch's memory, and publish them. A worker may vanish at any instruction; the [keeper](keeper) notices, and

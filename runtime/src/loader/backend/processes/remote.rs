@@ -4,9 +4,9 @@
 //! failures, bad samples and events, and then one message with the outcome. The process writes the batch itself into
 //! the cell, whose memory is shared. What it says is checked before it is used.
 //!
-//! A thread forks its own process, which is killed when the thread ends. It also notices when the process ends, and
-//! starts another, which gets the request again, and for an iterable dataset the place in the stream that came with the
-//! last batch.
+//! A thread forks its own process, or [starts it by a command](crate::loader::backend::processes::spawn). The process is
+//! killed when the thread ends. The thread also notices when the process ends, and starts another, which gets the request
+//! again, and for an iterable dataset the place in the stream that came with the last batch.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,10 +23,13 @@ use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit,
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
 use crate::loader::backend::processes::keeper::{Bell, GRACE, LOOKS};
-use crate::loader::backend::processes::mail::{self, BEGUN, FAILURE, MOST_TOLD, RemoteError, SKIPPED, Told};
+use crate::loader::backend::processes::mail::{
+    self, BEGUN, EVENT, FAILURE, MOST_TOLD, MOST_WAITING, READY, REFUSED, RemoteError, SKIPPED, Told,
+};
 use crate::loader::backend::processes::overwritten;
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
-use crate::loader::backend::processes::worker::Cells;
+use crate::loader::backend::processes::spawn::Spawn;
+use crate::loader::backend::processes::worker::{Cells, Life};
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::PayloadAt;
@@ -86,14 +89,19 @@ pub(crate) struct Wanted<'a> {
     pub(crate) indices: Option<Indices<'a>>,
 }
 
-/// What the worker threads of a loader share, and their processes inherit.
-pub(crate) struct Remote<P, S> {
+/// Everything that a worker's process needs, which it inherits when it is forked.
+pub(crate) struct Server<P, S> {
     pub(crate) service: S,
-    pub(crate) control: Arc<Control>,
     pub(crate) payload_at: PayloadAt<P>,
     pub(crate) workers: usize,
     /// The user's code that each worker runs before a pass.
     pub(crate) init: Option<InitHook>,
+}
+
+/// What the worker threads of a loader share.
+pub(crate) struct Remote<P, S> {
+    pub(crate) server: Server<P, S>,
+    pub(crate) control: Arc<Control>,
     /// How often a worker that ended is replaced.
     pub(crate) restarts: Restarts,
     /// How long a sample may take until its worker is killed.
@@ -102,19 +110,19 @@ pub(crate) struct Remote<P, S> {
     pub(crate) passes_over: bool,
     /// Rings when the rings of all workers are closed.
     pub(crate) bell: Arc<Bell>,
-    /// Held by a thread that forks, or that records a sample in the shared memory.
-    pub(crate) lock: Mutex<()>,
+    /// Starts processes by a command, instead of forks. Held by a thread that starts one, or that records a sample in the
+    /// shared memory.
+    pub(crate) spawn: Mutex<Option<Spawn>>,
 }
 
 impl<P, S> Remote<P, S> {
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Spawn>> {
+        self.spawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<P: Storage, S: Service<P>> Remote<P, S> {
-    /// Works as the process of a worker, until the socket is closed.
-    fn serve(&self, worker: usize, socket: &Socket) {
+impl<P: Storage, S: Service<P>> Life for Server<P, S> {
+    fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
         let (mut cells, mut mark, mut text) = (Cells::default(), Mark::new(), String::new());
         while let Some(message) = socket.receive(true) {
@@ -139,7 +147,7 @@ impl<P: Storage, S: Service<P>> Remote<P, S> {
                     let work = cells.get(cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
                     let outcome = maker.fill(request, task, work, &mut mark);
-                    let _ = report(socket, task, work, outcome, &mark);
+                    let _ = report(&socket, task, work, outcome, &mark);
                 }
                 _ => continue,
             }
@@ -155,7 +163,7 @@ fn report<P>(socket: &Socket, task: usize, work: &SlotState<P>, outcome: Outcome
     }
     let (what, rows) = match outcome {
         Outcome::Batch(rows) => (BATCH, rows as u64),
-        Outcome::End | Outcome::Ready(_) => (END, 0),
+        _ => (END, 0),
     };
     let (ended, saves) = (u64::from(mark.ended), u64::from(mark.saves));
     let numbers = [what, rows, mark.samples as u64, ended, saves, 0];
@@ -173,6 +181,20 @@ struct Running {
     /// The last pass for which it has run the user's code, and the last one of which it was told; 0 before the first.
     called: u64,
     told: u64,
+    /// Whether it was started by a command, and has not begun to work; and why it cannot.
+    starts: bool,
+    refusal: Option<String>,
+}
+
+impl Running {
+    /// Takes note of a message that is no answer.
+    fn note(&mut self, worker: usize, Message { kind, numbers, text }: Message) {
+        match kind {
+            READY => self.starts = false,
+            REFUSED => self.refusal = Some(text),
+            _ => Event::received(numbers, text).iter().for_each(|event| event.emit(worker)),
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -181,6 +203,8 @@ enum Gone {
     Closed,
     /// The process has ended, while it was reading a sample, or not.
     Ended(End, Option<At>),
+    /// The process could not begin to work, and neither could another.
+    Refused(String),
     /// The worker cannot go on.
     Over(String),
 }
@@ -213,17 +237,33 @@ impl<P, S> RemoteMaker<P, S> {
     /// Kills the process, unless it has ended, and learns how it ended.
     #[cold]
     fn reap(&mut self) -> Gone {
-        let Some(process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
+        let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
+        // A command may close its input long before it ends, and how it ends says what is wrong.
+        while process.starts && !process.child.has_ended() && !self.remote.bell.has_rung() {
+            if poll(&[process.child.fd(), self.remote.bell.as_fd()], None).is_err() {
+                std::thread::sleep(PAUSE);
+            }
+        }
         // What has begun to end does not end differently.
         process.child.kill();
         let end = process.child.reap().if_late(process.late);
         let late = process.sight.seen().filter(|_| matches!(end, End::Late(_)));
-        Gone::Ended(end, self.remote.control.activities()[self.worker].bury(late))
+        let at = self.remote.control.activities()[self.worker].bury(late);
+        let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
+        for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
+            process.note(self.worker, message);
+        }
+        match mail::refusal(process.starts, process.refusal.as_deref(), end) {
+            _ if process.starts && self.remote.bell.has_rung() => Gone::Closed,
+            Some(why) => Gone::Refused(why),
+            None => Gone::Ended(end, at),
+        }
     }
 
     /// Kills a process that has answered what it was not asked.
     #[cold]
     fn mad(&mut self) -> Gone {
+        self.process.iter_mut().for_each(|process| process.starts = false);
         self.reap();
         Gone::Over("its process sent an answer that makes no sense".to_owned())
     }
@@ -270,8 +310,8 @@ impl<P, S> RemoteMaker<P, S> {
                     text.push_str(&message.text);
                     is_last = false;
                 }
-                Some(Message { kind: mail::EVENT, numbers, text }) => {
-                    Event::received(numbers, text).iter().for_each(|event| event.emit(self.worker));
+                Some(message) if matches!(message.kind, EVENT | READY | REFUSED) => {
+                    process.note(self.worker, message);
                     // A worker that never stops to emit events must not keep this thread.
                     if self.remote.bell.has_rung() {
                         return Err(Gone::Closed);
@@ -305,31 +345,39 @@ impl<P, S> RemoteMaker<P, S> {
 }
 
 impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
-    fn fork(&self) -> io::Result<Running> {
+    fn launch(&self) -> io::Result<Running> {
         let (remote, worker) = (&*self.remote, self.worker);
-        let _lock = remote.lock();
+        let mut spawn = remote.lock();
+        let (socket, theirs) = Socket::pair()?;
+        let child = match &mut *spawn {
+            // A process of a worker with its own rings need not know that it replaces another one.
+            Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
+            None => self.fork(theirs)?,
+        };
+        remote.control.activities()[worker].set_process(Some(child.id));
+        let starts = spawn.is_some();
+        Ok(Running { child, socket, sight: Sight::default(), late: None, called: 0, told: 0, starts, refusal: None })
+    }
+
+    fn fork(&self, theirs: Socket) -> io::Result<Child> {
         let forwarder = Forwarder::new();
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
         drop(spans::wait());
-        let (socket, theirs) = Socket::pair()?;
         // The process also has a copy of this end, and of those that other threads use, which may be any number. That does
         // no harm: the loader shuts a socket down, it does not only close it, and does not wait for the end of the other
         // side but for that of the process.
-        let child = Child::start(|| {
+        Child::start(|| {
             let socket = Arc::new(theirs);
-            forwarder.during(&socket, || remote.serve(worker, &socket));
-        })?;
-        remote.control.activities()[worker].set_process(Some(child.id));
-        Ok(Running { child, socket, sight: Sight::default(), late: None, called: 0, told: 0 })
+            forwarder.during(&socket, || self.remote.server.work(self.worker, socket.clone(), false));
+        })
     }
 
     /// Makes the process run the user's code for the pass if it has not, and returns the outcome. Starts one if there
     /// is none.
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
-            let forked = self.fork();
             let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
-            self.process = Some(forked.map_err(failed)?);
+            self.process = Some(self.launch().map_err(failed)?);
         }
         let (Some(Request { pass, seed, .. }), Some(process)) = (self.called, &mut self.process) else {
             return Ok(Ok(()));
@@ -355,7 +403,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
             && std::mem::replace(&mut process.told, pass) != pass
         {
             let Start { stream: Stream { samples, saved, .. }, until } = self.start.clone();
-            let [a, b, c] = self.remote.service.facts();
+            let [a, b, c] = self.remote.server.service.facts();
             let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), a, b, c];
             self.send(&Message { kind: PASS, numbers, text: saved.unwrap_or_default() })?;
         }
@@ -389,6 +437,10 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
     fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &SlotState<P>) -> Option<Outcome> {
         let (at, cause) = match gone {
             Gone::Closed => return Some(Outcome::End),
+            Gone::Refused(message) => {
+                self.over = Some(message);
+                return Some(Outcome::Over);
+            }
             Gone::Over(message) => {
                 let cause = Cause::Error(RemoteError(format!("worker {}: {message}", self.worker)).into());
                 self.over = Some(message);
@@ -501,7 +553,7 @@ impl Answer {
 
 impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
     fn start(&mut self) {
-        let started = self.fork().map(|process| self.process = Some(process));
+        let started = self.launch().map(|process| self.process = Some(process));
         let worker = self.worker;
         // If the builder has given up, the rings are closed.
         self.started.take().map(|to| to.send(started.map_err(|error| (worker, error))));
@@ -513,7 +565,7 @@ impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
             let (message, error): (_, BoxError) = match self.call() {
                 Ok(outcome) => return outcome,
                 Err(Gone::Closed) => return Ok(()),
-                Err(Gone::Over(message)) => (message.clone(), message.into()),
+                Err(Gone::Refused(message) | Gone::Over(message)) => (message.clone(), message.into()),
                 Err(Gone::Ended(end, _)) => {
                     if self.is_replaced(end) {
                         continue;
@@ -530,13 +582,13 @@ impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
         let remote = self.remote.clone();
         if self.pass != request.pass {
             self.pass = request.pass;
-            self.start = remote.service.stream(self.worker).into();
+            self.start = remote.server.service.stream(self.worker).into();
         }
         let outcome = loop {
             if self.start.stream.ended {
                 break Outcome::End;
             }
-            let wanted = remote.service.wanted(self.worker, task);
+            let wanted = remote.server.service.wanted(self.worker, task);
             match self.make(request, wanted, work) {
                 Ok(outcome) => break outcome,
                 Err(gone) => {
@@ -676,16 +728,18 @@ mod tests {
             let work = SlotState::new(region());
             let strategy = WaitStrategy::Park;
             let remote = Arc::new(Remote {
-                service: way,
+                server: Server {
+                    service: way,
+                    payload_at: PayloadAt { make: Box::new(move |_| region()), count: 1 },
+                    workers: 1,
+                    init: None,
+                },
                 control: Arc::new(Control::new(Shape::new(1, 1), 1, 0, strategy).unwrap()),
-                payload_at: PayloadAt { make: Box::new(move |_| region()), count: 1 },
-                workers: 1,
-                init: None,
                 restarts: Restarts::new(restarts),
                 sample_timeout: None,
                 passes_over: false,
                 bell: Arc::new(Bell::new().unwrap()),
-                lock: Mutex::default(),
+                spawn: Mutex::default(),
             });
             let (started, _outcome) = mpsc::channel();
             let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), Mark::new());

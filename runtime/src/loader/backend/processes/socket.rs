@@ -122,7 +122,7 @@ impl Socket {
 /// The number of descriptors that a worker is given.
 pub(crate) const GIVEN: usize = 3;
 /// The numbers that come with them.
-type Numbers = [usize; 2];
+type Numbers = [usize; 3];
 
 /// Describes a message of numbers, with room for descriptors. The arguments must outlive it.
 fn header(part: &mut libc::iovec, numbers: *mut Numbers, room: &mut [u64; 8]) -> libc::msghdr {
@@ -173,7 +173,7 @@ impl Socket {
     /// Waits for what was [given](Self::give).
     pub(crate) fn take(&self) -> io::Result<(Numbers, [OwnedFd; GIVEN])> {
         // SAFETY: zeros are valid.
-        let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 2]);
+        let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 3]);
         let mut header = header(&mut part, &raw mut numbers, &mut room);
         // SAFETY: all that the header describes outlives the call.
         let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
@@ -241,9 +241,9 @@ mod tests {
             file.set_len(len).unwrap();
             file
         });
-        one.give([7, usize::MAX], files.each_ref().map(|file| file.as_fd())).unwrap();
+        one.give([7, usize::MAX, 8], files.each_ref().map(|file| file.as_fd())).unwrap();
         let (numbers, taken) = other.take().unwrap();
-        assert_eq!(numbers, [7, usize::MAX]);
+        assert_eq!(numbers, [7, usize::MAX, 8]);
         assert_eq!(taken.map(|file| std::fs::File::from(file).metadata().unwrap().len()), [1, 2, 3]);
         one.send(&Message::default()).unwrap();
         assert!(other.take().is_err());

@@ -41,10 +41,11 @@ impl Spawn {
         Ok(Self { command, files: [letter.write()?, control, batches.try_clone_to_owned()?], cores })
     }
 
-    /// Starts a worker, which has one end of a socket, while the loader has the other one.
-    pub(crate) fn start(&mut self, worker: usize, ours: &Socket, theirs: Socket) -> io::Result<Child> {
+    /// Starts a worker, which has one end of a socket, while the loader has the other one. `replaces` says whether another
+    /// process has ended as this worker.
+    pub(crate) fn start(&mut self, worker: usize, replaces: bool, ours: &Socket, theirs: Socket) -> io::Result<Child> {
         let core = self.cores.get(worker).map_or(0, |core| core + 1);
-        ours.give([worker, core], self.files.each_ref().map(AsFd::as_fd))?;
+        ours.give([worker, core, usize::from(replaces)], self.files.each_ref().map(AsFd::as_fd))?;
         let child = self.command.stdin(OwnedFd::from(theirs)).spawn();
         // The command keeps what it was given.
         self.command.stdin(Stdio::null());

@@ -1,0 +1,137 @@
+//! Builds what a worker works with that was started by a command.
+
+use std::sync::Arc;
+
+use slotline_core::ordered::Delivery;
+
+use crate::BoxError;
+use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::backend::processes::attach::{Given, Joined, become_worker};
+use crate::loader::backend::processes::letter::{DEALT, Facts, on_error_of};
+use crate::loader::backend::processes::remote::Server;
+use crate::loader::backend::processes::separate::{Deals, Streams};
+use crate::loader::backend::processes::worker::{Crew, connect};
+use crate::loader::build::per_worker::init_hook;
+use crate::loader::build::processes_separate::streaming;
+use crate::loader::build::share::{FirstBatch, Share};
+use crate::loader::builder::Builder;
+use crate::loader::collate::Fill;
+use crate::loader::error::guard::probe;
+use crate::loader::order::index_source::Batching;
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::engine::Engine;
+
+/// Becomes a worker, if a loader has started this process as one ([`ProcessBuilder::spawn`]); otherwise returns at once.
+///
+/// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker
+/// makes its dataset with `make` from the bytes that the loader tells it, reads samples until the loader is dropped or its
+/// process ends, and then ends its own process, so that this function does not return.
+///
+/// `make` returns a [`Dataset`], or a [`Builder`], which can have everything that a worker needs: an iterable dataset from
+/// [`Loader::iterable`], a [collate function](Builder::collate), and a [`worker_init`](Builder::worker_init). The loader
+/// must have the same, and tells the worker all other options: those of this builder do not count.
+///
+/// ```
+/// use std::process::Command;
+///
+/// use slotline::dataset::{IterableDataset, iter_fn};
+/// use slotline::loader::work_if_spawned;
+/// use slotline::{BoxError, Loader, WorkerInfo};
+///
+/// fn numbers(below: usize) -> impl IterableDataset<Sample<'static> = i64> {
+///     iter_fn(move |worker: Option<WorkerInfo>| {
+///         let part = worker.map_or(0..below, |worker| worker.share(below));
+///         Ok(part.map(|number| Ok(number as i64)))
+///     })
+/// }
+///
+/// fn main() -> Result<(), BoxError> {
+///     work_if_spawned(|setup| Ok(Loader::iterable(numbers(std::str::from_utf8(setup)?.parse()?))));
+///
+///     let this = Command::new(std::env::current_exe()?);
+///     let builder = Loader::iterable(numbers(10)).batch_size(5).num_workers(2);
+///     let mut loader = builder.processes().spawn(this, "10").build()?;
+///     let sums: Vec<i64> = loader.epoch()?.map(|batch| Ok(batch?.tensors().as_slice().iter().sum())).collect::<Result<_, slotline::Error>>()?;
+///     assert_eq!(sums, [10, 35]);
+///     Ok(())
+/// }
+/// ```
+///
+/// The worker's dataset must have the fields of the loader's, and if it is one by index the same length, but may have another
+/// type. (To know the fields, the worker reads what [`build`](crate::loader::ProcessBuilder::build) reads.) If anything
+/// differs, or if `make` fails or panics, the loader says why ([`Error::WorkerDied`]).
+///
+/// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
+/// that to all processes of a program. (Before this call it does not; a command in its own
+/// [group](std::os::unix::process::CommandExt::process_group) is not sent any.)
+///
+/// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
+/// [`Loader::iterable`]: crate::loader::Loader::iterable
+/// [`Error::WorkerDied`]: crate::loader::Error::WorkerDied
+pub fn work_if_spawned<W: Work>(make: impl FnOnce(&[u8]) -> Result<W, BoxError>) {
+    become_worker(|given, setup| probe(|| make(setup))?.join(given));
+}
+
+/// What a worker works with that was started by a command: a [`Dataset`], or a [`Builder`]. Sealed.
+///
+/// See [`work_if_spawned`].
+#[diagnostic::on_unimplemented(
+    message = "a worker cannot work with `{Self}`",
+    note = "return a `Dataset`, or a `Builder`: for an iterable dataset `Loader::iterable(dataset)`, for a collate function whose result is a `Sample` `Loader::builder(dataset).collate(function)`"
+)]
+pub trait Work {
+    #[doc(hidden)]
+    fn join(self, given: Given) -> Result<Joined, BoxError>;
+}
+
+impl<D: Dataset> Work for D {
+    fn join(self, given: Given) -> Result<Joined, BoxError> {
+        Builder::new(self).join(given)
+    }
+}
+
+impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
+    fn join(self, mut given: Given) -> Result<Joined, BoxError> {
+        let Self { dataset, collate, mut options } = self;
+        let is_collated = !<C::Shared as Fill<D>>::STACKS;
+        given.check_kind(false, is_collated, options.worker_init.is_some())?;
+        given.check_len(probe(|| Ok(dataset.len()))?)?;
+        let Facts { kind, parts, workers, rows, bulk, part_rows, .. } = given.facts;
+        options.persistent_workers = given.facts.is_persistent != 0;
+        let (shared, first, init) = (collate.share(), first_batch(&given.facts), init_hook(&mut options));
+        let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
+        let (in_order, is_fixed) = (given.facts.in_order != 0, given.facts.is_fixed != 0);
+        let cores = std::mem::take(&mut given.cores);
+        let (control, payload_at) = given.map(fields)?;
+        let engine = Engine::new(dataset, shared, rows, first.batching, bulk, workers, None);
+        let engine = Arc::new(connect(engine.on_error(first.on_error), &control));
+        if kind == DEALT {
+            return Ok(Joined(Box::new(Server { service: Deals { engine, control }, payload_at, workers, init })));
+        }
+        let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
+        let sizer = if is_fixed { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
+        Ok(Joined(Box::new(Crew { engine, control, delivery, part_rows, payload_at, sizer, init, cores })))
+    }
+}
+
+impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C> {
+    fn join(self, given: Given) -> Result<Joined, BoxError> {
+        let Self { dataset, collate, mut options } = self;
+        let is_collated = !<C::Shared as Fill<Iterable<D>>>::STACKS;
+        given.check_kind(true, is_collated, options.worker_init.is_some())?;
+        let workers = given.facts.workers;
+        options.persistent_workers = given.facts.is_persistent != 0;
+        let (shared, first, init) = (collate.share(), first_batch(&given.facts), init_hook(&mut options));
+        let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
+        let (control, payload_at) = given.map(fields)?;
+        let service = Streams(streaming(dataset, shared, first.batching, first.on_error, &control));
+        Ok(Joined(Box::new(Server { service, payload_at, workers, init })))
+    }
+}
+
+/// Describes the loader's batches.
+fn first_batch(facts: &Facts) -> FirstBatch {
+    let Facts { rows, workers, stride, drops_last, is_single, on_error, .. } = *facts;
+    let batching = Batching { batch_size: stride, drop_last: drops_last != 0, single: is_single != 0 };
+    FirstBatch { batching, rows, workers, on_error: on_error_of(on_error) }
+}
