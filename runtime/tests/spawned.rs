@@ -578,11 +578,12 @@ fn a_sample_that_takes_too_long_is_an_error() {
             let builder = $builder.batch_size(5).num_workers(1).processes().sample_timeout(limit);
             let mut loader = builder.spawn(this($worker), "hang").build().unwrap();
             let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
-            assert!(matches!(errors[0], Error::Sample { index: 13, task: 2, .. }), "{errors:?}");
-            let text = chain(&errors[0]);
+            // On a busy machine others may be late, too.
+            let late = errors.iter().find(|error| matches!(error, Error::Sample { index: 13, task: 2, .. }));
+            let text = late.map(|error| chain(error)).unwrap_or_else(|| panic!("{errors:?}"));
             assert!(text.contains("was killed, since the sample took longer than 300ms"), "{text}");
             let stats = loader.stats();
-            assert!(stats.slowest[0].index == 13 && stats.slowest[0].time >= limit, "{stats:?}");
+            assert!(stats.slowest.iter().any(|slow| slow.index == 13 && slow.time >= limit), "{stats:?}");
         };
     }
     check!(Loader::builder(stopping(b"")), "worker_that_stops");
