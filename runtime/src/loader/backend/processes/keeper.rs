@@ -349,10 +349,11 @@ impl Keeper {
         spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
         let mut mail = self.ledger.mail();
         mail.ended(worker, end, refusal.as_deref());
-        self.ledger.count(&mail);
         let failure = refusal.or_else(|| mail.failure_of(worker));
-        drop(mail);
+        // Before the count: who finds that no worker is left asks why.
         self.deaths.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
+        self.ledger.count(&mail);
+        drop(mail);
         self.ledger.changed.notify_all();
         // The loader may wait for a batch that nobody will make.
         self.ring.recover(owner(worker), [], |_, _| Recovery::Fail);
