@@ -3,6 +3,7 @@
 //! It keeps the boundaries of messages, so a process that ends in the middle leaves no part of one.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::arena::above_stdio;
@@ -99,22 +100,24 @@ impl Socket {
     /// Receives a message if there is one, or with `wait` waits for it. `None` if there is none, or the other end is
     /// gone.
     pub(crate) fn receive(&self, wait: bool) -> Option<Message> {
-        let mut bytes = [0_u8; (1 + NUMBERS) * 8 + TEXT];
+        // Zeroing it would take longer than receiving a short message.
+        let mut bytes = MaybeUninit::<[u8; (1 + NUMBERS) * 8 + TEXT]>::uninit();
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let len = loop {
             // SAFETY: receives into the array.
-            let len = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) };
+            let len = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), size_of_val(&bytes), flags) };
             match usize::try_from(len) {
                 Ok(len) => break len,
                 Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
         };
-        let mut words =
-            bytes[..len].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+        // SAFETY: the system has written so many bytes, which are no more than there are.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), len) };
+        let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
         let kind = words.next()?;
         let numbers = std::array::from_fn(|_| words.next().unwrap_or_default());
-        let text = bytes.get((1 + NUMBERS) * 8..len).unwrap_or_default();
+        let text = bytes.get((1 + NUMBERS) * 8..).unwrap_or_default();
         Some(Message { kind, numbers, text: String::from_utf8_lossy(text).into_owned() })
     }
 }
