@@ -1,0 +1,240 @@
+//! Worker processes of whole loaders that are killed after any of their instructions.
+//!
+//! A worker is stopped at a moment, stepped through its instructions from there to the next moment, and killed after some
+//! number of them. Each number is a loader of its own.
+#![cfg(all(target_os = "linux", target_arch = "x86_64", not(any(shuttle, delays))))]
+
+mod support;
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+use slotline::Loader;
+use slotline::loader::{Batch, By, Error};
+
+use crate::support::{Got, OneByOne, Run, alone, chain, items, shared, until};
+
+const RUN: Run = Run { len: 3, batch_size: 2, drop_last: false, shuffle: false, seed: 7 };
+/// The moments: the worker's `worker_init`, and then the reading of each sample. The last one lasts until the worker ends.
+const MOMENTS: usize = 1 + RUN.len;
+
+/// What the worker and the test share.
+#[derive(Default)]
+struct Scene {
+    /// The moment, counted from 1, at which the first worker that comes to it waits to be traced.
+    awaited: AtomicUsize,
+    /// The process that waits.
+    worker: AtomicI32,
+    is_traced: AtomicBool,
+    /// The latest moment.
+    reached: AtomicUsize,
+}
+
+impl Scene {
+    /// Does what a worker does at a moment.
+    fn come_to(&self, moment: usize) {
+        self.reached.store(moment, Ordering::SeqCst);
+        if self.awaited.compare_exchange(moment, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            // SAFETY: asks for a number.
+            self.worker.store(unsafe { libc::getpid() }, Ordering::SeqCst);
+            until(|| self.is_traced.load(Ordering::SeqCst), "nobody traces the worker");
+        }
+    }
+
+    fn set(&self, moment: usize) {
+        self.worker.store(0, Ordering::SeqCst);
+        self.is_traced.store(false, Ordering::SeqCst);
+        self.awaited.store(moment, Ordering::SeqCst);
+    }
+
+    /// Waits for a worker at the moment, and traces it.
+    fn trace(&self) -> Traced<'_> {
+        until(|| self.worker.load(Ordering::SeqCst) != 0, "no worker came to the moment");
+        let traced = Traced { scene: self, worker: self.worker.load(Ordering::SeqCst) };
+        traced.ask(libc::PTRACE_ATTACH, 0, 0);
+        assert!(traced.has_stopped());
+        self.is_traced.store(true, Ordering::SeqCst);
+        traced
+    }
+}
+
+/// A worker that was stopped.
+struct Traced<'s> {
+    scene: &'s Scene,
+    worker: libc::pid_t,
+}
+
+impl Traced<'_> {
+    fn ask(&self, request: libc::c_uint, address: u64, data: u64) -> i64 {
+        // SAFETY: none of the requests writes memory of this process, and the worker is a child of it.
+        let answer = unsafe { libc::ptrace(request, self.worker, address, data) };
+        // An answer may be any word, but none that this test asks for is this one.
+        assert_ne!(answer, -1, "{}", std::io::Error::last_os_error());
+        answer
+    }
+
+    /// Waits until the worker has stopped; `false` if it has ended.
+    fn has_stopped(&self) -> bool {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process.
+        let waited = unsafe { libc::waitpid(self.worker, &raw mut status, libc::__WALL) };
+        // If it has ended, the loader may have waited for it.
+        waited == self.worker && libc::WIFSTOPPED(status)
+    }
+
+    /// Executes one instruction; `false` if the worker has ended.
+    fn step(&self) -> bool {
+        self.ask(libc::PTRACE_SINGLESTEP, 0, 0);
+        self.has_stopped()
+    }
+
+    /// The address of the next instruction.
+    fn at(&self) -> u64 {
+        self.ask(libc::PTRACE_PEEKUSER, RIP, 0) as u64
+    }
+
+    /// Returns the addresses of all instructions up to the next moment or the worker's end, and which come for the first
+    /// time.
+    fn all(self, moment: usize) -> Vec<(u64, bool)> {
+        let (mut all, mut known) = (Vec::new(), HashSet::new());
+        while self.scene.reached.load(Ordering::SeqCst) == moment {
+            let at = self.at();
+            all.push((at, known.insert(at)));
+            if !self.step() {
+                return all;
+            }
+        }
+        self.ask(libc::PTRACE_DETACH, 0, 0);
+        all
+    }
+
+    /// Kills the worker before its instruction number `number` of these. Returns whether it came there.
+    fn kill(self, all: &[(u64, bool)], number: usize) -> bool {
+        // It runs to the last instruction before that one that comes for the first time, and is stepped from there.
+        let (begin, &(address, _)) = all[..=number].iter().enumerate().rfind(|(_, at)| at.1).expect("the first one");
+        let code = self.ask(libc::PTRACE_PEEKTEXT, address, 0) as u64;
+        const BREAKPOINT: u64 = 0xcc;
+        self.ask(libc::PTRACE_POKETEXT, address, code & !0xff | BREAKPOINT);
+        self.ask(libc::PTRACE_CONT, 0, 0);
+        if !self.has_stopped() {
+            return false;
+        }
+        assert_eq!(self.at(), address + 1);
+        self.ask(libc::PTRACE_POKETEXT, address, code);
+        self.ask(libc::PTRACE_POKEUSER, RIP, address);
+        if (begin..number).any(|_| !self.step()) {
+            return false;
+        }
+        // SAFETY: sends a signal to a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(self.worker, libc::SIGKILL) }, 0);
+        true
+    }
+}
+
+/// Where a process's registers have the address of its next instruction.
+const RIP: u64 = std::mem::offset_of!(libc::user_regs_struct, rip) as u64;
+
+/// Kills the only worker of loaders at each `SLOTLINE_STEPS`th of its instructions. By default, at each 499th after one
+/// of the moments.
+fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> Loader<Batch<S>> + Sync) {
+    let random = RandomState::new().hash_one(0) as usize;
+    let (every, moments) = match std::env::var("SLOTLINE_STEPS") {
+        Ok(every) => (every.parse().expect("a number"), 1..=MOMENTS),
+        Err(_) => (499, 1 + random % MOMENTS..=1 + random % MOMENTS),
+    };
+    let expected = support::pass(&mut build(None));
+    // Runs a loader, and meanwhile does something to the worker that comes to a moment first.
+    let run = |moment, restarts, act: &mut dyn FnMut(Traced<'_>)| {
+        scene.set(moment);
+        std::thread::scope(|scope| {
+            let told = scope.spawn(|| {
+                let mut loader = build(Some(restarts));
+                let pass = loader.epoch().expect("a pass begins");
+                pass.map(|batch| batch.map(|batch| Got::from(&batch))).collect::<Vec<_>>()
+            });
+            act(scene.trace());
+            told.join().unwrap()
+        })
+    };
+    let (mut instructions, mut tried, mut killed) = (0, 0, 0);
+    for moment in moments {
+        let mut all = Vec::new();
+        run(moment, 0, &mut |worker| all = worker.all(moment));
+        instructions += all.len();
+        for (number, restarts) in (random % every..all.len()).step_by(every).flat_map(|at| [(at, 1), (at, 0)]) {
+            let mut was_killed = false;
+            let told = run(moment, restarts, &mut |worker| was_killed = worker.kill(&all, number));
+            let context =
+                format!("{kind}, {restarts} restarts, at instruction {number} after moment {moment}: {told:?}");
+            let (mut tasks, mut errors) = (Vec::new(), Vec::new());
+            for batch in &told {
+                match batch {
+                    Ok(got) => tasks.push(got.task),
+                    Err(Error::Sample { task, by: By::Worker(0), .. }) => tasks.push(*task),
+                    Err(Error::WorkerInit { worker: 0, .. } | Error::WorkerDied { worker: 0, .. }) => {}
+                    Err(error) => panic!("{error}: {context}"),
+                }
+                errors.extend(batch.as_ref().err().map(|error| chain(error)));
+            }
+            if kind == ARRIVAL {
+                // Also the first one, if it was assigned while the worker looked.
+                tasks.sort_unstable();
+                assert!(tasks.is_sorted_by(|one, next| one < next), "{context}");
+            } else {
+                assert!(tasks.iter().copied().eq(0..tasks.len()), "{context}");
+            }
+            assert!(told.iter().flatten().all(|got| *got == expected[got.task]), "{context}");
+            assert!(errors.iter().all(|error| error.contains("was killed by signal 9")), "{context}");
+            // At most the batch that the worker had begun, and that there are no others.
+            assert!(errors.is_empty() && tasks.len() == expected.len() || was_killed && restarts == 0, "{context}");
+            assert!(errors.len() <= 1 + told.len() - tasks.len() && told.len() - tasks.len() <= 1, "{context}");
+            assert!(tasks.len() == expected.len() || told.len() > tasks.len(), "{context}");
+            tried += 1;
+            killed += usize::from(was_killed);
+        }
+    }
+    println!("{kind}: {instructions} instructions, {tried} workers, {killed} of them killed");
+    assert!(2 * killed > tried, "the workers did not repeat what the first ones did");
+}
+
+const ARRIVAL: &str = "in order of arrival";
+
+#[test]
+fn a_worker_that_is_killed_at_any_instruction_costs_at_most_its_batch() {
+    let _alone = alone();
+    let scene: &'static Scene = shared();
+    let parent = std::process::id();
+    let at = move |moment| {
+        if std::process::id() != parent {
+            scene.come_to(moment)
+        }
+    };
+    let samples = move || {
+        items(RUN.len, move |index, _| {
+            at(2 + index);
+            Ok(())
+        })
+    };
+    macro_rules! check {
+        ($kind:expr, $builder:expr) => {
+            check($kind, scene, |restarts| {
+                let builder = $builder.worker_init(move |_| {
+                    at(1);
+                    Ok(())
+                });
+                let builder = builder.num_workers(1);
+                match restarts {
+                    None => builder.build().unwrap(),
+                    Some(restarts) => builder.processes().restart_workers(restarts).build().unwrap(),
+                }
+            })
+        };
+    }
+    check!("in order", RUN.over(samples()));
+    check!("in parts", RUN.over(samples()).part_size(1));
+    check!(ARRIVAL, RUN.over(samples()).in_order(false));
+    check!("round_robin", RUN.over(samples()).round_robin(true));
+    check!("iterable", Loader::iterable(OneByOne(samples())).batch_size(RUN.batch_size).seed(RUN.seed));
+}
