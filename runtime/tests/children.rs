@@ -23,7 +23,7 @@ fn nothing_is_left_of_dropped_loaders() {
     let run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
     let left = || (children(std::process::id()).len(), std::fs::read_dir("/proc/self/fd").unwrap().count());
     let before = left();
-    for i in 0..200 {
+    for i in 0..1000 {
         let mut loader = run.over(items(run.len, dawdling)).num_workers(2).processes().build().unwrap();
         let mut pass = loader.epoch().unwrap();
         let kept: Vec<_> = (0..i % 5).map(|_| pass.next().unwrap().unwrap()).collect();
