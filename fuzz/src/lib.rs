@@ -11,6 +11,11 @@ mod iterable;
 mod jpeg;
 mod lies;
 mod loader;
+#[cfg(target_os = "linux")]
+mod mad_workers;
+#[cfg(target_os = "linux")]
+#[path = "../../runtime/tests/support/mappings.rs"]
+mod mappings;
 mod ordered;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
@@ -26,6 +31,8 @@ pub use self::iterable::iterable;
 pub use self::jpeg::jpeg;
 pub use self::lies::{lies, lying_rings};
 pub use self::loader::loader;
+#[cfg(target_os = "linux")]
+pub use self::mad_workers::mad_workers;
 pub use self::ordered::ordered;
 pub use self::spsc::spsc;
 pub use self::state::state;

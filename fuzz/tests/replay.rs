@@ -1,5 +1,6 @@
 //! Runs every target over its corpus and its regressions, and then over random inputs: half generated from scratch, half
-//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 1000).
+//! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 1000); a twentieth of
+//! it for `mad_workers`, whose inputs each start processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,17 +65,17 @@ impl Drop for Failing<'_> {
     }
 }
 
-fn replay(name: &str, target: fn(&[u8])) {
+fn replay(name: &str, target: fn(&[u8]), share: usize) {
     let corpus = files("corpus", name);
     assert!(!corpus.is_empty(), "{name} has no corpus");
     for (path, data) in corpus.iter().chain(&files("regressions", name)) {
         eprintln!("{}", path.display());
         target(data);
     }
-    let runs = std::env::var("SLOTLINE_FUZZ_RUNS").map_or(1000, |runs| runs.parse().unwrap());
+    let runs: usize = std::env::var("SLOTLINE_FUZZ_RUNS").map_or(1000, |runs| runs.parse().unwrap());
     let mut random =
         Random(name.bytes().fold(88_172_645_463_325_252, |seed, byte| seed.rotate_left(5) ^ u64::from(byte)));
-    for run in 0..runs {
+    for run in 0..runs / share {
         let data = if run % 2 == 0 {
             let len = random.below(400);
             random.bytes(len)
@@ -88,15 +89,18 @@ fn replay(name: &str, target: fn(&[u8])) {
 }
 
 macro_rules! replayed {
-    ($($target:ident)*) => {$(
+    ($share:literal: $($target:ident)*) => {$(
         #[test]
         fn $target() {
-            replay(stringify!($target), slotline_fuzz::$target);
+            replay(stringify!($target), slotline_fuzz::$target, $share);
         }
     )*};
 }
 
-replayed! { ordered spsc loader iterable state values idx npy c_abi c_threads lies lying_rings }
+replayed! { 1: ordered spsc loader iterable state values idx npy c_abi c_threads lies lying_rings }
+
+#[cfg(target_os = "linux")]
+replayed! { 20: mad_workers }
 
 #[cfg(feature = "jpeg")]
-replayed! { jpeg }
+replayed! { 1: jpeg }

@@ -3,6 +3,8 @@
 //! There is one test here, since another loader of the same process would be written over, too.
 #![cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 
+#[path = "support/mappings.rs"]
+mod mappings;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -12,19 +14,8 @@ use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::{Packed, Sample, Text};
 
+use crate::mappings::shared_mappings;
 use crate::support::{LONG, from_fn};
-
-/// The mappings of this process that it shares with others, by address and size.
-fn shared_mappings() -> Vec<(usize, usize)> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let shared = maps.lines().filter(|line| line.contains(" rw-s "));
-    let range = |line: &str| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        let [start, end] = [start, end].map(|number| usize::from_str_radix(number, 16).ok());
-        Some((start?, end? - start?))
-    };
-    shared.filter_map(range).collect()
-}
 
 /// Writes at random over the shared memory, mostly over its first pages, which have the control words.
 fn scribble(rng: &mut SampleRng) {
