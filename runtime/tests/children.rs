@@ -6,6 +6,7 @@ mod children;
 #[path = "support/mod.rs"]
 mod support;
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +16,7 @@ use slotline::dataset::from_fn;
 use slotline::{Error, Loader};
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
-use crate::support::{Got, Run, alone, dawdling, items};
+use crate::support::{Got, Run, alone, chain, dawdling, items};
 
 #[test]
 fn nothing_is_left_of_dropped_loaders() {
@@ -50,6 +51,53 @@ fn a_forked_worker_has_no_socket_of_another() {
     let mut loader = Loader::builder(counts).batch_size(4).num_workers(4).processes().build().unwrap();
     for batch in loader.epoch().unwrap() {
         assert_eq!(batch.unwrap().tensors().as_slice(), [before + 1; 4]);
+    }
+}
+
+/// Allows no more open files until it is dropped.
+struct NoFiles {
+    before: libc::rlimit,
+    _all: Vec<File>,
+}
+
+impl NoFiles {
+    fn new() -> Self {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads and lowers a limit of this process.
+        unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur: 256, ..before }), 0);
+        }
+        Self { before, _all: std::iter::from_fn(|| File::open("/dev/null").ok()).collect() }
+    }
+}
+
+impl Drop for NoFiles {
+    fn drop(&mut self) {
+        // SAFETY: restores the limit of this process.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.before) };
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_be_replaced_says_why() {
+    let _alone = alone();
+    for deals in [false, true] {
+        let run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
+        let builder = run.over(items(run.len, dawdling)).num_workers(1).prefetch_factor(2).round_robin(deals);
+        let mut loader = builder.processes().restart_workers(9).build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        pass.next().unwrap().unwrap();
+        let workers = children(std::process::id());
+        let _no_files = NoFiles::new();
+        for worker in workers {
+            // SAFETY: kills a child of this process.
+            unsafe { libc::kill(worker as libc::pid_t, libc::SIGKILL) };
+        }
+        let error = pass.find_map(|batch| batch.err()).unwrap();
+        let text = chain(&error);
+        assert!(matches!(error, Error::WorkerDied { worker: 0, .. } | Error::Sample { .. }), "{text}");
+        assert!(text.contains("could not be started again: Too many open files"), "{text}");
     }
 }
 

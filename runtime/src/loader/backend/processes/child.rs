@@ -127,7 +127,9 @@ impl Child {
             // SAFETY: as above.
             unsafe {
                 libc::kill(pid, libc::SIGKILL);
-                libc::waitpid(pid, std::ptr::null_mut(), 0);
+                while libc::waitpid(pid, std::ptr::null_mut(), 0) < 0
+                    && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+                {}
             }
             return Err(error);
         }

@@ -342,10 +342,14 @@ impl Keeper {
             Recovery::Fail
         });
         drop(turn);
-        if replaced && let Ok(running) = self.start(worker, true) {
-            spans::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
-            return Some(running);
-        }
+        let refusal = match replaced.then(|| self.start(worker, true)) {
+            Some(Ok(running)) => {
+                spans::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
+                return Some(running);
+            }
+            Some(Err(error)) => Some(format!("its process {end}, and could not be started again: {error}")),
+            None => refusal,
+        };
         spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
         let mut mail = self.ledger.mail();
         mail.ended(worker, end, refusal.as_deref());

@@ -178,11 +178,16 @@ impl Socket {
         // SAFETY: zeros are valid.
         let (mut part, mut room, mut numbers) = (unsafe { std::mem::zeroed() }, [0; 8], [0; 3]);
         let mut header = header(&mut part, &raw mut numbers, &mut room);
-        // SAFETY: all that the header describes outlives the call.
-        let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
-        if received < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let received = loop {
+            // SAFETY: all that the header describes outlives the call.
+            let received = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
+            let error = io::Error::last_os_error();
+            match received {
+                0.. => break received,
+                _ if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+        };
         // SAFETY: the system has filled in the header.
         let control = unsafe { libc::CMSG_FIRSTHDR(&header) };
         // SAFETY: as above, and there is a first one.
