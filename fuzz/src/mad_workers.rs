@@ -128,7 +128,11 @@ fn run<S: Sample + 'static>(choices: &mut Choices<'_>, sample: fn(usize) -> S) {
     });
     let builder = Loader::builder(dataset).batch_size(ROWS).num_workers(WORKERS).in_order(in_order).timeout(timeout);
     let builder = builder.round_robin(deals).memory_limit(16 << 20);
-    let builder = if has_init { builder.worker_init(|_| Ok(be_mortal())) } else { builder };
+    let init = |_| {
+        be_mortal();
+        Ok(())
+    };
+    let builder = if has_init { builder.worker_init(init) } else { builder };
     let mut loader = builder.processes().restart_workers(restarts).build().expect("the options are valid");
     let begun = Instant::now();
     for _ in 0..2 {

@@ -53,8 +53,7 @@ impl Scene {
     fn trace(&self) -> Traced<'_> {
         until(|| self.worker.load(Ordering::SeqCst) != 0, "no worker came to the moment");
         let traced = Traced { scene: self, worker: self.worker.load(Ordering::SeqCst) };
-        traced.ask(libc::PTRACE_ATTACH, 0, 0);
-        assert!(traced.has_stopped());
+        traced.ask(libc::PTRACE_ATTACH, 0, 0).and_then(|_| traced.stop()).expect("the worker waits");
         self.is_traced.store(true, Ordering::SeqCst);
         traced
     }
@@ -66,70 +65,64 @@ struct Traced<'s> {
     worker: libc::pid_t,
 }
 
+/// Each of these returns `None` if the worker has ended.
 impl Traced<'_> {
-    fn ask(&self, request: libc::c_uint, address: u64, data: u64) -> i64 {
+    fn ask(&self, request: libc::c_uint, address: u64, data: u64) -> Option<i64> {
         // SAFETY: none of the requests writes memory of this process, and the worker is a child of it.
         let answer = unsafe { libc::ptrace(request, self.worker, address, data) };
         // An answer may be any word, but none that this test asks for is this one.
-        assert_ne!(answer, -1, "{}", std::io::Error::last_os_error());
-        answer
+        let error = (answer == -1).then(std::io::Error::last_os_error);
+        assert!(error.as_ref().is_none_or(|error| error.raw_os_error() == Some(libc::ESRCH)), "{request}: {error:?}");
+        error.is_none().then_some(answer)
     }
 
-    /// Waits until the worker has stopped; `false` if it has ended.
-    fn has_stopped(&self) -> bool {
+    /// Waits until the worker has stopped.
+    fn stop(&self) -> Option<()> {
         let mut status = 0;
         // SAFETY: waits for a child of this process.
         let waited = unsafe { libc::waitpid(self.worker, &raw mut status, libc::__WALL) };
         // If it has ended, the loader may have waited for it.
-        waited == self.worker && libc::WIFSTOPPED(status)
+        (waited == self.worker && libc::WIFSTOPPED(status)).then_some(())
     }
 
-    /// Executes one instruction; `false` if the worker has ended.
-    fn step(&self) -> bool {
-        self.ask(libc::PTRACE_SINGLESTEP, 0, 0);
-        self.has_stopped()
+    /// Executes one instruction.
+    fn step(&self) -> Option<()> {
+        self.ask(libc::PTRACE_SINGLESTEP, 0, 0)?;
+        self.stop()
     }
 
     /// The address of the next instruction.
-    fn at(&self) -> u64 {
-        self.ask(libc::PTRACE_PEEKUSER, RIP, 0) as u64
+    fn at(&self) -> Option<u64> {
+        Some(self.ask(libc::PTRACE_PEEKUSER, RIP, 0)? as u64)
     }
 
-    /// Returns the addresses of all instructions up to the next moment or the worker's end, and which come for the first
-    /// time.
-    fn all(self, moment: usize) -> Vec<(u64, bool)> {
-        let (mut all, mut known) = (Vec::new(), HashSet::new());
+    /// Steps to the next moment, or the worker's end, and appends the addresses of all instructions, and which come for
+    /// the first time.
+    fn record(&self, moment: usize, all: &mut Vec<(u64, bool)>) -> Option<()> {
+        let mut known = HashSet::new();
         while self.scene.reached.load(Ordering::SeqCst) == moment {
-            let at = self.at();
+            let at = self.at()?;
             all.push((at, known.insert(at)));
-            if !self.step() {
-                return all;
-            }
+            self.step()?;
         }
-        self.ask(libc::PTRACE_DETACH, 0, 0);
-        all
+        self.ask(libc::PTRACE_DETACH, 0, 0).map(drop)
     }
 
-    /// Kills the worker before its instruction number `number` of these. Returns whether it came there.
-    fn kill(self, all: &[(u64, bool)], number: usize) -> bool {
-        // It runs to the last instruction before that one that comes for the first time, and is stepped from there.
-        let (begin, &(address, _)) = all[..=number].iter().enumerate().rfind(|(_, at)| at.1).expect("the first one");
-        let code = self.ask(libc::PTRACE_PEEKTEXT, address, 0) as u64;
+    /// Kills the worker before its instruction number `number` of these.
+    fn kill(&self, all: &[(u64, bool)], number: usize) -> Option<()> {
         const BREAKPOINT: u64 = 0xcc;
-        self.ask(libc::PTRACE_POKETEXT, address, code & !0xff | BREAKPOINT);
-        self.ask(libc::PTRACE_CONT, 0, 0);
-        if !self.has_stopped() {
-            return false;
-        }
-        assert_eq!(self.at(), address + 1);
-        self.ask(libc::PTRACE_POKETEXT, address, code);
-        self.ask(libc::PTRACE_POKEUSER, RIP, address);
-        if (begin..number).any(|_| !self.step()) {
-            return false;
-        }
-        // SAFETY: sends a signal to a child that was not waited for.
-        assert_eq!(unsafe { libc::kill(self.worker, libc::SIGKILL) }, 0);
-        true
+        // It runs to the last instruction before that one that comes for the first time, and is stepped from there.
+        let (begin, &(address, _)) = all[..=number].iter().enumerate().rfind(|(_, at)| at.1)?;
+        let code = self.ask(libc::PTRACE_PEEKTEXT, address, 0)? as u64;
+        self.ask(libc::PTRACE_POKETEXT, address, code & !0xff | BREAKPOINT)?;
+        self.ask(libc::PTRACE_CONT, 0, 0)?;
+        self.stop()?;
+        assert_eq!(self.at()?, address + 1);
+        self.ask(libc::PTRACE_POKETEXT, address, code)?;
+        self.ask(libc::PTRACE_POKEUSER, RIP, address)?;
+        (begin..number).try_for_each(|_| self.step())?;
+        // SAFETY: sends a signal to a child that has stopped, so its number is its own.
+        (unsafe { libc::kill(self.worker, libc::SIGKILL) } == 0).then_some(())
     }
 }
 
@@ -161,11 +154,11 @@ fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> 
     let (mut instructions, mut tried, mut killed) = (0, 0, 0);
     for moment in moments {
         let mut all = Vec::new();
-        run(moment, 0, &mut |worker| all = worker.all(moment));
+        run(moment, 0, &mut |worker| _ = worker.record(moment, &mut all));
         instructions += all.len();
         for (number, restarts) in (random % every..all.len()).step_by(every).flat_map(|at| [(at, 1), (at, 0)]) {
             let mut was_killed = false;
-            let told = run(moment, restarts, &mut |worker| was_killed = worker.kill(&all, number));
+            let told = run(moment, restarts, &mut |worker| was_killed = worker.kill(&all, number).is_some());
             let context =
                 format!("{kind}, {restarts} restarts, at instruction {number} after moment {moment}: {told:?}");
             let (mut tasks, mut errors) = (Vec::new(), Vec::new());
