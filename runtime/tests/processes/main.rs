@@ -331,3 +331,26 @@ fn a_sample_that_kills_every_worker_is_named() {
     assert!(matches!(all[2], Err(Error::WorkerDied { worker: 0, .. })), "{:?}", all[2]);
     assert_eq!(all.len(), 3);
 }
+
+/// An error that takes longer to print than the loader takes to look after its workers twice.
+#[derive(Debug)]
+struct Slow;
+
+impl std::fmt::Display for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::thread::sleep(Duration::from_secs(4));
+        f.write_str("slow words")
+    }
+}
+
+impl std::error::Error for Slow {}
+
+#[test]
+fn a_worker_that_is_slow_with_what_it_has_read_is_not_killed() {
+    let dataset = from_fn(8, |index, _| if index == 5 { Err(Slow.into()) } else { Ok(index as i64) });
+    let mut loader = Loader::builder(dataset).batch_size(4).num_workers(1).processes().build().unwrap();
+    let all: Vec<_> = loader.epoch().unwrap().collect();
+    assert!(all.len() == 2 && all[0].is_ok(), "{all:?}");
+    let text = chain(all[1].as_ref().unwrap_err());
+    assert!(text.contains("slow words"), "{text}");
+}

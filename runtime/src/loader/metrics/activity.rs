@@ -21,6 +21,8 @@ pub(crate) struct Activity {
     pub(crate) row: AtomicUsize,
     /// The process that the thread is in, if it is a worker process; otherwise 0.
     process: AtomicU32,
+    /// How often a worker process has looked for something to claim.
+    looks: AtomicU32,
     pub(crate) counters: Counters,
 }
 
@@ -47,6 +49,19 @@ impl Activity {
     /// The worker's process, if it is one that runs.
     pub(crate) fn process(&self) -> Option<u32> {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
+    }
+
+    /// Records that the worker looks for something to claim, so it has nothing.
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[inline]
+    pub(crate) fn look(&self) {
+        self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[inline]
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long

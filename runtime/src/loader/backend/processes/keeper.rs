@@ -150,6 +150,15 @@ struct Running {
     late: Option<Duration>,
 }
 
+/// A claim, and how often its worker had looked for work when it was first seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Suspect {
+    ticket: u64,
+    part: usize,
+    process: u32,
+    looks: u32,
+}
+
 /// The state of the thread.
 pub(crate) struct Keeper {
     pub(crate) life: Arc<dyn Life>,
@@ -285,26 +294,29 @@ impl Keeper {
         assigned.filter(|&(_, ticket)| ticket != NONE)
     }
 
-    /// Fails parts that nobody has, and kills workers that do nothing with parts that were `suspects` before. Returns
-    /// the new suspects. Without a worker that wrote over the words, there are none, or only for a moment.
-    fn check(&self, running: &[Running], suspects: &[(u64, usize, u16)]) -> Vec<(u64, usize, u16)> {
+    /// Fails parts that nobody has, and kills workers that have looked for work while they had a part, which is one of
+    /// the `suspects`: all claims that were there before. Returns those that are there now. Without a worker that wrote
+    /// over the words, nobody is killed; a worker may keep its claim for as long as it likes.
+    fn check(&self, running: &[Running], suspects: &[Suspect]) -> Vec<Suspect> {
         let _turn = self.ledger.turn();
         self.ring.remind(self.assigned());
         let claims = self
             .assigned()
             .flat_map(|(slot, ticket)| self.ring.claimed(slot, ticket).map(move |(part, owner)| (ticket, part, owner)));
         let mut suspected = Vec::new();
-        for claim @ (.., number) in claims.collect::<Vec<_>>() {
+        for (ticket, part, number) in claims.collect::<Vec<_>>() {
             let Some(at) = running.iter().find(|at| owner(at.worker) == Owner::new(number)) else {
                 self.ring.recover(Owner::new(number), self.assigned(), |_, _| Recovery::Fail);
                 continue;
             };
-            if self.activities[at.worker].task().is_none() {
-                if suspects.contains(&claim) {
-                    at.child.kill();
-                }
-                suspected.push(claim);
+            let now = Suspect { ticket, part, process: at.child.id, looks: self.activities[at.worker].looks() };
+            let before = suspects.iter().find(|before| Suspect { looks: now.looks, ..**before } == now);
+            let looks = before.map_or(now.looks, |before| before.looks);
+            // The look that found the part may be seen after the claim.
+            if now.looks.wrapping_sub(looks) > 1 {
+                at.child.kill();
             }
+            suspected.push(Suspect { looks, ..now });
         }
         suspected
     }

@@ -179,10 +179,12 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         is_ready: bool,
     ) -> Result<Claim<'r, Words, SharedWaiter>, ClaimError> {
         let parts = desk.reader.sizer.parts();
+        let activity = &*self.engine.activities[desk.reader.place];
         let mut outcome = Err(ClaimError::Full);
         let mut try_claim = || {
             // A waiter may call this once more; the claim must not be lost.
             if let Err(ClaimError::Full) = outcome {
+                activity.look();
                 outcome = match is_ready {
                     true => ring.try_claim(desk.owner, parts),
                     false if ring.is_closed() => Err(ClaimError::Closed),
@@ -196,7 +198,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
             SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
             // SAFETY: the claim is out.
             if outcome.as_ref().is_ok_and(|_| unsafe { self.control.pass() }.pass == desk.pass) {
-                self.engine.activities[desk.reader.place].counters.waited(begun.elapsed());
+                activity.counters.waited(begun.elapsed());
             }
         }
         outcome
