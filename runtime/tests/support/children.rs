@@ -12,13 +12,12 @@ pub(crate) const TO_BE_KILLED: &str = "SLOTLINE_TO_BE_KILLED";
 /// Starts this program with one of its tests, waits until that prints "ready" and has three workers, and sends a signal to
 /// it, or to its whole group. Its workers must end within `limit` after it.
 pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration) {
-    let mut program = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(TO_BE_KILLED, "1")
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", test, "--nocapture"]).env(TO_BE_KILLED, "1").process_group(0).stdout(Stdio::piped());
+    // A shell starts programs in the background that ignore SIGINT.
+    // SAFETY: a plain system call.
+    unsafe { program.pre_exec(|| Ok(drop(libc::signal(libc::SIGINT, libc::SIG_DFL)))) };
+    let mut program = program.spawn().unwrap();
     let lines = BufReader::new(program.stdout.take().unwrap()).lines();
     assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
     let workers = children(program.id());
