@@ -15,8 +15,13 @@ pub(crate) fn kill_again(test: &str, signal: i32, to_all: bool, limit: Duration)
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test, "--nocapture"]).env(TO_BE_KILLED, "1").process_group(0).stdout(Stdio::piped());
     // A shell starts programs in the background that ignore SIGINT.
-    // SAFETY: a plain system call.
-    unsafe { program.pre_exec(|| Ok(drop(libc::signal(libc::SIGINT, libc::SIG_DFL)))) };
+    let restore = || {
+        // SAFETY: a plain system call.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: it allocates nothing, and takes no lock.
+    unsafe { program.pre_exec(restore) };
     let mut program = program.spawn().unwrap();
     let lines = BufReader::new(program.stdout.take().unwrap()).lines();
     assert!(lines.map(|line| line.unwrap()).any(|line| line == "ready"));
