@@ -74,6 +74,8 @@ pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::sample::Sample;
 pub use self::wait::WaitStrategy;
+#[cfg(all(target_os = "linux", not(shuttle)))]
+pub use self::wait::futex::SharedFutex;
 
 #[doc = include_str!("torch.md")]
 pub mod torch {}

@@ -56,9 +56,12 @@ impl Futex for SystemFutex {
     }
 }
 
-/// Sleeping and waking between processes. It has no fields, since its words lie in memory that any of them may write. The
-/// fences are full ones: `membarrier` reaches only the threads of one process.
-pub(crate) struct SharedFutex;
+/// Sleeping and waking between processes, for rings of [`slotline_core`] in memory that they share.
+///
+/// It has no fields, since its words lie in memory that any of the processes may write. The fences are full ones:
+/// `membarrier` reaches only the threads of one process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharedFutex;
 
 impl Futex for SharedFutex {
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {

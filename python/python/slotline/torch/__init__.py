@@ -1,0 +1,10 @@
+"""PyTorch's ``DataLoader``, with slotline underneath.
+
+Change the import, and nothing else::
+
+    from slotline.torch import DataLoader
+"""
+
+from slotline.torch._loader import DataLoader
+
+__all__ = ["DataLoader"]

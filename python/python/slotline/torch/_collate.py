@@ -1,0 +1,26 @@
+"""How samples become batches."""
+
+from __future__ import annotations
+
+import torch.utils.data._utils.worker as _worker
+from torch.utils.data._utils.collate import collate, default_collate, default_collate_fn_map
+
+# The functions that torch has for tensors, arrays, numbers and strings. Programs may register more of them.
+_TORCHS = dict(default_collate_fn_map)
+
+
+def is_default(collate_fn) -> bool:
+    """Whether ``collate_fn`` is torch's, which slotline replaces."""
+    return collate_fn is default_collate and default_collate_fn_map == _TORCHS
+
+
+def column(samples):
+    """Collates a part of the samples as torch does.
+
+    In a worker, torch's function would take a shared-memory file for each tensor, which is not needed here.
+    """
+    info, _worker._worker_info = _worker._worker_info, None
+    try:
+        return collate(samples, collate_fn_map=default_collate_fn_map)
+    finally:
+        _worker._worker_info = info

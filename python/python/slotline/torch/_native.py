@@ -1,0 +1,101 @@
+"""Loading from datasets that hold tensors or arrays."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, _utils
+
+from slotline._slotline import Gatherer
+from slotline.torch import _collate, _samplers
+from slotline.torch._base import BaseIterator
+from slotline.torch._inline import fetcher
+
+_KINDS = (TensorDataset, StackDataset, ConcatDataset, Subset)
+
+
+def is_native(loader) -> bool:
+    """Whether batches can be made without calling the dataset, and nobody can tell."""
+    return (
+        loader._auto_collation
+        and _collate.is_default(loader.collate_fn)
+        and loader.worker_init_fn is None
+        and _holds_rows(loader.dataset)
+    )
+
+
+def _holds_rows(dataset, depth=0) -> bool:
+    kind = type(dataset)
+    if kind is torch.Tensor or kind in (np.ndarray, np.memmap):
+        return depth > 0
+    if kind not in _KINDS or "__getitems__" in vars(dataset) or depth > 30:
+        return False
+    if kind is TensorDataset:
+        return True
+    if kind is Subset:
+        # A tensor or an array takes a list of indices for one index.
+        return type(dataset.dataset) in _KINDS and _holds_rows(dataset.dataset, depth + 1)
+    parts = dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets
+    return all(_holds_rows(part, depth + 1) for part in parts)
+
+
+class NativeIterator(BaseIterator):
+    """Makes each batch when it is asked for, by copying rows.
+
+    That takes less time than receiving the batch from another process. There are no workers, and no part of the program can
+    tell, since nothing of it would run in them.
+    """
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self._gather = Gatherer(_collate.column, _KINDS)
+        self._fetch = fetcher(self)
+        # With workers, torch draws so many batches of indices before the first one is asked for.
+        self._lead = self._num_workers * (loader.prefetch_factor or 0)
+        self._drawn = deque()
+        if self._num_workers == 0:
+            self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
+        else:
+            self._reset(loader, first_iter=True)
+
+    def _reset(self, loader, first_iter=False):
+        super()._reset(loader, first_iter)
+        self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
+        self._drawn.clear()
+        for _ in range(self._lead):
+            self._draw()
+
+    def _draw(self):
+        index = next(self._sampler_iter, None)
+        if index is not None:
+            self._drawn.append(index)
+
+    def _call(self, index):
+        """Has the dataset make the batch, or its error."""
+        if self._num_workers == 0:
+            return self._fetch(index)
+        try:
+            return self._fetch(index)
+        except Exception:
+            return ExceptionWrapper(where=f"in DataLoader worker process {self._num_yielded % self._num_workers}")
+
+    def _next_data(self):
+        if self._num_workers == 0:
+            index = next(self._sampler_iter)
+        elif self._drawn:
+            index = self._drawn.popleft()
+        else:
+            raise StopIteration
+        data = self._gather(self._dataset, index)
+        if data is None:
+            data = self._call(index)
+        if self._num_workers > 0:
+            self._draw()
+            if isinstance(data, ExceptionWrapper):
+                data.reraise()
+        if self._pin_memory:
+            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
+        return data

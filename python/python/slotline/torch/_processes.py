@@ -1,0 +1,254 @@
+"""Loading by worker processes.
+
+Each worker has two channels: one for the tasks it is given, and one for its batches. Batch ``i`` is made by worker ``i``
+modulo the number of workers, as with torch, so the loop knows which worker has the batch that is next, and waits for that
+one only. A channel keeps its order, so nothing is ever sorted.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import IterDataPipe, MapDataPipe, _utils
+from torch.utils.data.dataloader import _DatasetKind, _sharding_worker_init_fn
+
+from slotline._slotline import Port
+from slotline.torch import _collate, _samplers, _worker
+from slotline.torch._base import BaseIterator
+from slotline.torch._messages import END, ERROR, EXHAUSTED, RESUME, RESUMED, TASK, Channel
+
+# The most tasks that are given out at a time. A channel has room for as many messages.
+_MOST_TASKS = 1000
+# How long the loop waits before it looks whether its workers live, in seconds: at first, and at most.
+_FIRST_PATIENCE = 0.01
+_PATIENCE = 0.1
+# How long it waits for one worker if any of them may be next.
+_TURN = 0.0005
+
+
+class Spec(NamedTuple):
+    """What all workers of an iterator have in common."""
+
+    kind: int
+    auto_collation: bool
+    collate_fn: Any
+    drop_last: bool
+    base_seed: int
+    init_fn: Any
+    num_workers: int
+
+
+class ProcessIterator(BaseIterator):
+    """An iterator whose batches come from worker processes."""
+
+    _shutdown = True
+
+    def __init__(self, loader):
+        super().__init__(loader)
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = loader.in_order
+        self._max_tasks = min(self._prefetch_factor * self._num_workers, _MOST_TASKS)
+        self._owner = os.getpid()
+        init_fn = loader.worker_init_fn
+        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            init_fn = functools.partial(_sharding_worker_init_fn, init_fn, self._world_size, self._rank)
+        self._worker_init_fn = init_fn
+        self._worker_pids_set = False
+        self._workers = []
+        self._channels = []
+        self._ports = []
+        self._shutdown = False
+        try:
+            self._start(loader.multiprocessing_context or torch.multiprocessing)
+        except BaseException:
+            self._shutdown_workers()
+            raise
+        self._reset(loader, first_iter=True)
+
+    def _start(self, context):
+        spec = Spec(
+            self._dataset_kind,
+            self._auto_collation,
+            self._collate_fn,
+            self._drop_last,
+            self._base_seed,
+            self._worker_init_fn,
+            self._num_workers,
+        )
+        for worker_id in range(self._num_workers):
+            requests, replies = Channel(), Channel()
+            # A list, so that the worker can let go of the dataset.
+            arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed)
+            worker = context.Process(target=_worker.work, args=arguments)
+            worker.daemon = True
+            worker.start()
+            self._workers.append(worker)
+            self._channels.append((requests, replies))
+            self._ports.append(Port(requests, replies, _collate.column))
+        _utils.signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
+        _utils.signal_handling._set_SIGCHLD_handler()
+        self._worker_pids_set = True
+
+    def _reset(self, loader, first_iter=False):
+        super()._reset(loader, first_iter)
+        self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
+        self._active = [True] * self._num_workers
+        if not first_iter:
+            for worker_id, port in enumerate(self._ports):
+                port.send(RESUME, 0, self._shared_seed)
+                # What the worker still has of the pass before comes first.
+                while self._receive(worker_id)[0] != RESUMED:
+                    pass
+        self._sent = 0
+        # The tasks that are not done, oldest first, and their workers. Of a worker that is exhausted, none will be done.
+        self._tasks = deque()
+        self._given = [0] * self._num_workers
+        self._turns = itertools.cycle(range(self._num_workers))
+        for _ in range(self._max_tasks):
+            self._give_task()
+
+    def _give_task(self):
+        """Gives the next task to the worker whose turn it is."""
+        try:
+            index = next(self._sampler_iter)
+        except StopIteration:
+            return
+        for _ in range(self._num_workers):
+            worker_id = next(self._turns)
+            if self._active[worker_id] and (
+                self._in_order or self._given[worker_id] < self._max_tasks // sum(self._active)
+            ):
+                break
+        else:
+            return
+        self._ports[worker_id].send(TASK, self._sent, index)
+        self._given[worker_id] += 1
+        self._tasks.append(worker_id)
+        self._sent += 1
+
+    def _next_data(self):
+        tasks = self._tasks
+        while tasks:
+            if self._in_order:
+                worker_id = tasks[0]
+                if not self._active[worker_id]:
+                    tasks.popleft()
+                    continue
+                kind, _, data = self._receive(worker_id)
+                tasks.popleft()
+            else:
+                if not any(given and active for given, active in zip(self._given, self._active)):
+                    break
+                worker_id, (kind, _, data) = self._receive_any()
+            self._given[worker_id] -= 1
+            if kind == EXHAUSTED:
+                self._retire(worker_id)
+                self._give_task()
+                continue
+            self._give_task()
+            if kind == ERROR:
+                if not isinstance(data, ExceptionWrapper):
+                    raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
+                data.reraise()
+            if self._pin_memory:
+                data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
+            return data
+        tasks.clear()
+        if not self._persistent_workers:
+            self._shutdown_workers()
+        raise StopIteration
+
+    def _retire(self, worker_id):
+        """Gives no more tasks to a worker in this pass."""
+        self._active[worker_id] = False
+        self._given[worker_id] = 0
+        if not self._persistent_workers:
+            self._ports[worker_id].send(END)
+
+    def _receive(self, worker_id):
+        """Waits for a message of a worker."""
+        port = self._ports[worker_id]
+        message = self._try(port)
+        if message is not None:
+            return message
+        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        patience = _FIRST_PATIENCE
+        while True:
+            message = self._try(port, self._slice(patience, deadline))
+            if message is not None:
+                return message
+            self._check(deadline, (worker_id,))
+            patience = min(2 * patience, _PATIENCE)
+
+    def _receive_any(self):
+        """Waits for a message of any worker that has a task."""
+        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        checked = time.monotonic()
+        wait = 0.0
+        while True:
+            for worker_id, port in enumerate(self._ports):
+                if self._active[worker_id] and self._given[worker_id]:
+                    message = self._try(port, wait)
+                    if message is not None:
+                        return worker_id, message
+            wait = _TURN
+            if time.monotonic() - checked > _PATIENCE:
+                self._check(deadline, range(self._num_workers))
+                checked = time.monotonic()
+
+    def _try(self, port, timeout=0.0):
+        try:
+            return port.receive(timeout)
+        except EOFError:
+            # The process is about to end.
+            time.sleep(_FIRST_PATIENCE)
+            return None
+
+    def _slice(self, patience, deadline):
+        if deadline is None:
+            return patience
+        return max(0.0, min(patience, deadline - time.monotonic()))
+
+    def _check(self, deadline, awaited):
+        """Raises an error if a worker is dead, or if the time is over."""
+        dead = [
+            worker_id
+            for worker_id, worker in enumerate(self._workers)
+            if self._active[worker_id] and not worker.is_alive()
+        ]
+        if dead:
+            for worker_id in dead:
+                self._active[worker_id] = False
+            pids = ", ".join(str(self._workers[worker_id].pid) for worker_id in dead)
+            raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly")
+        if deadline is not None and time.monotonic() >= deadline:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+
+    def _shutdown_workers(self):
+        if self._shutdown or self._owner != os.getpid() or _utils is None or _utils.python_exit_status is not False:
+            return
+        self._shutdown = True
+        try:
+            for channels in self._channels:
+                for channel in channels:
+                    channel.close()
+            for worker in self._workers:
+                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+        finally:
+            if self._worker_pids_set:
+                _utils.signal_handling._remove_worker_pids(id(self))
+                self._worker_pids_set = False
+            for worker in self._workers:
+                if worker.is_alive():
+                    worker.terminate()
+                    worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+
+    def __del__(self):
+        self._shutdown_workers()

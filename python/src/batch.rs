@@ -1,0 +1,230 @@
+//! Batches in memory: how they are written, and made into objects again.
+//!
+//! A batch that is sent is a block that describes it, and a block of its own for each large tensor, so that a program that
+//! keeps the labels of every batch does not keep the pictures with them. The first block has, in this order:
+//!
+//! | what | bytes |
+//! |---|---|
+//! | the number of tensors, the length of the containers' description, and that of the other objects | 8 each |
+//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, and these | 8 each |
+//! | the description of the containers, if it is not that of the batch before: pickled | |
+//! | the objects, if there are any: pickled | |
+//! | the small tensors, each at a multiple of [`ALIGN`] | |
+
+use std::io;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::channel::{Block, Draft, Message, Receiver, Sender};
+use crate::collate::{Gathered, Leaf, Tools};
+use crate::dlpack::{DType, Owner, broken, size};
+use crate::fresh::Pool;
+use crate::memory::ALIGN;
+use crate::tree::Node;
+
+/// Tensors of at least so many bytes have a block of their own.
+const LARGE: usize = 16 << 10;
+/// The block of a tensor that is in the same block as its description.
+const HERE: u64 = u64::MAX;
+
+/// Makes a batch in memory of this process.
+pub(crate) fn fresh<'py>(
+    py: Python<'py>,
+    tools: &Tools,
+    pool: &Arc<Pool>,
+    node: &Node,
+    gathered: &Gathered<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let make = |leaf: &Leaf| {
+        let memory = pool.take(leaf.bytes);
+        let start = memory.start().as_ptr();
+        // SAFETY: the memory is new and large enough, and the samples are still there. Then it is the tensor's.
+        unsafe {
+            leaf.write(start);
+            tools.torch.make(py, start, leaf.dtype, &leaf.shape, Owner::Own(memory))
+        }
+    };
+    let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
+    node.build(py, &tensors, &gathered.objects)
+}
+
+/// Pickles and unpickles.
+pub(crate) struct Pickle {
+    dumps: Py<PyAny>,
+    loads: Py<PyAny>,
+}
+
+impl Pickle {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
+        let pickle = py.import("pickle")?;
+        Ok(Self { dumps: pickle.getattr("dumps")?.unbind(), loads: pickle.getattr("loads")?.unbind() })
+    }
+
+    pub(crate) fn dumps<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(self.dumps.bind(object.py()).call1((object, 5))?.cast_into::<PyBytes>()?)
+    }
+
+    pub(crate) fn loads<'py>(&self, py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+        self.loads.bind(py).call1((PyBytes::new(py, bytes),))
+    }
+}
+
+/// Sends a batch. Returns whether somebody may receive it. `last` is the description that the receiver knows.
+pub(crate) fn send<'py>(
+    py: Python<'py>,
+    pickle: &Pickle,
+    sender: &mut Sender,
+    message: Message,
+    node: Node,
+    gathered: &Gathered<'py>,
+    last: &mut Option<Node>,
+) -> PyResult<bool> {
+    let is_new = !last.as_ref().is_some_and(|last| last.is(&node, py));
+    let shape = if is_new { Some(pickle.dumps(&node.describe(py)?)?) } else { None };
+    let objects = match gathered.objects.is_empty() {
+        true => None,
+        false => Some(pickle.dumps(&PyList::new(py, &gathered.objects)?.into_any())?),
+    };
+    let (shape, objects) = (bytes_of(shape.as_ref()), bytes_of(objects.as_ref()));
+
+    let mut drafts = Vec::new();
+    let sent = write(sender, shape, objects, &gathered.leaves, &mut drafts);
+    let head = match sent {
+        Ok(head) => head,
+        Err(error) => {
+            for draft in drafts {
+                sender.discard(draft);
+            }
+            return Err(error.into());
+        }
+    };
+    if !sender.send(message, Some(head)) {
+        return Ok(false);
+    }
+    if is_new {
+        *last = Some(node);
+    }
+    Ok(true)
+}
+
+fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
+    bytes.map_or(&[], |bytes| bytes.as_bytes())
+}
+
+/// Writes a batch into blocks, and returns the first one. The others are in `drafts`.
+fn write(
+    sender: &mut Sender,
+    shape: &[u8],
+    objects: &[u8],
+    leaves: &[Leaf],
+    drafts: &mut Vec<Draft>,
+) -> io::Result<Draft> {
+    let words: usize = 3 + leaves.iter().map(|leaf| 5 + leaf.shape.len()).sum::<usize>();
+    let mut end = words * 8 + shape.len() + objects.len();
+    let mut at = Vec::with_capacity(words);
+    at.extend([leaves.len() as u64, shape.len() as u64, objects.len() as u64]);
+    let mut here = Vec::new();
+    for leaf in leaves {
+        let (block, offset) = if leaf.bytes >= LARGE {
+            let draft = sender.draft(leaf.bytes)?;
+            // SAFETY: the block is ours and large enough, and the samples are still there.
+            unsafe { leaf.write(draft.start().as_ptr()) };
+            let place = (u64::from(draft.block()), draft.offset() as u64);
+            drafts.push(draft);
+            place
+        } else {
+            let offset = end.next_multiple_of(ALIGN);
+            end = offset + leaf.bytes;
+            here.push((leaf, offset));
+            (HERE, offset as u64)
+        };
+        let DType { code, bits, lanes } = leaf.dtype;
+        let dtype = u64::from(code) | u64::from(bits) << 8 | u64::from(lanes) << 16;
+        at.extend([block, offset, leaf.bytes as u64, dtype, leaf.shape.len() as u64]);
+        at.extend(leaf.shape.iter().map(|&dim| dim as u64));
+    }
+    let head = sender.draft(end)?;
+    let start = head.start().as_ptr();
+    // SAFETY: the block is ours, and has `end` bytes, which is where all of this ends.
+    unsafe {
+        start.copy_from_nonoverlapping(at.as_ptr().cast(), words * 8);
+        start.add(words * 8).copy_from_nonoverlapping(shape.as_ptr(), shape.len());
+        start.add(words * 8 + shape.len()).copy_from_nonoverlapping(objects.as_ptr(), objects.len());
+        for (leaf, offset) in here {
+            leaf.write(start.add(offset));
+        }
+    }
+    Ok(head)
+}
+
+/// Makes a batch of a block that was received. `last` is the description of the batch before.
+pub(crate) fn receive<'py>(
+    py: Python<'py>,
+    tools: &Tools,
+    pickle: &Pickle,
+    pool: &Arc<Pool>,
+    receiver: &Receiver,
+    block: Block,
+    last: &mut Option<Node>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let block = Arc::new(block);
+    let bytes = block.bytes();
+    let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    let mut read = 0;
+    let mut next = || {
+        read += 8;
+        words.next().and_then(|word| usize::try_from(word).ok()).ok_or_else(|| broken("it is too short"))
+    };
+    let (count, shape_len, objects_len) = (next()?, next()?, next()?);
+    let mut tensors = Vec::with_capacity(count.min(bytes.len() / 40));
+    for _ in 0..count {
+        let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
+        let dtype = DType { code: dtype as u8, bits: (dtype >> 8) as u8, lanes: (dtype >> 16) as u16 };
+        if ndim > bytes.len() / 8 {
+            return Err(broken("it is too short"));
+        }
+        let shape = (0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?;
+        if size(&shape, dtype) != Some(len) {
+            return Err(broken("a tensor has another size than its shape"));
+        }
+        let (data, owner) = if number as u64 == HERE {
+            if offset.checked_add(len).is_none_or(|end| end > bytes.len()) || !offset.is_multiple_of(ALIGN) {
+                return Err(broken("a tensor is outside of its memory"));
+            }
+            // SAFETY: just checked.
+            (unsafe { block.start().add(offset) }, Owner::Block(block.clone()))
+        } else {
+            let own = u32::try_from(number).ok().and_then(|number| receiver.block(number, offset, len));
+            let own = own.ok_or_else(|| broken("a tensor is outside of its memory"))?;
+            (own.start(), Owner::Block(Arc::new(own)))
+        };
+        let (data, owner) = match receiver.is_crowded() {
+            false => (data, owner),
+            true => {
+                let copy = pool.take(len);
+                // SAFETY: both have so many bytes.
+                unsafe { copy.start().copy_from_nonoverlapping(data, len) };
+                (copy.start(), Owner::Own(copy))
+            }
+        };
+        // SAFETY: the memory has so many bytes, and if it is a worker's, it does not write there before it is given back.
+        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, &shape, owner) }?);
+    }
+    let mut part = |len: usize| {
+        let part = bytes.get(read..).and_then(|rest| rest.get(..len)).ok_or_else(|| broken("it is too short"));
+        read += len;
+        part
+    };
+    let (shape, objects) = (part(shape_len)?, part(objects_len)?);
+    if !shape.is_empty() {
+        *last = Some(Node::read(&pickle.loads(py, shape)?)?);
+    }
+    let objects = match objects {
+        [] => Vec::new(),
+        _ => pickle.loads(py, objects)?.extract::<Vec<Bound<'py, PyAny>>>()?,
+    };
+    let node = last.as_ref().ok_or_else(|| broken("it says nothing about its containers"))?;
+    node.build(py, &tensors, &objects)
+}

@@ -1,0 +1,410 @@
+//! Messages from one process to another, each with a block of memory.
+//!
+//! A channel is one [`Mapping`]: a ring of messages ([`slotline_core::spsc`]), a byte for each block that is in use, and a
+//! [`Heap`] of blocks. The sender takes a block, writes into it, and publishes a message that says where it is. The
+//! receiver reads the block in place, for as long as it wants, and then clears its byte. The sender looks at the bytes
+//! when it needs memory.
+//!
+//! A process that vanishes leaves nothing half done: what it wrote into a block is nobody's until the message is
+//! published, which is the store of one word. What a message says is checked before it is used.
+
+use std::fmt;
+use std::io;
+use std::mem::{ManuallyDrop, size_of};
+use std::ops::Deref;
+use std::os::fd::{OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use slotline::SharedFutex;
+use slotline_core::handle;
+use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
+use slotline_core::wait::{Deadline, Park};
+
+use crate::memory::{Heap, Mapping};
+
+/// The messages that fit in a ring.
+const CAPACITY: usize = 1024;
+/// The blocks that can be in use at once.
+const BLOCKS: usize = 1 << 16;
+/// A receiver should not keep more blocks than this, so that the sender always finds a free one.
+const MOST_KEPT: usize = BLOCKS - 2 * CAPACITY;
+
+type Messages = Ring<[Slot<Wire>; CAPACITY], Park<SharedFutex>>;
+
+/// A message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: u32,
+    pub(crate) task: u64,
+}
+
+/// A message in the shared memory.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Wire {
+    kind: u32,
+    block: u32,
+    task: u64,
+    offset: usize,
+    len: usize,
+}
+
+/// What lies at the start of the memory.
+#[repr(C)]
+struct Head {
+    /// The size of this struct, to notice another version of slotline.
+    size: usize,
+    ring: Messages,
+    /// How many blocks were given back, wrapping.
+    given: AtomicU32,
+    /// For each block whether it is in use.
+    used: [AtomicU8; BLOCKS],
+}
+
+/// The memory of a channel.
+#[derive(Debug)]
+struct Shared {
+    mapping: Mapping,
+    /// How many blocks this process has received and not given back.
+    kept: AtomicUsize,
+}
+
+impl Shared {
+    fn head(&self) -> &Head {
+        // SAFETY: `channel` puts a head at the start of the mapping, and `attach` checks that there is one. Its parts are
+        // atomics and a ring, and it stays in place until the mapping is dropped.
+        unsafe { self.mapping.start().cast().as_ref() }
+    }
+}
+
+/// Refers to the ring of a channel.
+#[derive(Clone, Debug)]
+struct Handle(Arc<Shared>);
+
+impl Deref for Handle {
+    type Target = Messages;
+
+    fn deref(&self) -> &Messages {
+        &self.0.head().ring
+    }
+}
+
+// SAFETY: clones refer to the same memory, which stays in place until the last of them is dropped.
+unsafe impl handle::Handle for Handle {}
+
+/// Creates a channel.
+pub(crate) fn channel() -> io::Result<Memory> {
+    let mapping = Mapping::new(size_of::<Head>())?;
+    let head = mapping.start().cast::<Head>().as_ptr();
+    let (items, space) = (Park::new(SharedFutex), Park::new(SharedFutex));
+    // SAFETY: the mapping is large enough, begins at a page, and is all zeros, which are valid atomics.
+    unsafe {
+        (&raw mut (*head).ring).write(Ring::with_wait([const { Slot::new(EMPTY) }; CAPACITY], items, space));
+        (&raw mut (*head).size).write(size_of::<Head>());
+    }
+    Ok(Memory::new(mapping))
+}
+
+const EMPTY: Wire = Wire { kind: 0, block: 0, task: 0, offset: 0, len: 0 };
+
+/// Maps the memory of a channel that another process has created.
+pub(crate) fn attach(file: OwnedFd) -> io::Result<Memory> {
+    let mapping = Mapping::attach(file)?;
+    // SAFETY: the file is long enough for a number, if it is long enough for the struct.
+    let fits =
+        mapping.size() >= size_of::<Head>() && unsafe { mapping.start().cast::<usize>().read() } == size_of::<Head>();
+    if !fits {
+        return Err(io::Error::other("the worker has another version of slotline than the loader"));
+    }
+    Ok(Memory::new(mapping))
+}
+
+/// The memory of a channel, of which either side can be taken.
+#[derive(Debug)]
+pub(crate) struct Memory(Arc<Shared>);
+
+impl Memory {
+    fn new(mapping: Mapping) -> Self {
+        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0) }))
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.mapping.fd()
+    }
+
+    /// Returns the bytes of the memory.
+    pub(crate) fn size(&self) -> usize {
+        self.0.mapping.size()
+    }
+
+    /// Ends the channel for both sides.
+    pub(crate) fn close(&self) {
+        self.0.head().ring.close();
+    }
+
+    /// Returns the sender, once.
+    pub(crate) fn sender(&self) -> Option<Sender> {
+        let producer = Producer::new(Handle(self.0.clone()))?;
+        let heap = Heap::new(size_of::<Head>());
+        let owner = std::process::id();
+        Some(Sender {
+            shared: self.0.clone(),
+            producer: ManuallyDrop::new(producer),
+            owner,
+            heap,
+            free: (0..BLOCKS as u32).rev().collect(),
+            taken: Vec::new(),
+            given: 0,
+        })
+    }
+
+    /// Returns the receiver, once.
+    pub(crate) fn receiver(&self) -> Option<Receiver> {
+        let consumer = Consumer::new(Handle(self.0.clone()))?;
+        Some(Receiver { shared: self.0.clone(), consumer: ManuallyDrop::new(consumer), owner: std::process::id() })
+    }
+}
+
+/// The sending side.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    producer: ManuallyDrop<Producer<Handle>>,
+    /// The process that took this side. What a fork has copied must not touch the shared memory.
+    owner: u32,
+    heap: Heap,
+    /// Numbers of blocks that are not in use.
+    free: Vec<u32>,
+    /// The blocks in use, and where they are.
+    taken: Vec<(u32, usize, usize)>,
+    /// `given`, when it was last looked at.
+    given: u32,
+}
+
+/// A block that a sender writes into.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    block: u32,
+    offset: usize,
+    len: usize,
+    start: NonNull<u8>,
+}
+
+impl Draft {
+    /// The number of the block.
+    pub(crate) fn block(&self) -> u32 {
+        self.block
+    }
+
+    /// Where it is in the memory.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The start of the block, which is aligned to [`ALIGN`](crate::memory::ALIGN).
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Sender {
+    /// Takes a block of at least `len` bytes.
+    pub(crate) fn draft(&mut self, len: usize) -> io::Result<Draft> {
+        self.reclaim();
+        let block = self.free.pop().ok_or_else(|| io::Error::other("too many batches are kept"))?;
+        let (offset, taken) = match self.heap.take(len, &self.shared.mapping) {
+            Ok(range) => range,
+            Err(error) => {
+                self.free.push(block);
+                return Err(error);
+            }
+        };
+        let start = self.shared.mapping.bytes(offset, taken).ok_or(io::ErrorKind::OutOfMemory)?;
+        self.taken.push((block, offset, taken));
+        self.shared.head().used[block as usize].store(1, Ordering::Relaxed);
+        Ok(Draft { block, offset, len, start })
+    }
+
+    /// Gives a block back that was not sent.
+    pub(crate) fn discard(&mut self, draft: Draft) {
+        give(&self.shared, draft.block);
+    }
+
+    /// Sends a message with a block. Returns `false` if the channel is closed.
+    pub(crate) fn send(&mut self, message: Message, draft: Option<Draft>) -> bool {
+        let (block, offset, len) = draft.map_or((u32::MAX, 0, 0), |draft| (draft.block, draft.offset, draft.len));
+        let wire = Wire { kind: message.kind, block, task: message.task, offset, len };
+        match self.producer.claim() {
+            Ok(mut slot) => {
+                *slot = wire;
+                slot.publish();
+                true
+            }
+            Err(ClaimError::Closed | _) => false,
+        }
+    }
+
+    /// Whether a message can be sent without waiting.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.producer.try_claim().is_ok()
+    }
+
+    /// Takes back the blocks that the receiver has given back.
+    fn reclaim(&mut self) {
+        let head = self.shared.head();
+        let given = head.given.load(Ordering::Acquire);
+        if given == self.given {
+            return;
+        }
+        self.given = given;
+        let (heap, free) = (&mut self.heap, &mut self.free);
+        self.taken.retain(|&(block, offset, len)| {
+            // Acquire: whatever the receiver read there was read before we write again.
+            let is_used = head.used[block as usize].load(Ordering::Acquire) != 0;
+            if !is_used {
+                heap.give((offset, len));
+                free.push(block);
+            }
+            is_used
+        });
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            // SAFETY: it is dropped once.
+            unsafe { ManuallyDrop::drop(&mut self.producer) };
+        }
+    }
+}
+
+fn give(shared: &Shared, block: u32) {
+    let head = shared.head();
+    if let Some(used) = head.used.get(block as usize) {
+        used.store(0, Ordering::Release);
+        head.given.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The receiving side.
+pub(crate) struct Receiver {
+    shared: Arc<Shared>,
+    consumer: ManuallyDrop<Consumer<Handle>>,
+    /// As in [`Sender`].
+    owner: u32,
+}
+
+/// Why there is no message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Nothing {
+    /// None has come yet.
+    Yet,
+    /// None will come.
+    Ever,
+}
+
+/// A block that was received. Dropping it gives it back, in the process that has received it.
+pub(crate) struct Block {
+    shared: Arc<Shared>,
+    owner: u32,
+    block: u32,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it refers to shared memory, of which nobody writes this part while it exists.
+unsafe impl Send for Block {}
+// SAFETY: see above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Returns the start of the block.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `receive` has checked that the range is in the mapping. Only the user's tensors write there, into
+        // the parts that hold their elements, and nobody reads those through this slice.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            self.shared.kept.fetch_sub(1, Ordering::Relaxed);
+            give(&self.shared, self.block);
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("block", &self.block).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// A point in time.
+struct At(Instant);
+
+impl Deadline for At {
+    fn remaining(&self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Receiver {
+    /// Returns the next message, if it is there.
+    pub(crate) fn try_receive(&mut self) -> Result<(Message, Option<Block>), Nothing> {
+        let wire = match self.consumer.try_next() {
+            Ok(slot) => *slot,
+            Err(NextError::Empty) => return Err(Nothing::Yet),
+            Err(_) => return Err(Nothing::Ever),
+        };
+        self.accept(wire)
+    }
+
+    /// Returns the next message. Waits for it, but not longer than `patience`.
+    pub(crate) fn receive(&mut self, patience: Duration) -> Result<(Message, Option<Block>), Nothing> {
+        let wire = match self.consumer.next_until(&At(Instant::now() + patience)) {
+            Ok(slot) => *slot,
+            Err(NextError::Empty) => return Err(Nothing::Yet),
+            Err(_) => return Err(Nothing::Ever),
+        };
+        self.accept(wire)
+    }
+
+    /// Whether so many blocks are kept that the sender might not find a free one.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
+    }
+
+    fn accept(&self, wire: Wire) -> Result<(Message, Option<Block>), Nothing> {
+        let message = Message { kind: wire.kind, task: wire.task };
+        match wire.block {
+            u32::MAX => Ok((message, None)),
+            number => Ok((message, Some(self.block(number, wire.offset, wire.len).ok_or(Nothing::Ever)?))),
+        }
+    }
+
+    /// Takes a block that a message speaks of. A sender that wrote over its memory by mistake must not make us read
+    /// outside of it, so returns `None` if that is where it would be.
+    pub(crate) fn block(&self, number: u32, offset: usize, len: usize) -> Option<Block> {
+        let start = self.shared.mapping.bytes(offset, len)?;
+        self.shared.kept.fetch_add(1, Ordering::Relaxed);
+        Some(Block { shared: self.shared.clone(), owner: self.owner, block: number, start, len })
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            // SAFETY: it is dropped once.
+            unsafe { ManuallyDrop::drop(&mut self.consumer) };
+        }
+    }
+}

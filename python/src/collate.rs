@@ -1,0 +1,349 @@
+//! Batches of samples, as `torch.utils.data.default_collate` makes them.
+//!
+//! The usual samples are tensors, arrays, numbers and strings in tuples, lists and dicts. Their batches are made here: it
+//! is found out what goes where, then the memory is taken, and then the elements are copied into it. For everything else,
+//! and wherever samples do not fit together, torch's own function is called for that part of the samples. It makes the
+//! batch, or the error.
+
+use std::collections::HashMap;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::{ffi, intern};
+
+use crate::dlpack::{DType, Torch, View, size};
+use crate::numpy::Buffer;
+use crate::tree::Node;
+
+/// How many rows before they are copied the processor is told to load them. Rows of a shuffled dataset lie anywhere.
+const AHEAD: usize = 8;
+/// How much of a row is loaded in advance. The processor itself goes on from there.
+const MOST_AHEAD: usize = 1024;
+/// How deep containers may be in each other. What is deeper is an object.
+const DEEPEST: usize = 32;
+
+/// What of Python is needed to make batches.
+pub(crate) struct Tools {
+    pub(crate) torch: Torch,
+    /// `numpy.ndarray` and `numpy.memmap`, if there is NumPy.
+    arrays: Vec<Py<PyAny>>,
+    /// Makes the batch of a part of the samples as torch does.
+    fallback: Py<PyAny>,
+}
+
+impl Tools {
+    pub(crate) fn new(py: Python<'_>, fallback: Py<PyAny>) -> PyResult<Self> {
+        let arrays = match py.import("numpy") {
+            Ok(numpy) => vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
+            Err(_) => Vec::new(),
+        };
+        Ok(Self { torch: Torch::new(py)?, arrays, fallback })
+    }
+
+    pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
+        value.get_type().as_ptr() == self.torch.tensor.as_ptr()
+    }
+
+    pub(crate) fn is_array(&self, value: &Bound<'_, PyAny>) -> bool {
+        let kind = value.get_type();
+        self.arrays.iter().any(|array| array.as_ptr() == kind.as_ptr())
+    }
+}
+
+/// A tensor of a batch, before it is written.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<i64>,
+    pub(crate) bytes: usize,
+    pub(crate) rows: Rows,
+}
+
+#[derive(Debug)]
+pub(crate) enum Rows {
+    /// Each is a row, or there is one that is all of it.
+    Views(Vec<View<'static>>),
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+    Bools(Vec<u8>),
+}
+
+impl Leaf {
+    /// Writes the elements.
+    ///
+    /// # Safety
+    ///
+    /// There must be room for `bytes`, and the samples must be as they were.
+    pub(crate) unsafe fn write(&self, to: *mut u8) {
+        // SAFETY: the caller says that there is room, which `bytes` was computed for.
+        unsafe {
+            match &self.rows {
+                Rows::Views(views) => {
+                    let row = self.bytes / views.len().max(1);
+                    for (k, view) in views.iter().enumerate() {
+                        if let Some(later) = views.get(k + AHEAD) {
+                            prefetch(later.data, row);
+                        }
+                        view.copy(to.add(k * row));
+                    }
+                }
+                Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
+                Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
+                Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
+            }
+        }
+    }
+}
+
+/// A batch before it is written: its containers, its tensors and its other objects.
+#[derive(Default)]
+pub(crate) struct Gathered<'py> {
+    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) objects: Vec<Bound<'py, PyAny>>,
+    /// Tensors that were seen, by their address: one that is in two places is one tensor.
+    seen: HashMap<usize, usize>,
+    /// What the views refer to.
+    pub(crate) kept: Vec<Bound<'py, PyAny>>,
+    pub(crate) buffers: Vec<Buffer>,
+}
+
+impl<'py> Gathered<'py> {
+    /// Collates samples as `default_collate` does.
+    ///
+    /// # Errors
+    ///
+    /// Those of `default_collate`.
+    pub(crate) fn collate(&mut self, tools: &Tools, samples: &Bound<'py, PyList>) -> PyResult<Node> {
+        self.column(samples.py(), tools, samples.iter().collect(), false, 0)
+    }
+
+    /// Collates a column: the values that the samples have in one place. `is_tuple` says whether torch would have it as a
+    /// tuple instead of a list.
+    fn column(
+        &mut self,
+        py: Python<'py>,
+        tools: &Tools,
+        column: Vec<Bound<'py, PyAny>>,
+        is_tuple: bool,
+        depth: usize,
+    ) -> PyResult<Node> {
+        if let Some(leaf) = column.first().and_then(|first| self.leaf(tools, first, &column)) {
+            self.kept.extend(column);
+            self.leaves.push(leaf);
+            return Ok(Node::Tensor(self.leaves.len() - 1));
+        }
+        let Some(first) = column.first().cloned() else { return self.other(py, tools, column, is_tuple) };
+        let kind = first.get_type();
+        let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
+        if depth < DEEPEST && column.iter().all(is_kind) {
+            if first.is_exact_instance_of::<PyString>() {
+                let strings = match is_tuple {
+                    true => PyTuple::new(py, column)?.into_any(),
+                    false => PyList::new(py, column)?.into_any(),
+                };
+                return Ok(self.object(strings));
+            }
+            let is_list = first.is_exact_instance_of::<PyList>();
+            let is_plain = is_list || first.is_exact_instance_of::<PyTuple>();
+            let is_named = !is_plain
+                && first.is_instance_of::<PyTuple>()
+                && first.hasattr(intern!(py, "_fields"))?
+                && self.fits_fields(&first)?;
+            if is_plain || is_named {
+                let len = first.len()?;
+                if column.iter().all(|sample| sample.len().is_ok_and(|found| found == len)) {
+                    let mut nodes = Vec::with_capacity(len);
+                    for k in 0..len {
+                        let part = column.iter().map(|sample| item(sample, k)).collect::<PyResult<_>>()?;
+                        nodes.push(self.column(py, tools, part, true, depth + 1)?);
+                    }
+                    return Ok(if is_plain { Node::List(nodes) } else { Node::Named(kind.into_any().unbind(), nodes) });
+                }
+            } else if first.is_exact_instance_of::<PyDict>() {
+                let dicts = column.iter().map(|sample| sample.cast::<PyDict>()).collect::<Result<Vec<_>, _>>();
+                let dicts = dicts.map_err(PyErr::from)?;
+                let mut items = Vec::with_capacity(dicts.len());
+                for (key, _) in dicts[0].iter() {
+                    let part = dicts.iter().map(|dict| dict.get_item(&key)).collect::<PyResult<Option<Vec<_>>>>()?;
+                    let Some(part) = part else { return self.other(py, tools, column, is_tuple) };
+                    items.push((key.unbind(), self.column(py, tools, part, false, depth + 1)?));
+                }
+                return Ok(Node::Dict(items));
+            }
+        }
+        self.other(py, tools, column, is_tuple)
+    }
+
+    /// Whether a named tuple has as many items as names, so that its type can be called with them.
+    fn fits_fields(&self, tuple: &Bound<'py, PyAny>) -> PyResult<bool> {
+        Ok(tuple.getattr(intern!(tuple.py(), "_fields"))?.len().is_ok_and(|len| tuple.len().is_ok_and(|n| n == len)))
+    }
+
+    /// Has torch collate a column.
+    fn other(
+        &mut self,
+        py: Python<'py>,
+        tools: &Tools,
+        column: Vec<Bound<'py, PyAny>>,
+        is_tuple: bool,
+    ) -> PyResult<Node> {
+        let column = match is_tuple {
+            true => PyTuple::new(py, column)?.into_any(),
+            false => PyList::new(py, column)?.into_any(),
+        };
+        let batch = tools.fallback.bind(py).call1((column,))?;
+        Ok(self.walk(tools, &batch))
+    }
+
+    /// Takes a column of tensors, arrays or numbers that fit together.
+    fn leaf(&mut self, tools: &Tools, first: &Bound<'py, PyAny>, column: &[Bound<'py, PyAny>]) -> Option<Leaf> {
+        let rows = i64::try_from(column.len()).ok()?;
+        let kind = first.get_type();
+        let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
+        let scalars = |dtype: DType, rows_of: Rows| {
+            Some(Leaf { dtype, shape: vec![rows], bytes: size(&[rows], dtype)?, rows: rows_of })
+        };
+        if tools.is_tensor(first) {
+            if first.call_method0(intern!(first.py(), "is_neg")).ok()?.is_truthy().ok()? {
+                return None;
+            }
+            // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
+            let view = |tensor| unsafe { tools.torch.view(tensor) };
+            let views =
+                column.iter().map(|tensor| is_kind(tensor).then(|| view(tensor))?).collect::<Option<Vec<_>>>()?;
+            return stacked(views, rows);
+        }
+        if tools.is_array(first) {
+            let start = self.buffers.len();
+            for array in column {
+                self.buffers.push(is_kind(array).then(|| Buffer::of(array.as_borrowed()))??);
+            }
+            // SAFETY: the buffers are kept as long as the leaves, and their contents do not move with them.
+            let views = self.buffers[start..].iter().map(|buffer| unsafe { buffer.view() }).collect();
+            return stacked(views, rows);
+        }
+        if first.is_exact_instance_of::<PyBool>() {
+            let values = column.iter().map(|value| is_kind(value).then(|| value.is_truthy().ok().map(u8::from))?);
+            return scalars(DType::BOOL, Rows::Bools(values.collect::<Option<_>>()?));
+        }
+        if first.is_exact_instance_of::<PyInt>() {
+            let values = column.iter().map(|value| is_kind(value).then(|| value.extract::<i64>().ok())?);
+            return scalars(DType::I64, Rows::Ints(values.collect::<Option<_>>()?));
+        }
+        if first.is_exact_instance_of::<PyFloat>() {
+            let values = column.iter().map(|value| is_kind(value).then(|| value.extract::<f64>().ok())?);
+            return scalars(DType::F64, Rows::Floats(values.collect::<Option<_>>()?));
+        }
+        None
+    }
+
+    fn object(&mut self, object: Bound<'py, PyAny>) -> Node {
+        self.objects.push(object);
+        Node::Object(self.objects.len() - 1)
+    }
+
+    /// Takes a batch apart that somebody has made.
+    pub(crate) fn walk(&mut self, tools: &Tools, batch: &Bound<'py, PyAny>) -> Node {
+        self.part(tools, batch, 0)
+    }
+
+    fn part(&mut self, tools: &Tools, part: &Bound<'py, PyAny>, depth: usize) -> Node {
+        if tools.is_tensor(part) {
+            let address = part.as_ptr() as usize;
+            if let Some(&known) = self.seen.get(&address) {
+                return Node::Tensor(known);
+            }
+            if let Some(leaf) = whole(tools, part) {
+                self.leaves.push(leaf);
+                self.kept.push(part.clone());
+                self.seen.insert(address, self.leaves.len() - 1);
+                return Node::Tensor(self.leaves.len() - 1);
+            }
+        } else if depth < DEEPEST {
+            if let Ok(list) = part.cast_exact::<PyList>() {
+                return Node::List(list.iter().map(|part| self.part(tools, &part, depth + 1)).collect());
+            }
+            if let Ok(tuple) = part.cast_exact::<PyTuple>() {
+                return Node::Tuple(tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect());
+            }
+            if let Ok(dict) = part.cast_exact::<PyDict>() {
+                let items = dict.iter().map(|(key, value)| (key.unbind(), self.part(tools, &value, depth + 1)));
+                return Node::Dict(items.collect());
+            }
+            if let Ok(tuple) = part.cast::<PyTuple>()
+                && part.hasattr(intern!(part.py(), "_fields")).unwrap_or(false)
+                && self.fits_fields(part).unwrap_or(false)
+            {
+                let parts = tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect();
+                return Node::Named(part.get_type().into_any().unbind(), parts);
+            }
+        }
+        self.object(part.clone())
+    }
+}
+
+/// Tells the processor that memory will be read.
+fn prefetch(start: *const u8, len: usize) {
+    for offset in (0..len.min(MOST_AHEAD)).step_by(64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which may name any address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (start, offset);
+    }
+}
+
+/// Returns an item of a list or a tuple.
+fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(tuple) = sample.cast::<PyTuple>() {
+        return tuple.get_item(k);
+    }
+    sample.cast::<PyList>().map_err(PyErr::from)?.get_item(k)
+}
+
+/// A tensor of rows that have one shape and type.
+pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
+    let first = views.first()?;
+    let (dtype, dims) = (first.dtype, first.shape);
+    if !views.iter().all(|view| view.dtype == dtype && view.shape == dims) {
+        return None;
+    }
+    let shape: Vec<i64> = std::iter::once(rows).chain(dims.iter().copied()).collect();
+    let bytes = size(&shape, dtype)?;
+    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(views) })
+}
+
+/// A tensor as it is.
+fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
+    if tensor.call_method0(intern!(tensor.py(), "is_neg")).ok()?.is_truthy().ok()? {
+        return None;
+    }
+    // SAFETY: the caller keeps the tensor.
+    let view = unsafe { tools.torch.view(tensor) }?;
+    let (dtype, shape) = (view.dtype, view.shape.to_vec());
+    let bytes = size(&shape, dtype)?;
+    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(vec![view]) })
+}
+
+/// Whether an object is a list of integers, which are sent as numbers.
+pub(crate) fn integers(index: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
+    let list = index.cast_exact::<PyList>().ok()?;
+    list.iter().map(|value| value.is_exact_instance_of::<PyInt>().then(|| value.extract().ok())?).collect()
+}
+
+/// Whether an object is a list of so many `None`s.
+pub(crate) fn nones(index: &Bound<'_, PyAny>) -> Option<usize> {
+    let list = index.cast_exact::<PyList>().ok()?;
+    (!list.is_empty() && list.iter().all(|value| value.is_none())).then(|| list.len())
+}
+
+/// Makes a list of integers.
+pub(crate) fn list_of<'py>(py: Python<'py>, values: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let (values, _) = values.as_chunks::<8>();
+    Ok(PyList::new(py, values.iter().map(|value| i64::from_ne_bytes(*value)))?.into_any())
+}
+
+const _: () = assert!(size_of::<ffi::Py_ssize_t>() == 8, "slotline for Python needs a 64-bit system");

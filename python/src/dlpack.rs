@@ -1,0 +1,352 @@
+//! Tensors of other libraries, by [DLPack](https://dmlc.github.io/dlpack/latest/) 1.3.
+//!
+//! torch gives a table of C functions (`Tensor.__dlpack_c_exchange_api__`), through which a tensor is read or made in less
+//! than a tenth of a microsecond. Where it does not, `torch.from_dlpack` and `__dlpack__` do the same.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyBufferError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use pyo3::{ffi, intern};
+
+use crate::channel::Block;
+use crate::fresh::Fresh;
+
+/// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
+const VERSION: Version = Version { major: 1, minor: 3 };
+const CPU: c_int = 1;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Version {
+    major: u32,
+    minor: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Device {
+    kind: c_int,
+    id: i32,
+}
+
+/// The type of an element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct DType {
+    pub(crate) code: u8,
+    pub(crate) bits: u8,
+    pub(crate) lanes: u16,
+}
+
+impl DType {
+    pub(crate) const I64: Self = Self { code: 0, bits: 64, lanes: 1 };
+    pub(crate) const F64: Self = Self { code: 2, bits: 64, lanes: 1 };
+    pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
+
+    /// Returns the bytes of an element, if it has whole bytes.
+    pub(crate) fn bytes(self) -> Option<usize> {
+        let bits = usize::from(self.bits) * usize::from(self.lanes);
+        (bits > 0 && bits.is_multiple_of(8)).then_some(bits / 8)
+    }
+
+    /// Whether it is a complex number, whose tensors may be conjugated only when they are read.
+    pub(crate) fn is_complex(self) -> bool {
+        self.code == 5
+    }
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: DType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Managed {
+    version: Version,
+    manager: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// `DLPackExchangeAPI`.
+#[repr(C)]
+struct Table {
+    version: Version,
+    previous: *mut Table,
+    allocate: *const c_void,
+    managed_from_object: *const c_void,
+    object_from_managed: Option<unsafe extern "C" fn(*mut Managed, *mut *mut c_void) -> c_int>,
+    view_of_object: Option<unsafe extern "C" fn(*mut c_void, *mut Tensor) -> c_int>,
+    current_stream: *const c_void,
+}
+
+/// What owns the memory of a tensor. It is only kept, and dropped.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "nothing is read from an owner")]
+pub(crate) enum Owner {
+    /// A block of a channel.
+    Block(Arc<Block>),
+    /// Memory of this process.
+    Own(Arc<Fresh>),
+}
+
+/// What a tensor that we made owns.
+#[repr(C)]
+struct Made {
+    /// First, so that a pointer to it is one to the whole.
+    managed: Managed,
+    /// The shape, and then the strides.
+    dims: Box<[i64]>,
+    owner: Owner,
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: it is the first field of the box that `make` leaked, and its owner calls this once.
+    drop(unsafe { Box::from_raw(managed.cast::<Made>()) });
+}
+
+/// A tensor or an array that somebody else owns, and that must be kept as long as this.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) data: *const u8,
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'a [i64],
+    /// In elements, or `None` if the elements are one after another.
+    pub(crate) strides: Option<&'a [i64]>,
+}
+
+impl View<'_> {
+    /// Returns the bytes of its elements, if they can be counted.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        size(self.shape, self.dtype)
+    }
+
+    /// Whether the elements lie one after another.
+    fn is_dense(&self) -> bool {
+        let Some(strides) = self.strides else { return true };
+        let mut expected = 1;
+        for (&dim, &stride) in self.shape.iter().zip(strides).rev() {
+            if dim == 0 {
+                return true;
+            }
+            if dim != 1 && stride != expected {
+                return false;
+            }
+            expected *= dim;
+        }
+        true
+    }
+
+    /// Copies the elements to `to`, one after another.
+    ///
+    /// # Safety
+    ///
+    /// `to` must have room for [`bytes`](Self::bytes) of them, and the memory that is viewed must exist.
+    pub(crate) unsafe fn copy(&self, to: *mut u8) {
+        let Some(bytes) = self.bytes().filter(|bytes| *bytes > 0) else { return };
+        if self.is_dense() {
+            // SAFETY: the caller says that both have so many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(self.data, to, bytes) };
+            return;
+        }
+        let size = self.dtype.bytes().unwrap_or(1);
+        // SAFETY: as above; the strides lead to every element.
+        unsafe { scatter(self.data, to, self.shape, self.strides.unwrap_or_default(), size) };
+    }
+}
+
+/// Copies elements with gaps between them, and returns where the next one goes.
+///
+/// # Safety
+///
+/// As for [`View::copy`].
+unsafe fn scatter(from: *const u8, to: *mut u8, shape: &[i64], strides: &[i64], size: usize) -> *mut u8 {
+    let (Some((&dim, shape)), Some((&stride, strides))) = (shape.split_first(), strides.split_first()) else {
+        // SAFETY: the caller says that there is an element.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
+        // SAFETY: it stays in the memory that it was given.
+        return unsafe { to.add(size) };
+    };
+    let mut to = to;
+    for i in 0..dim {
+        // SAFETY: the strides lead to elements of the tensor.
+        let row = unsafe { from.offset((i * stride) as isize * size as isize) };
+        // SAFETY: as above.
+        to = unsafe { scatter(row, to, shape, strides, size) };
+    }
+    to
+}
+
+/// Returns the bytes of a tensor.
+pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
+    let mut bytes = dtype.bytes()?;
+    for &dim in shape {
+        bytes = bytes.checked_mul(usize::try_from(dim).ok()?)?;
+    }
+    Some(bytes)
+}
+
+/// What we use of torch.
+pub(crate) struct Torch {
+    /// The table, which lives as long as torch.
+    table: Option<NonNull<Table>>,
+    pub(crate) tensor: Py<PyAny>,
+    from_dlpack: Py<PyAny>,
+}
+
+// SAFETY: the table is constant.
+unsafe impl Send for Torch {}
+// SAFETY: see above.
+unsafe impl Sync for Torch {}
+
+impl Torch {
+    pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
+        let torch = py.import("torch")?;
+        let tensor = torch.getattr("Tensor")?;
+        let capsule = tensor.getattr_opt("__dlpack_c_exchange_api__")?;
+        let table = capsule.and_then(|capsule| {
+            let name = c"dlpack_exchange_api";
+            // SAFETY: an object and a name.
+            let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
+            drop(PyErr::take(py));
+            let mut table = NonNull::new(table.cast::<Table>());
+            // SAFETY: the table and those before it are constants of torch.
+            while let Some(found) = table.map(|table| unsafe { table.as_ref() })
+                && found.version.major != VERSION.major
+            {
+                table = NonNull::new(found.previous);
+            }
+            table
+        });
+        let table = table.filter(|table| {
+            // SAFETY: as above.
+            let table = unsafe { table.as_ref() };
+            table.object_from_managed.is_some() && table.view_of_object.is_some()
+        });
+        let from_dlpack = torch.getattr("from_dlpack")?.unbind();
+        Ok(Self { table, tensor: tensor.unbind(), from_dlpack })
+    }
+
+    /// Returns what a tensor of torch views, if it is on the CPU and its elements lie there as they are.
+    ///
+    /// # Safety
+    ///
+    /// The tensor must be kept as long as the view, and keep its shape.
+    pub(crate) unsafe fn view<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
+        let py = tensor.py();
+        // SAFETY: the table is torch's.
+        let read = unsafe { self.table?.as_ref() }.view_of_object?;
+        if tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()? {
+            return None;
+        }
+        let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
+        // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
+        if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {
+            drop(PyErr::take(py));
+            return None;
+        }
+        // SAFETY: torch has filled it in.
+        let view = unsafe { view.assume_init() };
+        let ndim = usize::try_from(view.ndim).ok()?;
+        if view.device.kind != CPU || view.dtype.is_complex() || view.dtype.bytes().is_none() {
+            return None;
+        }
+        // SAFETY: both have so many entries, and belong to the tensor.
+        let (shape, strides) = unsafe { (entries(view.shape, ndim)?, entries(view.strides, ndim)) };
+        let data = view.data.cast::<u8>().wrapping_add(usize::try_from(view.byte_offset).ok()?);
+        Some(View { data, dtype: view.dtype, shape, strides: strides.filter(|_| ndim > 0) })
+    }
+
+    /// Makes a tensor of memory.
+    ///
+    /// # Safety
+    ///
+    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists.
+    pub(crate) unsafe fn make<'py>(
+        &self,
+        py: Python<'py>,
+        data: *mut u8,
+        dtype: DType,
+        shape: &[i64],
+        owner: Owner,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ndim =
+            i32::try_from(shape.len()).map_err(|_| PyBufferError::new_err("a tensor has too many dimensions"))?;
+        let mut dims = vec![1; 2 * shape.len()].into_boxed_slice();
+        dims[..shape.len()].copy_from_slice(shape);
+        let mut stride = 1_i64;
+        for i in (0..shape.len()).rev() {
+            dims[shape.len() + i] = stride;
+            stride = stride.saturating_mul(shape[i].max(1));
+        }
+        let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
+        let device = Device { kind: CPU, id: 0 };
+        let tensor = Tensor { data: data.cast(), device, ndim, dtype, shape, strides, byte_offset: 0 };
+        let managed =
+            Managed { version: VERSION, manager: std::ptr::null_mut(), deleter: Some(delete), flags: 0, tensor };
+        let made = Box::into_raw(Box::new(Made { managed, dims, owner })).cast::<Managed>();
+        match self.table {
+            Some(table) => {
+                let mut object = std::ptr::null_mut();
+                // SAFETY: the table is torch's, and `new` has checked that it has this function.
+                let convert = unsafe { table.as_ref() }.object_from_managed.expect("checked");
+                // SAFETY: the tensor is complete, and now torch's.
+                if unsafe { convert(made, &raw mut object) } != 0 {
+                    return Err(PyErr::fetch(py));
+                }
+                // SAFETY: torch gives us a new reference.
+                unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
+            }
+            None => {
+                // SAFETY: a pointer, a name that is constant, and what is called if nobody takes the tensor.
+                let capsule = unsafe {
+                    let capsule = ffi::PyCapsule_New(made.cast(), NAME.as_ptr(), Some(discard));
+                    Bound::from_owned_ptr_or_err(py, capsule)?
+                };
+                self.from_dlpack.bind(py).call1((capsule.cast_into::<PyCapsule>()?,))
+            }
+        }
+    }
+}
+
+const NAME: &std::ffi::CStr = c"dltensor_versioned";
+
+/// Deletes a tensor that nobody has taken from its capsule.
+unsafe extern "C" fn discard(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule that is about to end. Whoever has taken the tensor has renamed it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
+            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+        }
+    }
+}
+
+/// # Safety
+///
+/// The pointer must be null, or have so many entries.
+unsafe fn entries<'a>(start: *const i64, len: usize) -> Option<&'a [i64]> {
+    match (NonNull::new(start.cast_mut()), len) {
+        (_, 0) => Some(&[]),
+        (None, _) => None,
+        // SAFETY: the caller says so.
+        (Some(start), _) => Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }),
+    }
+}
+
+/// The error for memory of ours that is not as it should be.
+pub(crate) fn broken(what: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("a worker has sent a batch that cannot be read: {what}"))
+}

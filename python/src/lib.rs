@@ -1,0 +1,257 @@
+//! The native part of `slotline` for Python.
+//!
+//! `slotline.torch.DataLoader` is torch's, with another way for batches from the workers to the loop: a worker writes them
+//! into memory that it shares with the loader (`memory`, `channel`, `batch`), where the loop's tensors find them
+//! (`dlpack`). Samples become batches as with torch's `default_collate` (`collate`). Datasets that hold tensors or arrays
+//! are read without being called (`gather`).
+
+// The items are in the Python module, whose documentation is in its stubs.
+#![allow(missing_docs)]
+#![cfg(target_os = "linux")]
+
+mod batch;
+mod channel;
+mod collate;
+mod dlpack;
+mod fresh;
+mod gather;
+mod memory;
+mod numpy;
+mod tree;
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyEOFError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::batch::Pickle;
+use crate::channel::{Block, Memory, Message, Nothing, Receiver, Sender};
+use crate::collate::{Gathered, Tools};
+use crate::fresh::Pool;
+use crate::gather::Kinds;
+use crate::tree::Node;
+
+/// Makes batches of lists of samples, in memory of this process.
+#[pyclass(module = "slotline._slotline", frozen)]
+struct Collator {
+    tools: Tools,
+    pool: Arc<Pool>,
+}
+
+#[pymethods]
+impl Collator {
+    /// `fallback` makes the batch of a part of the samples, where it is not done here.
+    #[new]
+    fn new(py: Python<'_>, fallback: Py<PyAny>) -> PyResult<Self> {
+        Ok(Self { tools: Tools::new(py, fallback)?, pool: Arc::default() })
+    }
+
+    fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
+        let mut gathered = Gathered::default();
+        let node = gathered.collate(&self.tools, samples)?;
+        batch::fresh(py, &self.tools, &self.pool, &node, &gathered)
+    }
+}
+
+/// Makes batches of tensors and arrays that a dataset holds, without calling the dataset.
+#[pyclass(module = "slotline._slotline", frozen)]
+struct Gatherer {
+    tools: Tools,
+    pool: Arc<Pool>,
+    kinds: Kinds,
+}
+
+#[pymethods]
+impl Gatherer {
+    /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
+    #[new]
+    fn new(py: Python<'_>, fallback: Py<PyAny>, kinds: [Py<PyAny>; 4]) -> PyResult<Self> {
+        Ok(Self { tools: Tools::new(py, fallback)?, pool: Arc::default(), kinds: Kinds::new(kinds) })
+    }
+
+    /// Returns the batch of the samples with these indices, or `None` if only the dataset itself can make it.
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        dataset: &Bound<'py, PyAny>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(index) = collate::integers(index) else { return Ok(None) };
+        let mut gathered = Gathered::default();
+        match gather::gather(&mut gathered, &self.tools, &self.kinds, dataset, &index) {
+            Some(node) => batch::fresh(py, &self.tools, &self.pool, &node, &gathered).map(Some),
+            None => {
+                // Whatever was wrong, the dataset will say it.
+                drop(PyErr::take(py));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The memory of messages in one direction.
+#[pyclass(module = "slotline._slotline", frozen, subclass)]
+struct Channel(Memory);
+
+#[pymethods]
+impl Channel {
+    /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+    #[new]
+    #[pyo3(signature = (fd = None))]
+    fn new(fd: Option<RawFd>) -> PyResult<Self> {
+        let memory = match fd {
+            None => channel::channel(),
+            // SAFETY: the caller gives the descriptor away.
+            Some(fd) => channel::attach(unsafe { OwnedFd::from_raw_fd(fd) }),
+        };
+        Ok(Self(memory?))
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.fd()
+    }
+
+    /// The bytes of the memory.
+    #[getter]
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// How the contents of a message are written, in the upper half of its kind.
+mod form {
+    /// Nothing.
+    pub(super) const EMPTY: u32 = 0;
+    /// A list of integers.
+    pub(super) const INTEGERS: u32 = 1;
+    /// A list of `None`s, whose number is sent.
+    pub(super) const NONES: u32 = 2;
+    /// See `batch`.
+    pub(super) const BATCH: u32 = 3;
+}
+
+/// One end of two channels.
+#[pyclass(module = "slotline._slotline")]
+struct Port {
+    tools: Tools,
+    pickle: Pickle,
+    pool: Arc<Pool>,
+    /// In boxes, since Python's allocator does not align as much as they want.
+    sender: Box<Sender>,
+    receiver: Box<Receiver>,
+    sent: Option<Node>,
+    received: Option<Node>,
+}
+
+impl Port {
+    fn message<'py>(
+        &mut self,
+        py: Python<'py>,
+        message: Message,
+        block: Option<Block>,
+    ) -> PyResult<(u32, u64, Bound<'py, PyAny>)> {
+        let (kind, form) = (message.kind & 0xFFFF, message.kind >> 16);
+        let value = match (form, block) {
+            (form::INTEGERS, Some(block)) => collate::list_of(py, block.bytes())?,
+            (form::NONES, Some(block)) => {
+                let count = block.bytes().first_chunk().map_or(0, |count| usize::from_ne_bytes(*count));
+                PyList::new(py, (0..count).map(|_| py.None()))?.into_any()
+            }
+            (form::BATCH, Some(block)) => {
+                batch::receive(py, &self.tools, &self.pickle, &self.pool, &self.receiver, block, &mut self.received)?
+            }
+            _ => py.None().into_bound(py),
+        };
+        Ok((kind, message.task, value))
+    }
+
+    /// Sends plain bytes.
+    fn bytes(&mut self, message: Message, bytes: &[u8]) -> PyResult<bool> {
+        let draft = self.sender.draft(bytes.len())?;
+        // SAFETY: the block is ours, and large enough.
+        unsafe { draft.start().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(self.sender.send(message, Some(draft)))
+    }
+}
+
+#[pymethods]
+impl Port {
+    /// Takes the sending end of one channel and the receiving end of another one.
+    #[new]
+    fn new(py: Python<'_>, to: &Channel, from: &Channel, fallback: Py<PyAny>) -> PyResult<Self> {
+        let taken = || PyRuntimeError::new_err("this end of the channel is in use");
+        Ok(Self {
+            tools: Tools::new(py, fallback)?,
+            pickle: Pickle::new(py)?,
+            pool: Arc::default(),
+            sender: Box::new(to.0.sender().ok_or_else(taken)?),
+            receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
+            sent: None,
+            received: None,
+        })
+    }
+
+    /// Sends a value. Returns `False` if nobody will receive it.
+    #[pyo3(signature = (kind, task = 0, value = None))]
+    fn send(&mut self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
+        let message = |form: u32| Message { kind: u32::from(kind) | form << 16, task };
+        let Some(value) = value else { return Ok(self.sender.send(message(form::EMPTY), None)) };
+        if let Some(integers) = collate::integers(&value) {
+            let bytes: Vec<u8> = integers.iter().flat_map(|value| value.to_ne_bytes()).collect();
+            return self.bytes(message(form::INTEGERS), &bytes);
+        }
+        if let Some(count) = collate::nones(&value) {
+            return self.bytes(message(form::NONES), &count.to_ne_bytes());
+        }
+        let mut gathered = Gathered::default();
+        let node = gathered.walk(&self.tools, &value);
+        let message = message(form::BATCH);
+        batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+    }
+
+    /// Makes a batch of samples, and sends it.
+    fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
+        let mut gathered = Gathered::default();
+        let node = gathered.collate(&self.tools, samples)?;
+        let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
+        batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+    }
+
+    /// Whether a message can be sent without waiting.
+    fn has_room(&mut self) -> bool {
+        self.sender.has_room()
+    }
+
+    /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many
+    /// seconds, and raises `EOFError` if there will not be one.
+    #[pyo3(signature = (timeout = 0.0))]
+    fn receive<'py>(&mut self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
+        let mut received = self.receiver.try_receive();
+        if matches!(received, Err(Nothing::Yet)) && timeout > 0.0 {
+            let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+            let receiver = &mut self.receiver;
+            received = py.detach(|| receiver.receive(patience));
+        }
+        match received {
+            Ok((message, block)) => self.message(py, message, block).map(Some),
+            Err(Nothing::Yet) => Ok(None),
+            Err(Nothing::Ever) => Err(PyEOFError::new_err("the other process has closed the channel")),
+        }
+    }
+}
+
+#[pymodule]
+fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Collator>()?;
+    module.add_class::<Gatherer>()?;
+    module.add_class::<Channel>()?;
+    module.add_class::<Port>()
+}

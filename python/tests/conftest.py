@@ -1,0 +1,57 @@
+"""What the tests share."""
+
+import gc
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Each test begins with the same random numbers, and within a minute it is over."""
+
+    def late(*_):
+        raise TimeoutError("the test takes too long")
+
+    torch.manual_seed(7)
+    np.random.seed(7)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def leaves_nothing():
+    """Fails if a test leaves processes or descriptors behind."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        # multiprocessing keeps one process that tracks resources.
+        assert len(children.read().split()) <= 2
+
+
+def same(a, b):
+    """Asserts that two batches are the same: types, containers, and every bit."""
+    assert type(a) is type(b), (a, b)
+    if isinstance(a, torch.Tensor):
+        assert (a.dtype, a.shape, a.device) == (b.dtype, b.shape, b.device)
+        assert a.layout != torch.strided or a.stride() == b.stride()
+        assert torch.equal(a, b) or torch.equal(torch.isnan(a), torch.isnan(b))
+    elif isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b):
+            same(x, y)
+    else:
+        assert a == b

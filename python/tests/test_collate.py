@@ -1,0 +1,220 @@
+"""Batches are those of torch's ``default_collate``, and so are errors."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import same
+from torch.utils.data import default_collate
+
+from slotline._slotline import Collator
+from slotline.torch import _collate
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class Bag(dict):
+    pass
+
+
+class Row(list):
+    pass
+
+
+class Text(str):
+    pass
+
+
+class MyTensor(torch.Tensor):
+    pass
+
+
+@dataclasses.dataclass
+class Plain:
+    x: int
+
+
+def frozen(array):
+    array.setflags(write=False)
+    return array
+
+
+STRIDED = torch.arange(24).reshape(2, 3, 4)
+SAMPLES = {
+    "tensors": [torch.arange(3), torch.arange(3) + 7],
+    "scalars": [torch.tensor(1.5), torch.tensor(2.5)],
+    "no elements": [torch.empty(0, 3), torch.empty(0, 3)],
+    "no samples but one": [torch.ones(2, 2)],
+    "transposed": [STRIDED.transpose(0, 2), STRIDED.flip(2).transpose(0, 2)],
+    "every second": [torch.arange(10)[::2], torch.arange(10)[1::2]],
+    "expanded": [torch.ones(1).expand(4), torch.zeros(1).expand(4)],
+    "dense and not": [torch.arange(6).reshape(2, 3), torch.arange(6).reshape(3, 2).T],
+    "channels last": [torch.rand(1, 3, 4, 4).to(memory_format=torch.channels_last)[0]] * 2,
+    **{
+        f"tensors of {dtype}": [torch.tensor([0, 1]).to(dtype), torch.tensor([1, 1]).to(dtype)]
+        for dtype in (
+            torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
+            torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+            torch.float8_e4m3fn, torch.float8_e5m2,
+        )
+    },
+    "conjugated": [torch.tensor([1 + 2j]).conj(), torch.tensor([3 + 4j])],
+    "negated": [torch.tensor([1 + 2j]).conj().imag, torch.tensor([3 + 4j]).conj().imag],
+    "negated later": [torch.tensor([1 + 2j]).imag, torch.tensor([3 + 4j]).conj().imag],
+    "with gradients": [torch.ones(2, requires_grad=True), torch.ones(2)],
+    "with gradients later": [torch.ones(2), torch.ones(2, requires_grad=True)],
+    "of a subclass": [torch.ones(2).as_subclass(MyTensor)] * 2,
+    "one of a subclass": [torch.ones(2), torch.ones(2).as_subclass(MyTensor)],
+    "parameters": [torch.nn.Parameter(torch.ones(2), requires_grad=False)] * 2,
+    "sparse": [torch.eye(2).to_sparse()] * 2,
+    "on no device": [torch.ones(2, device="meta")] * 2,
+    "of two types": [torch.ones(2), torch.ones(2, dtype=torch.int32)],
+    "of two shapes": [torch.ones(2), torch.ones(3)],
+    "of two ranks": [torch.ones(2), torch.ones(2, 1)],
+    "tensor and number": [torch.ones(()), 1.0],
+    "number and tensor": [1.0, torch.ones(())],
+    "arrays": [np.arange(3), np.arange(3) + 1],
+    "arrays of bytes": [np.arange(3, dtype=np.uint8)] * 2,
+    **{
+        f"arrays of {dtype}": [np.array([0, 1]).astype(dtype), np.array([1, 1]).astype(dtype)]
+        for dtype in (
+            "bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8", "S3", "U3", "O",
+            "longlong", "ulonglong", "longdouble", "datetime64[s]", "timedelta64[s]",
+        )
+    },
+    "records": [np.zeros(2, dtype=[("a", "i4"), ("b", "f4")])] * 2,
+    "strided arrays": [np.arange(12).reshape(3, 4).T, np.arange(24).reshape(6, 4)[::2].T],
+    "reversed arrays": [np.arange(4)[::-1]] * 2,
+    "arrays of no dimension": [np.array(3.0), np.array(4.0)],
+    "arrays of no element": [np.empty((0, 2)), np.empty((0, 2))],
+    "unaligned": [np.frombuffer(b"\0" * 17, dtype=np.uint8)[1:].view(np.int64)] * 2,
+    "broadcast arrays": [np.broadcast_to(np.arange(3), (2, 3))] * 2,
+    "frozen arrays": [frozen(np.arange(3))] * 2,
+    "arrays of two shapes": [np.arange(3), np.arange(4)],
+    "arrays of two types": [np.arange(3), np.arange(3.0)],
+    "array and tensor": [np.arange(3), torch.arange(3)],
+    "tensor and array": [torch.arange(3), np.arange(3)],
+    **{f"scalars of {kind.__name__}": [kind(0), kind(1)] for kind in (np.int64, np.int8, np.float32, np.float64, np.bool_, np.str_)},
+    "matrices": [np.matrix([[1, 2]])] * 2,
+    "integers": [1, -(2**63)],
+    "too large": [1, 2**63],
+    "booleans": [True, False],
+    "boolean and integer": [True, 2],
+    "integer and boolean": [2, True],
+    "floats": [1.5, float("nan")],
+    "float and integer": [1.5, 2],
+    "integer and float": [2, 1.5],
+    "complex": [1j, 2j],
+    "strings": ["a", "b"],
+    "strings of a subclass": [Text("a"), "b"],
+    "bytes": [b"a", b"b"],
+    "string and number": ["a", 1],
+    "number and string": [1, "a"],
+    "nothing": [None, None],
+    "plain objects": [Plain(1), Plain(2)],
+    "tuples": [(1, "a", 2.0), (3, "b", 4.0)],
+    "tuples of two lengths": [(1, 2), (1, 2, 3)],
+    "empty tuples": [(), ()],
+    "lists": [[1, "a"], [2, "b"]],
+    "empty lists": [[], []],
+    "lists of a subclass": [Row([1, 2]), Row([3, 4])],
+    "list and tuple": [[1, 2], (3, 4)],
+    "tuple and list": [(1, 2), [3, 4]],
+    "named tuples": [Point(1, "a"), Point(torch.ones(1), "b")],
+    "good named tuples": [Point(1, "a"), Point(2, "b")],
+    "named tuple and tuple": [Point(1, 2), (3, 4)],
+    "dicts": [{"a": 1, 2: [torch.ones(2), "x"]}, {2: [torch.zeros(2), "y"], "a": 3}],
+    "empty dicts": [{}, {}],
+    "dicts of a subclass": [Bag(a=1), Bag(a=2)],
+    "dicts in order": [collections.OrderedDict(a=1, b="x")] * 2,
+    "default dicts": [collections.defaultdict(int, a=1)] * 2,
+    "dicts of which one lacks a key": [{"a": 1, "b": 2}, {"a": 1}],
+    "dicts of which one has more keys": [{"a": 1}, {"a": 1, "b": 2}],
+    "dict and list": [{"a": 1}, [1]],
+    "nested": [{"a": [(torch.ones(2), {"b": Point(1, "z")})]}, {"a": [(torch.zeros(2), {"b": Point(2, "w")})]}],
+    "nested mismatch": [{"a": [(1, 2)]}, {"a": [(1, 2, 3)]}],
+    "ranges": [range(3), range(3)],
+    "sets": [{1}, {2}],
+    "none at all": [],
+    "deep": [__import__("functools").reduce(lambda x, _: [x], range(60), 1)] * 2,
+}
+
+
+def outcome(function, samples):
+    try:
+        return function(samples)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.filterwarnings("ignore")
+def test_a_batch_is_that_of_torch(name):
+    ours = outcome(Collator(_collate.column), SAMPLES[name])
+    torchs = outcome(default_collate, SAMPLES[name])
+    if name == "with gradients" or name == "with gradients later":
+        assert ours.requires_grad and torchs.requires_grad
+    if name == "sparse" or name == "on no device":
+        assert str(ours) == str(torchs)
+        return
+    same(ours, torchs)
+
+
+def test_a_batch_is_a_copy():
+    sample = torch.ones(3)
+    batch = Collator(_collate.column)([sample])
+    sample += 1
+    assert batch.tolist() == [[1, 1, 1]]
+    batch += 5
+    assert sample.tolist() == [2, 2, 2]
+
+
+def test_memory_is_not_used_again_while_a_tensor_refers_to_it():
+    collator = Collator(_collate.column)
+    kept = []
+    for k in range(50):
+        batch = collator([torch.full((40_000,), k)])
+        kept.append(batch[0, 10:20] if k % 2 else batch)
+        del batch
+    for k, tensor in enumerate(kept):
+        assert (tensor == k).all()
+
+
+def test_batches_can_be_written_and_resized_as_torchs():
+    batch = Collator(_collate.column)([torch.ones(3), torch.ones(3)])
+    batch.add_(1).mul_(2)
+    assert batch.sum() == 24
+    assert batch.view(-1).shape == (6,)
+    assert batch.clone().share_memory_().is_shared()
+
+
+@pytest.mark.parametrize("count", [1, 2, 63])
+def test_random_containers_of_random_samples(count):
+    random = np.random.default_rng(count)
+
+    def sample(depth, shape):
+        kind = shape.integers(8 if depth < 3 else 5)
+        match kind:
+            case 0:
+                return torch.from_numpy(random.integers(0, 9, size=tuple(shape.integers(0, 4, size=2))))
+            case 1:
+                return random.random(tuple(shape.integers(0, 4, size=shape.integers(0, 3)))).astype("f4")
+            case 2:
+                return int(random.integers(100))
+            case 3:
+                return float(random.random())
+            case 4:
+                return str(random.integers(100))
+            case 5:
+                return tuple(sample(depth + 1, shape) for _ in range(shape.integers(0, 4)))
+            case 6:
+                return [sample(depth + 1, shape) for _ in range(shape.integers(0, 4))]
+            case 7:
+                return {f"k{k}": sample(depth + 1, shape) for k in range(shape.integers(0, 4))}
+
+    collator = Collator(_collate.column)
+    for seed in range(200):
+        samples = [sample(0, np.random.default_rng(seed)) for _ in range(count)]
+        same(outcome(collator, samples), outcome(default_collate, samples))

@@ -1,0 +1,480 @@
+"""A loader gives torch's batches, in torch's order, with torch's random numbers and errors."""
+
+import gc
+import itertools
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data as tud
+from conftest import same
+
+from slotline.torch import DataLoader
+
+
+class Mixed(tud.Dataset):
+    def __init__(self, length=50):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        return {"x": torch.full((3, 4), i), "y": i, "name": f"sample {i}", "a": np.full((2,), i, np.float32)}
+
+
+class Noisy(Mixed):
+    def __getitem__(self, i):
+        return torch.rand(2), np.random.rand(), random.random(), i
+
+
+class Stream(tud.IterableDataset):
+    def __init__(self, lengths):
+        self.lengths = lengths
+
+    def __iter__(self):
+        info = tud.get_worker_info()
+        number = 0 if info is None else info.id
+        return iter(range(100 * number, 100 * number + self.lengths[number]))
+
+
+class Failing(Mixed):
+    def __getitem__(self, i):
+        if i % 7 == 3:
+            raise ValueError(f"bad sample {i}")
+        return i
+
+
+def square(samples):
+    return torch.stack([sample["x"] for sample in samples]) ** 2, {"names": {sample["name"] for sample in samples}}
+
+
+def both(make, passes=2):
+    """Returns the batches of torch's loader and of ours, from the same random state."""
+    batches = []
+    for kind in (tud.DataLoader, DataLoader):
+        torch.manual_seed(3)
+        np.random.seed(3)
+        random.seed(3)
+        loader = make(kind)
+        batches.append([list(loader) for _ in range(passes)] + [torch.rand(2)])
+    return batches
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [Mixed(), Noisy(), Mixed(0)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 7},
+        {"batch_size": 7, "drop_last": True},
+        {"batch_size": None},
+        {"batch_sampler": [[1, 2], [3], [4, 5, 6]]},
+        {"batch_size": 4, "sampler": [1, 5, 1]},
+        {"batch_size": 8, "collate_fn": str},
+    ],
+    ids=str,
+)
+def test_batches_are_torchs(workers, dataset, options):
+    if len(dataset) == 0 and ("sampler" in options or "batch_sampler" in options):
+        pytest.skip("there are no such indices")
+    same(*both(lambda kind: kind(dataset, num_workers=workers, **options)))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("seeded", [False, True])
+def test_shuffled_batches_are_torchs(workers, persistent, seeded):
+    if persistent and workers == 0:
+        pytest.skip("there are no workers")
+
+    def make(kind):
+        generator = torch.Generator().manual_seed(5) if seeded else None
+        return kind(
+            Noisy(), 4, shuffle=True, num_workers=workers, persistent_workers=persistent, generator=generator, prefetch_factor=3 if workers else None
+        )
+
+    same(*both(make, passes=3))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_can_be_started_in_each_way(method):
+    same(*both(lambda kind: kind(Mixed(20), 6, num_workers=2, multiprocessing_context=method), passes=1))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_collate_functions_may_return_anything(workers):
+    same(*both(lambda kind: kind(Mixed(), 8, num_workers=workers, collate_fn=square)))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [None, 1, 3, 10])
+@pytest.mark.parametrize("lengths", [[5, 5], [0, 20], [9, 1], [0, 0]])
+def test_streams_are_torchs(lengths, batch_size, drop_last):
+    if batch_size is None and drop_last:
+        pytest.skip("torch refuses it")
+    for workers in (0, 2):
+        torchs, ours = both(lambda kind: kind(Stream(lengths), batch_size, num_workers=workers, drop_last=drop_last))
+        if workers:  # with torch, when a worker is found to be exhausted depends on timing
+            order = lambda passes: [sorted(map(str, batches)) for batches in passes[:-1]]
+            assert order(torchs) == order(ours)
+        else:
+            same(torchs, ours)
+
+
+def test_errors_come_in_the_place_of_their_batches():
+    for workers in (0, 2):
+        outcomes = []
+        for kind in (tud.DataLoader, DataLoader):
+            found, batches = [], iter(kind(Failing(), 5, num_workers=workers))
+            while True:
+                try:
+                    found.append(next(batches).tolist())
+                except StopIteration:
+                    break
+                except ValueError as error:
+                    lines = str(error).splitlines()
+                    found.append((lines[0], lines[-1]))
+            outcomes.append(found)
+        assert outcomes[0] == outcomes[1]
+
+
+class Odd(Exception):
+    """An exception that cannot be made from its text, and not be pickled."""
+
+    def __init__(self, a, b):
+        super().__init__(a, b, lambda: 0)
+
+
+class OddlyFailing(Mixed):
+    def __getitem__(self, i):
+        raise Odd(i, "x")
+
+
+def test_odd_exceptions_arrive():
+    with pytest.raises(RuntimeError, match="Odd"):
+        next(iter(DataLoader(OddlyFailing(), num_workers=1)))
+
+
+def test_what_cannot_be_pickled_is_an_error():
+    loader = DataLoader(Mixed(4), 2, num_workers=1, collate_fn=lambda samples: (lambda: 0))
+    batches = iter(loader)
+    for _ in range(2):
+        with pytest.raises(Exception, match="pickle"):
+            next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+class Dying(Mixed):
+    def __init__(self, how):
+        super().__init__(20)
+        self.how = how
+
+    def __getitem__(self, i):
+        if i == 11:
+            self.how()
+        return i
+
+
+def _exit():
+    os._exit(3)
+
+
+def _kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", [_exit, _kill])
+def test_a_worker_that_dies_is_an_error(how, leaves_nothing):
+    loader = DataLoader(Dying(how), 2, num_workers=2)
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        list(loader)
+    assert time.monotonic() - begun < 30
+    del loader
+
+
+def test_a_timeout_is_an_error():
+    class Slow(Mixed):
+        def __getitem__(self, i):
+            time.sleep(60 if i == 3 else 0)
+            return i
+
+    with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
+        list(DataLoader(Slow(8), num_workers=2, timeout=0.5))
+
+
+def test_an_init_function_that_fails_is_the_first_error():
+    def init(worker_id):
+        raise KeyError(f"worker {worker_id}")
+
+    batches = iter(DataLoader(Mixed(8), num_workers=2, worker_init_fn=init))
+    for worker in range(2):
+        with pytest.raises(KeyError, match=f"worker {worker}"):
+            next(batches)
+
+
+def test_without_order_no_batch_waits_for_a_slow_one():
+    class Slow(Mixed):
+        def __getitem__(self, i):
+            time.sleep(2 if i == 0 else 0)
+            return i
+
+    order = [int(batch) for batch in DataLoader(Slow(10), num_workers=2, prefetch_factor=2, in_order=False)]
+    assert sorted(order) == list(range(10))
+    assert order[0] != 0 and order.index(0) > 4
+    assert [int(batch) for batch in DataLoader(Slow(10), num_workers=2)] == list(range(10))
+
+
+def test_kept_tensors_stay_as_they_are():
+    class Large(Mixed):
+        def __getitem__(self, i):
+            return torch.full((10_000,), i), i
+
+    kept = list(DataLoader(Large(200), 4, num_workers=2))
+    gc.collect()
+    for k, (x, y) in enumerate(kept):
+        assert y.tolist() == list(range(4 * k, 4 * k + 4))
+        assert (x == y[:, None]).all()
+
+
+def shared_memory():
+    """The bytes of shared memory that this process has mapped and that exist."""
+    with open("/proc/self/smaps") as maps:
+        total, ours = 0, False
+        for line in maps:
+            if line[0] in "0123456789abcdef" and "-" in line.split()[0]:
+                ours = "memfd:slotline" in line
+            elif ours and line.startswith("Rss:"):
+                total += int(line.split()[1]) * 1024
+        return total
+
+
+def test_who_keeps_labels_does_not_keep_pictures():
+    class Large(Mixed):
+        def __getitem__(self, i):
+            return torch.ones(100_000), i  # 400 kB
+
+    kept = []
+    for x, y in DataLoader(Large(400), 4, num_workers=2):
+        kept.append(y)
+        del x
+    batches = iter(DataLoader(Large(400), 4, num_workers=2))
+    for _ in range(90):
+        x, y = next(batches)
+        kept.append(y)
+    # 90 batches of 1.6 MB were loaded, of which at most those of the prefetch are there.
+    assert shared_memory() < 20e6
+    assert len(kept) == 190
+
+
+def test_memory_goes_with_the_last_tensor(leaves_nothing):
+    batches = iter(DataLoader(Mixed(20), 4, num_workers=2))
+    first = next(batches)
+    del batches
+    gc.collect()
+    assert first["y"].tolist() == [0, 1, 2, 3]
+    assert shared_memory() > 0
+    del first
+    gc.collect()
+    assert shared_memory() == 0
+
+
+def test_samples_may_change_their_shape():
+    class Growing(Mixed):
+        def __getitem__(self, i):
+            return torch.full((i // 4 + 1, 2), i)
+
+    same(*both(lambda kind: kind(Growing(), 4, num_workers=2)))
+
+
+def test_batches_may_be_huge():
+    class Huge(Mixed):
+        def __getitem__(self, i):
+            return torch.full((10_000_000,), i, dtype=torch.uint8)
+
+    total = 0
+    for batch in DataLoader(Huge(12), 4, num_workers=2):
+        total += int(batch[:, ::1_000_000].sum())
+    assert total == 10 * sum(range(12))
+
+
+def test_two_iterators_at_once():
+    loader = DataLoader(Mixed(12), 2, num_workers=2)
+    for a, b in zip(loader, loader):
+        same(a, b)
+    for a in DataLoader(Mixed(4), 2, num_workers=1):
+        assert len(list(DataLoader(Mixed(4), 2, num_workers=1))) == 2
+
+
+def test_leaving_a_loop(leaves_nothing):
+    loader = DataLoader(Mixed(), 2, num_workers=2)
+    for _ in range(5):
+        for batch in itertools.islice(loader, 3):
+            pass
+    persistent = DataLoader(Mixed(), 2, num_workers=2, persistent_workers=True)
+    for _ in range(5):
+        for k, batch in enumerate(persistent):
+            assert batch["y"].tolist() == [2 * k, 2 * k + 1]
+            if k == 3:
+                break
+    del loader, persistent, batch
+
+
+def test_many_loaders(leaves_nothing):
+    for k in range(30):
+        for batch in DataLoader(Mixed(4), 2, num_workers=2):
+            pass
+    del batch
+
+
+def test_a_loader_can_be_pickled_and_copied():
+    loader = pickle.loads(pickle.dumps(DataLoader(Mixed(), 4, num_workers=1)))
+    assert isinstance(loader, DataLoader) and len(list(loader)) == 13
+
+
+def test_a_fork_leaves_the_loader_alone():
+    batches = iter(DataLoader(Mixed(40), 2, num_workers=2))
+    first = next(batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        del batches, first
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert first["y"].tolist() == [0, 1]
+    assert [batch["y"][0].item() for batch in batches] == list(range(2, 40, 2))
+
+
+def script(text, **options):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=100, **options)
+
+
+def test_programs_end_with_loaders_in_use():
+    ended = script(
+        """
+        import torch
+        from slotline.torch import DataLoader
+        batches = iter(DataLoader(range(1000), 2, num_workers=2))
+        kept = [next(batches) for _ in range(3)]
+        persistent = DataLoader(range(1000), 2, num_workers=2, persistent_workers=True)
+        held = next(iter(persistent))
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_a_wait():
+    ended = script(
+        """
+        import os, signal, threading, time
+        from slotline.torch import DataLoader
+        class Slow:
+            def __len__(self): return 4
+            def __getitem__(self, i):
+                time.sleep(60)
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        begun = time.monotonic()
+        try:
+            next(iter(DataLoader(Slow(), num_workers=1)))
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - begun < 5)
+        os._exit(0)
+        """
+    )
+    assert ended.stdout == "interrupted True\n", ended
+
+
+def test_workers_end_with_a_program_that_is_killed():
+    child = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(
+                """
+                import os, sys
+                from slotline.torch import DataLoader
+                batches = iter(DataLoader(range(1000), 2, num_workers=2))
+                next(batches)
+                print(*(worker.pid for worker in batches._workers), flush=True)
+                sys.stdin.read()
+                """
+            ),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pids = [int(pid) for pid in child.stdout.readline().split()]
+    child.kill()
+    child.communicate()
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": -1},
+        {"timeout": -1},
+        {"prefetch_factor": 2},
+        {"persistent_workers": True},
+        {"shuffle": True, "sampler": [1]},
+        {"batch_sampler": [[1]], "batch_size": 2},
+        {"batch_size": None, "drop_last": True},
+        {"batch_size": 0},
+        {"num_workers": 1, "multiprocessing_context": "thread"},
+    ],
+    ids=str,
+)
+def test_options_are_refused_as_by_torch(options):
+    errors = []
+    for kind in (tud.DataLoader, DataLoader):
+        with pytest.raises(Exception) as error:
+            kind(Mixed(), **options)
+        errors.append((error.type, str(error.value)))
+    assert errors[0] == errors[1]
+
+
+def test_attributes_are_torchs():
+    loader = DataLoader(Mixed(), 4)
+    assert isinstance(loader, tud.DataLoader)
+    with pytest.raises(ValueError, match="batch_size attribute should not be set"):
+        loader.batch_size = 3
+    assert len(loader) == 13
+    loader.dataset.length = 20
+    assert len(loader) == 5
+
+
+def test_datapipes_are_sharded_as_by_torch():
+    from torch.utils.data.datapipes.iter import IterableWrapper
+
+    def make(kind):
+        return kind(IterableWrapper(range(20)).shuffle().sharding_filter(), 3, shuffle=True, num_workers=2)
+
+    torchs, ours = both(make)
+    assert [sorted(map(str, batches)) for batches in torchs[:-1]] == [sorted(map(str, batches)) for batches in ours[:-1]]
+
+
+def test_a_thread_may_run_a_loader():
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.extend(DataLoader(Mixed(20), 4, num_workers=2)))
+    thread.start()
+    thread.join()
+    assert len(outcome) == 5

@@ -1,0 +1,183 @@
+"""Datasets that hold tensors or arrays are read without being called, and nobody can tell."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data as tud
+from conftest import same
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
+
+from slotline.torch import DataLoader
+from slotline.torch._native import NativeIterator
+
+X = torch.arange(60).reshape(20, 3)
+Y = torch.arange(20).to(torch.uint8)
+A = np.random.default_rng(1).random((20, 2, 2)).astype("f4")
+
+
+def grown():
+    dataset = TensorDataset(X.clone(), Y)
+    dataset.tensors[0][3] = -1
+    return dataset
+
+
+DATASETS = {
+    "tensors": TensorDataset(X, Y),
+    "one tensor": TensorDataset(Y),
+    "strided tensors": TensorDataset(X.T.contiguous().T, X[:, 1:2], torch.ones(1).expand(20)),
+    "with gradients": TensorDataset(torch.ones(20, 2, requires_grad=True)),
+    "complex": TensorDataset(torch.ones(20, 2, dtype=torch.complex64)),
+    "negated": TensorDataset(torch.ones(20, 2, dtype=torch.complex64).conj().imag),
+    "no elements": TensorDataset(torch.ones(20, 0)),
+    "no samples": TensorDataset(torch.ones(0, 3)),
+    "changed": grown(),
+    "stack": StackDataset(X, A, Y),
+    "named stack": StackDataset(x=X, a=A, t=TensorDataset(X, Y)),
+    "array of numbers": StackDataset(A[:, 0, 0]),
+    **{f"array of {kind}": StackDataset(np.arange(20).astype(kind)) for kind in ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c8", ">i4", "U3")},
+    "memory-mapped": None,
+    "subset": Subset(TensorDataset(X, Y), [3, 1, 4, 1, 5, -1, 19]),
+    "subset of a range": Subset(TensorDataset(X, Y), range(5, 15)),
+    "subset by an array": Subset(TensorDataset(X, Y), np.array([3, 1, 4])),
+    "subset by a tensor": Subset(TensorDataset(X, Y), torch.tensor([3, 1, 4])),
+    "subset that is wrong": Subset(TensorDataset(X, Y), [3, 20]),
+    "concat": ConcatDataset([TensorDataset(X, Y), TensorDataset(X[:3] + 1, Y[:3])]),
+    "concat of stacks": ConcatDataset([StackDataset(x=X), StackDataset(x=X[:3] + 1)]),
+    "concat of two shapes": ConcatDataset([TensorDataset(X), TensorDataset(X[:, :2])]),
+    "concat of two types": ConcatDataset([TensorDataset(X), TensorDataset(X.float())]),
+    "concat of two kinds": ConcatDataset([TensorDataset(X), StackDataset(x=X)]),
+    "concat of two names": ConcatDataset([StackDataset(x=X), StackDataset(y=X)]),
+    "all of them": Subset(ConcatDataset([Subset(StackDataset(a=A, b=X), [3, 4]), StackDataset(a=A, b=X)]), [0, 21, 1, 5]),
+}
+
+
+@pytest.fixture
+def dataset(request, tmp_path):
+    if request.param == "memory-mapped":
+        mapped = np.memmap(tmp_path / "a", dtype="f4", mode="w+", shape=A.shape)
+        mapped[:] = A
+        return StackDataset(mapped, np.load(_saved(tmp_path), mmap_mode="r"))
+    return DATASETS[request.param]
+
+
+def _saved(path):
+    np.save(path / "b.npy", A)
+    return path / "b.npy"
+
+
+def outcome(make):
+    batches = []
+    torch.manual_seed(3)
+    try:
+        loader = make()
+        for _ in range(2):
+            for batch in loader:
+                batches.append(batch)
+    except Exception as error:
+        batches.append((type(error), str(error).splitlines()[-1]))
+    return [*batches, torch.rand(1)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dataset", DATASETS, indirect=True)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_torchs(dataset, workers, request):
+    if len(dataset) == 0 and workers:
+        pytest.skip("the random sampler refuses it")
+    for options in ({"batch_size": 3}, {"batch_size": 4, "shuffle": True, "drop_last": True}):
+        if len(dataset) == 0:
+            options.pop("shuffle", None)
+        made = []
+
+        def make(kind):
+            made.append(kind(dataset, num_workers=workers, persistent_workers=workers > 0, **options))
+            return made[-1]
+
+        torchs, ours = (outcome(lambda: make(kind)) for kind in (tud.DataLoader, DataLoader))
+        assert isinstance(made[-1]._get_iterator(), NativeIterator)
+        if getattr(dataset, "tensors", [X])[0].requires_grad:
+            # torch's workers cannot send them.
+            assert all(part.requires_grad for part in ours[0])
+            assert workers or all(part.requires_grad for part in torchs[0])
+            continue
+        if workers and any(name in request.node.name for name in ("negated", "two shapes", "two types", "two kinds")):
+            # torch's workers stack into shared memory, where these fail for other reasons, or fail at all.
+            assert isinstance(torchs[-2][0], type)
+            continue
+        same(torchs, ours)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 32, 33, 70])
+@pytest.mark.parametrize("size", [1, 2, 5, 32, 100])
+@pytest.mark.parametrize("seeded", [False, True])
+def test_orders_are_torchs(length, size, seeded):
+    data = TensorDataset(torch.arange(length))
+    for drop_last, (replacement, count), workers in itertools.product(
+        [False, True], [(False, None), (True, None), (False, 3 * length + 1), (True, 65)], [0, 1]
+    ):
+        outcomes = []
+        for kind in (tud.DataLoader, DataLoader):
+            torch.manual_seed(4)
+            generator = torch.Generator().manual_seed(5) if seeded else None
+            sampler = tud.RandomSampler(data, replacement, count, generator)
+            # Without a worker of torch, which takes long to start, for the same draws.
+            loader = kind(data, size, sampler=sampler, drop_last=drop_last, generator=generator)
+            batches = iter(loader)
+            outcome = []
+            for batch in batches:
+                outcome.append(batch[0].tolist())
+                outcome.append(torch.rand(1).item())
+                if generator is not None:
+                    outcome.append(generator.get_state().sum().item())
+            outcome.append(torch.rand(1).item())
+            outcomes.append(outcome)
+        assert outcomes[0] == outcomes[1]
+
+
+class Eager(tud.Sampler):
+    """Draws its order when an iterator is made."""
+
+    made = 0
+
+    def __iter__(self):
+        self.made += 1
+        return iter(torch.randperm(20).tolist())
+
+    def __len__(self):
+        return 20
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samplers_of_programs_are_asked_as_often_as_by_torch(workers):
+    outcomes = []
+    for kind in (tud.DataLoader, DataLoader):
+        torch.manual_seed(4)
+        sampler = Eager()
+        loader = kind(TensorDataset(X), 4, sampler=sampler, num_workers=workers)
+        outcomes.append([[batch[0].tolist() for batch in loader] for _ in range(2)] + [sampler.made])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_what_others_would_notice_is_not_native():
+    class Mine(TensorDataset):
+        pass
+
+    for loader in (
+        DataLoader(Mine(X)),
+        DataLoader(TensorDataset(X), collate_fn=list),
+        DataLoader(TensorDataset(X), batch_size=None),
+        DataLoader(TensorDataset(X), num_workers=1, worker_init_fn=print),
+        DataLoader(Subset(X, [1])),
+        DataLoader(X),
+    ):
+        assert not isinstance(loader._get_iterator(), NativeIterator)
+
+
+def test_data_may_change_between_batches():
+    dataset = TensorDataset(torch.zeros(4, 2))
+    batches = iter(DataLoader(dataset, 2))
+    next(batches)
+    dataset.tensors = (torch.ones(4, 3),)
+    assert torch.equal(next(batches)[0], torch.ones(2, 3))
