@@ -51,17 +51,18 @@ impl Activity {
         Some(self.process.load(Ordering::Relaxed)).filter(|&process| process != 0)
     }
 
-    /// Records that the worker looks for something to claim, so it has nothing.
+    /// Records that the worker looks for something to claim, so it has nothing: who sees that sees that it has finished
+    /// what it had.
     #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
     #[inline]
     pub(crate) fn look(&self) {
-        self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
     #[inline]
     pub(crate) fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
+        self.looks.load(Ordering::Acquire)
     }
 
     /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -150,13 +150,47 @@ struct Running {
     late: Option<Duration>,
 }
 
-/// A claim, and how often its worker had looked for work when it was first seen.
+/// A claim, and how often its worker had looked for work after it was first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Suspect {
+    claim: Claim,
+    looks: u32,
+}
+
+/// A part of a ticket, and the place among those that run of the worker that has it, with its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
     ticket: u64,
     part: usize,
+    at: usize,
     process: u32,
-    looks: u32,
+}
+
+/// Sees the claims that there are, and returns those of workers that have looked for work since they were first seen.
+/// `suspects` are all claims that were there before, and then those that are there now.
+fn suspicious(
+    suspects: &mut Vec<Suspect>,
+    running: usize,
+    looks: impl Fn(usize) -> u32,
+    claims: impl FnOnce() -> Vec<Claim>,
+) -> Vec<Claim> {
+    // A worker may finish its part at any time, and then look as often as it likes. So its looks are counted before it is
+    // known to have the part still, but at first when it was known to have it already.
+    let before: Vec<u32> = (0..running).map(&looks).collect();
+    let now = claims();
+    fence(Ordering::Acquire);
+    let seen = std::mem::take(suspects);
+    *suspects = now
+        .into_iter()
+        .map(|claim| {
+            let known = |known: &&Suspect| Claim { at: claim.at, ..known.claim } == claim;
+            let looks = seen.iter().find(known).map_or_else(|| looks(claim.at), |known| known.looks);
+            Suspect { claim, looks }
+        })
+        .collect();
+    // The look that found the part may be seen after the claim.
+    let has_looked = |suspect: &&Suspect| before[suspect.claim.at].wrapping_sub(suspect.looks).cast_signed() > 1;
+    suspects.iter().filter(has_looked).map(|suspect| suspect.claim).collect()
 }
 
 /// The state of the thread.
@@ -208,7 +242,8 @@ impl Keeper {
             }
             self.kill_late(&mut running);
             if pulse.elapsed() >= PULSE {
-                (pulse, suspects) = (Instant::now(), self.check(&running, &suspects));
+                pulse = Instant::now();
+                self.check(&running, &mut suspects);
             }
         }
         self.end(running);
@@ -294,31 +329,30 @@ impl Keeper {
         assigned.filter(|&(_, ticket)| ticket != NONE)
     }
 
-    /// Fails parts that nobody has, and kills workers that have looked for work while they had a part, which is one of
-    /// the `suspects`: all claims that were there before. Returns those that are there now. Without a worker that wrote
-    /// over the words, nobody is killed; a worker may keep its claim for as long as it likes.
-    fn check(&self, running: &[Running], suspects: &[Suspect]) -> Vec<Suspect> {
+    /// Fails parts that nobody has, and kills workers that have looked for work while they had a part. Without a worker
+    /// that wrote over the words, nobody is killed; a worker may keep its claim for as long as it likes.
+    fn check(&self, running: &[Running], suspects: &mut Vec<Suspect>) {
         let _turn = self.ledger.turn();
         self.ring.remind(self.assigned());
-        let claims = self
-            .assigned()
-            .flat_map(|(slot, ticket)| self.ring.claimed(slot, ticket).map(move |(part, owner)| (ticket, part, owner)));
-        let mut suspected = Vec::new();
-        for (ticket, part, number) in claims.collect::<Vec<_>>() {
-            let Some(at) = running.iter().find(|at| owner(at.worker) == Owner::new(number)) else {
-                self.ring.recover(Owner::new(number), self.assigned(), |_, _| Recovery::Fail);
-                continue;
-            };
-            let now = Suspect { ticket, part, process: at.child.id, looks: self.activities[at.worker].looks() };
-            let before = suspects.iter().find(|before| Suspect { looks: now.looks, ..**before } == now);
-            let looks = before.map_or(now.looks, |before| before.looks);
-            // The look that found the part may be seen after the claim.
-            if now.looks.wrapping_sub(looks) > 1 {
-                at.child.kill();
+        let claims = || {
+            let claims = self.assigned().flat_map(|(slot, ticket)| {
+                self.ring.claimed(slot, ticket).map(move |(part, number)| (ticket, part, Owner::new(number)))
+            });
+            let mut owned = Vec::new();
+            for (ticket, part, by) in claims.collect::<Vec<_>>() {
+                match running.iter().position(|at| owner(at.worker) == by) {
+                    Some(at) => owned.push(Claim { ticket, part, at, process: running[at].child.id }),
+                    None => {
+                        self.ring.recover(by, self.assigned(), |_, _| Recovery::Fail);
+                    }
+                }
             }
-            suspected.push(Suspect { looks, ..now });
+            owned
+        };
+        let looks = |at: usize| self.activities[running[at].worker].looks();
+        for mad in suspicious(suspects, running.len(), looks, claims) {
+            running[mad.at].child.kill();
         }
-        suspected
     }
 
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
@@ -398,5 +432,41 @@ impl Keeper {
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn only_who_looks_for_work_with_a_part_is_mad() {
+        let claim = Claim { ticket: 5, part: 1, at: 0, process: 7 };
+        let (mut suspects, looks) = (Vec::new(), Cell::new(u32::MAX));
+        let mut see = |claim, before: u32, after: u32| {
+            looks.set(looks.get().wrapping_add(before));
+            let claims = || {
+                // What the worker does while the claims are collected.
+                looks.set(looks.get().wrapping_add(after));
+                vec![claim]
+            };
+            suspicious(&mut suspects, 2, |_| looks.get(), claims)
+        };
+        // A worker looks often, and finds a part meanwhile.
+        assert_eq!(see(claim, 0, 9), []);
+        // It has it for long; the last look is seen late.
+        assert_eq!(see(claim, 0, 0), []);
+        assert_eq!(see(claim, 1, 0), []);
+        // It finishes it while the claims are collected, and looks often.
+        assert_eq!(see(claim, 0, 9), []);
+        let next = Claim { part: 2, ..claim };
+        assert_eq!(see(next, 0, 0), []);
+        // The other one that ran before it has ended.
+        let moved = Claim { at: 1, ..next };
+        assert_eq!(see(moved, 0, 0), []);
+        assert_eq!(see(moved, 2, 0), [moved]);
+        // Another process in its place has it.
+        assert_eq!(see(Claim { process: 8, ..moved }, 2, 0), []);
     }
 }
