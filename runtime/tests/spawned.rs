@@ -133,6 +133,19 @@ fn mortal_worker_of_a_wordy_stream() {
     work_if_spawned(|_| Ok(Loader::iterable(Wordy(OneByOne(items(RUN.len, mortal))))));
 }
 
+#[test]
+#[ignore = "the other tests run it, in separate processes"]
+fn worker_that_forks() {
+    work_if_spawned(|told| {
+        // SAFETY: both processes go on with this thread.
+        if unsafe { libc::fork() } > 0 && told == b"parent ends" {
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) };
+        }
+        Ok(Loader::iterable(OneByOne(items(RUN.len, dawdling))))
+    });
+}
+
 /// Collates numbers into their sum and their number.
 fn summed<D>(samples: &mut Samples<'_, D>) -> Result<(i64, u8), BoxError>
 where
@@ -642,6 +655,22 @@ fn workers_of_another_kind_are_refused() {
     check!(plain(), "worker");
     check!(plain().round_robin(true), "worker");
     check!(streamed(), "worker_of_a_stream");
+}
+
+#[test]
+fn a_copy_of_a_worker_that_its_make_forks_does_not_work() {
+    let _alone = alone();
+    let streamed =
+        || Loader::iterable(OneByOne(items(RUN.len, dawdling))).batch_size(RUN.batch_size).num_workers(1).processes();
+    for _ in 0..5 {
+        let mut loader = streamed().spawn(this("worker_that_forks"), "").build().unwrap();
+        for _ in 0..3 {
+            let indices = loader.epoch().unwrap().flat_map(|batch| batch.unwrap().indices().to_vec());
+            assert_eq!(indices.collect::<Vec<_>>(), (0..RUN.len as i64).collect::<Vec<_>>());
+        }
+        let text = why(streamed().spawn(this("worker_that_forks"), "parent ends").build().unwrap());
+        assert!(text.contains("its process ended with exit code 0 before it began to work"), "{text}");
+    }
 }
 
 #[test]

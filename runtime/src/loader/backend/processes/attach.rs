@@ -56,11 +56,16 @@ pub(crate) fn become_worker(join: impl FnOnce(Given, &[u8]) -> Result<Joined, Bo
 /// Lives as a worker, and returns the exit code of its process.
 fn live(is_child: bool, join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>) -> i32 {
     let Ok(socket) = Socket::from_stdin() else { return 1 };
-    let socket = Arc::new(socket);
+    let (socket, process) = (Arc::new(socket), std::process::id());
     let joined = match is_child {
         true => meet(&socket, join),
         false => Err("it is not a child of the loader's process; if a script starts it, let that use exec".into()),
     };
+    if std::process::id() != process {
+        // The user's code has forked a copy of the worker, of which the loader knows nothing.
+        // SAFETY: ends the copy without running anything that belongs to the worker.
+        unsafe { libc::_exit(1) }
+    }
     // If the loader is gone, so is everybody who could be told.
     match joined {
         Ok((worker, replaces, Joined(life))) => {
