@@ -674,6 +674,20 @@ fn a_copy_of_a_worker_that_its_make_forks_does_not_work() {
 }
 
 #[test]
+fn no_command_is_started_again_for_a_dropped_loader() {
+    let _alone = alone();
+    let starts = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"exec 0<&-; echo >> "$0"; exec sleep 600"#]).arg(starts.path());
+    let builder = Loader::iterable(OneByOne(items(RUN.len, dawdling))).num_workers(1);
+    let builder = builder.timeout(Duration::from_millis(500)).processes();
+    let mut loader = builder.spawn(command, "").build().unwrap();
+    assert!(loader.epoch().unwrap().next().unwrap().is_err());
+    drop(loader);
+    assert!(std::fs::read(starts.path()).unwrap().len() <= 1);
+}
+
+#[test]
 fn another_dataset_is_refused() {
     let _alone = alone();
     let other = || RUN.over(items(RUN.len, dawdling)).num_workers(2).processes();

@@ -376,6 +376,10 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
     /// is none.
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
+            // Requests may wait that were made before the rings were closed.
+            if self.remote.bell.has_rung() {
+                return Err(Gone::Closed);
+            }
             let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
             self.process = Some(self.launch().map_err(failed)?);
         }
