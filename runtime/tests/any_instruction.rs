@@ -129,13 +129,13 @@ impl Traced<'_> {
 /// Where a process's registers have the address of its next instruction.
 const RIP: u64 = std::mem::offset_of!(libc::user_regs_struct, rip) as u64;
 
-/// Kills the only worker of loaders at each `SLOTLINE_STEPS`th of its instructions. By default, at each 499th after one
+/// Kills the only worker of loaders at each `SLOTLINE_STEPS`th of its instructions. By default, at each 1,499th after one
 /// of the moments.
 fn check<S>(kind: &str, scene: &'static Scene, build: impl Fn(Option<usize>) -> Loader<Batch<S>> + Sync) {
     let random = RandomState::new().hash_one(0) as usize;
     let (every, moments) = match std::env::var("SLOTLINE_STEPS") {
         Ok(every) => (every.parse().expect("a number"), 1..=MOMENTS),
-        Err(_) => (499, 1 + random % MOMENTS..=1 + random % MOMENTS),
+        Err(_) => (1499, 1 + random % MOMENTS..=1 + random % MOMENTS),
     };
     let expected = support::pass(&mut build(None));
     // Runs a loader, and meanwhile does something to the worker that comes to a moment first.
