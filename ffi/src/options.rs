@@ -392,6 +392,8 @@ impl slotline_options {
             (threads && spawn, "spawn", "threads", "set processes, or drop spawn"),
             (!spawn && self.spawn_setup_len > 0, "spawn_setup", "spawn = NULL", "set spawn, or drop spawn_setup"),
             (spawn && stream, "spawn", "an iterable dataset", "drop spawn, which forks the processes, or use threads"),
+            (spawn && self.worker_init.is_some(), "spawn", "worker_init", "drop spawn, which forks the processes"),
+            (spawn && self.round_robin != 0, "spawn", "round_robin", "drop spawn, which forks the processes"),
             (processes && !PROCESSES, "processes", "this system", "use threads, or Linux"),
             (processes && self.collate.is_some(), "processes", "collate", "use threads, or drop collate"),
             (processes && device, "processes", "a device", "use threads"),

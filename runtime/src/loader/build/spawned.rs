@@ -59,7 +59,8 @@ use crate::loader::worker::engine::Engine;
 ///
 /// The worker's dataset must have the fields of the loader's, and if it is one by index the same length, but may have another
 /// type. (To know the fields, the worker reads what [`build`](crate::loader::ProcessBuilder::build) reads.) If anything
-/// differs, or if `make` fails or panics, the loader says why ([`Error::WorkerDied`]).
+/// differs, or if `make` fails or panics, the loader says why ([`Error::WorkerDied`], or [`Error::WorkerInit`] if it has a
+/// `worker_init`).
 ///
 /// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends
 /// that to all processes of a program. (Before this call it does not; a command in its own
@@ -68,6 +69,7 @@ use crate::loader::worker::engine::Engine;
 /// [`ProcessBuilder::spawn`]: crate::loader::ProcessBuilder::spawn
 /// [`Loader::iterable`]: crate::loader::Loader::iterable
 /// [`Error::WorkerDied`]: crate::loader::Error::WorkerDied
+/// [`Error::WorkerInit`]: crate::loader::Error::WorkerInit
 pub fn work_if_spawned<W: Work>(make: impl FnOnce(&[u8]) -> Result<W, BoxError>) {
     become_worker(|given, setup| probe(|| make(setup))?.join(given));
 }
