@@ -204,9 +204,6 @@ impl<'py> Gathered<'py> {
             Some(Leaf { dtype, shape: vec![rows], bytes: size(&[rows], dtype)?, rows: rows_of })
         };
         if tools.is_tensor(first) {
-            if first.call_method0(intern!(first.py(), "is_neg")).ok()?.is_truthy().ok()? {
-                return None;
-            }
             // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
             let view = |tensor| unsafe { tools.torch.view(tensor) };
             let views =
@@ -318,9 +315,6 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
 
 /// A tensor as it is.
 fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
-    if tensor.call_method0(intern!(tensor.py(), "is_neg")).ok()?.is_truthy().ok()? {
-        return None;
-    }
     // SAFETY: the caller keeps the tensor.
     let view = unsafe { tools.torch.view(tensor) }?;
     let (dtype, shape) = (view.dtype, view.shape.to_vec());

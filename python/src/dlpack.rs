@@ -252,6 +252,10 @@ impl Torch {
         if tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()? {
             return None;
         }
+        // Elements that are to be negated when they are read; DLPack does not say it.
+        if tensor.call_method0(intern!(py, "is_neg")).ok()?.is_truthy().ok()? {
+            return None;
+        }
         let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
         // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
         if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {

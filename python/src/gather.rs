@@ -86,9 +86,6 @@ fn rows<'py>(
         gathered.kept.push(dataset.clone());
         // SAFETY: the tensor is kept as long as what is gathered.
         let view = unsafe { tools.torch.view(dataset) }?;
-        if dataset.call_method0(intern!(py, "is_neg")).ok()?.is_truthy().ok()? {
-            return None;
-        }
         Some(Found::Rows(rows_of(&view, index)?))
     } else if tools.is_array(dataset) {
         let buffer = Buffer::of(dataset.as_borrowed())?;
