@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use slotline::SharedFutex;
 use slotline_core::handle;
-use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
+use slotline_core::spsc::{Consumer, NextError, Producer, Ring, Slot};
 use slotline_core::wait::{Deadline, Park};
 
 use crate::memory::{Heap, Mapping};
@@ -135,11 +135,6 @@ impl Memory {
         self.0.mapping.fd()
     }
 
-    /// Returns the bytes of the memory.
-    pub(crate) fn size(&self) -> usize {
-        self.0.mapping.size()
-    }
-
     /// Ends the channel for both sides.
     pub(crate) fn close(&self) {
         self.0.head().ring.close();
@@ -242,13 +237,8 @@ impl Sender {
                 slot.publish();
                 true
             }
-            Err(ClaimError::Closed | _) => false,
+            Err(_) => false,
         }
-    }
-
-    /// Whether a message can be sent without waiting.
-    pub(crate) fn has_room(&mut self) -> bool {
-        self.producer.try_claim().is_ok()
     }
 
     /// Takes back the blocks that the receiver has given back.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
@@ -32,7 +33,14 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    pub(crate) fn new(py: Python<'_>, fallback: Py<PyAny>) -> PyResult<Self> {
+    /// Returns those of this process.
+    pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
+        static TOOLS: PyOnceLock<Tools> = PyOnceLock::new();
+        TOOLS.get_or_try_init(py, || Self::new(py))
+    }
+
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let fallback = py.import("slotline.torch._collate")?.getattr("column")?.unbind();
         let arrays = match py.import("numpy") {
             Ok(numpy) => vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
             Err(_) => Vec::new(),

@@ -53,6 +53,11 @@ impl DType {
         (bits > 0 && bits.is_multiple_of(8)).then_some(bits / 8)
     }
 
+    /// Whether it is an integer or a `bool`.
+    fn is_integer(self) -> bool {
+        matches!(self.code, 0 | 1 | 6)
+    }
+
     /// Whether it is a complex number, whose tensors may be conjugated only when they are read.
     pub(crate) fn is_complex(self) -> bool {
         self.code == 5
@@ -249,13 +254,6 @@ impl Torch {
         let py = tensor.py();
         // SAFETY: the table is torch's.
         let read = unsafe { self.table?.as_ref() }.view_of_object?;
-        if tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()? {
-            return None;
-        }
-        // Elements that are to be negated when they are read; DLPack does not say it.
-        if tensor.call_method0(intern!(py, "is_neg")).ok()?.is_truthy().ok()? {
-            return None;
-        }
         let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
         // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
         if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {
@@ -266,6 +264,14 @@ impl Torch {
         let view = unsafe { view.assume_init() };
         let ndim = usize::try_from(view.ndim).ok()?;
         if view.device.kind != CPU || view.dtype.is_complex() || view.dtype.bytes().is_none() {
+            return None;
+        }
+        // What DLPack does not say of a tensor of floating-point numbers: that it has a gradient, or that its elements are
+        // to be negated when they are read (`z.conj().imag`). Integers have neither, and asking takes time.
+        if !view.dtype.is_integer()
+            && (tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()?
+                || tensor.call_method0(intern!(py, "is_neg")).ok()?.is_truthy().ok()?)
+        {
             return None;
         }
         // SAFETY: both have so many entries, and belong to the tensor.

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::collate::{Gathered, Leaf, Tools, stacked};
+use crate::collate::{Gathered, Tools, stacked};
 use crate::dlpack::View;
 use crate::numpy::Buffer;
 use crate::tree::Node;
@@ -29,12 +29,13 @@ impl Kinds {
     }
 }
 
-/// Rows of a dataset: what they look like, and the column of each tensor.
+/// What the samples of a batch look like, and the rows of each of their tensors. Those of a batch that comes from several
+/// datasets are found one dataset after the other.
 enum Found {
     /// A tensor, or a row of an array.
-    Rows(Vec<View<'static>>),
-    Tuple(Vec<Found>),
-    Dict(Vec<(Py<PyAny>, Found)>),
+    Rows(Vec<Option<View<'static>>>),
+    Tuple(Vec<Option<Found>>),
+    Dict(Vec<(Py<PyAny>, Option<Found>)>),
 }
 
 /// Finds the samples with these indices, and what their batch is. Returns `None` if only the dataset can say.
@@ -45,20 +46,18 @@ pub(crate) fn gather<'py>(
     dataset: &Bound<'py, PyAny>,
     index: &[i64],
 ) -> Option<Node> {
-    if index.is_empty() {
-        return None;
-    }
-    let found = rows(gathered, tools, kinds, dataset, index, 0)?;
+    let places: Vec<usize> = (0..index.len()).collect();
+    let mut found = None;
+    Search { gathered, tools, kinds, len: index.len() }.find(&mut found, dataset, index, &places, 0)?;
     place(gathered, found)
 }
 
 /// Makes nodes as `default_collate` does.
-fn place(gathered: &mut Gathered<'_>, found: Found) -> Option<Node> {
-    Some(match found {
+fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
+    Some(match found? {
         Found::Rows(views) => {
             let rows = i64::try_from(views.len()).ok()?;
-            let leaf: Leaf = stacked(views, rows)?;
-            gathered.leaves.push(leaf);
+            gathered.leaves.push(stacked(views.into_iter().collect::<Option<_>>()?, rows)?);
             Node::Tensor(gathered.leaves.len() - 1)
         }
         Found::Tuple(parts) => Node::List(parts.into_iter().map(|part| place(gathered, part)).collect::<Option<_>>()?),
@@ -69,131 +68,131 @@ fn place(gathered: &mut Gathered<'_>, found: Found) -> Option<Node> {
     })
 }
 
-fn rows<'py>(
-    gathered: &mut Gathered<'py>,
-    tools: &Tools,
-    kinds: &Kinds,
-    dataset: &Bound<'py, PyAny>,
-    index: &[i64],
-    depth: usize,
-) -> Option<Found> {
-    let py = dataset.py();
-    let kind = dataset.get_type();
-    let is = |other: &Py<PyAny>| kind.as_ptr() == other.as_ptr();
-    if depth > DEEPEST {
-        None
-    } else if tools.is_tensor(dataset) {
-        gathered.kept.push(dataset.clone());
-        // SAFETY: the tensor is kept as long as what is gathered.
-        let view = unsafe { tools.torch.view(dataset) }?;
-        Some(Found::Rows(rows_of(&view, index)?))
-    } else if tools.is_array(dataset) {
-        let buffer = Buffer::of(dataset.as_borrowed())?;
-        // SAFETY: the buffer is kept as long as what is gathered.
-        let view = unsafe { buffer.view() };
-        gathered.buffers.push(buffer);
-        Some(Found::Rows(rows_of(&view, index)?))
-    } else if is(&kinds.tensors) {
-        let tensors = dataset.getattr(intern!(py, "tensors")).ok()?;
-        let part = |tensor: Bound<'py, PyAny>| {
-            tools.is_tensor(&tensor).then(|| rows(gathered, tools, kinds, &tensor, index, depth + 1))?
-        };
-        Some(Found::Tuple(tensors.cast::<PyTuple>().ok()?.iter().map(part).collect::<Option<_>>()?))
-    } else if is(&kinds.stack) {
-        let parts = dataset.getattr(intern!(py, "datasets")).ok()?;
-        if let Ok(parts) = parts.cast_exact::<PyTuple>() {
-            let part = |part| rows(gathered, tools, kinds, &part, index, depth + 1);
-            return Some(Found::Tuple(parts.iter().map(part).collect::<Option<_>>()?));
-        }
-        let part = |(key, part): (Bound<'py, _>, _)| {
-            Some((key.unbind(), rows(gathered, tools, kinds, &part, index, depth + 1)?))
-        };
-        Some(Found::Dict(parts.cast_exact::<PyDict>().ok()?.iter().map(part).collect::<Option<_>>()?))
-    } else if is(&kinds.subset) {
-        let indices = dataset.getattr(intern!(py, "indices")).ok()?;
-        let inner = index.iter().map(|&k| indices.get_item(k).ok()?.extract().ok()).collect::<Option<Vec<i64>>>()?;
-        rows(gathered, tools, kinds, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, depth + 1)
-    } else if is(&kinds.concat) {
-        let parts = dataset.getattr(intern!(py, "datasets")).ok()?;
-        let ends: Vec<i64> = dataset.getattr(intern!(py, "cumulative_sizes")).ok()?.extract().ok()?;
-        let len = *ends.last()?;
-        // The rows of each part, and where each of them goes.
-        let mut inner = vec![(Vec::new(), Vec::new()); ends.len()];
-        for (place, &k) in index.iter().enumerate() {
-            let k = if k < 0 { k + len } else { k };
-            if k < 0 {
-                return None;
-            }
-            let part = ends.partition_point(|&end| end <= k);
-            let (wanted, places) = inner.get_mut(part)?;
-            wanted.push(if part == 0 { k } else { k - ends[part - 1] });
-            places.push(place);
-        }
-        let mut all = None;
-        for (part, (wanted, places)) in inner.into_iter().enumerate() {
-            if !wanted.is_empty() {
-                let found = rows(gathered, tools, kinds, &parts.get_item(part).ok()?, &wanted, depth + 1)?;
-                merge(&mut all, found, &places, index.len(), py)?;
-            }
-        }
-        resolve(all?)
-    } else {
-        None
-    }
+struct Search<'a, 'py> {
+    gathered: &'a mut Gathered<'py>,
+    tools: &'a Tools,
+    kinds: &'a Kinds,
+    /// The samples of the whole batch.
+    len: usize,
 }
 
-/// Rows of several datasets, of which some may be missing yet.
-enum Merged {
-    Rows(Vec<Option<View<'static>>>),
-    Tuple(Vec<Option<Merged>>),
-    Dict(Vec<(Py<PyAny>, Option<Merged>)>),
-}
-
-/// Puts the rows of one part where they belong. All parts must be alike.
-fn merge(all: &mut Option<Merged>, found: Found, places: &[usize], len: usize, py: Python<'_>) -> Option<()> {
-    match found {
-        Found::Rows(views) => {
-            let Merged::Rows(rows) = all.get_or_insert_with(|| Merged::Rows(vec![None; len])) else { return None };
-            for (view, &place) in views.into_iter().zip(places) {
-                rows[place] = Some(view);
-            }
-        }
-        Found::Tuple(parts) => {
-            let count = parts.len();
-            let empty = || Merged::Tuple((0..count).map(|_| None).collect());
-            let Merged::Tuple(merged) = all.get_or_insert_with(empty) else { return None };
-            if merged.len() != count {
+impl<'py> Search<'_, 'py> {
+    /// Finds samples of a dataset that have these places in the batch.
+    fn find(
+        &mut self,
+        found: &mut Option<Found>,
+        dataset: &Bound<'py, PyAny>,
+        index: &[i64],
+        places: &[usize],
+        depth: usize,
+    ) -> Option<()> {
+        let py = dataset.py();
+        let kind = dataset.get_type();
+        let is = |other: &Py<PyAny>| kind.as_ptr() == other.as_ptr();
+        if depth > DEEPEST {
+            None
+        } else if self.tools.is_tensor(dataset) {
+            self.gathered.kept.push(dataset.clone());
+            // SAFETY: the tensor is kept as long as what is gathered.
+            let view = unsafe { self.tools.torch.view(dataset) }?;
+            self.rows(found, &view, index, places)
+        } else if self.tools.is_array(dataset) {
+            let buffer = Buffer::of(dataset.as_borrowed())?;
+            // SAFETY: the buffer is kept as long as what is gathered.
+            let view = unsafe { buffer.view() };
+            self.gathered.buffers.push(buffer);
+            self.rows(found, &view, index, places)
+        } else if is(&self.kinds.tensors) {
+            let tensors = dataset.getattr(intern!(py, "tensors")).ok()?;
+            let tensors = tensors.cast::<PyTuple>().ok()?;
+            if !tensors.iter().all(|tensor| self.tools.is_tensor(&tensor)) {
                 return None;
             }
-            for (merged, part) in merged.iter_mut().zip(parts) {
-                merge(merged, part, places, len, py)?;
+            self.tuple(found, tensors, index, places, depth)
+        } else if is(&self.kinds.stack) {
+            let parts = dataset.getattr(intern!(py, "datasets")).ok()?;
+            match parts.cast_exact::<PyTuple>() {
+                Ok(parts) => self.tuple(found, parts, index, places, depth),
+                Err(_) => self.dict(found, parts.cast_exact::<PyDict>().ok()?, index, places, depth),
             }
-        }
-        Found::Dict(items) => {
-            let empty = || Merged::Dict(items.iter().map(|(key, _)| (key.clone_ref(py), None)).collect());
-            let Merged::Dict(merged) = all.get_or_insert_with(empty) else { return None };
-            if merged.len() != items.len() {
-                return None;
-            }
-            for ((key, merged), (other, part)) in merged.iter_mut().zip(items) {
-                if !key.bind(py).eq(other).ok()? {
+        } else if is(&self.kinds.subset) {
+            let indices = dataset.getattr(intern!(py, "indices")).ok()?;
+            let inner =
+                index.iter().map(|&k| indices.get_item(k).ok()?.extract().ok()).collect::<Option<Vec<i64>>>()?;
+            self.find(found, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, places, depth + 1)
+        } else if is(&self.kinds.concat) {
+            let parts = dataset.getattr(intern!(py, "datasets")).ok()?;
+            let ends: Vec<i64> = dataset.getattr(intern!(py, "cumulative_sizes")).ok()?.extract().ok()?;
+            let len = *ends.last()?;
+            // The samples of each part, and where each of them goes.
+            let mut inner = vec![(Vec::new(), Vec::new()); ends.len()];
+            for (&k, &place) in index.iter().zip(places) {
+                let k = if k < 0 { k + len } else { k };
+                if k < 0 {
                     return None;
                 }
-                merge(merged, part, places, len, py)?;
+                let part = ends.partition_point(|&end| end <= k);
+                let (wanted, places) = inner.get_mut(part)?;
+                wanted.push(if part == 0 { k } else { k - ends[part - 1] });
+                places.push(place);
             }
+            for (part, (wanted, places)) in inner.into_iter().enumerate() {
+                if !wanted.is_empty() {
+                    self.find(found, &parts.get_item(part).ok()?, &wanted, &places, depth + 1)?;
+                }
+            }
+            Some(())
+        } else {
+            None
         }
     }
-    Some(())
-}
 
-fn resolve(merged: Merged) -> Option<Found> {
-    Some(match merged {
-        Merged::Rows(rows) => Found::Rows(rows.into_iter().collect::<Option<_>>()?),
-        Merged::Tuple(parts) => Found::Tuple(parts.into_iter().map(|part| resolve(part?)).collect::<Option<_>>()?),
-        Merged::Dict(items) => {
-            Found::Dict(items.into_iter().map(|(key, part)| Some((key, resolve(part?)?))).collect::<Option<_>>()?)
+    fn tuple(
+        &mut self,
+        found: &mut Option<Found>,
+        parts: &Bound<'py, PyTuple>,
+        index: &[i64],
+        places: &[usize],
+        depth: usize,
+    ) -> Option<()> {
+        let nothing = || Found::Tuple(parts.iter().map(|_| None).collect());
+        let Found::Tuple(all) = found.get_or_insert_with(nothing) else { return None };
+        if all.len() != parts.len() {
+            return None;
         }
-    })
+        let mut all = all.iter_mut().zip(parts);
+        all.try_for_each(|(found, part)| self.find(found, &part, index, places, depth + 1))
+    }
+
+    fn dict(
+        &mut self,
+        found: &mut Option<Found>,
+        parts: &Bound<'py, PyDict>,
+        index: &[i64],
+        places: &[usize],
+        depth: usize,
+    ) -> Option<()> {
+        let nothing = || Found::Dict(parts.iter().map(|(key, _)| (key.unbind(), None)).collect());
+        let Found::Dict(all) = found.get_or_insert_with(nothing) else { return None };
+        if all.len() != parts.len() {
+            return None;
+        }
+        let mut all = all.iter_mut().zip(parts);
+        all.try_for_each(|((key, found), (other, part))| {
+            let is_same = key.bind(part.py()).eq(other).ok()?;
+            is_same.then(|| self.find(found, &part, index, places, depth + 1))?
+        })
+    }
+
+    /// Puts rows where they belong. All parts of a batch must be alike.
+    fn rows(&self, found: &mut Option<Found>, view: &View<'static>, index: &[i64], places: &[usize]) -> Option<()> {
+        let nothing = || Found::Rows(vec![None; self.len]);
+        let Found::Rows(rows) = found.get_or_insert_with(nothing) else { return None };
+        for (row, &place) in rows_of(view, index)?.into_iter().zip(places) {
+            *rows.get_mut(place)? = Some(row);
+        }
+        Some(())
+    }
 }
 
 /// Returns the rows with these indices; negative ones count from the end.

@@ -37,29 +37,28 @@ use crate::tree::Node;
 /// Makes batches of lists of samples, in memory of this process.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Collator {
-    tools: Tools,
+    tools: &'static Tools,
     pool: Arc<Pool>,
 }
 
 #[pymethods]
 impl Collator {
-    /// `fallback` makes the batch of a part of the samples, where it is not done here.
     #[new]
-    fn new(py: Python<'_>, fallback: Py<PyAny>) -> PyResult<Self> {
-        Ok(Self { tools: Tools::new(py, fallback)?, pool: Arc::default() })
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self { tools: Tools::get(py)?, pool: Arc::default() })
     }
 
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
         let mut gathered = Gathered::default();
-        let node = gathered.collate(&self.tools, samples)?;
-        batch::fresh(py, &self.tools, &self.pool, &node, &gathered)
+        let node = gathered.collate(self.tools, samples)?;
+        batch::fresh(py, self.tools, &self.pool, &node, &gathered)
     }
 }
 
 /// Makes batches of tensors and arrays that a dataset holds, without calling the dataset.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Gatherer {
-    tools: Tools,
+    tools: &'static Tools,
     pool: Arc<Pool>,
     kinds: Kinds,
 }
@@ -68,8 +67,8 @@ struct Gatherer {
 impl Gatherer {
     /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
     #[new]
-    fn new(py: Python<'_>, fallback: Py<PyAny>, kinds: [Py<PyAny>; 4]) -> PyResult<Self> {
-        Ok(Self { tools: Tools::new(py, fallback)?, pool: Arc::default(), kinds: Kinds::new(kinds) })
+    fn new(py: Python<'_>, kinds: [Py<PyAny>; 4]) -> PyResult<Self> {
+        Ok(Self { tools: Tools::get(py)?, pool: Arc::default(), kinds: Kinds::new(kinds) })
     }
 
     /// Returns the batch of the samples with these indices, or `None` if only the dataset itself can make it.
@@ -81,8 +80,8 @@ impl Gatherer {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(index) = collate::integers(index) else { return Ok(None) };
         let mut gathered = Gathered::default();
-        match gather::gather(&mut gathered, &self.tools, &self.kinds, dataset, &index) {
-            Some(node) => batch::fresh(py, &self.tools, &self.pool, &node, &gathered).map(Some),
+        match gather::gather(&mut gathered, self.tools, &self.kinds, dataset, &index) {
+            Some(node) => batch::fresh(py, self.tools, &self.pool, &node, &gathered).map(Some),
             None => {
                 // Whatever was wrong, the dataset will say it.
                 drop(PyErr::take(py));
@@ -114,12 +113,6 @@ impl Channel {
         self.0.fd()
     }
 
-    /// The bytes of the memory.
-    #[getter]
-    fn size(&self) -> usize {
-        self.0.size()
-    }
-
     fn close(&self) {
         self.0.close();
     }
@@ -140,7 +133,7 @@ mod form {
 /// One end of two channels.
 #[pyclass(module = "slotline._slotline")]
 struct Port {
-    tools: Tools,
+    tools: &'static Tools,
     pickle: Pickle,
     pool: Arc<Pool>,
     /// In boxes, since Python's allocator does not align as much as they want.
@@ -165,7 +158,7 @@ impl Port {
                 PyList::new(py, (0..count).map(|_| py.None()))?.into_any()
             }
             (form::BATCH, Some(block)) => {
-                batch::receive(py, &self.tools, &self.pickle, &self.pool, &self.receiver, block, &mut self.received)?
+                batch::receive(py, self.tools, &self.pickle, &self.pool, &self.receiver, block, &mut self.received)?
             }
             _ => py.None().into_bound(py),
         };
@@ -185,10 +178,10 @@ impl Port {
 impl Port {
     /// Takes the sending end of one channel and the receiving end of another one.
     #[new]
-    fn new(py: Python<'_>, to: &Channel, from: &Channel, fallback: Py<PyAny>) -> PyResult<Self> {
+    fn new(py: Python<'_>, to: &Channel, from: &Channel) -> PyResult<Self> {
         let taken = || PyRuntimeError::new_err("this end of the channel is in use");
         Ok(Self {
-            tools: Tools::new(py, fallback)?,
+            tools: Tools::get(py)?,
             pickle: Pickle::new(py)?,
             pool: Arc::default(),
             sender: Box::new(to.0.sender().ok_or_else(taken)?),
@@ -211,7 +204,7 @@ impl Port {
             return self.bytes(message(form::NONES), &count.to_ne_bytes());
         }
         let mut gathered = Gathered::default();
-        let node = gathered.walk(&self.tools, &value);
+        let node = gathered.walk(self.tools, &value);
         let message = message(form::BATCH);
         batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
     }
@@ -219,14 +212,9 @@ impl Port {
     /// Makes a batch of samples, and sends it.
     fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
         let mut gathered = Gathered::default();
-        let node = gathered.collate(&self.tools, samples)?;
+        let node = gathered.collate(self.tools, samples)?;
         let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
         batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
-    }
-
-    /// Whether a message can be sent without waiting.
-    fn has_room(&mut self) -> bool {
-        self.sender.has_room()
     }
 
     /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many

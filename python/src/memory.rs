@@ -76,8 +76,6 @@ impl Mapping {
                 )
             };
             if start != libc::MAP_FAILED {
-                // SAFETY: gives advice about this mapping. A process that is forked for something else has no use for it,
-                // but workers are forked too.
                 let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
                 return Ok(Self { start, reserved, file, size: AtomicUsize::new(0) });
             }
