@@ -10,7 +10,6 @@ from conftest import same
 from torch.utils.data import default_collate
 
 from slotline._slotline import Collator
-from slotline.torch import _collate
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -152,7 +151,7 @@ def outcome(function, samples):
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_batch_is_that_of_torch(name):
-    ours = outcome(Collator(_collate.column), SAMPLES[name])
+    ours = outcome(Collator(), SAMPLES[name])
     torchs = outcome(default_collate, SAMPLES[name])
     if name == "with gradients" or name == "with gradients later":
         assert ours.requires_grad and torchs.requires_grad
@@ -164,7 +163,7 @@ def test_a_batch_is_that_of_torch(name):
 
 def test_a_batch_is_a_copy():
     sample = torch.ones(3)
-    batch = Collator(_collate.column)([sample])
+    batch = Collator()([sample])
     sample += 1
     assert batch.tolist() == [[1, 1, 1]]
     batch += 5
@@ -172,7 +171,7 @@ def test_a_batch_is_a_copy():
 
 
 def test_memory_is_not_used_again_while_a_tensor_refers_to_it():
-    collator = Collator(_collate.column)
+    collator = Collator()
     kept = []
     for k in range(50):
         batch = collator([torch.full((40_000,), k)])
@@ -183,7 +182,7 @@ def test_memory_is_not_used_again_while_a_tensor_refers_to_it():
 
 
 def test_batches_can_be_written_and_resized_as_torchs():
-    batch = Collator(_collate.column)([torch.ones(3), torch.ones(3)])
+    batch = Collator()([torch.ones(3), torch.ones(3)])
     batch.add_(1).mul_(2)
     assert batch.sum() == 24
     assert batch.view(-1).shape == (6,)
@@ -214,7 +213,7 @@ def test_random_containers_of_random_samples(count):
             case 7:
                 return {f"k{k}": sample(depth + 1, shape) for k in range(shape.integers(0, 4))}
 
-    collator = Collator(_collate.column)
+    collator = Collator()
     for seed in range(200):
         samples = [sample(0, np.random.default_rng(seed)) for _ in range(count)]
         same(outcome(collator, samples), outcome(default_collate, samples))

@@ -4,25 +4,83 @@ from __future__ import annotations
 
 import warnings
 
+import torch
 from torch.autograd import profiler
+from torch.utils.data import IterDataPipe, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.graph_settings import apply_random_seed
+
+from slotline.torch import _state
+from slotline.torch._pass import Pass
 
 
 class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
 
     def __init__(self, loader):
-        super().__init__(loader)
+        # The state to go on from, and whether its seeds are those of this pass, so that nothing is drawn for them.
+        self._resumed = resumed = loader._resumed
+        self._is_seeded = resumed is not None and (
+            not resumed[_state.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
+        )
+        if self._is_seeded:
+            with _state.undisturbed():
+                super().__init__(loader)
+            self._seed(loader)
+        else:
+            if resumed is not None:
+                self._set_generator(loader)
+            super().__init__(loader)
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
-    def __next__(self):
-        # Recording costs as much as loading a small batch.
-        if profiler._is_profiler_enabled:
-            with profiler.record_function(self._profile_name):
-                data = self._next_data()
+    def _seed(self, loader):
+        self._base_seed = self._resumed[_state.BASE_SEED]
+        if isinstance(self._dataset, IterDataPipe) and not self._resumed[_state.FINISHED]:
+            self._shared_seed = self._resumed[_state.SHARED_SEED]
+            rng = torch.Generator()
+            rng.manual_seed(self._shared_seed)
+            self._dataset = apply_random_seed(self._dataset, rng)
+        self._set_generator(loader)
+
+    def _set_generator(self, loader):
+        text = self._resumed[_state.GENERATOR]
+        if loader.generator is not None and text is not None:
+            loader.generator.set_state(_state.decode(text))
+
+    def _begin_pass(self, loader, shared_seed):
+        """Begins a pass, or goes on with one."""
+        resumed, self._resumed, loader._resumed = self._resumed, None, None
+        self._pass = loader._pass = Pass(self, loader, shared_seed, resumed)
+        self._draws = self._pass.draws
+        self._num_yielded = self._pass.yielded
+        self._sampler_iter = self._draws.batches(self._sampler_iter)
+
+    def _reset(self, loader, first_iter=False):
+        shared_seed = self._shared_seed
+        if first_iter and self._is_seeded:
+            with _state.undisturbed():
+                super()._reset(loader, first_iter)
+            self._seed(loader)
         else:
-            data = self._next_data()
+            super()._reset(loader, first_iter)
+        # What torch draws again for the first pass, nobody uses.
+        self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
+
+    def __next__(self):
+        try:
+            # Recording costs as much as loading a small batch.
+            if profiler._is_profiler_enabled:
+                with profiler.record_function(self._profile_name):
+                    data = self._next_data()
+            else:
+                data = self._next_data()
+        except StopIteration:
+            self._pass.finish()
+            raise
+        if self._pin_memory:
+            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
         self._num_yielded += 1
+        self._pass.yielded = self._num_yielded
         if self._is_iterable:
             self._check_length()
         return data

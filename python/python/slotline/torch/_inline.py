@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import torch.utils.data.graph_settings
-from torch.utils.data import IterDataPipe, MapDataPipe, _utils
+from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._slotline import Collator
-from slotline.torch import _collate, _samplers
+from slotline.torch import _collate, _state
 from slotline.torch._base import BaseIterator
 
 
 def fetcher(iterator):
-    """Returns the function that makes the batch of an index, as torch's without workers does."""
+    """Returns what makes the batch of an index, as torch's does without workers."""
     collate_fn = iterator._collate_fn
     if iterator._auto_collation and _collate.is_default(collate_fn):
-        collator = Collator(_collate.column)
+        collator = Collator()
 
         def collate_fn(samples):
             return collator(samples) if type(samples) is list else _collate.default_collate(samples)
 
     return _DatasetKind.create_fetcher(
         iterator._dataset_kind, iterator._dataset, iterator._auto_collation, collate_fn, iterator._drop_last
-    ).fetch
+    )
 
 
 class InlineIterator(BaseIterator):
     """Loads each batch when it is asked for."""
 
     def __init__(self, loader):
+        resumed = loader._resumed
+        if resumed is not None:
+            _state.load_dataset(loader.dataset, resumed)
         super().__init__(loader)
         if self._timeout != 0:
             raise AssertionError("a loader without workers requires timeout == 0")
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
-        self._fetch = fetcher(self)
-        self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
+        self._begin_pass(loader, self._shared_seed)
+        source = fetcher(self)
+        if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
+            _state.load_stream(source, resumed)
+            if not _state.has_state(source, True):
+                _state.skip(source, [None] * loader.batch_size if self._auto_collation else None, self._draws.done)
+        if _state.has_state(source, self._is_iterable):
+            self._pass.fetcher = source
+        self._fetch = source.fetch
 
     def _next_data(self):
-        data = self._fetch(next(self._sampler_iter))
-        if self._pin_memory:
-            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
-        return data
+        index = next(self._sampler_iter)
+        self._draws.finish(self._draws.done)
+        return self._fetch(index)

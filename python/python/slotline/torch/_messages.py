@@ -21,6 +21,8 @@ ERROR = 5
 EXHAUSTED = 6
 # It has begun the pass.
 RESUMED = 7
+# The state of the worker's dataset, after the batch whose message is next.
+STATE = 8
 
 
 class Channel(_slotline.Channel):

@@ -7,10 +7,10 @@ from collections import deque
 import numpy as np
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, _utils
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from slotline._slotline import Gatherer
-from slotline.torch import _collate, _samplers
+from slotline.torch import _collate
 from slotline.torch._base import BaseIterator
 from slotline.torch._inline import fetcher
 
@@ -51,19 +51,18 @@ class NativeIterator(BaseIterator):
 
     def __init__(self, loader):
         super().__init__(loader)
-        self._gather = Gatherer(_collate.column, _KINDS)
-        self._fetch = fetcher(self)
+        self._gather = Gatherer(_KINDS)
+        self._fetch = fetcher(self).fetch
         # With workers, torch draws so many batches of indices before the first one is asked for.
         self._lead = self._num_workers * (loader.prefetch_factor or 0)
         self._drawn = deque()
         if self._num_workers == 0:
-            self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
+            self._begin_pass(loader, None)
         else:
             self._reset(loader, first_iter=True)
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
-        self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
         self._drawn.clear()
         for _ in range(self._lead):
             self._draw()
@@ -89,6 +88,7 @@ class NativeIterator(BaseIterator):
             index = self._drawn.popleft()
         else:
             raise StopIteration
+        self._draws.finish(self._draws.done)
         data = self._gather(self._dataset, index)
         if data is None:
             data = self._call(index)
@@ -96,6 +96,4 @@ class NativeIterator(BaseIterator):
             self._draw()
             if isinstance(data, ExceptionWrapper):
                 data.reraise()
-        if self._pin_memory:
-            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
         return data

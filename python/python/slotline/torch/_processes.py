@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe, MapDataPipe, _utils
-from torch.utils.data.dataloader import _DatasetKind, _sharding_worker_init_fn
+from torch.utils.data.dataloader import _sharding_worker_init_fn
 
 from slotline._slotline import Port
-from slotline.torch import _collate, _samplers, _worker
+from slotline.torch import _state, _worker
 from slotline.torch._base import BaseIterator
-from slotline.torch._messages import END, ERROR, EXHAUSTED, RESUME, RESUMED, TASK, Channel
+from slotline.torch._messages import END, ERROR, EXHAUSTED, RESUME, RESUMED, STATE, TASK, Channel
 
-# The most tasks that are given out at a time. A channel has room for as many messages.
-_MOST_TASKS = 1000
+# The most tasks that are given out at a time. A channel has room for as many batches, each with a state.
+_MOST_TASKS = 500
 # How long the loop waits before it looks whether its workers live, in seconds: at first, and at most.
 _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
@@ -38,11 +38,13 @@ class Spec(NamedTuple):
 
     kind: int
     auto_collation: bool
+    batch_size: int | None
     collate_fn: Any
     drop_last: bool
     base_seed: int
     init_fn: Any
     num_workers: int
+    snapshot_every: int
 
 
 class ProcessIterator(BaseIterator):
@@ -66,39 +68,55 @@ class ProcessIterator(BaseIterator):
         self._ports = []
         self._shutdown = False
         try:
-            self._start(loader.multiprocessing_context or torch.multiprocessing)
+            self._start(loader)
         except BaseException:
             self._shutdown_workers()
             raise
         self._reset(loader, first_iter=True)
 
-    def _start(self, context):
+    def _start(self, loader):
+        context = loader.multiprocessing_context or torch.multiprocessing
+        states = self._worker_states()
         spec = Spec(
             self._dataset_kind,
             self._auto_collation,
+            loader.batch_size,
             self._collate_fn,
             self._drop_last,
             self._base_seed,
             self._worker_init_fn,
             self._num_workers,
+            loader.snapshot_every_n_steps,
         )
         for worker_id in range(self._num_workers):
             requests, replies = Channel(), Channel()
             # A list, so that the worker can let go of the dataset.
-            arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed)
+            arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed, states[worker_id])
             worker = context.Process(target=_worker.work, args=arguments)
             worker.daemon = True
             worker.start()
             self._workers.append(worker)
             self._channels.append((requests, replies))
-            self._ports.append(Port(requests, replies, _collate.column))
+            self._ports.append(Port(requests, replies))
         _utils.signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
         _utils.signal_handling._set_SIGCHLD_handler()
         self._worker_pids_set = True
 
+    def _worker_states(self):
+        """Returns for each worker the state that it begins with, or `None`."""
+        resumed = self._resumed
+        if resumed is None or resumed[_state.NUM_WORKERS] != self._num_workers:
+            return [None] * self._num_workers
+        if resumed[_state.FINISHED] and not self._persistent_workers:
+            # Its workers have ended, and so has what they knew.
+            return [None] * self._num_workers
+        snapshots = resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
+        return [
+            {**snapshots[f"worker_{k}"], _state.FINISHED: resumed[_state.FINISHED]} for k in range(self._num_workers)
+        ]
+
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
-        self._sampler_iter = _samplers.faster(self._index_sampler, self._sampler_iter)
         self._active = [True] * self._num_workers
         if not first_iter:
             for worker_id, port in enumerate(self._ports):
@@ -106,11 +124,14 @@ class ProcessIterator(BaseIterator):
                 # What the worker still has of the pass before comes first.
                 while self._receive(worker_id)[0] != RESUMED:
                     pass
-        self._sent = 0
+        # States that have come before the batch to which they belong.
+        self._states = {}
+        self._sent = self._draws.done
         # The tasks that are not done, oldest first, and their workers. Of a worker that is exhausted, none will be done.
         self._tasks = deque()
         self._given = [0] * self._num_workers
-        self._turns = itertools.cycle(range(self._num_workers))
+        first = (self._pass.last_worker + 1) % self._num_workers
+        self._turns = itertools.cycle([*range(first, self._num_workers), *range(first)])
         for _ in range(self._max_tasks):
             self._give_task()
 
@@ -128,6 +149,9 @@ class ProcessIterator(BaseIterator):
                 break
         else:
             return
+        while self._sent in self._draws.ahead:
+            # It was done before the pass was resumed, and is not drawn again.
+            self._sent += 1
         self._ports[worker_id].send(TASK, self._sent, index)
         self._given[worker_id] += 1
         self._tasks.append(worker_id)
@@ -141,24 +165,28 @@ class ProcessIterator(BaseIterator):
                 if not self._active[worker_id]:
                     tasks.popleft()
                     continue
-                kind, _, data = self._receive(worker_id)
+                kind, task, data = self._receive(worker_id)
                 tasks.popleft()
             else:
                 if not any(given and active for given, active in zip(self._given, self._active)):
                     break
-                worker_id, (kind, _, data) = self._receive_any()
+                worker_id, (kind, task, data) = self._receive_any()
             self._given[worker_id] -= 1
+            worker = self._pass.workers[worker_id]
             if kind == EXHAUSTED:
+                worker.state = self._states.pop(worker_id, worker.state)
+                worker.is_ended = True
                 self._retire(worker_id)
                 self._give_task()
                 continue
+            worker.receive(self._states.pop(worker_id, None))
+            self._pass.last_worker = worker_id
+            self._draws.finish(task)
             self._give_task()
             if kind == ERROR:
                 if not isinstance(data, ExceptionWrapper):
                     raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
                 data.reraise()
-            if self._pin_memory:
-                data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
             return data
         tasks.clear()
         if not self._persistent_workers:
@@ -174,17 +202,16 @@ class ProcessIterator(BaseIterator):
 
     def _receive(self, worker_id):
         """Waits for a message of a worker."""
-        port = self._ports[worker_id]
-        message = self._try(port)
+        message = self._try(worker_id)
         if message is not None:
             return message
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         patience = _FIRST_PATIENCE
         while True:
-            message = self._try(port, self._slice(patience, deadline))
+            message = self._try(worker_id, self._slice(patience, deadline))
             if message is not None:
                 return message
-            self._check(deadline, (worker_id,))
+            self._check(deadline)
             patience = min(2 * patience, _PATIENCE)
 
     def _receive_any(self):
@@ -193,19 +220,25 @@ class ProcessIterator(BaseIterator):
         checked = time.monotonic()
         wait = 0.0
         while True:
-            for worker_id, port in enumerate(self._ports):
+            for worker_id in range(self._num_workers):
                 if self._active[worker_id] and self._given[worker_id]:
-                    message = self._try(port, wait)
+                    message = self._try(worker_id, wait)
                     if message is not None:
                         return worker_id, message
             wait = _TURN
             if time.monotonic() - checked > _PATIENCE:
-                self._check(deadline, range(self._num_workers))
+                self._check(deadline)
                 checked = time.monotonic()
 
-    def _try(self, port, timeout=0.0):
+    def _try(self, worker_id, timeout=0.0):
+        """Returns a worker's next message, if it is there."""
+        port = self._ports[worker_id]
         try:
-            return port.receive(timeout)
+            message = port.receive(timeout)
+            if message is not None and message[0] == STATE:
+                self._states[worker_id] = message[2]
+                message = port.receive(timeout)
+            return message
         except EOFError:
             # The process is about to end.
             time.sleep(_FIRST_PATIENCE)
@@ -216,7 +249,7 @@ class ProcessIterator(BaseIterator):
             return patience
         return max(0.0, min(patience, deadline - time.monotonic()))
 
-    def _check(self, deadline, awaited):
+    def _check(self, deadline):
         """Raises an error if a worker is dead, or if the time is over."""
         dead = [
             worker_id

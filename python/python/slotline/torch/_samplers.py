@@ -1,19 +1,190 @@
-"""Batches of indices, without a step of a generator for each index."""
+"""Batches of indices."""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import itertools
+
 import torch
-from torch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data.dataloader import _InfiniteConstantSampler
+
+from slotline.torch import _state
+
+# Samplers that draw nothing, or only from a generator that they make anew for each pass.
+_FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
 
 
-def faster(sampler, iterator):
-    """Returns an iterator over what ``sampler`` gives: ``iterator``, which was not used yet, or a faster one.
+class Draws:
+    """What an index sampler gives in one pass, and how much of it is done with.
 
-    For torch's own samplers there is one, which draws the same random numbers at the same time.
+    It draws the same random numbers as torch's, at the same time. For torch's own samplers, it does so without a step of a
+    generator for each index.
     """
-    if type(sampler) is BatchSampler and type(sampler.sampler) in (RandomSampler, SequentialSampler):
-        return _slices(_parts(sampler.sampler), sampler.batch_size, sampler.drop_last)
-    return iterator
+
+    def __init__(self, sampler, loader_generator, resumed):
+        """``resumed`` is the state to go on from, or ``None``."""
+        self._sampler = sampler
+        self._resumed = resumed
+        # All batches before this one are done with, and of those after it, these.
+        self.done = 0
+        self.ahead = set()
+        if resumed is not None and not resumed[_state.FINISHED]:
+            self.done = resumed[_state.SAMPLER_ITER_YIELDED]
+            self.ahead = set(resumed.get(_state.AHEAD, ()))
+        # The sampler that decides about the indices, and where its random numbers come from.
+        self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+        generator = getattr(self._inner, "generator", None)
+        self._generator = generator if isinstance(generator, torch.Generator) else None
+        is_loaders = self._generator is not None and self._generator is loader_generator
+        self._is_random = not is_loaders and type(self._inner) not in _FIXED
+        # The state of that source before anything was drawn, or after everything was.
+        self._random = None
+        # The sampler that has a state of its own, and that state after so many batches, from `done` on, and at the end.
+        self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
+        self._states = {}
+        self._end = None
+
+    def finish(self, task):
+        """Remembers that a batch is done with, which may be a later one than the first that is not."""
+        self.ahead.add(task)
+        while self.done in self.ahead:
+            self.ahead.remove(self.done)
+            self.done += 1
+
+    def finish_all(self):
+        """Remembers that the pass has ended."""
+        if self._is_random:
+            self._random = self._now() if self._generator is not None else None
+
+    def batches(self, iterator):
+        """Yields what the sampler gives, without what is done with. ``iterator`` is the sampler's, and was not used yet."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            iterator = self._load(resumed, iterator)
+        if resumed is None or resumed[_state.FINISHED]:
+            if self._is_random:
+                self._random = self._now()
+            batches, inner = self._begin(iterator)
+        else:
+            with self._as_at_first(resumed):
+                batches, inner = self._begin(iterator)
+                batches = self._skip(batches, inner, resumed)
+        if self.ahead:
+            batches = _without(batches, self.done, set(self.ahead))
+        if self._stateful is None and not _state.is_stateful(inner):
+            yield from batches
+            return
+        self._states[self.done] = self._snapshot(inner)
+        for count in itertools.count(self.done + 1):
+            batch = next(batches, None)
+            if batch is None:
+                self._end = self._snapshot(None)
+                return
+            self._states[count] = self._snapshot(inner)
+            for old in [old for old in self._states if old < self.done]:
+                del self._states[old]
+            yield batch
+
+    def state_dict(self, is_finished):
+        """Returns the part of the state that is about the sampler."""
+        if self._resumed is not None and not is_finished:
+            # Nothing was drawn yet.
+            keys = (_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE, _state.SAMPLER_ITER_STATE)
+            state = {key: self._resumed[key] for key in keys if key in self._resumed}
+            if self._resumed[_state.FINISHED]:
+                state.pop(_state.SAMPLER_ITER_STATE, None)
+        else:
+            random = self._random
+            if random is None and self._is_random and not is_finished:
+                random = self._now()
+            state = {_state.SAMPLER_GENERATOR: _state.encode(random)}
+            own = self._end if is_finished else self._states.get(self.done)
+            if own is None and self._stateful is not None:
+                own = self._snapshot(None)
+            state.update(copy.deepcopy(own or {}))
+        state[_state.SAMPLER_ITER_YIELDED] = self.done
+        if self.ahead:
+            state[_state.AHEAD] = sorted(self.ahead)
+        return state
+
+    def _now(self):
+        return torch.get_rng_state() if self._generator is None else self._generator.get_state()
+
+    @contextlib.contextmanager
+    def _as_at_first(self, resumed):
+        """Has the sampler draw the numbers that it drew in the pass that is resumed."""
+        text = resumed[_state.SAMPLER_GENERATOR]
+        if text is None or not self._is_random:
+            yield
+            return
+        self._random = _state.decode(text)
+        if self._generator is not None:
+            self._generator.set_state(self._random)
+            yield
+            return
+        if torch.equal(torch.get_rng_state(), self._random):
+            # The program has set the default generator to where it was, so it is to be where it was then, too.
+            yield
+            return
+        with _state.undisturbed():
+            torch.set_rng_state(self._random)
+            yield
+
+    def _load(self, resumed, iterator):
+        if resumed[_state.FINISHED] and self._is_random and self._generator is not None:
+            if resumed[_state.SAMPLER_GENERATOR] is not None:
+                self._generator.set_state(_state.decode(resumed[_state.SAMPLER_GENERATOR]))
+        if self._stateful is None or resumed.get(_state.SAMPLER_STATE) is None:
+            return iterator
+        self._stateful.load_state_dict(resumed[_state.SAMPLER_STATE])
+        return iter(self._sampler)
+
+    def _begin(self, iterator):
+        """Returns the batches, and the iterator that decides about them, if it is not torch's own."""
+        sampler, inner = self._sampler, self._inner
+        if type(inner) is _InfiniteConstantSampler:
+            return itertools.repeat(None if inner is sampler else [None] * sampler.batch_size), None
+        if inner is sampler:
+            return iterator, iterator
+        if type(inner) in (RandomSampler, SequentialSampler):
+            return _slices(_parts(inner), sampler.batch_size, sampler.drop_last), None
+        indices = iter(inner)
+        return _groups(indices, sampler.batch_size, sampler.drop_last), indices
+
+    def _skip(self, batches, inner, resumed):
+        """Leaves out what is done with."""
+        if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
+            inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
+        elif self._stateful is not None and resumed.get(_state.SAMPLER_STATE) is not None:
+            pass
+        elif type(self._inner) is not _InfiniteConstantSampler:
+            # One more, since the numbers of a pass are drawn for its first batch.
+            more = 0 if self._stateful is not None or _state.is_stateful(inner) else 1
+            return itertools.chain(list(itertools.islice(batches, self.done, self.done + more)), batches)
+        return batches
+
+    def _snapshot(self, inner):
+        return copy.deepcopy(
+            {
+                _state.SAMPLER_STATE: _state.state_of(self._stateful),
+                _state.SAMPLER_ITER_STATE: _state.state_of(inner),
+            }
+        )
+
+
+def _without(batches, first, numbers):
+    for number, batch in enumerate(batches, first):
+        if number not in numbers:
+            yield batch
+
+
+def _groups(indices, size, drop_last):
+    while batch := list(itertools.islice(indices, size)):
+        if drop_last and len(batch) < size:
+            return
+        yield batch
 
 
 def _parts(sampler):

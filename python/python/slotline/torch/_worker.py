@@ -14,8 +14,8 @@ from torch.utils.data.dataloader import _DatasetKind
 from torch.utils.data.graph_settings import apply_random_seed
 
 from slotline._slotline import Port
-from slotline.torch import _collate
-from slotline.torch._messages import BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, TASK
+from slotline.torch import _collate, _state
+from slotline.torch._messages import BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, STATE, TASK
 
 # How often a worker that has nothing to do looks whether its loader is still there, in seconds.
 _PATIENCE = 5.0
@@ -30,8 +30,8 @@ class _Samples:
         self.samples = samples
 
 
-def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
-    """Makes batches until the loader asks for no more."""
+def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state):
+    """Makes batches until the loader asks for no more. Goes on from ``state``, if there is one."""
     dataset = dataset_holder.pop()
     parent = os.getppid()
     try:
@@ -56,12 +56,14 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
         try:
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
-            fetch = _fetcher(spec, dataset)
+            fetcher = _fetcher(spec, dataset, state)
         except Exception:
             failure = ExceptionWrapper(where=where)
+        state = None
 
-        port = Port(replies, requests, _collate.column)
+        port = Port(replies, requests)
         is_exhausted = False
+        steps = 0
         while True:
             try:
                 message = port.receive(_PATIENCE)
@@ -74,10 +76,11 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
             kind, task, index = message
             if kind == RESUME:
                 is_exhausted = False
+                steps = 0
                 dataset = _seeded(dataset, shared_rng, index)
                 port.send(RESUMED, task)
                 try:
-                    fetch = _fetcher(spec, dataset)
+                    fetcher = _fetcher(spec, dataset, None)
                 except Exception:
                     failure = ExceptionWrapper(where=where)
             elif kind == END:
@@ -87,8 +90,10 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
                     port.send(ERROR, task, failure)
                     failure = None
                     continue
+                steps += 1
                 try:
-                    batch = fetch(index)
+                    batch = fetcher.fetch(index)
+                    _send_state(spec, port, task, fetcher, steps)
                     if type(batch) is _Samples:
                         port.collate(BATCH, task, batch.samples)
                     else:
@@ -96,6 +101,7 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
                 except Exception as error:
                     if isinstance(error, StopIteration) and spec.kind == _DatasetKind.Iterable:
                         is_exhausted = True
+                        _send_state(spec, port, task, fetcher, 0)
                         port.send(EXHAUSTED, task)
                     else:
                         _report(port, task, ExceptionWrapper(where=where))
@@ -125,11 +131,27 @@ def _seeded(dataset, rng, seed):
     return dataset
 
 
-def _fetcher(spec, dataset):
+def _send_state(spec, port, task, fetcher, steps):
+    """Sends the state of the dataset after a step, if it has one and it is time."""
+    is_stream = spec.kind == _DatasetKind.Iterable
+    every = spec.snapshot_every
+    # A dataset that is read by index cannot be told to read a batch once more, so its state must be that of the last one.
+    if every and (not is_stream or steps % every == 0) and _state.has_state(fetcher, is_stream):
+        port.send(STATE, task, _state.fetcher_state(fetcher, is_stream))
+
+
+def _fetcher(spec, dataset, state):
     collate_fn = spec.collate_fn
     if spec.auto_collation and _collate.is_default(collate_fn):
         collate_fn = _samples
-    return _DatasetKind.create_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last).fetch
+
+    if state is not None:
+        _state.load_dataset(dataset, state)
+    fetcher = _DatasetKind.create_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last)
+    if state is not None and spec.kind == _DatasetKind.Iterable and not state[_state.FINISHED]:
+        _state.load_stream(fetcher, state)
+        _state.skip(fetcher, [None] * spec.batch_size if spec.auto_collation else None, state[_state.SINCE])
+    return fetcher
 
 
 def _samples(samples):

@@ -1,0 +1,87 @@
+"""How far a pass over a dataset is."""
+
+from __future__ import annotations
+
+import copy
+
+from slotline.torch import _state
+from slotline.torch._samplers import Draws
+
+
+class Pass:
+    """How far a pass is. It outlives the pass's iterator, so it does not refer to it."""
+
+    def __init__(self, iterator, loader, shared_seed, resumed):
+        self.draws = Draws(iterator._index_sampler, loader.generator, resumed)
+        self.yielded = 0
+        self.is_finished = False
+        self.last_worker = -1
+        self.workers = [Worker(iterator._is_iterable) for _ in range(iterator._num_workers)]
+        # If the loop itself reads a dataset that has a state: what reads it, which is asked for the state.
+        self.fetcher = None
+        self._is_stream = iterator._is_iterable
+        self._len_called = iterator._IterableDataset_len_called
+        self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
+        self._loaders = loader.generator
+        self._generator = None if loader.generator is None else loader.generator.get_state()
+        if resumed is not None and not resumed[_state.FINISHED]:
+            self.yielded = resumed[_state.NUM_YIELDED]
+            self._len_called = resumed[_state.LEN_CALLED]
+            if resumed[_state.NUM_WORKERS] == len(self.workers):
+                self.last_worker = resumed.get(_state.LAST_WORKER, -1)
+                for k, worker in enumerate(self.workers):
+                    worker.load(resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS][f"worker_{k}"])
+
+    def finish(self):
+        self.is_finished = True
+        self.draws.finish_all()
+        if self._loaders is not None:
+            self._generator = self._loaders.get_state()
+
+    def state_dict(self):
+        state = {
+            _state.NUM_WORKERS: len(self.workers),
+            _state.NUM_YIELDED: self.yielded,
+            _state.FINISHED: self.is_finished,
+            _state.LEN_CALLED: self._len_called,
+            **self._seeds,
+            _state.GENERATOR: _state.encode(self._generator),
+            **self.draws.state_dict(self.is_finished),
+        }
+        if self.workers:
+            state[_state.LAST_WORKER] = self.last_worker
+            snapshots = {f"worker_{k}": worker.state_dict() for k, worker in enumerate(self.workers)}
+            state[_state.SNAPSHOT] = {_state.WORKER_SNAPSHOTS: snapshots}
+        elif self.fetcher is not None:
+            state.update(copy.deepcopy(_state.fetcher_state(self.fetcher, self._is_stream)))
+        else:
+            state.update({_state.FETCHER_STATE: None, _state.DATASET_STATE: None})
+        return state
+
+
+class Worker:
+    """What the state has about a worker."""
+
+    def __init__(self, is_stream):
+        # What `fetcher_state` gave in the worker, and how many batches have come since.
+        stream = {_state.DATASET_ITER_STATE: None, _state.FETCHER_ENDED: False} if is_stream else None
+        self.state = {_state.FETCHER_STATE: stream, _state.DATASET_STATE: None}
+        self.since = 0
+        self.is_ended = False
+
+    def load(self, snapshot):
+        self.state = {key: snapshot[key] for key in self.state}
+        self.since = snapshot[_state.SINCE]
+
+    def receive(self, state):
+        """Remembers that a batch has come, and the state before the next one, if that has come too."""
+        if state is None:
+            self.since += 1
+        else:
+            self.state, self.since = state, 0
+
+    def state_dict(self):
+        state = {**copy.deepcopy(self.state), _state.SINCE: self.since}
+        if self.is_ended:
+            state[_state.FETCHER_STATE][_state.FETCHER_ENDED] = True
+        return state

@@ -1,0 +1,139 @@
+"""The state of a loader, from which another one goes on.
+
+The meaning is that of torchdata's ``StatefulDataLoader``, and so are the names of the entries that both have. An entry is
+plain (numbers, texts, lists, dicts), except for what a dataset or a sampler of the program gives as its own state.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import copy
+
+import torch
+from torch.utils.data.dataloader import _DatasetKind
+
+# The entries, with an underscore where torchdata has one.
+NUM_WORKERS = "_num_workers"
+NUM_YIELDED = "_num_yielded"
+# How many batches of indices are done with. Of these, some may have been errors.
+SAMPLER_ITER_YIELDED = "_sampler_iter_yielded"
+# With ``in_order=False``: the numbers of later ones that are done too.
+AHEAD = "_ahead"
+FINISHED = "_iterator_finished"
+LEN_CALLED = "_IterableDataset_len_called"
+BASE_SEED = "_base_seed"
+SHARED_SEED = "_shared_seed"
+# The loader's generator, and what the sampler draws from, before it has drawn anything in this pass.
+GENERATOR = "_generator"
+SAMPLER_GENERATOR = "_sampler_generator"
+SAMPLER_STATE = "_sampler_state"
+SAMPLER_ITER_STATE = "_sampler_iter_state"
+LAST_WORKER = "_last_yielded_worker_id"
+SNAPSHOT = "_snapshot"
+WORKER_SNAPSHOTS = "_worker_snapshots"
+DATASET_STATE = "dataset_state"
+FETCHER_STATE = "fetcher_state"
+DATASET_ITER_STATE = "dataset_iter_state"
+FETCHER_ENDED = "fetcher_ended"
+# How many batches a worker's stream has given since its state was taken.
+SINCE = "_steps_since_snapshot"
+
+
+def is_stateful(value) -> bool:
+    """Whether ``value`` has a state that it can be given again."""
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def state_of(value):
+    return value.state_dict() if is_stateful(value) else None
+
+
+def fetcher_state(fetcher, is_stream):
+    """Returns the state of the dataset of a fetcher, and for a stream that of its iterator."""
+    if not is_stream:
+        return {FETCHER_STATE: None, DATASET_STATE: state_of(fetcher.dataset)}
+    stream = {DATASET_ITER_STATE: state_of(fetcher.dataset_iter), FETCHER_ENDED: fetcher.ended}
+    # A dataset that is its own iterator has one state.
+    is_own = fetcher.dataset_iter is fetcher.dataset
+    return {FETCHER_STATE: stream, DATASET_STATE: None if is_own else state_of(fetcher.dataset)}
+
+
+def has_state(fetcher, is_stream) -> bool:
+    return is_stateful(fetcher.dataset) or (is_stream and is_stateful(fetcher.dataset_iter))
+
+
+def load_dataset(dataset, state):
+    """Gives a dataset the state that it had. ``state`` is what ``fetcher_state`` gave, perhaps with other entries."""
+    if state.get(DATASET_STATE) is not None and is_stateful(dataset):
+        dataset.load_state_dict(state[DATASET_STATE])
+    if state.get(FINISHED):
+        # The next pass has an iterator of its own, but loading a state may have changed more than an iterator.
+        _load_iterator(lambda: iter(dataset), state)
+
+
+def load_stream(fetcher, state):
+    """Has the fetcher of a stream go on where ``state`` was taken, within a pass."""
+    _load_iterator(lambda: fetcher.dataset_iter, state)
+    if state.get(FETCHER_STATE) is not None:
+        fetcher.ended = state[FETCHER_STATE][FETCHER_ENDED]
+
+
+def _load_iterator(iterator, state):
+    stream = state.get(FETCHER_STATE)
+    if stream is not None and stream[DATASET_ITER_STATE] is not None:
+        iterator = iterator()
+        if is_stateful(iterator):
+            iterator.load_state_dict(stream[DATASET_ITER_STATE])
+
+
+def skip(fetcher, index, count):
+    """Reads so many batches of a stream for nothing."""
+    for _ in range(count):
+        try:
+            fetcher.fetch(index)
+        except StopIteration:
+            fetcher.ended = True
+        except Exception:
+            # It was the error of a batch that is done with.
+            pass
+
+
+def checked(state, loader):
+    """Returns a copy of a state, if the loader can go on with it.
+
+    Raises a ``TypeError`` or a ``ValueError`` if it cannot.
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"the state of a loader is a dict, and not {type(state).__name__}")
+    missing = [key for key in (NUM_WORKERS, NUM_YIELDED, SAMPLER_ITER_YIELDED, FINISHED, BASE_SEED) if key not in state]
+    if missing:
+        raise ValueError(f"this is not a state of slotline's DataLoader: it has no {missing[0]!r}")
+    count = state[NUM_WORKERS]
+    if count != loader.num_workers and not state[FINISHED]:
+        snapshots = state[SNAPSHOT][WORKER_SNAPSHOTS].values() if count > 0 else [state]
+        if loader._dataset_kind == _DatasetKind.Iterable or any(part.get(DATASET_STATE) for part in snapshots):
+            raise ValueError(
+                f"the state was taken with num_workers={count}, and its dataset has a state in each of them, so a loader "
+                f"with num_workers={loader.num_workers} cannot go on: finish the pass with as many workers"
+            )
+    return copy.deepcopy(state)
+
+
+def encode(state):
+    """Returns the state of a generator as a text."""
+    return None if state is None else base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def decode(text):
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """Leaves torch's default generator as it was."""
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

@@ -1,0 +1,455 @@
+"""A loader goes on where the state of another one was taken."""
+
+import json
+import pickle
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import same
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+from torch.utils.data.datapipes.iter import IterableWrapper
+
+from slotline.torch import DataLoader
+
+COUNT = 47
+
+
+class Plain(Dataset):
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, k):
+        return k
+
+
+class Noisy(Plain):
+    """Its samples depend on random numbers, whose state it has."""
+
+    def __getitem__(self, k):
+        return k + torch.rand(1).item()
+
+    def state_dict(self):
+        return {"random": torch.get_rng_state().tolist()}
+
+    def load_state_dict(self, state):
+        torch.set_rng_state(torch.tensor(state["random"], dtype=torch.uint8))
+
+
+class Odd(Plain):
+    """Some of its samples are errors."""
+
+    def __getitem__(self, k):
+        if k % 10 == 3:
+            raise ValueError(k)
+        return k
+
+
+class Stream(IterableDataset):
+    """Each worker reads its part, and draws random numbers. Part `k` is longer than part `k - 1`."""
+
+    def _part(self):
+        info = get_worker_info()
+        return (0, 23) if info is None else (100 * info.id, 7 + 9 * info.id)
+
+    def __iter__(self):
+        first, count = self._part()
+        for k in range(first, first + count):
+            yield k + random.random()
+
+
+class StatefulStream(Stream):
+    """A stream that knows how far it is, and how often it was read to its end."""
+
+    def __init__(self):
+        self.at = self.resumed = self.ends = self.read = 0
+
+    def __iter__(self):
+        first, count = self._part()
+        self.at, self.resumed = self.resumed, 0
+        while self.at < count:
+            self.at += 1
+            self.read += 1
+            yield first + self.at - 1 + self.ends / 10
+        self.at = 0
+        self.ends += 1
+
+    def state_dict(self):
+        return {"at": self.at, "ends": self.ends}
+
+    def load_state_dict(self, state):
+        self.resumed, self.ends = state["at"], state["ends"]
+
+
+class Walk:
+    """A sampler's iterator with a state."""
+
+    def __init__(self, random):
+        self.random = random
+        self.count = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.count == COUNT:
+            raise StopIteration
+        self.count += 1
+        return self.random.randrange(COUNT)
+
+    def state_dict(self):
+        version, numbers, gauss = self.random.getstate()
+        return {"count": self.count, "random": [version, list(numbers), gauss]}
+
+    def load_state_dict(self, state):
+        version, numbers, gauss = state["random"]
+        self.count = state["count"]
+        self.random.setstate((version, tuple(numbers), gauss))
+
+
+class Walks(Sampler):
+    """A sampler whose iterator has a state."""
+
+    def __init__(self):
+        self.random = random.Random(9)
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        return Walk(self.random)
+
+
+class Counts(Sampler):
+    """A sampler with a state of its own."""
+
+    def __init__(self):
+        self.at = self.passes = 0
+        self.loaded = []
+
+    def __len__(self):
+        return COUNT
+
+    def __iter__(self):
+        while self.at < COUNT:
+            self.at += 1
+            yield (self.at * 7 + self.passes) % COUNT
+        self.at = 0
+        self.passes += 1
+
+    def state_dict(self):
+        return {"at": self.at, "passes": self.passes}
+
+    def load_state_dict(self, state):
+        self.loaded.append(state)
+        self.at, self.passes = state["at"], state["passes"]
+
+
+class Batches(Sampler):
+    """A batch sampler of the program."""
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        order = torch.randperm(COUNT).tolist()
+        yield from (order[:5], order[5:20], order[20:21], order[21:])
+
+
+def taken(loader, count):
+    """Takes the first batches, and returns the state then, as a file would hold it, and the batches that are left."""
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    return state, list(batches)
+
+
+def disturb():
+    """Has all generators of the process elsewhere, as they are in another process."""
+    torch.manual_seed(99)
+    random.seed(99)
+    np.random.seed(99)
+
+
+MAPS = {
+    "in order": dict(dataset=Plain()),
+    "tensors": dict(dataset=TensorDataset(torch.arange(COUNT)), shuffle=True),
+    "shuffled": dict(dataset=Plain(), shuffle=True),
+    "without batches": dict(dataset=Plain(), shuffle=True, batch_size=None),
+    "rest left out": dict(dataset=Plain(), shuffle=True, drop_last=True),
+    "drawn again": dict(dataset=Plain(), sampler=lambda: RandomSampler(range(COUNT), replacement=True, num_samples=100)),
+    "subset": dict(dataset=Plain(), sampler=lambda: SubsetRandomSampler(range(30))),
+    "weighted": dict(dataset=Plain(), sampler=lambda: WeightedRandomSampler([1.0] * COUNT, 40)),
+    "own generator": dict(
+        dataset=Plain(), sampler=lambda: RandomSampler(range(COUNT), generator=torch.Generator().manual_seed(4))
+    ),
+    "distributed": dict(dataset=Plain(), sampler=lambda: DistributedSampler(range(COUNT), 3, 1, seed=5)),
+    "sampler's iterator": dict(dataset=Plain(), sampler=Walks),
+    "sampler": dict(dataset=Plain(), sampler=Counts),
+    "batch sampler": dict(dataset=Plain(), batch_sampler=Batches),
+    "batches of a sampler": dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(Counts(), 6, True)),
+    "list": dict(dataset=Plain(), sampler=lambda: list(range(COUNT))),
+}
+
+
+def make(options, workers=0, **more):
+    options = {key: value() if "sampler" in key else value for key, value in options.items()}
+    if "batch_size" not in options and "batch_sampler" not in options:
+        options["batch_size"] = 3
+    return DataLoader(num_workers=workers, **options, **more)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", MAPS.values(), ids=MAPS)
+def test_a_pass_goes_on_with_any_number_of_workers(options, workers, count):
+    state, rest = taken(make(options, workers), count)
+    assert len(rest) > 0
+    for others in (0, 1, 2):
+        disturb()
+        loader = make(options, others)
+        loader.load_state_dict(state)
+        same(list(loader), rest)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_passes_after_it_are_those_of_the_generator(workers, persistent):
+    if persistent and not workers:
+        pytest.skip("there are no workers")
+    options = dict(dataset=Plain(), shuffle=True)
+
+    def loader():
+        generator = torch.Generator().manual_seed(8)
+        return make(options, workers, generator=generator, persistent_workers=persistent)
+
+    first = loader()
+    for count in (0, 4, 16):
+        state, rest = taken(first, count)
+        after = list(first)
+        disturb()
+        second = loader()
+        second.load_state_dict(state)
+        same([list(second), list(second)], [rest, after])
+    state = json.loads(json.dumps(first.state_dict()))
+    after = list(first)
+    second = loader()
+    second.load_state_dict(state)
+    same(list(second), after)
+
+
+@pytest.mark.parametrize("options", [MAPS["sampler"], MAPS["batches of a sampler"]])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_has_a_state_goes_on_after_the_end(options, workers):
+    first = make(options, workers)
+    list(first)
+    state, after = first.state_dict(), list(first)
+    second = make(options, workers)
+    second.load_state_dict(state)
+    same(list(second), after)
+
+
+def test_the_default_generator_is_left_alone():
+    state, rest = taken(make(MAPS["shuffled"]), 3)
+    disturb()
+    before = torch.get_rng_state()
+    loader = make(MAPS["shuffled"])
+    loader.load_state_dict(state)
+    list(loader)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_pass_that_has_not_begun_goes_on_as_it_would():
+    """Samples draw from the same generator as the sampler."""
+    loader = make(dict(dataset=Noisy(), shuffle=True))
+    state, rest = taken(loader, 0)
+    loader.load_state_dict(state)
+    same(list(loader), rest)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_dataset_that_has_a_state_is_given_it(workers, count):
+    options = dict(dataset=Noisy(), shuffle=True, generator=torch.Generator().manual_seed(1))
+    state, rest = taken(make(options, workers), count)
+    disturb()
+    loader = make(options, workers)
+    loader.load_state_dict(state)
+    same(list(loader), rest)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_errors_are_counted(workers):
+    loader = make(dict(dataset=Odd(), batch_size=1), workers)
+
+    def outcomes(batches, most):
+        found = []
+        while len(found) < most:
+            try:
+                found.append(next(batches).item())
+            except StopIteration:
+                break
+            except ValueError as error:
+                found.append(str(error).splitlines()[-1])
+        return found
+
+    batches = iter(loader)
+    outcomes(batches, 14)
+    state = loader.state_dict()
+    rest = outcomes(batches, 100)
+    assert len(rest) == COUNT - 14
+    loader = make(dict(dataset=Odd(), batch_size=1), 2 - workers)
+    loader.load_state_dict(state)
+    assert [str(each)[-2:] for each in outcomes(iter(loader), 100)] == [str(each)[-2:] for each in rest]
+
+
+@pytest.mark.parametrize("every", [0, 1, 3])
+@pytest.mark.parametrize("kind", [Stream, StatefulStream])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("size", [None, 1, 4])
+def test_streams_go_on(kind, workers, size, every):
+    if kind is Stream and every != 1:
+        pytest.skip("there is no state to send")
+
+    def loader():
+        return DataLoader(
+            kind(), size, num_workers=workers, generator=torch.Generator().manual_seed(2), snapshot_every_n_steps=every
+        )
+
+    total = len(list(loader()))
+    for count in sorted({0, 1, 2, 5, total - 1, total} - set(range(total + 1, 6))):
+        random.seed(1)
+        state, rest = taken(loader(), count)
+        assert len(rest) == total - count
+        random.seed(1)
+        resumed = loader()
+        resumed.load_state_dict(state)
+        same(list(resumed), rest)
+
+
+def test_a_stream_that_has_a_state_is_not_read_again():
+    state, rest = taken(DataLoader(StatefulStream()), 20)
+    dataset = StatefulStream()
+    loader = DataLoader(dataset)
+    loader.load_state_dict(state)
+    assert len(list(loader)) == 3
+    assert dataset.read == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streams_go_on_after_their_end(workers):
+    def loader():
+        return DataLoader(StatefulStream(), num_workers=workers, persistent_workers=workers > 0)
+
+    first = loader()
+    list(first)
+    state, after = first.state_dict(), list(first)
+    assert after[0].item() == pytest.approx(0.1)
+    second = loader()
+    second.load_state_dict(state)
+    same(list(second), after)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_datapipes_go_on(workers):
+    def loader():
+        pipe = IterableWrapper(range(30)).shuffle().sharding_filter()
+        return DataLoader(pipe, 2, shuffle=True, num_workers=workers)
+
+    state, rest = taken(loader(), 5)
+    disturb()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    same(list(resumed), rest)
+
+
+class Slow(Plain):
+    def __getitem__(self, k):
+        time.sleep(0.2 if k == 0 else 0.001)
+        return k
+
+
+def test_without_order_no_batch_is_lost_and_none_comes_twice():
+    def loader(workers=3):
+        return DataLoader(Slow(), num_workers=workers, in_order=False)
+
+    first = loader()
+    batches = iter(first)
+    seen = [next(batches).item() for _ in range(9)]
+    assert 0 not in seen
+    state = json.loads(json.dumps(first.state_dict()))
+    for workers in (0, 1, 3):
+        second = loader(workers)
+        second.load_state_dict(state)
+        assert sorted(seen + [batch.item() for batch in second]) == list(range(COUNT))
+
+
+def test_the_state_of_a_loop_that_was_left_is_kept():
+    loader = make(MAPS["shuffled"], 2)
+    for count, batch in enumerate(loader, 1):
+        if count == 4:
+            break
+    state = loader.state_dict()
+    assert state["_num_yielded"] == 4
+    loader.load_state_dict(state)
+    assert len(list(loader)) == len(loader) - 4
+    # And the pass after that is a whole one.
+    assert len(list(loader)) == len(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_before_any_pass_is_that_of_the_first_one(workers):
+    loader = make(MAPS["shuffled"], workers)
+    state = loader.state_dict()
+    first = list(loader)
+    disturb()
+    loader.load_state_dict(state)
+    assert loader.state_dict() == state
+    same(list(loader), first)
+    loader.load_state_dict({})
+    assert loader.state_dict()["_num_yielded"] == 0
+
+
+def test_a_state_does_not_change_afterwards():
+    loader = make(MAPS["sampler"])
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    before = json.dumps(state)
+    list(batches)
+    assert json.dumps(state) == before
+
+
+def test_a_loader_that_goes_on_can_be_pickled():
+    state, rest = taken(make(MAPS["shuffled"]), 3)
+    loader = make(MAPS["shuffled"])
+    loader.load_state_dict(state)
+    same(list(pickle.loads(pickle.dumps(loader))), rest)
+
+
+def test_states_that_do_not_fit_are_errors():
+    loader = make(MAPS["shuffled"])
+    with pytest.raises(TypeError, match="is a dict, and not int"):
+        loader.load_state_dict(3)
+    with pytest.raises(ValueError, match="not a state of slotline's DataLoader"):
+        loader.load_state_dict({"epoch": 3})
+    with pytest.raises(ValueError, match="snapshot_every_n_steps is a number"):
+        make(MAPS["shuffled"], snapshot_every_n_steps=-1)
+    for options in (dict(dataset=Stream()), dict(dataset=Noisy())):
+        state, _ = taken(make(options, 2), 4)
+        with pytest.raises(ValueError, match="taken with num_workers=2.*num_workers=1 cannot go on"):
+            make(options, 1).load_state_dict(state)
