@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use slotline::SharedFutex;
@@ -58,6 +58,8 @@ struct Head {
     /// The size of this struct, to notice another version of slotline.
     size: usize,
     ring: Messages,
+    /// For how many nanoseconds the sender was busy.
+    busy: AtomicU64,
     /// How many blocks were given back, wrapping.
     given: AtomicU32,
     /// For each block whether it is in use.
@@ -96,8 +98,11 @@ impl Deref for Handle {
 unsafe impl handle::Handle for Handle {}
 
 /// Creates a channel.
-pub(crate) fn channel() -> io::Result<Memory> {
-    let mapping = Mapping::new(size_of::<Head>())?;
+///
+/// All blocks together may have `limit` bytes, or as many as the machine can have.
+pub(crate) fn channel(limit: Option<usize>) -> io::Result<Memory> {
+    let limit = limit.map(|limit| limit.saturating_add(size_of::<Head>()));
+    let mapping = Mapping::new(size_of::<Head>(), limit)?;
     let head = mapping.start().cast::<Head>().as_ptr();
     let (items, space) = (Park::new(SharedFutex), Park::new(SharedFutex));
     // SAFETY: the mapping is large enough, begins at a page, and is all zeros, which are valid atomics.
@@ -133,6 +138,11 @@ impl Memory {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.0.mapping.fd()
+    }
+
+    /// Returns how long the sender was busy.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.0.head().busy.load(Ordering::Relaxed))
     }
 
     /// Ends the channel for both sides.
@@ -239,6 +249,12 @@ impl Sender {
             }
             Err(_) => false,
         }
+    }
+
+    /// Adds to how long this side was busy.
+    pub(crate) fn add_busy(&mut self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.head().busy.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// Takes back the blocks that the receiver has given back.

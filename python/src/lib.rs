@@ -98,11 +98,13 @@ struct Channel(Memory);
 #[pymethods]
 impl Channel {
     /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+    ///
+    /// The blocks of a new one may have `limit` bytes together.
     #[new]
-    #[pyo3(signature = (fd = None))]
-    fn new(fd: Option<RawFd>) -> PyResult<Self> {
+    #[pyo3(signature = (fd = None, limit = None))]
+    fn new(fd: Option<RawFd>, limit: Option<usize>) -> PyResult<Self> {
         let memory = match fd {
-            None => channel::channel(),
+            None => channel::channel(limit),
             // SAFETY: the caller gives the descriptor away.
             Some(fd) => channel::attach(unsafe { OwnedFd::from_raw_fd(fd) }),
         };
@@ -111,6 +113,12 @@ impl Channel {
 
     fn fileno(&self) -> RawFd {
         self.0.fd()
+    }
+
+    /// For how many seconds the sender was busy.
+    #[getter]
+    fn busy(&self) -> f64 {
+        self.0.busy().as_secs_f64()
     }
 
     fn close(&self) {
@@ -215,6 +223,11 @@ impl Port {
         let node = gathered.collate(self.tools, samples)?;
         let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
         batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+    }
+
+    /// Adds to how long this end was busy, in seconds.
+    fn add_busy(&mut self, seconds: f64) {
+        self.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     }
 
     /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many

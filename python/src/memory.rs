@@ -25,6 +25,8 @@ const PAGE: usize = 4096;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     reserved: usize,
+    /// How large the file may become.
+    limit: usize,
     file: OwnedFd,
     /// The size of the file when it was last looked at. It never shrinks.
     size: AtomicUsize,
@@ -36,8 +38,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates a file of `size` bytes.
-    pub(crate) fn new(size: usize) -> io::Result<Self> {
+    /// Creates a file of `size` bytes, which grows to `limit` at most.
+    pub(crate) fn new(size: usize, limit: Option<usize>) -> io::Result<Self> {
         // SAFETY: creates a file; the name is a string that ends with a zero.
         let file = unsafe { libc::memfd_create(c"slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if file < 0 {
@@ -49,7 +51,8 @@ impl Mapping {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mapping = Self::map(file)?;
+        let mut mapping = Self::map(file)?;
+        mapping.limit = limit.unwrap_or(mapping.reserved).min(mapping.reserved);
         mapping.grow(size)?;
         Ok(mapping)
     }
@@ -77,7 +80,7 @@ impl Mapping {
             };
             if start != libc::MAP_FAILED {
                 let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-                return Ok(Self { start, reserved, file, size: AtomicUsize::new(0) });
+                return Ok(Self { start, reserved, file, limit: reserved, size: AtomicUsize::new(0) });
             }
             // A limit on the address space (`ulimit -v`) allows less.
             if reserved <= 64 * GROWTH {
@@ -102,10 +105,10 @@ impl Mapping {
 
     /// Makes the file longer.
     fn grow(&self, size: usize) -> io::Result<()> {
-        if size > self.reserved {
+        if size > self.limit {
             return Err(io::Error::other(format!(
-                "a worker's batches take more than the {} MiB that can be mapped for them",
-                self.reserved >> 20
+                "the batches of a worker that are in use take more than {} MiB together; keep fewer of them, or allow more",
+                self.limit >> 20
             )));
         }
         // SAFETY: changes the size of the file, which is mapped as far.
@@ -193,6 +196,8 @@ impl Heap {
         let start = last.map_or(self.end, |(start, _)| *start);
         let begin = start.next_multiple_of(align);
         let end = begin.checked_add(len.max(GROWTH)).ok_or(io::ErrorKind::OutOfMemory)?.next_multiple_of(PAGE);
+        // Less than the usual growth, if that is all there may be.
+        let end = if end > mapping.limit { begin + len } else { end };
         mapping.grow(end)?;
         self.free.remove(&start);
         self.end = end;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 import torch
@@ -31,6 +32,7 @@ class BaseIterator(_BaseDataLoaderIter):
             if resumed is not None:
                 self._set_generator(loader)
             super().__init__(loader)
+        self._on_error = loader.on_error
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
     def _seed(self, loader):
@@ -67,6 +69,8 @@ class BaseIterator(_BaseDataLoaderIter):
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
 
     def __next__(self):
+        stats = self._pass.stats
+        begun = time.perf_counter()
         try:
             # Recording costs as much as loading a small batch.
             if profiler._is_profiler_enabled:
@@ -74,11 +78,17 @@ class BaseIterator(_BaseDataLoaderIter):
                     data = self._next_data()
             else:
                 data = self._next_data()
+            if self._pin_memory:
+                data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
         except StopIteration:
             self._pass.finish()
             raise
-        if self._pin_memory:
-            data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
+        except Exception:
+            stats.errors += 1
+            raise
+        finally:
+            stats.count(begun)
+        stats.batches += 1
         self._num_yielded += 1
         self._pass.yielded = self._num_yielded
         if self._is_iterable:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch.utils.data._utils.worker as _worker
 from torch.utils.data._utils.collate import collate, default_collate, default_collate_fn_map
 
+# If this thread is a worker: which one, as torch's `WorkerInfo`.
+worker_of_thread = threading.local()
 # The functions that torch has for tensors, arrays, numbers and strings. Programs may register more of them.
 _TORCHS = dict(default_collate_fn_map)
 
@@ -19,8 +23,13 @@ def column(samples):
 
     In a worker, torch's function would take a shared-memory file for each tensor, which is not needed here.
     """
-    info, _worker._worker_info = _worker._worker_info, None
+    if hasattr(worker_of_thread, "info"):
+        owner, name = worker_of_thread, "info"
+    else:
+        owner, name = _worker, "_worker_info"
+    info = getattr(owner, name)
+    setattr(owner, name, None)
     try:
         return collate(samples, collate_fn_map=default_collate_fn_map)
     finally:
-        _worker._worker_info = info
+        setattr(owner, name, info)

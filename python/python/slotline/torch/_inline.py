@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch.utils.data.graph_settings
 from torch.utils.data import IterDataPipe, MapDataPipe
-from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._slotline import Collator
 from slotline.torch import _collate, _state
 from slotline.torch._base import BaseIterator
+from slotline.torch._fetch import NOTHING, make_fetcher
 
 
 def fetcher(iterator):
@@ -20,8 +20,13 @@ def fetcher(iterator):
         def collate_fn(samples):
             return collator(samples) if type(samples) is list else _collate.default_collate(samples)
 
-    return _DatasetKind.create_fetcher(
-        iterator._dataset_kind, iterator._dataset, iterator._auto_collation, collate_fn, iterator._drop_last
+    return make_fetcher(
+        iterator._dataset_kind,
+        iterator._dataset,
+        iterator._auto_collation,
+        collate_fn,
+        iterator._drop_last,
+        iterator._on_error,
     )
 
 
@@ -45,7 +50,20 @@ class InlineIterator(BaseIterator):
                 _state.skip(source, [None] * loader.batch_size if self._auto_collation else None, self._draws.done)
         if _state.has_state(source, self._is_iterable):
             self._pass.fetcher = source
-        self._fetch = source.fetch
+        self._source = source
+        self._fetch = source.fetch if self._on_error == "raise" else self._fetch_good
+
+    def _fetch_good(self, index):
+        """Makes a batch of the samples that are not errors, or of the next ones."""
+        while True:
+            try:
+                batch = self._source.fetch(index)
+            finally:
+                self._pass.stats.leave_out(self._source.take_bad())
+            if batch is not NOTHING:
+                return batch
+            index = next(self._sampler_iter)
+            self._draws.finish(self._draws.done)
 
     def _next_data(self):
         index = next(self._sampler_iter)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch.utils.data
 
-from slotline.torch import _state
+from slotline.torch import _state, _threads
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
 from slotline.torch._processes import ProcessIterator
+from slotline.torch._stats import Stats
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -23,18 +26,67 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     their batches into memory that they share with the loop, which finds its tensors there. A tensor can be kept for as
     long as you want. Its memory is used again when no tensor refers to it any more.
 
-    It has one argument more:
+    It has these arguments more, all of which are keywords:
 
+    worker_method (str):
+        What workers are: ``"multiprocessing"`` for processes, ``"thread"`` for threads of this process. Threads start at
+        once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
+        interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
+        generators of random numbers, so they are not seeded: ``get_worker_info().rng`` has generators for each, with torch
+        2.10 or later.
+    copy_dataset (bool):
+        Whether each thread has a copy of the dataset (by ``copy.deepcopy``), or all of them have the same. By default,
+        streams are copied.
+    on_error (str):
+        ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
+        not come; and in a stream the next sample takes the place. :meth:`stats` counts them. Default: ``"raise"``.
+    memory_limit (int):
+        How many bytes the batches of all worker processes may take that are in use, each worker its part. A batch beyond
+        that is an ``OSError``. By default, each worker may take twice the machine's memory.
+    watchdog (float):
+        After so many seconds in which the loop waits for one batch, there is a ``RuntimeWarning`` that names the worker.
+    affinity (sequence of int):
+        The cores for workers, one for each in turn.
     snapshot_every_n_steps (int):
         A worker that reads a stream (an ``IterableDataset``) which has a state sends that state with each n-th of its
         batches. A loader that goes on from a state in between has the worker read the batches since then once more. 0
         means that no states are sent, so the worker reads the stream from its beginning. Default: 1.
     """
 
-    def __init__(self, *args: Any, snapshot_every_n_steps: int = 1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        snapshot_every_n_steps: int = 1,
+        worker_method: str | None = None,
+        copy_dataset: bool | None = None,
+        on_error: str = "raise",
+        memory_limit: int | None = None,
+        watchdog: float | None = None,
+        affinity: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(snapshot_every_n_steps, int) or snapshot_every_n_steps < 0:
             raise ValueError(f"snapshot_every_n_steps is a number from 0 on, and not {snapshot_every_n_steps!r}")
+        if worker_method not in (None, "multiprocessing", "thread"):
+            raise ValueError(f"worker_method is 'multiprocessing' or 'thread', and not {worker_method!r}")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"on_error is 'raise' or 'skip', and not {on_error!r}")
+        if memory_limit is not None and memory_limit <= 0:
+            raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
+        if watchdog is not None and watchdog <= 0:
+            raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
+        cores = os.sched_getaffinity(0)
+        if missing := [core for core in affinity or () if core not in cores]:
+            raise ValueError(f"affinity has core {missing[0]!r}, on which this process cannot run: it has {sorted(cores)}")
         super().__init__(*args, **kwargs)
+        if worker_method == "thread" and self.multiprocessing_context is not None:
+            raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
+        self.worker_method = worker_method
+        self.copy_dataset = copy_dataset
+        self.on_error = on_error
+        self.memory_limit = memory_limit
+        self.watchdog = watchdog
+        self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
         # How far the latest pass is; an iterator that was made to have one; and the state to go on from.
         self._pass = None
@@ -51,6 +103,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self.num_workers == 0:
             return InlineIterator(self)
         self.check_worker_number_rationality()
+        if self.worker_method == "thread" or (
+            self.worker_method is None and self.multiprocessing_context is None and _threads.is_default()
+        ):
+            return _threads.ThreadIterator(self)
         return ProcessIterator(self)
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,6 +139,19 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 
+    def stats(self) -> dict[str, Any]:
+        """Returns what happened in the latest pass so far.
+
+        ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` has the last samples that were left out, each
+        an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first batch that was asked
+        for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
+        """
+        return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
+
+    def verdict(self) -> str:
+        """Returns a sentence on what limited the latest pass: the loop, the workers, one of them, or none of these."""
+        return (Stats(0) if self._pass is None else self._pass.stats).verdict()
+
     def __getstate__(self):
         # A copy of the loader in another process has no iterators.
         return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None}
@@ -90,5 +159,5 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
 # As torch's, with our arguments at the end.
 _torchs = inspect.signature(torch.utils.data.DataLoader.__init__)
-_ours = inspect.signature(DataLoader.__init__).parameters["snapshot_every_n_steps"]
-DataLoader.__init__.__signature__ = _torchs.replace(parameters=[*_torchs.parameters.values(), _ours])
+_ours = [each for each in inspect.signature(DataLoader.__init__).parameters.values() if each.kind == each.KEYWORD_ONLY]
+DataLoader.__init__.__signature__ = _torchs.replace(parameters=[*_torchs.parameters.values(), *_ours])

@@ -23,6 +23,10 @@ EXHAUSTED = 6
 RESUMED = 7
 # The state of the worker's dataset, after the batch whose message is next.
 STATE = 8
+# The samples that were left out of the batch whose message is next.
+BAD = 9
+# All samples of the batch were left out.
+SKIPPED = 10
 
 
 class Channel(_slotline.Channel):

@@ -23,6 +23,7 @@ def is_native(loader) -> bool:
         loader._auto_collation
         and _collate.is_default(loader.collate_fn)
         and loader.worker_init_fn is None
+        and loader.on_error == "raise"
         and _holds_rows(loader.dataset)
     )
 

@@ -6,6 +6,7 @@ import copy
 
 from slotline.torch import _state
 from slotline.torch._samplers import Draws
+from slotline.torch._stats import Stats
 
 
 class Pass:
@@ -13,6 +14,7 @@ class Pass:
 
     def __init__(self, iterator, loader, shared_seed, resumed):
         self.draws = Draws(iterator._index_sampler, loader.generator, resumed)
+        self.stats = Stats(iterator._num_workers)
         self.yielded = 0
         self.is_finished = False
         self.last_worker = -1

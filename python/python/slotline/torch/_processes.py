@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 import time
+import warnings
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from torch.utils.data.dataloader import _sharding_worker_init_fn
 from slotline._slotline import Port
 from slotline.torch import _state, _worker
 from slotline.torch._base import BaseIterator
-from slotline.torch._messages import END, ERROR, EXHAUSTED, RESUME, RESUMED, STATE, TASK, Channel
+from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with a state.
 _MOST_TASKS = 500
@@ -45,6 +46,8 @@ class Spec(NamedTuple):
     init_fn: Any
     num_workers: int
     snapshot_every: int
+    on_error: str
+    affinity: tuple
 
 
 class ProcessIterator(BaseIterator):
@@ -57,6 +60,9 @@ class ProcessIterator(BaseIterator):
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._max_tasks = min(self._prefetch_factor * self._num_workers, _MOST_TASKS)
+        self._watchdog = loader.watchdog
+        # After how many tasks there was a warning.
+        self._warned = None
         self._owner = os.getpid()
         init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
@@ -74,10 +80,8 @@ class ProcessIterator(BaseIterator):
             raise
         self._reset(loader, first_iter=True)
 
-    def _start(self, loader):
-        context = loader.multiprocessing_context or torch.multiprocessing
-        states = self._worker_states()
-        spec = Spec(
+    def _spec(self, loader):
+        return Spec(
             self._dataset_kind,
             self._auto_collation,
             loader.batch_size,
@@ -87,9 +91,17 @@ class ProcessIterator(BaseIterator):
             self._worker_init_fn,
             self._num_workers,
             loader.snapshot_every_n_steps,
+            loader.on_error,
+            tuple(loader.affinity or ()),
         )
+
+    def _start(self, loader):
+        context = loader.multiprocessing_context or torch.multiprocessing
+        states = self._worker_states()
+        spec = self._spec(loader)
+        limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)
         for worker_id in range(self._num_workers):
-            requests, replies = Channel(), Channel()
+            requests, replies = Channel(), Channel(limit=limit)
             # A list, so that the worker can let go of the dataset.
             arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed, states[worker_id])
             worker = context.Process(target=_worker.work, args=arguments)
@@ -124,6 +136,7 @@ class ProcessIterator(BaseIterator):
                 # What the worker still has of the pass before comes first.
                 while self._receive(worker_id)[0] != RESUMED:
                     pass
+        self._busy_before = [replies.busy for _, replies in self._channels]
         # States that have come before the batch to which they belong.
         self._states = {}
         self._sent = self._draws.done
@@ -181,8 +194,11 @@ class ProcessIterator(BaseIterator):
                 continue
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
+            self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
             self._draws.finish(task)
             self._give_task()
+            if kind == SKIPPED:
+                continue
             if kind == ERROR:
                 if not isinstance(data, ExceptionWrapper):
                     raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
@@ -207,11 +223,13 @@ class ProcessIterator(BaseIterator):
             return message
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
         patience = _FIRST_PATIENCE
+        waiting = time.monotonic()
         while True:
             message = self._try(worker_id, self._slice(patience, deadline))
             if message is not None:
                 return message
             self._check(deadline)
+            self._warn(worker_id, waiting)
             patience = min(2 * patience, _PATIENCE)
 
     def _receive_any(self):
@@ -235,8 +253,11 @@ class ProcessIterator(BaseIterator):
         port = self._ports[worker_id]
         try:
             message = port.receive(timeout)
-            if message is not None and message[0] == STATE:
-                self._states[worker_id] = message[2]
+            while message is not None and message[0] in (STATE, BAD):
+                if message[0] == STATE:
+                    self._states[worker_id] = message[2]
+                else:
+                    self._pass.stats.leave_out(message[2])
                 message = port.receive(timeout)
             return message
         except EOFError:
@@ -259,10 +280,21 @@ class ProcessIterator(BaseIterator):
         if dead:
             for worker_id in dead:
                 self._active[worker_id] = False
-            pids = ", ".join(str(self._workers[worker_id].pid) for worker_id in dead)
-            raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly")
+            raise RuntimeError(self._death([self._workers[worker_id] for worker_id in dead]))
         if deadline is not None and time.monotonic() >= deadline:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+
+    def _warn(self, worker_id, since):
+        """Warns once for each batch that a worker takes long for."""
+        limit = self._watchdog
+        if limit is not None and time.monotonic() - since > limit and self._warned != self._sent:
+            self._warned = self._sent
+            warnings.warn(
+                f"worker {worker_id} has been making a batch for more than {limit} s", RuntimeWarning, stacklevel=5
+            )
+
+    def _death(self, workers):
+        return f"DataLoader worker (pid(s) {', '.join(str(worker.pid) for worker in workers)}) exited unexpectedly"
 
     def _shutdown_workers(self):
         if self._shutdown or self._owner != os.getpid() or _utils is None or _utils.python_exit_status is not False:

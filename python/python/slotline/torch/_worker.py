@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 
 import torch
 import torch.utils.data._utils.worker as _torch_worker
@@ -15,7 +16,8 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from slotline._slotline import Port
 from slotline.torch import _collate, _state
-from slotline.torch._messages import BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, STATE, TASK
+from slotline.torch._fetch import NOTHING, make_fetcher
+from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK
 
 # How often a worker that has nothing to do looks whether its loader is still there, in seconds.
 _PATIENCE = 5.0
@@ -31,8 +33,9 @@ class _Samples:
 
 
 def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state):
-    """Makes batches until the loader asks for no more. Goes on from ``state``, if there is one."""
+    """Is a worker process. Goes on from ``state``, if there is one."""
     dataset = dataset_holder.pop()
+    pin(spec, worker_id)
     parent = os.getppid()
     try:
         signal_handling._set_worker_signal_handlers()
@@ -46,72 +49,119 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state)
 
             np.random.seed(_torch_worker._generate_state(spec.base_seed, worker_id))
 
-        shared_rng = torch.Generator()
-        dataset = _seeded(dataset, shared_rng, shared_seed)
-        _torch_worker._worker_info = _torch_worker.WorkerInfo(
-            id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
-        )
+        def inform(dataset):
+            _torch_worker._worker_info = _torch_worker.WorkerInfo(
+                id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
+            )
+
+        def is_wanted():
+            return os.getppid() == parent
+
         where = f"in DataLoader worker process {worker_id}"
-        failure = None
+        Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(Port(replies, requests), is_wanted)
+    except KeyboardInterrupt:
+        # The loader's process has been interrupted too.
+        pass
+    finally:
+        _torch_worker._worker_info = None
+
+
+def pin(spec, worker_id):
+    """Has this thread run on the core that is its own, if cores were given."""
+    if spec.affinity:
+        os.sched_setaffinity(0, {spec.affinity[worker_id % len(spec.affinity)]})
+
+
+class Worker:
+    """Makes the batches that a loader asks for."""
+
+    def __init__(self, spec, dataset, worker_id, shared_seed, state, inform, where):
+        self._spec = spec
+        self._is_stream = spec.kind == _DatasetKind.Iterable
+        self._where = where
+        self._rng = torch.Generator()
+        self._dataset = _seeded(dataset, self._rng, shared_seed)
+        inform(self._dataset)
+        # The error that the next task has instead of a batch.
+        self._failure = None
+        self._is_exhausted = False
+        self._steps = 0
         try:
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
-            fetcher = _fetcher(spec, dataset, state)
+            self._fetcher = _fetcher(spec, self._dataset, state)
         except Exception:
-            failure = ExceptionWrapper(where=where)
-        state = None
+            self._failure = ExceptionWrapper(where=where)
 
-        port = Port(replies, requests)
-        is_exhausted = False
-        steps = 0
+    def serve(self, port, is_wanted):
+        """Answers requests until there will be no more. ``is_wanted`` says whether the loader is still there."""
         while True:
             try:
                 message = port.receive(_PATIENCE)
             except EOFError:
                 return
             if message is None:
-                if os.getppid() != parent:
+                if not is_wanted():
                     return
                 continue
-            kind, task, index = message
-            if kind == RESUME:
-                is_exhausted = False
-                steps = 0
-                dataset = _seeded(dataset, shared_rng, index)
+            kind, task, value = message
+            if kind == TASK:
+                begun = time.perf_counter()
+                self._make(port, task, value)
+                port.add_busy(time.perf_counter() - begun)
+            elif kind == RESUME:
                 port.send(RESUMED, task)
-                try:
-                    fetcher = _fetcher(spec, dataset, None)
-                except Exception:
-                    failure = ExceptionWrapper(where=where)
+                self._begin(value)
             elif kind == END:
                 return
-            elif kind == TASK and not is_exhausted:
-                if failure is not None:
-                    port.send(ERROR, task, failure)
-                    failure = None
-                    continue
-                steps += 1
-                try:
-                    batch = fetcher.fetch(index)
-                    _send_state(spec, port, task, fetcher, steps)
-                    if type(batch) is _Samples:
-                        port.collate(BATCH, task, batch.samples)
-                    else:
-                        port.send(BATCH, task, batch)
-                except Exception as error:
-                    if isinstance(error, StopIteration) and spec.kind == _DatasetKind.Iterable:
-                        is_exhausted = True
-                        _send_state(spec, port, task, fetcher, 0)
-                        port.send(EXHAUSTED, task)
-                    else:
-                        _report(port, task, ExceptionWrapper(where=where))
-                # The samples must not wait in memory for the next task.
-                batch = index = message = None
-    except KeyboardInterrupt:
-        # The loader's process has been interrupted too.
-        pass
-    finally:
-        _torch_worker._worker_info = None
+            # What it refers to must not wait for the next task.
+            message = value = None
+
+    def _begin(self, shared_seed):
+        """Begins another pass."""
+        self._is_exhausted = False
+        self._steps = 0
+        self._dataset = _seeded(self._dataset, self._rng, shared_seed)
+        try:
+            self._fetcher = _fetcher(self._spec, self._dataset, None)
+        except Exception:
+            self._failure = ExceptionWrapper(where=self._where)
+
+    def _make(self, port, task, index):
+        if self._is_exhausted:
+            return
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            port.send(ERROR, task, failure)
+            return
+        try:
+            try:
+                self._steps += 1
+                batch = self._fetcher.fetch(index)
+            finally:
+                self._send_state(port, task)
+                if self._spec.on_error != "raise" and (bad := self._fetcher.take_bad()):
+                    port.send(BAD, task, bad)
+            if batch is NOTHING:
+                port.send(SKIPPED, task)
+            elif type(batch) is _Samples:
+                port.collate(BATCH, task, batch.samples)
+            else:
+                port.send(BATCH, task, batch)
+        except Exception as error:
+            if isinstance(error, StopIteration) and self._is_stream:
+                self._is_exhausted = True
+                port.send(EXHAUSTED, task)
+            else:
+                _report(port, task, ExceptionWrapper(where=self._where))
+
+    def _send_state(self, port, task):
+        """Sends the state of the dataset after a step, if it has one and it is time."""
+        every = self._spec.snapshot_every
+        # A dataset that is read by index cannot be told to read a batch once more, so its state must be the latest one.
+        is_due = every and (not self._is_stream or self._steps % every == 0)
+        if is_due and _state.has_state(self._fetcher, self._is_stream):
+            port.send(STATE, task, _state.fetcher_state(self._fetcher, self._is_stream))
 
 
 def _report(port, task, wrapper):
@@ -131,15 +181,6 @@ def _seeded(dataset, rng, seed):
     return dataset
 
 
-def _send_state(spec, port, task, fetcher, steps):
-    """Sends the state of the dataset after a step, if it has one and it is time."""
-    is_stream = spec.kind == _DatasetKind.Iterable
-    every = spec.snapshot_every
-    # A dataset that is read by index cannot be told to read a batch once more, so its state must be that of the last one.
-    if every and (not is_stream or steps % every == 0) and _state.has_state(fetcher, is_stream):
-        port.send(STATE, task, _state.fetcher_state(fetcher, is_stream))
-
-
 def _fetcher(spec, dataset, state):
     collate_fn = spec.collate_fn
     if spec.auto_collation and _collate.is_default(collate_fn):
@@ -147,7 +188,7 @@ def _fetcher(spec, dataset, state):
 
     if state is not None:
         _state.load_dataset(dataset, state)
-    fetcher = _DatasetKind.create_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last)
+    fetcher = make_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last, spec.on_error)
     if state is not None and spec.kind == _DatasetKind.Iterable and not state[_state.FINISHED]:
         _state.load_stream(fetcher, state)
         _state.skip(fetcher, [None] * spec.batch_size if spec.auto_collation else None, state[_state.SINCE])

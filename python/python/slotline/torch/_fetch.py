@@ -1,0 +1,82 @@
+"""Reading the samples of a batch."""
+
+from __future__ import annotations
+
+from torch.utils.data.dataloader import _DatasetKind
+
+# Of a stream, so many samples in a row may be left out.
+_MOST_BAD = 100
+# What stands for a batch of which no sample is left.
+NOTHING = object()
+
+
+def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error):
+    """Returns what reads a dataset: torch's, or one that leaves samples out that are errors."""
+    if on_error == "raise":
+        return _DatasetKind.create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)
+    skipping = _SkippingStream if kind == _DatasetKind.Iterable else _SkippingMap
+    return skipping(dataset, auto_collation, collate_fn, drop_last)
+
+
+class _Skipping:
+    def __init__(self, dataset, auto_collation, collate_fn, drop_last):
+        self.dataset = dataset
+        self._auto_collation = auto_collation
+        self._collate_fn = collate_fn
+        self._drop_last = drop_last
+        self._bad = []
+
+    def _leave_out(self, index, error):
+        self._bad.append((index, f"{type(error).__name__}: {error}"))
+
+    def take_bad(self):
+        """Returns what was left out since the last time: each an index, or `None` in a stream, and the error."""
+        bad, self._bad = self._bad, []
+        return bad
+
+
+class _SkippingMap(_Skipping):
+    def fetch(self, index):
+        samples = []
+        for k in index if self._auto_collation else [index]:
+            try:
+                samples.append(self.dataset[k])
+            except Exception as error:
+                self._leave_out(k, error)
+        if not samples:
+            return NOTHING
+        return self._collate_fn(samples if self._auto_collation else samples[0])
+
+
+class _SkippingStream(_Skipping):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.dataset_iter = iter(self.dataset)
+        self.ended = False
+
+    def _next(self):
+        for k in range(_MOST_BAD):
+            try:
+                return next(self.dataset_iter)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self._leave_out(None, error)
+                if k + 1 == _MOST_BAD:
+                    raise
+
+    def fetch(self, index):
+        if self.ended:
+            raise StopIteration
+        if not self._auto_collation:
+            return self._collate_fn(self._next())
+        samples = []
+        for _ in index:
+            try:
+                samples.append(self._next())
+            except StopIteration:
+                self.ended = True
+                break
+        if not samples or (self._drop_last and len(samples) < len(index)):
+            raise StopIteration
+        return self._collate_fn(samples)

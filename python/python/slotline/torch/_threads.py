@@ -1,0 +1,160 @@
+"""Loading by threads of this process.
+
+They pay where samples are made without the interpreter's lock: by libraries that let go of it (decoding, decompression,
+files, large arrays), or by an interpreter that has none. A worker is as one that is a process (:mod:`_processes`), except
+that its messages are handed over as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import queue
+import random
+import sys
+import threading
+import weakref
+
+import torch
+import torch.utils.data._utils.worker as _torch_worker
+from torch.utils.data import _utils
+
+from slotline._slotline import Collator
+from slotline.torch import _worker
+from slotline.torch._collate import worker_of_thread
+from slotline.torch._processes import ProcessIterator
+
+# Where a channel ends.
+_CLOSED = object()
+
+
+def is_default() -> bool:
+    """Whether workers are threads if nobody says what they are: if several of them can run at a time."""
+    return not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+class _End:
+    """One end of a channel between two threads, as ``Port`` is between two processes."""
+
+    def __init__(self, inbox, outbox):
+        self._inbox = inbox
+        self._outbox = outbox
+        self._collator = Collator()
+        # How long this end's thread was busy, in seconds.
+        self.busy = 0.0
+
+    def send(self, kind, task=0, value=None):
+        self._outbox.put((kind, task, value))
+        return True
+
+    def collate(self, kind, task, samples):
+        return self.send(kind, task, self._collator(samples))
+
+    def receive(self, timeout=0.0):
+        try:
+            message = self._inbox.get(timeout > 0, timeout or None)
+        except queue.Empty:
+            return None
+        if message is _CLOSED:
+            self._inbox.put(_CLOSED)
+            raise EOFError("the channel is closed")
+        return message
+
+    def add_busy(self, seconds):
+        self.busy += seconds
+
+
+class ThreadIterator(ProcessIterator):
+    """An iterator whose batches come from threads."""
+
+    def _start(self, loader):
+        _tell_threads_apart()
+        spec = self._spec(loader)
+        # A stream's iterator is made by each worker, and what several of them share they would advance together.
+        is_copied = self._is_iterable if loader.copy_dataset is None else loader.copy_dataset
+        states = self._worker_states()
+        for worker_id in range(self._num_workers):
+            requests, replies = queue.SimpleQueue(), queue.SimpleQueue()
+            end = _End(requests, replies)
+            dataset = copy.deepcopy(self._dataset) if is_copied else self._dataset
+            arguments = (spec, dataset, end, worker_id, self._shared_seed, states[worker_id])
+            worker = threading.Thread(target=_work, args=arguments, name=f"sl_data_worker_{worker_id}", daemon=True)
+            self._channels.append((requests, end))
+            self._ports.append(_End(replies, requests))
+            worker.start()
+            self._workers.append(worker)
+        _running.add(self)
+
+    def _death(self, workers):
+        return f"DataLoader worker ({', '.join(worker.name for worker in workers)}) exited unexpectedly"
+
+    def _shutdown_workers(self):
+        if self._shutdown or self._owner != os.getpid():
+            return
+        self._shutdown = True
+        for requests, _ in self._channels:
+            # What it has not begun yet is not made.
+            while not requests.empty():
+                try:
+                    requests.get_nowait()
+                except queue.Empty:
+                    break
+            requests.put(_CLOSED)
+        for worker in self._workers:
+            if worker is not threading.current_thread():
+                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+
+
+def _work(spec, dataset, port, worker_id, shared_seed, state):
+    seed = spec.base_seed + worker_id
+
+    def inform(dataset):
+        worker_of_thread.info = _info(worker_id, spec.num_workers, seed, dataset)
+
+    _worker.pin(spec, worker_id)
+    where = f"in DataLoader worker thread {worker_id}"
+    try:
+        _worker.Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
+    finally:
+        worker_of_thread.info = None
+
+
+def _info(worker_id, num_workers, seed, dataset):
+    """Tells a worker about itself. Since threads share the default generators, it has its own ones."""
+    entries = dict(id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset)
+    if hasattr(_torch_worker, "_RNG"):
+        numpy = None
+        if _torch_worker.HAS_NUMPY:
+            import numpy as np
+
+            numpy = np.random.default_rng(_torch_worker._generate_state(seed - worker_id, worker_id))
+        torchs = torch.Generator().manual_seed(seed)
+        entries["rng"] = _torch_worker._RNG(random.Random(seed), torchs, numpy)
+        entries["worker_method"] = "thread"
+    return _torch_worker.WorkerInfo(**entries)
+
+
+def _tell_threads_apart():
+    """Has torch's ``get_worker_info`` return what is so in its thread.
+
+    It returns a global variable, and programs have imported it under any name, so its body is replaced.
+    """
+    function = _torch_worker.get_worker_info
+    function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
+    function.__code__ = _get_worker_info.__code__
+
+
+def _get_worker_info():
+    return getattr(_slotline_worker_of_thread, "info", _worker_info)  # noqa: F821
+
+
+_running = weakref.WeakSet()
+
+
+def _stop_all():
+    for iterator in list(_running):
+        iterator._shutdown_workers()
+
+
+# While the interpreter can still run threads. After that, it would end them anywhere.
+threading._register_atexit(_stop_all)

@@ -1,0 +1,186 @@
+"""What our loader has and torch's has not: figures, samples that are left out, limits."""
+
+import os
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
+
+from slotline.torch import DataLoader
+
+KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
+IDS = ["inline", "processes", "threads"]
+
+
+class Rows(Dataset):
+    def __init__(self, bad=(), seconds=0.0):
+        self.bad = bad
+        self.seconds = seconds
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, k):
+        time.sleep(self.seconds)
+        if k in self.bad:
+            raise ValueError(f"sample {k} is broken")
+        return k
+
+
+class Stream(IterableDataset):
+    """Each sample of `bad` is an error, and then the next one comes."""
+
+    def __init__(self, bad):
+        self.bad = bad
+
+    def __iter__(self):
+        info = get_worker_info()
+        self.at = -1 if info is None or info.id == 0 else 9
+        self.end = 20 if info is None else self.at + 11
+        return self
+
+    def __next__(self):
+        self.at += 1
+        if self.at >= self.end:
+            raise StopIteration
+        if self.at in self.bad:
+            raise ValueError(f"sample {self.at} is broken")
+        return self.at
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_bad_samples_are_left_out(kind):
+    bad = [2, 5, 12, 13, 14, 15]
+    loader = DataLoader(Rows(bad), 2, on_error="skip", **kind)
+    batches = [batch.tolist() for batch in loader]
+    assert batches == [[0, 1], [3], [4], [6, 7], [8, 9], [10, 11], [16, 17], [18, 19]]
+    stats = loader.stats()
+    assert stats["bad_samples"] == 6 and stats["errors"] == 0 and stats["batches"] == 8
+    assert stats["bad_causes"] == [(k, f"ValueError: sample {k} is broken") for k in bad]
+    assert list(DataLoader(Rows(bad), None, on_error="skip", **kind)) == sorted(set(range(20)) - set(bad))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_the_next_sample_of_a_stream_takes_the_place_of_a_bad_one(kind):
+    loader = DataLoader(Stream([1, 2, 11]), 3, on_error="skip", **kind)
+    batches = [batch.tolist() for batch in loader]
+    assert sorted(sum(batches, [])) == sorted(set(range(20)) - {1, 2, 11})
+    assert all(len(batch) == 3 for batch in batches[:-2])
+    assert loader.stats()["bad_samples"] == 3
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_stream_of_errors_ends(kind):
+    with pytest.raises(ValueError, match="is broken"):
+        list(DataLoader(Endless(), 3, on_error="skip", **kind))
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise ValueError("every sample is broken")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_state_counts_batches_that_were_left_out(kind):
+    loader = DataLoader(Rows([2, 3, 9]), 2, on_error="skip", **kind)
+    batches = iter(loader)
+    first = [next(batches).tolist() for _ in range(3)]
+    assert first == [[0, 1], [4, 5], [6, 7]]
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == [[8], [10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_errors_and_times_are_counted(kind):
+    loader = DataLoader(Rows([4], 0.02), 2, **kind)
+    assert loader.stats()["batches"] == 0 and loader.verdict() == "no batch was delivered"
+    batches = iter(loader)
+    for k in range(10):
+        if k == 2:
+            with pytest.raises(ValueError, match="sample 4 is broken"):
+                next(batches)
+        else:
+            next(batches)
+    stats = loader.stats()
+    assert stats["batches"] == 9 and stats["errors"] == 1
+    workers = kind["num_workers"]
+    assert stats["elapsed"] >= stats["waited"] >= 0.9 * 20 * 0.02 / max(workers, 1)
+    assert len(stats["busy"]) == workers
+    assert workers == 0 or 0.35 <= sum(stats["busy"]) <= 2 * stats["elapsed"] + 0.1
+
+
+def test_the_verdict_names_what_held_the_loop_back():
+    def verdict(dataset, seconds, **options):
+        loader = DataLoader(dataset, 2, **options)
+        for _ in loader:
+            time.sleep(seconds)
+        return loader.verdict()
+
+    assert verdict(Rows(), 0.02).startswith("bound by the loop")
+    assert verdict(Rows(seconds=0.01), 0).startswith("bound by loading: the loop's own thread")
+    assert verdict(Rows(seconds=0.02), 0, num_workers=1).startswith("bound by the workers: they were busy")
+    assert "num_workers" in verdict(Rows(seconds=0.02), 0, num_workers=1)
+    assert verdict(Uneven(), 0, num_workers=2).startswith("held up by worker 1")
+
+
+class Uneven(Rows):
+    def __getitem__(self, k):
+        time.sleep(0.03 if k // 2 % 2 else 0.0)
+        return k
+
+
+def test_memory_has_a_limit():
+    class Large(Rows):
+        def __getitem__(self, k):
+            return torch.ones(1 << 18)  # a megabyte
+
+    kept = []
+    with pytest.raises(OSError, match="in use take more than 6 MiB together"):
+        for batch in DataLoader(Large(), num_workers=1, memory_limit=6 << 20):
+            kept.append(batch)
+    assert 2 <= len(kept) <= 6
+    assert all(bool((batch == 1).all()) for batch in kept)
+    assert len([None for _ in DataLoader(Large(), num_workers=1, memory_limit=6 << 20)]) == 20
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_a_batch_that_takes_long_is_a_warning(kind):
+    with pytest.warns(RuntimeWarning, match="worker 0 has been making a batch for more than 0.05 s"):
+        next(iter(DataLoader(Rows(seconds=0.5), watchdog=0.05, **kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_workers_run_on_their_cores(kind):
+    class Cores(Rows):
+        def __getitem__(self, k):
+            return list(os.sched_getaffinity(0))
+
+    cores = sorted(os.sched_getaffinity(0))
+    seen = [[int(core) for core in batch] for batch in DataLoader(Cores(), affinity=cores[-2:], **kind)]
+    assert seen[:2] == [[core] for core in (cores[-2:] * 2)[:2]]
+    assert sorted(os.sched_getaffinity(0)) == cores
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(on_error="ignore"), "on_error is 'raise' or 'skip', and not 'ignore'"),
+        (dict(memory_limit=0), "memory_limit is a number of bytes, and not 0"),
+        (dict(watchdog=-1), "watchdog is a number of seconds, and not -1"),
+        (dict(affinity=[100000]), "affinity has core 100000, on which this process cannot run"),
+    ],
+)
+def test_values_that_make_no_sense_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        DataLoader(Rows(), **options)
+
+
+def test_a_dataset_in_memory_has_figures_too():
+    loader = DataLoader(TensorDataset(torch.arange(10)), 3, num_workers=2)
+    list(loader)
+    assert loader.stats()["batches"] == 4
