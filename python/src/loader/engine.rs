@@ -172,7 +172,10 @@ impl Engine {
             None => self.go_to(&seat, &mut running, from.epoch, from.seed)?,
         }
         running.loader.begin_epoch().map_err(NotBegun::Run)?;
-        running.due = Some(from.epoch.wrapping_add(1));
+        let next = from.epoch.wrapping_add(1);
+        running.due = Some(next);
+        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
+        seat.epoch.set(next.into());
         drop(running);
         seat.busy.store(true, Ordering::Relaxed);
         Ok(seat)

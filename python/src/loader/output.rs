@@ -69,7 +69,7 @@ impl Output {
             }
         };
         let name = |place: usize| match &names {
-            Some(names) => format!("field {:?}", names[place].to_string()),
+            Some(names) => format!("field '{}'", names[place]),
             None => format!("field {place}"),
         };
         let field = |(place, column): (usize, &&Column)| {
