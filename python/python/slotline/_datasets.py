@@ -49,8 +49,9 @@ class Dataset:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The fields of a sample."""
-        names = self._names or [None] * len(self._source.fields)
-        return tuple(Field(name, dtype, shape) for name, (dtype, shape) in zip(names, self._source.fields, strict=True))
+        fields = self._source.fields
+        names = [None] * len(fields) if self._names is None else self._names
+        return tuple(Field(name, dtype, shape) for name, (dtype, shape) in zip(names, fields, strict=True))
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
@@ -75,10 +76,11 @@ class Arrays(Dataset):
     """
 
     def __init__(self, *arrays: Any, **named: Any) -> None:
-        if len(arrays) == 1 and not named and isinstance(arrays[0], Mapping):
-            arrays, named = (), dict(arrays[0])
-        elif len(arrays) == 1 and not named and isinstance(arrays[0], tuple):
-            arrays = arrays[0]
+        only = arrays[0] if len(arrays) == 1 and not named else None
+        if isinstance(only, Mapping):
+            arrays, named = (), dict(only)
+        elif isinstance(only, tuple):
+            arrays = only
         self._names, values = _arguments("arrays", arrays, named)
         labels = self._names or range(len(values))
         self._source = _slotline.Source.arrays(values, [f"array {label!r}" for label in labels])

@@ -274,7 +274,10 @@ impl Column {
         // SAFETY: the capsule is kept in the column.
         let view = unsafe { capsule::view(&capsule) }.map_err(invalid)?;
         let kind = Kind::of_dlpack(py, view.dtype).ok_or_else(|| {
-            invalid(format!("has a type of elements that is not supported (DLPack's {:?})", view.dtype))
+            let DType { code, bits, lanes } = view.dtype;
+            invalid(format!(
+                "has elements of a type that is not supported (DLPack's code {code}, {bits} bits, {lanes} lanes)"
+            ))
         })??;
         let shape: Option<Vec<usize>> = view.shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
         let shape = shape.ok_or_else(|| invalid("has a negative dimension".to_owned()))?;

@@ -204,7 +204,8 @@ impl Source {
     #[staticmethod]
     fn concat(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let parts: Vec<_> = sources.iter().map(|source| source.node.clone()).collect();
-        let (first, others) = parts.split_first().map_or((Vec::new(), &[][..]), |(first, rest)| (first.columns(), rest));
+        let (first, others) =
+            parts.split_first().map_or((Vec::new(), &[][..]), |(first, rest)| (first.columns(), rest));
         for (place, part) in (1..).zip(others) {
             let fields = part.columns();
             if fields.len() != first.len() {
