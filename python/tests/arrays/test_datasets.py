@@ -113,7 +113,8 @@ class Exporter:
 
 @pytest.mark.parametrize("versioned", [False, True])
 def test_dlpack(versioned):
-    for dtype in ("?", "i2", "u8", "f2", "f8", "c8"):
+    bools = ["?"] if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else []
+    for dtype in (*bools, "i2", "u8", "f2", "f8", "c8"):
         data = sample(N, 3, 2, dtype="u1").astype(dtype).transpose(0, 2, 1)
         check(Arrays(x=Exporter(data, versioned)), data)
     with pytest.raises(slotline.DataError, match="another device .*2:0.*copy it to the CPU"):
