@@ -9,20 +9,22 @@ use std::sync::Arc;
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
 use pyo3::{ffi, intern};
+use slotline::Batch;
+use slotline::sample::Dynamic;
 
+use crate::capsule;
 use crate::channel::Block;
 use crate::fresh::Fresh;
 
 /// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
-const VERSION: Version = Version { major: 1, minor: 3 };
-const CPU: c_int = 1;
+pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
+pub(crate) const CPU: c_int = 1;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Version {
-    major: u32,
+    pub(crate) major: u32,
     minor: u32,
 }
 
@@ -66,7 +68,7 @@ impl DType {
 
 #[derive(Debug)]
 #[repr(C)]
-struct Tensor {
+pub(crate) struct Tensor {
     data: *mut c_void,
     device: Device,
     ndim: i32,
@@ -76,14 +78,41 @@ struct Tensor {
     byte_offset: u64,
 }
 
+impl Tensor {
+    /// Returns what the tensor views, if it is on the CPU and its elements have whole bytes.
+    ///
+    /// # Safety
+    ///
+    /// The tensor must be valid, and kept as long as the view.
+    pub(crate) unsafe fn view<'a>(&self) -> Option<View<'a>> {
+        let ndim = usize::try_from(self.ndim).ok()?;
+        if self.device.kind != CPU || self.dtype.bytes().is_none() {
+            return None;
+        }
+        // SAFETY: both have so many entries, and belong to the tensor.
+        let (shape, strides) = unsafe { (entries(self.shape, ndim)?, entries(self.strides, ndim)) };
+        let data = self.data.cast::<u8>().wrapping_add(usize::try_from(self.byte_offset).ok()?);
+        Some(View { data, dtype: self.dtype, shape, strides: strides.filter(|_| ndim > 0) })
+    }
+}
+
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Managed {
-    version: Version,
+    pub(crate) version: Version,
     manager: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Managed)>,
-    flags: u64,
-    tensor: Tensor,
+    pub(crate) flags: u64,
+    pub(crate) tensor: Tensor,
+}
+
+/// A tensor as before version 1.0.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Unversioned {
+    pub(crate) tensor: Tensor,
+    manager: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
 /// `DLPackExchangeAPI`.
@@ -106,21 +135,64 @@ pub(crate) enum Owner {
     Block(Arc<Block>),
     /// Memory of this process.
     Own(Arc<Fresh>),
+    /// A batch of a loader.
+    Batch(Arc<Batch<Dynamic>>),
 }
 
 /// What a tensor that we made owns.
 #[repr(C)]
-struct Made {
+struct Made<M> {
     /// First, so that a pointer to it is one to the whole.
-    managed: Managed,
+    managed: M,
     /// The shape, and then the strides.
     dims: Box<[i64]>,
     owner: Owner,
 }
 
-unsafe extern "C" fn delete(managed: *mut Managed) {
-    // SAFETY: it is the first field of the box that `make` leaked, and its owner calls this once.
-    drop(unsafe { Box::from_raw(managed.cast::<Made>()) });
+/// Deletes a tensor that we made. Touches nothing of Python, so any thread may call it.
+pub(crate) unsafe extern "C" fn delete<M>(managed: *mut M) {
+    // SAFETY: it is the first field of the box that `own` leaked, and its owner calls this once.
+    drop(unsafe { Box::from_raw(managed.cast::<Made<M>>()) });
+}
+
+/// Describes memory, and keeps its owner.
+fn own<M>(
+    data: *mut u8,
+    dtype: DType,
+    shape: &[i64],
+    owner: Owner,
+    managed: impl FnOnce(Tensor) -> M,
+) -> PyResult<*mut M> {
+    let ndim = i32::try_from(shape.len()).map_err(|_| PyBufferError::new_err("a tensor has too many dimensions"))?;
+    let mut dims = vec![1; 2 * shape.len()].into_boxed_slice();
+    dims[..shape.len()].copy_from_slice(shape);
+    let mut stride = 1_i64;
+    for i in (0..shape.len()).rev() {
+        dims[shape.len() + i] = stride;
+        stride = stride.saturating_mul(shape[i].max(1));
+    }
+    let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
+    let device = Device { kind: CPU, id: 0 };
+    let tensor = Tensor { data: data.cast(), device, ndim, dtype, shape, strides, byte_offset: 0 };
+    Ok(Box::into_raw(Box::new(Made { managed: managed(tensor), dims, owner })).cast())
+}
+
+/// Makes a tensor, to be deleted by [`delete`].
+pub(crate) fn managed(data: *mut u8, dtype: DType, shape: &[i64], owner: Owner, flags: u64) -> PyResult<*mut Managed> {
+    let deleter = Some(delete::<Managed> as _);
+    own(data, dtype, shape, owner, |tensor| Managed {
+        version: VERSION,
+        manager: std::ptr::null_mut(),
+        deleter,
+        flags,
+        tensor,
+    })
+}
+
+/// Makes a tensor as before version 1.0, to be deleted by [`delete`].
+pub(crate) fn unversioned(data: *mut u8, dtype: DType, shape: &[i64], owner: Owner) -> PyResult<*mut Unversioned> {
+    let deleter = Some(delete::<Unversioned> as _);
+    own(data, dtype, shape, owner, |tensor| Unversioned { tensor, manager: std::ptr::null_mut(), deleter })
 }
 
 /// A tensor or an array that somebody else owns, and that must be kept as long as this.
@@ -260,10 +332,9 @@ impl Torch {
             drop(PyErr::take(py));
             return None;
         }
-        // SAFETY: torch has filled it in.
-        let view = unsafe { view.assume_init() };
-        let ndim = usize::try_from(view.ndim).ok()?;
-        if view.device.kind != CPU || view.dtype.is_complex() || view.dtype.bytes().is_none() {
+        // SAFETY: torch has filled it in, and the caller keeps the tensor.
+        let view = unsafe { view.assume_init().view() }?;
+        if view.dtype.is_complex() {
             return None;
         }
         // What DLPack does not say of a tensor of floating-point numbers: that it has a gradient, or that its elements are
@@ -274,10 +345,7 @@ impl Torch {
         {
             return None;
         }
-        // SAFETY: both have so many entries, and belong to the tensor.
-        let (shape, strides) = unsafe { (entries(view.shape, ndim)?, entries(view.strides, ndim)) };
-        let data = view.data.cast::<u8>().wrapping_add(usize::try_from(view.byte_offset).ok()?);
-        Some(View { data, dtype: view.dtype, shape, strides: strides.filter(|_| ndim > 0) })
+        Some(view)
     }
 
     /// Makes a tensor of memory.
@@ -293,21 +361,7 @@ impl Torch {
         shape: &[i64],
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let ndim =
-            i32::try_from(shape.len()).map_err(|_| PyBufferError::new_err("a tensor has too many dimensions"))?;
-        let mut dims = vec![1; 2 * shape.len()].into_boxed_slice();
-        dims[..shape.len()].copy_from_slice(shape);
-        let mut stride = 1_i64;
-        for i in (0..shape.len()).rev() {
-            dims[shape.len() + i] = stride;
-            stride = stride.saturating_mul(shape[i].max(1));
-        }
-        let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
-        let device = Device { kind: CPU, id: 0 };
-        let tensor = Tensor { data: data.cast(), device, ndim, dtype, shape, strides, byte_offset: 0 };
-        let managed =
-            Managed { version: VERSION, manager: std::ptr::null_mut(), deleter: Some(delete), flags: 0, tensor };
-        let made = Box::into_raw(Box::new(Made { managed, dims, owner })).cast::<Managed>();
+        let made = managed(data, dtype, shape, owner, 0)?;
         match self.table {
             Some(table) => {
                 let mut object = std::ptr::null_mut();
@@ -320,26 +374,7 @@ impl Torch {
                 // SAFETY: torch gives us a new reference.
                 unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
             }
-            None => {
-                // SAFETY: a pointer, a name that is constant, and what is called if nobody takes the tensor.
-                let capsule = unsafe {
-                    let capsule = ffi::PyCapsule_New(made.cast(), NAME.as_ptr(), Some(discard));
-                    Bound::from_owned_ptr_or_err(py, capsule)?
-                };
-                self.from_dlpack.bind(py).call1((capsule.cast_into::<PyCapsule>()?,))
-            }
-        }
-    }
-}
-
-const NAME: &std::ffi::CStr = c"dltensor_versioned";
-
-/// Deletes a tensor that nobody has taken from its capsule.
-unsafe extern "C" fn discard(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule that is about to end. Whoever has taken the tensor has renamed it.
-    unsafe {
-        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) != 0 {
-            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+            None => self.from_dlpack.bind(py).call1((capsule::versioned(py, made)?,)),
         }
     }
 }

@@ -4,17 +4,21 @@
 //! into memory that it shares with the loader (`memory`, `channel`, `batch`), where the loop's tensors find them
 //! (`dlpack`). Samples become batches as with torch's `default_collate` (`collate`). Datasets that hold tensors or arrays
 //! are read without being called (`gather`).
+//!
+//! `slotline.Loader` is the engine's loader, for datasets of arrays (`loader`).
 
 // The items are in the Python module, whose documentation is in its stubs.
 #![allow(missing_docs)]
 #![cfg(target_os = "linux")]
 
 mod batch;
+mod capsule;
 mod channel;
 mod collate;
 mod dlpack;
 mod fresh;
 mod gather;
+mod loader;
 mod memory;
 mod numpy;
 mod tree;
@@ -254,5 +258,10 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;
     module.add_class::<Channel>()?;
-    module.add_class::<Port>()
+    module.add_class::<Port>()?;
+    module.add_class::<loader::Source>()?;
+    module.add_class::<loader::Engine>()?;
+    module.add_class::<loader::Pass>()?;
+    module.add_class::<loader::Tensor>()?;
+    module.add_class::<loader::Memory>()
 }

@@ -1,8 +1,57 @@
 """A data loader for training loops.
 
+:class:`Loader` loads datasets of arrays in threads that do not need the interpreter, as arrays of NumPy, tensors of
+PyTorch, or anything else that imports DLPack. It needs NumPy only.
+
 :mod:`slotline.torch` has PyTorch's ``DataLoader``.
 """
 
-from slotline._slotline import __version__
+from slotline._datasets import (
+    Arrays,
+    ConcatDataset,
+    Dataset,
+    Field,
+    StackDataset,
+    Subset,
+    digits,
+    from_idx,
+    from_npy,
+)
+from slotline._errors import (
+    DataError,
+    Error,
+    ForkError,
+    LoaderTimeoutError,
+    OptionError,
+    OutOfMemoryError,
+    SampleError,
+    StateError,
+    WorkerError,
+)
+from slotline._loader import Loader
+from slotline._slotline import Pass, Tensor, __version__
 
-__all__ = ["__version__"]
+__all__ = [
+    "Arrays",
+    "ConcatDataset",
+    "DataError",
+    "Dataset",
+    "Error",
+    "Field",
+    "ForkError",
+    "Loader",
+    "LoaderTimeoutError",
+    "OptionError",
+    "OutOfMemoryError",
+    "Pass",
+    "SampleError",
+    "StackDataset",
+    "StateError",
+    "Subset",
+    "Tensor",
+    "WorkerError",
+    "__version__",
+    "digits",
+    "from_idx",
+    "from_npy",
+]

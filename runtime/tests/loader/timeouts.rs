@@ -79,6 +79,35 @@ fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
     }
 }
 
+#[test]
+fn a_caller_that_loads_can_wait_for_a_limited_time() {
+    for crew in crews([1, 2]) {
+        let latch = Latch::default();
+        let stuck = latch.clone();
+        let dataset = items(12, move |index, cx| {
+            if index == 0 && cx.worker().is_some() {
+                stuck.wait();
+            }
+            Ok(())
+        });
+        // The caller may get the first sample itself, so let only workers load until one of them is stuck.
+        let builder = Loader::builder(dataset).batch_size(2).num_workers(crew.workers).help(false);
+        let mut loader = crew.build(builder).unwrap();
+        loader.begin_epoch().unwrap();
+        latch.until_waiting(1);
+        let begun = std::time::Instant::now();
+        for patience in [Duration::ZERO, Duration::from_millis(20)] {
+            let outcome = loader.next_within(patience);
+            assert!(matches!(&outcome, Some(Err(Error::Timeout { task: 0, after, .. })) if *after == patience));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        latch.open();
+        // Without a limit of its own, the loader waits as before.
+        let tasks = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap().task());
+        assert!(tasks.eq(0..6));
+    }
+}
+
 /// Lets `epoch` time out while `worker_init` is stuck, and then begins the pass.
 macro_rules! begin_late {
     ($builder:expr) => {

@@ -3,8 +3,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use slotline::Loader;
-use slotline::loader::{BatchOf, State};
+use slotline::dataset::from_fn;
+use slotline::loader::{Batch, BatchOf, State};
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::{Error, Loader};
 
 use crate::resumed::*;
 
@@ -85,4 +87,41 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_next_pass_can_be_given_a_number() {
+    let numbers = || from_fn(10, |index, cx| Ok((index as i64, cx.epoch())));
+    let generator = || SharedGenerator::from(Generator::from_seed(42));
+    let build = |generator: &SharedGenerator| {
+        Loader::builder(numbers())
+            .batch_size(4)
+            .shuffle(true)
+            .num_workers(1)
+            .generator(generator.clone())
+            .build()
+            .unwrap()
+    };
+    let read = |batch: Result<Batch<(i64, u32)>, Error>| {
+        let batch = batch.unwrap();
+        let (numbers, epochs) = batch.tensors();
+        assert!(epochs.as_slice().iter().all(|&epoch| epoch == batch.epoch()));
+        (batch.epoch(), batch.task(), numbers.as_slice().to_vec())
+    };
+    let mut whole = build(&generator());
+    let passes: Vec<Vec<_>> = (0..3).map(|_| whole.epoch().unwrap().map(read).collect()).collect();
+
+    let shared = generator();
+    let (mut first, mut second) = (build(&shared), build(&shared));
+    assert_eq!(first.state().seed(), Some(42));
+    assert!(first.epoch().unwrap().map(read).eq(passes[0].clone()));
+    // Also in the middle of a pass, and with a state that is not resumed any more.
+    second.load_state(&first.state()).unwrap();
+    second.set_next_epoch(1);
+    second.begin_epoch().unwrap();
+    assert_eq!(read(second.next_batch().unwrap()), passes[1][0]);
+    second.set_next_epoch(2);
+    assert!(second.next_batch().is_none(), "the pass was abandoned");
+    assert_eq!((second.state().epoch(), second.state().batches()), (2, 0));
+    assert!(second.epoch().unwrap().map(read).eq(passes[2].clone()));
 }

@@ -124,6 +124,11 @@ impl State {
         self.batches
     }
 
+    /// The seed of the loader's own generator; `None` if it drew from the process's default generator.
+    pub fn seed(&self) -> Option<u64> {
+        self.start.generator.map(|place| place.seed)
+    }
+
     /// The number of the first batch that was not delivered and comes after all that were.
     pub(crate) fn next(&self) -> usize {
         self.batches.saturating_add(self.missing.len())

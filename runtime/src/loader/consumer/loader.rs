@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use crate::arena::Memory;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
@@ -208,6 +209,39 @@ impl<B: Output> Loader<B> {
         next
     }
 
+    /// Works like [`next_batch`](Self::next_batch), but waits for no longer than `patience`, whatever the
+    /// [`timeout`](Builder::timeout) is, and then returns [`Error::Timeout`]; the next call asks for the same batch. For
+    /// callers that have to look after something else while they wait, such as signals.
+    ///
+    /// What the calling thread loads itself is not interrupted. Where [`OnHeld::Wait`] makes it wait for a batch to be
+    /// dropped, the error is [`Error::Held`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use slotline::dataset::TensorDataset;
+    /// use slotline::{Error, Loader};
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![0_u8; 8])?).batch_size(2).num_workers(1).build()?;
+    /// loader.begin_epoch()?;
+    /// let mut batches = 0;
+    /// while let Some(batch) = loader.next_within(Duration::from_millis(10)) {
+    ///     match batch {
+    ///         Ok(_batch) => batches += 1,
+    ///         Err(Error::Timeout { .. }) => {} // look for signals here
+    ///         Err(error) => return Err(error.into()),
+    ///     }
+    /// }
+    /// assert_eq!(batches, 4);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn next_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
+        let timeout = self.inner.timeout.replace(patience);
+        let next = self.next_batch();
+        self.inner.timeout = timeout;
+        next
+    }
+
     /// Whether the next batch of the pass, or an error instead of it, is ready: see [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.inner.is_ready()
@@ -227,6 +261,31 @@ impl<B: Output> Loader<B> {
     /// ```
     pub fn next_epoch(&self) -> u32 {
         self.inner.epochs
+    }
+
+    /// Sets the number of the pass that the next [`epoch`](Self::epoch) starts, and abandons the current one. A
+    /// [loaded state](Self::load_state) that has not been resumed yet is forgotten.
+    ///
+    /// This does not draw anything: the order of the pass comes from the [generator](Builder::generator), which the
+    /// caller sets to the same place, and the sampler. For callers that use several loaders for the passes of one
+    /// sequence.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::rng::{Generator, SharedGenerator};
+    ///
+    /// let generator = SharedGenerator::from(Generator::from_seed(42));
+    /// let numbers = || Loader::builder(from_fn(10, |index, _| Ok(index as i64))).shuffle(true);
+    /// let mut first = numbers().generator(generator.clone()).build()?;
+    /// let mut second = numbers().generator(generator).build()?;
+    /// first.epoch()?.for_each(drop);
+    /// second.set_next_epoch(first.next_epoch());
+    /// assert_eq!(second.epoch()?.next().expect("ten batches")?.epoch(), 1);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn set_next_epoch(&mut self, epoch: u32) {
+        self.inner.set_next_epoch(epoch);
     }
 
     /// The number of batches in a pass; `None` if it is not known before the end, as with an iterator for a sampler.

@@ -233,6 +233,15 @@ impl<P: Storage> Inner<P> {
         Ok(())
     }
 
+    /// Makes the next pass the one with this number.
+    pub(crate) fn set_next_epoch(&mut self, epoch: u32) {
+        self.give_up();
+        // From here on the state is the start of the next pass.
+        self.pass.running = false;
+        self.log.resume = None;
+        self.epochs = epoch;
+    }
+
     /// Keeps the pass that was drawn for the next `epoch` to begin.
     #[cold]
     pub(crate) fn put_off(&mut self, tasks: Option<usize>) {

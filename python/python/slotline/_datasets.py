@@ -1,0 +1,216 @@
+"""Datasets of arrays, which the threads of a :class:`slotline.Loader` read without the interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from slotline import _slotline
+from slotline._errors import DataError
+
+Path = str | os.PathLike[str]
+
+
+class Field(NamedTuple):
+    """One field of a sample."""
+
+    name: str | None
+    """Its name; ``None`` if samples are tuples."""
+    dtype: str
+    """The type of its elements, by NumPy's name."""
+    shape: tuple[int, ...]
+    """Its shape in one sample."""
+
+
+class Dataset:
+    """A dataset that :class:`slotline.Loader` loads.
+
+    Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
+    :class:`Arrays`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them with :class:`Subset`,
+    :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
+
+    Datasets can be pickled: those of arrays with the contents of the arrays, those of files with their paths.
+    """
+
+    _source: _slotline.Source
+    _names: tuple[str, ...] | None
+    _make: Callable[[], Dataset]
+
+    def __init__(self) -> None:
+        raise TypeError("Dataset is a base class; make a dataset with Arrays, from_npy, from_idx or digits")
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of a sample."""
+        fields = self._source.fields
+        names = [None] * len(fields) if self._names is None else self._names
+        return tuple(Field(name, dtype, shape) for name, (dtype, shape) in zip(names, fields, strict=True))
+
+    def __add__(self, other: Dataset) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
+        return f"<slotline.{type(self).__name__} of {len(self)} samples: {fields}>"
+
+    def __reduce__(self) -> tuple[Callable[[], Dataset], tuple[()]]:
+        return self._make, ()
+
+
+class Arrays(Dataset):
+    """Arrays of equal length; a sample is a row of each.
+
+    ``Arrays(x=a, y=b)`` and ``Arrays({"x": a, "y": b})`` make batches that are dicts, ``Arrays(a, b)`` and
+    ``Arrays((a, b))`` batches that are tuples.
+
+    Arrays can be NumPy's, with any strides, memory maps among them; tensors of torch or any other library with DLPack,
+    on the CPU; and objects with the buffer protocol. They are read where they are, without a copy, and kept as long as
+    the dataset. What is written to an array is in the batches that are loaded after that; loaders load ahead.
+    """
+
+    def __init__(self, *arrays: Any, **named: Any) -> None:
+        only = arrays[0] if len(arrays) == 1 and not named else None
+        if isinstance(only, Mapping):
+            arrays, named = (), dict(only)
+        elif isinstance(only, tuple):
+            arrays = only
+        self._names, values = _arguments("arrays", arrays, named)
+        labels = self._names or range(len(values))
+        self._source = _slotline.Source.arrays(values, [f"array {label!r}" for label in labels])
+        self._make = partial(Arrays, *arrays, **named)
+
+
+class _Files(Dataset):
+    """Arrays in files."""
+
+    def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
+        self._source, self._names, self._make = source, names, make
+
+
+def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
+    """Makes a dataset of ``.npy`` files, which ``numpy.save`` writes; a sample is a row of each.
+
+    The files are named by position or by keyword, as the arrays of :class:`Arrays`. They are read into memory, or with
+    ``mmap=True`` memory-mapped: then rows are read from the disk when they are first used. A mapped file must not be
+    written to or truncated while it is used, or the process may be ended by the system (SIGBUS); to replace it, rename
+    another file over it.
+    """
+    names, files = _arguments("files", paths, named)
+    source = _slotline.Source.npy([os.fspath(file) for file in files], mmap)
+    return _Files(source, names, partial(from_npy, *paths, mmap=mmap, **named))
+
+
+def from_idx(*paths: Path, **named: Path) -> Dataset:
+    """Makes a dataset of IDX files, the format of MNIST, which are read into memory; a sample is a row of each.
+
+    The files are named by position or by keyword, as the arrays of :class:`Arrays`.
+    """
+    names, files = _arguments("files", paths, named)
+    source = _slotline.Source.idx([os.fspath(file) for file in files])
+    return _Files(source, names, partial(from_idx, *paths, **named))
+
+
+def digits() -> Dataset:
+    """Makes a dataset of 1797 handwritten digits that come with slotline.
+
+    A sample has an ``image`` (uint8, 8 × 8, values 0 to 16) and a ``label`` (int64, 0 to 9). From "Optical Recognition of
+    Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, CC BY 4.0.
+    """
+    return _Files(_slotline.Source.digits(), ("image", "label"), digits)
+
+
+class Subset(Dataset):
+    """The samples of a dataset with these indices, in that order.
+
+    ``indices`` are integers, of which negative ones count from the end, or one bool for each sample.
+    """
+
+    def __init__(self, dataset: Dataset, indices: Iterable[int] | np.ndarray[Any, Any]) -> None:
+        chosen = np.asarray(indices if isinstance(indices, np.ndarray | Sequence) else list(indices))
+        if chosen.ndim != 1 or (chosen.size > 0 and chosen.dtype.kind not in "iub"):
+            raise DataError(f"indices have shape {chosen.shape} and type {chosen.dtype}; pass one integer for each sample")
+        length = len(_checked(dataset))
+        if chosen.dtype.kind == "b":
+            if len(chosen) != length:
+                raise DataError(f"indices are {len(chosen)} bools, but the dataset has {length} samples")
+            chosen = np.flatnonzero(chosen)
+        if chosen.dtype.kind == "i":
+            chosen = np.where(chosen < 0, chosen + length, chosen)
+            if len(chosen) > 0 and chosen.min() < 0:
+                raise DataError(f"index {chosen.min() - length} is out of range; the dataset has {length} samples")
+        self._source = _slotline.Source.subset(dataset._source, chosen.tolist())
+        self._names = dataset._names
+        self._make = partial(Subset, dataset, chosen)
+
+
+class ConcatDataset(Dataset):
+    """The samples of several datasets, one after another. Their fields must have the same names, types and shapes."""
+
+    def __init__(self, datasets: Iterable[Dataset]) -> None:
+        parts = [_checked(dataset) for dataset in datasets]
+        if not parts:
+            raise DataError("there are no datasets; pass at least one")
+        self._names = parts[0]._names
+        for place, part in enumerate(parts):
+            if part._names != self._names:
+                raise DataError(f"the fields of dataset {place} are {part._names}, but those of dataset 0 are {self._names}")
+        self._source = _slotline.Source.concat([part._source for part in parts])
+        self._make = partial(ConcatDataset, parts)
+
+
+class StackDataset(Dataset):
+    """Datasets of equal length, combined sample by sample: a sample has the fields of all of them.
+
+    ``StackDataset(a, b)`` takes the names of the datasets' fields; in ``StackDataset(x=a, y=b)`` each dataset must have
+    one field, which gets that name.
+    """
+
+    def __init__(self, *datasets: Dataset, **named: Dataset) -> None:
+        names, parts = _arguments("datasets", datasets, named)
+        fields: list[str | None] = []
+        for place, part in enumerate(_checked(part) for part in parts):
+            if names is not None and len(part.fields) != 1:
+                raise DataError(f"dataset {names[place]!r} has {len(part.fields)} fields; pass it by position to keep them")
+            fields.extend([names[place]] if names is not None else part._names or [None] * len(part.fields))
+        self._names = _names(fields)
+        self._source = _slotline.Source.stack([part._source for part in parts])
+        self._make = partial(StackDataset, *datasets, **named)
+
+
+def _names(fields: list[str | None]) -> tuple[str, ...] | None:
+    """Returns the names of all fields; ``None`` if none has one."""
+    names = tuple(name for name in fields if name is not None)
+    if names and len(names) != len(fields):
+        raise DataError("only some of the datasets have names for their fields; pass the datasets by keyword")
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"two fields have the name {name!r}; pass the datasets by keyword, or rename one")
+    return names or None
+
+
+def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[str, ...] | None, tuple[Any, ...]]:
+    """Returns the names of a function's arguments, if they have some, and the arguments."""
+    if values and named:
+        raise TypeError(f"pass all {what} by position, for batches that are tuples, or all by keyword, for dicts")
+    if named:
+        for name in named:
+            if not isinstance(name, str):
+                raise TypeError(f"the names of {what} must be strings, but one is {name!r}")
+        return tuple(named), tuple(named.values())
+    return None, values
+
+
+def _checked(dataset: Any) -> Dataset:
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"a dataset is of type {type(dataset).__name__}; make one with slotline.Arrays, such as "
+            "slotline.Arrays(x=array), or use slotline.torch.DataLoader for datasets of PyTorch"
+        )
+    return dataset

@@ -1,0 +1,198 @@
+"""The loader of datasets that the engine reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from slotline import _slotline
+from slotline._datasets import Dataset, _checked
+from slotline._errors import OptionError
+
+
+class Loader:
+    """Loads a dataset in batches, by threads that do not need the interpreter.
+
+    Each ``for`` loop over it is one pass. A batch is a dict of arrays if the dataset's fields have names, and a tuple of
+    arrays otherwise; the first dimension counts the samples. The arrays share the memory that the threads wrote them
+    into. They belong to the loop: they can be written, and stay as they are for as long as they are kept.
+
+    The order of a pass depends only on the dataset, ``seed`` and the number of the pass, which is the ``epoch`` (0 for
+    the first loop). It is that of PyTorch's ``DataLoader`` with a generator of that seed.
+
+    Args:
+        dataset: A :class:`slotline.Dataset`, such as ``slotline.Arrays(x=images, y=labels)``.
+        batch_size: Samples in a batch. ``None``: the loop gets single samples, without the first dimension.
+        shuffle: Whether each pass has a new random order.
+        output: What a field of a batch is: ``"numpy"``, an array; ``"torch"``, a tensor; ``"dlpack"``, a
+            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy.
+        seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a new one for each loader, or 0 with
+            ``world_size``, where all ranks need the same.
+        replacement: Whether samples are drawn independently of each other, so that some come more than once. Needs
+            ``shuffle``.
+        num_samples: The samples of a pass, if not as many as the dataset has. Needs ``shuffle``.
+        rank: With ``world_size``: the share of the dataset to load, from 0. Nothing is shared out unless both are set.
+        world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
+            equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
+        drop_last: Whether to leave out a last batch that is not full.
+        num_workers: The number of threads. With 0, the loop's own thread loads each batch when it is asked for.
+        prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
+        in_order: Whether batches come in order, or as soon as they are finished.
+        hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
+        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more. ``"wait"``: the
+            loop waits until another thread drops one. ``"raise"``: :class:`slotline.OutOfMemoryError`.
+        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it.
+        timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for
+            no limit. Needs a worker.
+        memory_limit: The most bytes that the loader may take for batches and the order of a pass. As many batches are
+            loaded ahead as fit.
+        affinity: The cores that the threads run on. ``None``: any; ``"spread"``: each on another; or a list of cores.
+
+    Loaders can be pickled and copied; the copy has the same dataset and options, and is at its first pass.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        *,
+        output: Literal["numpy", "torch", "dlpack"] = "numpy",
+        seed: int | None = None,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        prefetch_factor: int | None = None,
+        in_order: bool = True,
+        hold: int = 2,
+        on_held: Literal["grow", "wait", "raise"] = "grow",
+        on_error: Literal["raise", "skip", "replace"] = "raise",
+        timeout: float = 0,
+        memory_limit: int | None = None,
+        affinity: Literal["spread"] | Sequence[int] | None = None,
+    ) -> None:
+        numbers = {
+            "batch_size": batch_size,
+            "num_samples": num_samples,
+            "rank": rank,
+            "world_size": world_size,
+            "num_workers": num_workers,
+            "prefetch_factor": prefetch_factor,
+            "hold": hold,
+            "memory_limit": memory_limit,
+            "seed": seed,
+        }
+        for name, number in numbers.items():
+            if number is not None and not 0 <= number < 1 << 64:
+                raise OptionError(f"{name} is {number}; it must be from 0 to 2**64 - 1")
+        options: dict[str, Any] = {
+            **numbers,
+            "shuffle": shuffle,
+            "replacement": replacement,
+            "drop_last": drop_last,
+            "in_order": in_order,
+            "on_held": on_held,
+            "on_error": on_error,
+            "timeout": timeout,
+            "affinity": affinity,
+        }
+        self._dataset = _checked(dataset)
+        self._make = partial(Loader, dataset, output=output, **options)
+        if seed is None:
+            options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
+        names = None if dataset._names is None else list(dataset._names)
+        self._engine = _slotline.Engine(dataset._source, output, names, adopts_seed=seed is None, **options)
+        for warning in self._engine.warnings():
+            warnings.warn(warning, stacklevel=2)
+
+    def __iter__(self) -> _slotline.Pass:
+        return self._engine.begin()
+
+    def __len__(self) -> int:
+        """The number of batches of a pass."""
+        return len(self._engine)
+
+    def __reduce__(self) -> tuple[Callable[[], Loader], tuple[()]]:
+        return self._make, ()
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"slotline.Loader({self._dataset!r}, {options})"
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset."""
+        return self._dataset
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the loader was made with."""
+        return dict(self._make.keywords)
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of samples in a batch."""
+        size: int | None = self._make.keywords["batch_size"]
+        return size
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random order."""
+        return self._engine.seed
+
+    @property
+    def epoch(self) -> int:
+        """The number of the next pass."""
+        return self._engine.next_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the number of the next pass, which decides its order. Without it, passes count from 0."""
+        if not 0 <= epoch < 1 << 32:
+            raise OptionError(f"epoch is {epoch}; it must be from 0 to 2**32 - 1")
+        self._engine.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the position in the latest pass, or the start of the next one if that has ended.
+
+        It is a plain dict that can be written as JSON, of some hundred bytes, and counts the batches that the loop has
+        got. States are the same as those of slotline for Rust.
+        """
+        state: dict[str, Any] = json.loads(self._engine.state())
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next pass the rest of the pass that a state was saved in, bit for bit.
+
+        The number of workers, ``prefetch_factor`` and the number of ranks may differ from those of the loader that saved
+        it; the dataset's length, ``batch_size``, ``drop_last``, the kind of order and ``seed`` must be the same. A loader
+        that was made without a seed takes that of the state. Iterators that exist already are not affected.
+        """
+        self._engine.load_state(json.dumps(state))
+
+    def stats(self) -> dict[str, Any]:
+        """Returns what the loader has done and what it waited for: counts, and times in seconds.
+
+        While several iterators are alive, these are the figures of the latest one, and of those before it that had ended.
+        """
+        stats: dict[str, Any] = json.loads(self._engine.stats())
+        return stats
+
+    def verdict(self) -> str:
+        """Returns in one sentence what held the loop back so far."""
+        return self._engine.verdict()
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings of the loader since it was made."""
+        return self._engine.warnings()
+
+    @property
+    def memory_ceiling(self) -> int:
+        """The most bytes that the loader takes for batches and the order of a pass, unless more batches are kept."""
+        return self._engine.memory_ceiling

@@ -1,0 +1,223 @@
+"""The native part of slotline. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and ``slotline.Tensor``."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, final
+
+from typing_extensions import disjoint_base
+
+__all__ = [
+    "Channel",
+    "Collator",
+    "Engine",
+    "Gatherer",
+    "Memory",
+    "Pass",
+    "Port",
+    "Source",
+    "Tensor",
+    "__version__",
+]
+
+__version__: str
+
+@final
+class Collator:
+    """Makes batches of lists of samples as torch's ``default_collate`` does, in memory of this process."""
+
+    def __new__(cls, fallback: Callable[[list[Any]], Any]) -> Collator:
+        """``fallback`` makes the batch of a part of the samples, where it is not done here."""
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Makes a batch."""
+
+@final
+class Gatherer:
+    """Makes batches of tensors and arrays that a dataset holds, without calling the dataset."""
+
+    def __new__(cls, fallback: Callable[[list[Any]], Any], kinds: Sequence[type]) -> Gatherer:
+        """``kinds`` are torch's ``TensorDataset``, ``StackDataset``, ``ConcatDataset`` and ``Subset``."""
+
+    def __call__(self, dataset: Any, index: Any) -> Any | None:
+        """Returns the batch of the samples with these indices, or ``None`` if only the dataset itself can make it."""
+
+@disjoint_base
+class Channel:
+    """The memory of messages in one direction."""
+
+    def __new__(cls, fd: int | None = None) -> Channel:
+        """Creates a channel, or maps one that another process has created, whose descriptor it then owns."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor of the memory."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of the memory."""
+
+    def close(self) -> None:
+        """Ends the channel for both sides."""
+
+@final
+class Port:
+    """One end of two channels."""
+
+    def __new__(cls, to: Channel, from_: Channel, fallback: Callable[[list[Any]], Any]) -> Port:
+        """Takes the sending end of one channel and the receiving end of another one."""
+
+    def send(self, kind: int, task: int = 0, value: Any = None) -> bool:
+        """Sends a value. Returns ``False`` if nobody will receive it."""
+
+    def collate(self, kind: int, task: int, samples: list[Any]) -> bool:
+        """Makes a batch of samples, and sends it."""
+
+    def has_room(self) -> bool:
+        """Whether a message can be sent without waiting."""
+
+    def receive(self, timeout: float = 0.0) -> tuple[int, int, Any] | None:
+        """Returns the next message as its kind, its task and its value.
+
+        Returns ``None`` if there is none within so many seconds, and raises ``EOFError`` if there will not be one.
+        """
+
+@final
+class Source:
+    """A dataset that the engine reads: the native part of ``slotline.Dataset``."""
+
+    @staticmethod
+    def arrays(arrays: tuple[Any, ...], names: Sequence[str]) -> Source:
+        """Reads arrays in place. ``names`` are for errors."""
+
+    @staticmethod
+    def idx(paths: Sequence[str | PathLike[str]]) -> Source:
+        """Reads IDX files into memory."""
+
+    @staticmethod
+    def npy(paths: Sequence[str | PathLike[str]], mapped: bool) -> Source:
+        """Reads NumPy's files into memory, or maps them, if they do not change."""
+
+    @staticmethod
+    def digits() -> Source:
+        """Returns the digits that come with slotline."""
+
+    @staticmethod
+    def subset(source: Source, indices: Sequence[int]) -> Source:
+        """Returns the samples with these indices."""
+
+    @staticmethod
+    def concat(sources: Sequence[Source]) -> Source:
+        """Returns the samples of several datasets, in sequence."""
+
+    @staticmethod
+    def stack(sources: Sequence[Source]) -> Source:
+        """Returns several datasets of equal length, combined sample by sample."""
+
+    def __len__(self) -> int: ...
+    @property
+    def fields(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The name of the type and the shape of each field of a sample."""
+
+@final
+class Engine:
+    """The native part of ``slotline.Loader``, which describes the options."""
+
+    def __new__(
+        cls,
+        source: Source,
+        output: str,
+        names: Sequence[str] | None,
+        *,
+        batch_size: int | None,
+        shuffle: bool,
+        seed: int,
+        adopts_seed: bool,
+        replacement: bool,
+        num_samples: int | None,
+        rank: int | None,
+        world_size: int | None,
+        drop_last: bool,
+        num_workers: int,
+        prefetch_factor: int | None,
+        in_order: bool,
+        hold: int,
+        on_held: str,
+        on_error: str,
+        timeout: float,
+        memory_limit: int | None,
+        affinity: str | Sequence[int] | None,
+    ) -> Engine:
+        """Builds a loader. ``adopts_seed``: the seed of a state replaces this one."""
+
+    def begin(self) -> Pass:
+        """Begins the next pass."""
+
+    def __len__(self) -> int:
+        """The number of batches of a pass."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random order."""
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next pass."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the number of the next pass."""
+
+    def state(self) -> str:
+        """Returns the position, as JSON."""
+
+    def load_state(self, state: str) -> None:
+        """Makes the next pass go on from a position."""
+
+    def stats(self) -> str:
+        """Returns what the engine of the latest pass has done, as JSON."""
+
+    def verdict(self) -> str:
+        """Returns what held the loop back."""
+
+    def warnings(self) -> list[str]:
+        """Returns the warnings since the engine was built."""
+
+    @property
+    def memory_ceiling(self) -> int:
+        """The most bytes that batches and the order of a pass take."""
+
+@final
+class Pass:
+    """The batches of one pass. Several threads may take batches from it; each batch goes to one of them."""
+
+    def __iter__(self) -> Pass: ...
+    def __next__(self) -> Any: ...
+    def close(self) -> None:
+        """Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same."""
+
+@final
+class Tensor:
+    """One field of a batch, for any library that imports tensors by DLPack, without a copy.
+
+    It keeps the batch's memory, and so does what is made of it.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the dimensions."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of the elements' type, as NumPy has it."""
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+
+@final
+class Memory:
+    """The memory of one field of a batch, as bytes. NumPy's arrays keep it."""

@@ -1,0 +1,117 @@
+//! Tensors in capsules, in which Python passes them from one library to another by `__dlpack__`.
+
+use std::ffi::CStr;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use pyo3::{ffi, intern};
+
+use crate::dlpack::{CPU, Managed, Unversioned, VERSION, View, delete};
+use crate::loader::failure;
+
+const VERSIONED: &CStr = c"dltensor_versioned";
+const UNVERSIONED: &CStr = c"dltensor";
+
+/// Puts a tensor into a capsule, which deletes it if nobody takes it out.
+pub(crate) fn versioned(py: Python<'_>, tensor: *mut Managed) -> PyResult<Bound<'_, PyAny>> {
+    make(py, tensor, VERSIONED, discard::<Managed>)
+}
+
+/// Puts a tensor as before version 1.0 into a capsule.
+pub(crate) fn unversioned(py: Python<'_>, tensor: *mut Unversioned) -> PyResult<Bound<'_, PyAny>> {
+    make(py, tensor, UNVERSIONED, discard::<Unversioned>)
+}
+
+fn make<'py, M>(
+    py: Python<'py>,
+    tensor: *mut M,
+    name: &'static CStr,
+    discard: unsafe extern "C" fn(*mut ffi::PyObject),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: a pointer, a name that is constant, and what is called when the capsule ends.
+    let capsule =
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor.cast(), name.as_ptr(), Some(discard))) };
+    // SAFETY: nobody else has the tensor.
+    capsule.inspect_err(|_| unsafe { delete(tensor) })
+}
+
+/// Deletes a tensor that nobody has taken from its capsule. Whoever takes it renames the capsule.
+unsafe extern "C" fn discard<M: Named>(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule of ours that is about to end.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 0 {
+            delete(ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>());
+        }
+    }
+}
+
+/// A kind of tensor, and the name of its capsules.
+trait Named {
+    const NAME: &'static CStr;
+}
+
+impl Named for Managed {
+    const NAME: &'static CStr = VERSIONED;
+}
+
+impl Named for Unversioned {
+    const NAME: &'static CStr = UNVERSIONED;
+}
+
+/// Asks an object on the CPU for its tensor, which is read in the capsule and never taken out of it.
+pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
+    let py = object.py();
+    if let Some(device) = object.getattr_opt(intern!(py, "__dlpack_device__"))? {
+        let (kind, id): (i32, i32) = device.call0()?.extract()?;
+        if kind != CPU {
+            return Err(failure::invalid(
+                py,
+                format!("a tensor is on another device (DLPack's {kind}:{id}); copy it to the CPU first"),
+            ));
+        }
+    }
+    let ask = |kwargs: Option<&Bound<'py, PyDict>>| object.call_method(intern!(py, "__dlpack__"), (), kwargs);
+    let kwargs = PyDict::new(py);
+    kwargs.set_item("max_version", (VERSION.major, 0))?;
+    let capsule = match ask(Some(&kwargs)) {
+        // From before version 1.0.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => ask(None),
+        capsule => capsule,
+    };
+    Ok(capsule?.cast_into::<PyCapsule>()?)
+}
+
+/// Returns what a tensor in a capsule views, or what is wrong with it.
+///
+/// # Safety
+///
+/// The capsule must be kept as long as the view.
+pub(crate) unsafe fn view<'a>(capsule: &Bound<'_, PyCapsule>) -> Result<View<'a>, String> {
+    let pointer = |name: &CStr| {
+        // SAFETY: a capsule and a name.
+        unsafe {
+            match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
+                0 => None,
+                _ => std::ptr::NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())),
+            }
+        }
+    };
+    let view = if let Some(tensor) = pointer(VERSIONED) {
+        // SAFETY: capsules of this name hold such a struct, at least up to its flags.
+        let tensor = unsafe { tensor.cast::<Managed>().as_ref() };
+        if tensor.version.major != VERSION.major {
+            return Err(format!("is exported as version {} of DLPack, which is not supported", tensor.version.major));
+        }
+        // SAFETY: the capsule's tensor is valid, and the caller keeps it.
+        unsafe { tensor.tensor.view() }
+    } else if let Some(tensor) = pointer(UNVERSIONED) {
+        // SAFETY: as above.
+        unsafe { tensor.cast::<Unversioned>().as_ref().tensor.view() }
+    } else {
+        return Err("has a __dlpack__ that does not return a tensor".to_owned());
+    };
+    view.ok_or_else(|| {
+        "is a tensor that cannot be read here: its elements must lie in whole bytes on the CPU".to_owned()
+    })
+}

@@ -1,0 +1,356 @@
+//! Arrays in memory, whose rows are read where they are.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyMemoryView};
+use slotline::array::AnyArray;
+use slotline::sample::Row;
+use slotline::{BoxError, dtype};
+
+use super::failure;
+use crate::capsule;
+use crate::dlpack::DType;
+
+/// The type of an array's elements.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// NumPy's dtype; `None` if NumPy has no such type.
+    pub(crate) numpy: Option<Py<PyAny>>,
+    /// DLPack's type; `None` if it has no such type.
+    pub(crate) dlpack: Option<DType>,
+    /// The bytes of an element.
+    size: usize,
+    name: String,
+}
+
+impl Kind {
+    /// Whether elements of both types mean the same.
+    fn is(&self, other: &Self) -> bool {
+        self.name == other.name && self.size == other.size
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What keeps an array's memory.
+#[derive(Debug)]
+#[expect(dead_code, reason = "nothing is read from an owner")]
+enum Owner {
+    /// An object that Python counts. Where no thread is attached to the interpreter, it is released later, by one that is.
+    Python(Py<PyAny>),
+    File(Arc<AnyArray>),
+}
+
+/// An array, whose first dimension counts the rows.
+#[derive(Debug)]
+pub(crate) struct Column {
+    data: *const u8,
+    rows: usize,
+    /// The bytes from one row to the next; may be negative.
+    step: isize,
+    /// The dimensions of a row, and its bytes.
+    shape: Box<[usize]>,
+    bytes: usize,
+    /// The last dimensions of a row lie in memory without gaps: so many bytes.
+    run: usize,
+    /// The lengths of the dimensions before these, and the bytes from one item to the next.
+    outer: Box<[(usize, isize)]>,
+    kind: Kind,
+    _owner: Owner,
+}
+
+// SAFETY: the memory is only read, and its owner can be released by any thread.
+unsafe impl Send for Column {}
+// SAFETY: see above.
+unsafe impl Sync for Column {}
+
+impl Column {
+    /// Describes an array.
+    ///
+    /// # Safety
+    ///
+    /// `owner` must keep the memory that `shape` and `strides` (in bytes) lead to.
+    unsafe fn new(
+        data: *const u8,
+        shape: &[usize],
+        strides: Option<&[isize]>,
+        kind: Kind,
+        owner: Owner,
+    ) -> Result<Self, String> {
+        let Some((&rows, shape)) = shape.split_first() else {
+            return Err("has no dimensions, but its first dimension must count the samples".to_owned());
+        };
+        let product = shape.iter().try_fold(kind.size, |bytes, &dim| bytes.checked_mul(dim));
+        let bytes = product.filter(|&bytes| bytes <= isize::MAX as usize).ok_or("has rows that are too large")?;
+        let dense = bytes as isize;
+        let (step, strides) = strides.map_or((dense, None), |strides| (strides[0], Some(&strides[1..])));
+        let (mut run, mut outer) = (kind.size, Vec::new());
+        if let Some(strides) = strides.filter(|_| bytes > 0) {
+            for (&dim, &stride) in shape.iter().zip(strides).rev().filter(|(dim, _)| **dim != 1) {
+                if outer.is_empty() && stride == run as isize {
+                    run *= dim;
+                } else {
+                    outer.push((dim, stride));
+                }
+            }
+            outer.reverse();
+        } else {
+            run = bytes;
+        }
+        Ok(Self { data, rows, step, shape: shape.into(), bytes, run, outer: outer.into(), kind, _owner: owner })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Returns the bytes of a row.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether the rows of both have the same type and shape.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.kind.is(&other.kind) && self.shape == other.shape
+    }
+
+    /// Describes the rows, as in `uint8 [28, 28]`.
+    pub(crate) fn about(&self) -> String {
+        format!("{} {:?}", self.kind.name, self.shape)
+    }
+
+    /// Returns where row `index`, which must exist, begins.
+    fn row(&self, index: usize) -> *const u8 {
+        debug_assert!(index < self.rows);
+        // Rows lie in memory that exists, so this does not overflow.
+        self.data.wrapping_offset(index as isize * self.step)
+    }
+
+    /// Announces that a row will be read soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: usize) {
+        if index < self.rows && self.outer.is_empty() {
+            // SAFETY: the row lies there without gaps. Nothing is read through the slice, only its addresses are used.
+            slotline::dataset::prefetch(unsafe { std::slice::from_raw_parts(self.row(index), self.run) });
+        }
+    }
+
+    /// Writes row `index`, which must exist, into the next field.
+    #[inline]
+    pub(crate) fn write(&self, index: usize, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let to = row.fill_raw()?;
+        debug_assert_eq!(to.len(), self.bytes);
+        // SAFETY: the field was declared with the bytes of a row, and the owner keeps the array.
+        unsafe { self.copy(index, to.as_ptr().cast()) };
+        Ok(())
+    }
+
+    /// Copies row `index`, which must exist.
+    ///
+    /// The program may write to an array while it is read here, as it may with NumPy: the copy then has old and new
+    /// elements. That is why there is no reference to the array's memory.
+    ///
+    /// # Safety
+    ///
+    /// There must be room for [`bytes`](Self::bytes).
+    #[inline]
+    pub(crate) unsafe fn copy(&self, index: usize, to: *mut u8) {
+        if self.outer.is_empty() {
+            // SAFETY: the row lies there without gaps, and the caller says that there is room.
+            unsafe { std::ptr::copy_nonoverlapping(self.row(index), to, self.run) };
+        } else {
+            // SAFETY: as above; the strides lead to every run.
+            unsafe { gather(self.row(index), to, &self.outer, self.run) };
+        }
+    }
+}
+
+/// Copies runs with gaps between them, and returns where the next one goes.
+///
+/// # Safety
+///
+/// The strides must lead to runs that exist, and there must be room for all of them.
+unsafe fn gather(from: *const u8, mut to: *mut u8, outer: &[(usize, isize)], run: usize) -> *mut u8 {
+    let Some((&(dim, stride), inner)) = outer.split_first() else {
+        // SAFETY: the caller says that there is a run, and room for it.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, run) };
+        // SAFETY: this is still within the room.
+        return unsafe { to.add(run) };
+    };
+    for i in 0..dim as isize {
+        // SAFETY: as above.
+        to = unsafe { gather(from.wrapping_offset(i * stride), to, inner, run) };
+    }
+    to
+}
+
+/// What is used of NumPy.
+struct NumPy {
+    array: Py<PyAny>,
+    asarray: Py<PyAny>,
+    dtype: Py<PyAny>,
+}
+
+impl NumPy {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        static NUMPY: PyOnceLock<NumPy> = PyOnceLock::new();
+        NUMPY.get_or_try_init(py, || {
+            let numpy = py.import("numpy")?;
+            let part = |name| PyResult::Ok(numpy.getattr(name)?.unbind());
+            Ok(Self { array: part("ndarray")?, asarray: part("asarray")?, dtype: part("dtype")? })
+        })
+    }
+}
+
+impl Column {
+    /// Reads an array in place: NumPy's, one of the buffer protocol, or one of DLPack on the CPU. `name` is for errors.
+    pub(crate) fn of<'py>(array: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        let py = array.py();
+        let numpy = NumPy::get(py)?;
+        if array.is_instance(numpy.array.bind(py))? {
+            return Self::of_numpy(array, name);
+        }
+        if array.hasattr("__dlpack__")? {
+            return Self::of_dlpack(array, name);
+        }
+        let asarray = |object: Bound<'py, PyAny>| numpy.asarray.bind(py).call1((object,));
+        if let Ok(view) = PyMemoryView::from(array) {
+            return Self::of_numpy(&asarray(view.into_any())?, name);
+        }
+        if array.hasattr("__array_interface__")? {
+            return Self::of_numpy(&asarray(array.clone())?, name);
+        }
+        let kind = array.get_type().qualname()?;
+        Err(PyTypeError::new_err(format!(
+            "{name} is of type {kind}; pass an array of NumPy, or an object with the buffer protocol or DLPack, such as a \
+             tensor on the CPU (numpy.asarray makes an array of most objects)"
+        )))
+    }
+
+    fn of_numpy(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        let py = array.py();
+        let invalid = |what: String| failure::invalid(py, format!("{name} {what}"));
+        let kind = array.getattr("dtype")?;
+        if kind.getattr("hasobject")?.is_truthy()? {
+            return Err(invalid("holds Python objects; convert it to an array of numbers".to_owned()));
+        }
+        let interface = array.getattr("__array_interface__")?.cast_into::<PyDict>()?;
+        let part = |name| interface.as_any().get_item(name);
+        let (data, _): (usize, bool) = part("data")?.extract()?;
+        let (shape, strides): (Vec<usize>, Option<Vec<isize>>) =
+            (part("shape")?.extract()?, part("strides")?.extract()?);
+        let kind = Kind::of_numpy(&kind)?;
+        let owner = Owner::Python(array.clone().unbind());
+        // SAFETY: the array describes its memory, and keeps it for as long as it is counted: NumPy does not resize arrays
+        // that somebody else counts, too.
+        let column =
+            unsafe { Self::new(std::ptr::with_exposed_provenance(data), &shape, strides.as_deref(), kind, owner) };
+        column.map_err(invalid)
+    }
+
+    fn of_dlpack(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        let py = tensor.py();
+        let invalid = |what: String| failure::invalid(py, format!("{name} {what}"));
+        // torch's lazy negation, which DLPack does not tell.
+        if let Some(is_neg) = tensor.getattr_opt("is_neg")?
+            && is_neg.call0()?.is_truthy()?
+        {
+            return Err(invalid("is a negated view; call resolve_neg() on it".to_owned()));
+        }
+        let capsule = capsule::of(tensor)?;
+        // SAFETY: the capsule is kept in the column.
+        let view = unsafe { capsule::view(&capsule) }.map_err(invalid)?;
+        let kind = Kind::of_dlpack(py, view.dtype).ok_or_else(|| {
+            let DType { code, bits, lanes } = view.dtype;
+            invalid(format!(
+                "has elements of a type that is not supported (DLPack's code {code}, {bits} bits, {lanes} lanes)"
+            ))
+        })??;
+        let shape: Option<Vec<usize>> = view.shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+        let shape = shape.ok_or_else(|| invalid("has a negative dimension".to_owned()))?;
+        let size = kind.size as isize;
+        let strides: Option<Vec<isize>> =
+            view.strides.map(|strides| strides.iter().map(|&stride| stride as isize * size).collect());
+        // SAFETY: the capsule owns the tensor's memory.
+        unsafe { Self::new(view.data, &shape, strides.as_deref(), kind, Owner::Python(capsule.into_any().unbind())) }
+            .map_err(invalid)
+    }
+
+    /// Takes an array that the engine has read or mapped.
+    pub(crate) fn of_file(py: Python<'_>, array: AnyArray, name: &str) -> PyResult<Self> {
+        let dlpack = element(array.dtype());
+        let kind = Kind::of_dlpack(py, dlpack)
+            .unwrap_or_else(|| Err(failure::invalid(py, format!("{name} has elements of type {}", array.dtype()))))?;
+        let array = Arc::new(array);
+        let owner = Owner::File(array.clone());
+        // SAFETY: the array's elements lie there one after another, and it is kept in the column.
+        unsafe { Self::new(array.bytes().as_ptr(), array.shape(), None, kind, owner) }
+            .map_err(|what| failure::invalid(py, format!("{name} {what}")))
+    }
+}
+
+/// Returns DLPack's name of a type.
+fn element(dtype: dtype::DType) -> DType {
+    let code = match dtype.kind() {
+        dtype::Kind::Signed => 0,
+        dtype::Kind::Unsigned => 1,
+        dtype::Kind::Float => 2,
+        dtype::Kind::BFloat => 4,
+        _ => 6,
+    };
+    DType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
+}
+
+impl Kind {
+    fn of_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let kind: char = dtype.getattr("kind")?.extract()?;
+        let size: usize = dtype.getattr("itemsize")?.extract()?;
+        let name = dtype.str()?.to_string();
+        let code = match kind {
+            'i' => Some(0),
+            'u' => Some(1),
+            'f' => Some(2),
+            'c' => Some(5),
+            'b' => Some(6),
+            _ => None,
+        };
+        let dlpack = match u8::try_from(8 * size) {
+            Ok(bits) if dtype.getattr("isnative")?.is_truthy()? => code.map(|code| DType { code, bits, lanes: 1 }),
+            _ => None,
+        };
+        Ok(Self { numpy: Some(dtype.clone().unbind()), dlpack, size, name })
+    }
+
+    /// Returns `None` for types that neither NumPy nor torch has.
+    fn of_dlpack(py: Python<'_>, dtype: DType) -> Option<PyResult<Self>> {
+        let size = dtype.bytes().filter(|_| dtype.lanes == 1)?;
+        let letter = match dtype.code {
+            0 => 'i',
+            1 => 'u',
+            2 => 'f',
+            5 => 'c',
+            6 if size == 1 => 'b',
+            4 if size == 2 => {
+                let name = "bfloat16".to_owned();
+                return Some(Ok(Self { numpy: None, dlpack: Some(dtype), size, name }));
+            }
+            _ => return None,
+        };
+        Some(
+            NumPy::get(py).and_then(|numpy| Self::of_numpy(&numpy.dtype.bind(py).call1((format!("{letter}{size}"),))?)),
+        )
+    }
+}

@@ -1,0 +1,87 @@
+//! The engine's errors as exceptions: the tree below `slotline.Error`.
+
+use std::error::Error as StdError;
+
+use pyo3::prelude::*;
+use slotline::Error;
+use slotline::loader::{BuildError, StateError};
+
+/// Makes an exception of one of the types of `slotline._errors`.
+#[cold]
+fn raise(py: Python<'_>, kind: &str, message: String) -> PyErr {
+    let made = py.import("slotline._errors").and_then(|errors| errors.getattr(kind)?.call1((message,)));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// An error, and the errors that caused it.
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// The exception for arrays that cannot be used as a dataset.
+pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    raise(py, "DataError", message.into())
+}
+
+/// The exception for files and indices that cannot be used as a dataset.
+pub(crate) fn data(py: Python<'_>, error: &dyn StdError) -> PyErr {
+    raise(py, "DataError", chain(error))
+}
+
+/// The exception for options that do not fit together.
+pub(crate) fn option(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    raise(py, "OptionError", message.into())
+}
+
+pub(crate) fn state(py: Python<'_>, error: &StateError) -> PyErr {
+    raise(py, "StateError", chain(error))
+}
+
+/// The exception for a state that cannot be read at all.
+pub(crate) fn no_state(py: Python<'_>, error: &serde_json::Error) -> PyErr {
+    raise(py, "StateError", format!("this is not a state of a loader: {error}; pass what state_dict() returned"))
+}
+
+pub(crate) fn forked(py: Python<'_>) -> PyErr {
+    raise(
+        py,
+        "ForkError",
+        "this process was forked while the pass was running, and lacks its threads; make a new iterator here"
+            .to_owned(),
+    )
+}
+
+pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
+    let kind = match error {
+        BuildError::Memory { .. }
+        | BuildError::OrderMemory { .. }
+        | BuildError::MemoryLimit { .. }
+        | BuildError::Map { .. }
+        | BuildError::Allocate { .. } => "OutOfMemoryError",
+        BuildError::Thread { .. } | BuildError::Watchdog { .. } => "WorkerError",
+        _ => "OptionError",
+    };
+    raise(py, kind, chain(error))
+}
+
+pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
+    let kind = match error {
+        Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } => "SampleError",
+        Error::Timeout { .. } => "LoaderTimeoutError",
+        Error::Held { .. } | Error::Order(_) => "OutOfMemoryError",
+        Error::State(_) => "StateError",
+        Error::Forked => return forked(py),
+        _ => "WorkerError",
+    };
+    raise(py, kind, chain(error))
+}

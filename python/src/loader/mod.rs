@@ -1,0 +1,24 @@
+//! `slotline.Loader`: datasets of arrays that are described from Python, and loaded by the engine's threads.
+//!
+//! - `column`: an array in memory, whose rows are read where they are; `source`: datasets of columns.
+//! - `options`: the options of a loader, and the engine's builder made of them.
+//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass.
+//! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
+//! - `failure`: the engine's errors as exceptions.
+//!
+//! The engine's threads never touch Python. What they read is kept by Python objects, which are released only by threads
+//! that are attached to the interpreter. A batch is kept by what was made of it, and given back without Python.
+
+mod column;
+mod engine;
+pub(crate) mod failure;
+mod options;
+mod output;
+mod pass;
+mod source;
+mod tensor;
+
+pub(crate) use self::engine::Engine;
+pub(crate) use self::pass::Pass;
+pub(crate) use self::source::Source;
+pub(crate) use self::tensor::{Memory, Tensor};

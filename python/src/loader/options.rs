@@ -1,0 +1,158 @@
+//! The options of a loader, and the engine's builder made of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use slotline::Loader;
+use slotline::dataset::Dataset;
+use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld};
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::sampler::{DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError};
+
+use super::failure;
+use super::source::Node;
+
+/// Which share of the dataset a loader loads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) rank: usize,
+    pub(crate) world_size: usize,
+}
+
+/// The options that were checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) batch_size: Option<usize>,
+    pub(crate) shuffle: bool,
+    pub(crate) replacement: bool,
+    pub(crate) num_samples: Option<usize>,
+    pub(crate) share: Option<Share>,
+    pub(crate) drop_last: bool,
+    pub(crate) num_workers: usize,
+    pub(crate) prefetch_factor: Option<usize>,
+    pub(crate) in_order: bool,
+    pub(crate) hold: usize,
+    pub(crate) on_held: OnHeld,
+    pub(crate) on_error: OnError,
+    pub(crate) timeout: Duration,
+    pub(crate) memory_limit: Option<usize>,
+    pub(crate) affinity: Affinity,
+}
+
+/// The names of `on_error`; none of them limits the number of bad samples.
+pub(crate) fn on_error(py: Python<'_>, name: &str) -> PyResult<OnError> {
+    let all = Budget::Samples(usize::MAX);
+    match name {
+        "raise" => Ok(OnError::Raise),
+        "skip" => Ok(OnError::Skip(all)),
+        "replace" => Ok(OnError::Replace(all)),
+        _ => Err(failure::option(py, format!("on_error is {name:?}; it must be \"raise\", \"skip\" or \"replace\""))),
+    }
+}
+
+pub(crate) fn on_held(py: Python<'_>, name: &str) -> PyResult<OnHeld> {
+    match name {
+        "grow" => Ok(OnHeld::Grow),
+        "wait" => Ok(OnHeld::Wait),
+        "raise" => Ok(OnHeld::Fail),
+        _ => Err(failure::option(py, format!("on_held is {name:?}; it must be \"grow\", \"wait\" or \"raise\""))),
+    }
+}
+
+/// `None`, `"spread"` or a list of cores.
+pub(crate) fn affinity(cores: Option<&Bound<'_, PyAny>>) -> PyResult<Affinity> {
+    let Some(cores) = cores else { return Ok(Affinity::Off) };
+    if let Ok(name) = cores.extract::<String>() {
+        return match &*name {
+            "spread" => Ok(Affinity::Spread),
+            _ => Err(failure::option(
+                cores.py(),
+                format!("affinity is {name:?}; it must be None, \"spread\" or a list of cores, such as [0, 2]"),
+            )),
+        };
+    }
+    cores.extract().map(Affinity::Cores)
+}
+
+pub(crate) fn timeout(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
+    // Zero means no timeout, so a tiny number must not be rounded down to it.
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero() || seconds == 0.0);
+    time.ok_or_else(|| {
+        failure::option(py, format!("timeout is {seconds}; it must be a number of seconds, or 0 for no timeout"))
+    })
+}
+
+impl Options {
+    /// Checks what the engine does not check.
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let drawn = self.replacement || self.num_samples.is_some();
+        let option = if self.replacement { "replacement" } else { "num_samples" };
+        if drawn && !self.shuffle {
+            return Err(failure::option(py, format!("{option} needs shuffle=True, since it draws samples at random")));
+        }
+        if drawn && self.share.is_some() {
+            return Err(failure::option(
+                py,
+                format!("{option} and world_size exclude each other; each rank loads its share of one permutation"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Applies the options to a builder of the engine.
+    pub(crate) fn builder(
+        &self,
+        node: &Arc<Node>,
+        (generator, seed): (&SharedGenerator, u64),
+        epoch: &EpochHandle,
+    ) -> Result<Builder<Arc<Node>>, BuildError> {
+        let mut builder = Loader::builder(node.clone())
+            .batch_size(self.batch_size)
+            .generator(generator.clone())
+            .drop_last(self.drop_last)
+            .num_workers(self.num_workers)
+            .in_order(self.in_order)
+            .hold(self.hold)
+            .on_held(self.on_held)
+            .on_error(self.on_error)
+            .timeout(self.timeout)
+            .affinity(self.affinity.clone());
+        if let Some(prefetch_factor) = self.prefetch_factor {
+            builder = builder.prefetch_factor(prefetch_factor);
+        }
+        if let Some(memory_limit) = self.memory_limit {
+            builder = builder.memory_limit(memory_limit);
+        }
+        Ok(match self.share {
+            Some(Share { rank, world_size }) => {
+                let sampler = DistributedSampler::new(node.len(), world_size, rank)?;
+                builder.sampler(sampler.shuffle(self.shuffle).drop_last(self.drop_last).seed(seed).follow(epoch))
+            }
+            None if self.is_drawn() => builder.sampler(self.sampler(node.len())?.generator(generator.clone())),
+            None => builder.shuffle(self.shuffle),
+        })
+    }
+
+    /// Whether a pass is not one permutation of the dataset.
+    fn is_drawn(&self) -> bool {
+        self.replacement || self.num_samples.is_some()
+    }
+
+    fn sampler(&self, len: usize) -> Result<RandomSampler, SamplerError> {
+        let sampler = RandomSampler::new(len)?.replacement(self.replacement);
+        self.num_samples.map_or(Ok(sampler.clone()), |num_samples| sampler.num_samples(num_samples))
+    }
+
+    /// Returns how many words of the loader's generator a pass draws: for its base seed, and for its order.
+    pub(crate) fn words(&self, len: usize) -> Result<u64, SamplerError> {
+        let generator = SharedGenerator::from(Generator::from_seed(0));
+        generator.lock().random_i64();
+        if self.shuffle && self.share.is_none() {
+            let mut sampler = self.sampler(len)?.generator(generator.clone());
+            sampler.order(&mut Generator::from_seed(0), &mut Order::default())?;
+        }
+        let words = generator.lock().drawn();
+        Ok(words)
+    }
+}

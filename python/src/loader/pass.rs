@@ -1,0 +1,134 @@
+//! An iterator over the batches of one pass.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use slotline::loader::OnHeld;
+use slotline::{Batch, Error, sample::Dynamic};
+
+use super::engine::Seat;
+use super::failure;
+use super::output::Output;
+
+/// How long a thread waits before it looks for signals, such as that of Ctrl-C.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// The batches of one pass. Several threads may take batches from it; each batch goes to one of them.
+#[pyclass(module = "slotline", frozen)]
+pub(crate) struct Pass {
+    seat: Arc<Seat>,
+    output: Arc<Output>,
+    /// How long the loop waits for a batch; zero if there is no limit.
+    timeout: Duration,
+    on_held: OnHeld,
+    over: AtomicBool,
+}
+
+/// The next batch, or why there is none; `None` at the end.
+type Next = Option<Result<Batch<Dynamic>, Error>>;
+
+impl Pass {
+    /// Makes the iterator over the pass that the engine in this seat has begun.
+    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, timeout: Duration, on_held: OnHeld) -> Self {
+        Self { seat, output, timeout, on_held, over: AtomicBool::new(false) }
+    }
+
+    /// Takes the next batch if it is ready, which needs no time.
+    fn ready(&self) -> Next {
+        let mut engine = self.seat.try_lock()?;
+        if !engine.loader.is_ready() {
+            return None;
+        }
+        // There may be no memory for the batch, so do not wait for it.
+        engine.loader.next_within(Duration::ZERO)
+    }
+
+    /// Whether the engine only gave up waiting, for now.
+    fn is_late(&self, error: &Error) -> bool {
+        match error {
+            Error::Timeout { .. } => true,
+            Error::Held { .. } => self.on_held == OnHeld::Wait,
+            _ => false,
+        }
+    }
+
+    /// Waits for the next batch, or loads it, while other threads may use the interpreter.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch<Dynamic>>> {
+        let begun = Instant::now();
+        loop {
+            let left = match self.timeout {
+                Duration::ZERO => SLICE,
+                timeout => timeout.saturating_sub(begun.elapsed()),
+            };
+            let patience = SLICE.min(left);
+            match py.detach(|| self.seat.lock().loader.next_within(patience)) {
+                Some(Ok(batch)) => return Ok(Some(batch)),
+                Some(Err(error))
+                    if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
+                {
+                    py.check_signals()?;
+                }
+                Some(Err(error)) => return Err(self.failed(py, error)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn failed(&self, py: Python<'_>, error: Error) -> PyErr {
+        failure::run(
+            py,
+            &match error {
+                Error::Timeout { task, busy, .. } => Error::Timeout { after: self.timeout, task, busy },
+                error => error,
+            },
+        )
+    }
+
+    /// Gives the engine back to the loader.
+    fn leave(&self) {
+        if !self.over.swap(true, Ordering::Relaxed) {
+            self.seat.leave();
+        }
+    }
+}
+
+#[pymethods]
+impl Pass {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if !self.seat.is_here() {
+            return Err(failure::forked(py));
+        }
+        let batch = match self.ready() {
+            Some(Ok(batch)) => Some(batch),
+            Some(Err(error)) if !self.is_late(&error) => return Err(self.failed(py, error)),
+            _ => self.wait(py)?,
+        };
+        match batch {
+            Some(batch) => self.output.make(py, batch).map(Some),
+            None => {
+                self.leave();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.
+    fn close(&self) {
+        self.leave();
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,278 @@
+//! Datasets of columns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use slotline::BoxError;
+use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset};
+use slotline::dtype::DType;
+use slotline::sample::{Fields, Row, Sample};
+use slotline::source::{digits, map_npy, read_idx, read_npy};
+
+use super::column::Column;
+use super::failure;
+
+/// Where samples are.
+#[derive(Debug)]
+pub(crate) enum Node {
+    /// A sample is a row of each column, which have equal lengths.
+    Columns {
+        columns: Box<[Column]>,
+        rows: usize,
+    },
+    Subset(Subset<Arc<Node>>),
+    Concat(ConcatDataset<Arc<Node>>),
+    /// A sample has the fields of a sample of each part.
+    Stack(Box<[Arc<Node>]>),
+}
+
+impl Node {
+    /// Returns columns like the fields of a sample.
+    pub(crate) fn columns(&self) -> Vec<&Column> {
+        match self {
+            Self::Columns { columns, .. } => columns.iter().collect(),
+            Self::Subset(subset) => subset.dataset().columns(),
+            Self::Concat(concat) => concat.datasets().first().map_or_else(Vec::new, |first| first.columns()),
+            Self::Stack(parts) => parts.iter().flat_map(|part| part.columns()).collect(),
+        }
+    }
+
+    /// Writes a sample, which must exist.
+    fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
+        let Record { node, index, cx } = match self {
+            Self::Columns { columns, .. } => return columns.iter().try_for_each(|column| column.write(index, row)),
+            Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
+            Self::Subset(subset) => subset.get(index, cx)?,
+            Self::Concat(concat) => concat.get(index, cx)?,
+        };
+        node.write(index, row, cx)
+    }
+}
+
+/// A sample that is copied once there is a row for it.
+#[derive(Debug)]
+pub(crate) struct Record<'a> {
+    node: &'a Node,
+    index: usize,
+    cx: &'a mut Context,
+}
+
+impl Sample for Record<'_> {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        declare(self.node, fields);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.node.write(self.index, row, self.cx)
+    }
+}
+
+/// Declares the bytes of each field. The engine need not know more: it copies them, and Python gives them their meaning.
+fn declare(node: &Node, fields: &mut Fields) {
+    for (place, column) in node.columns().into_iter().enumerate() {
+        fields.named(place, &Bytes(column.bytes()));
+    }
+}
+
+/// Declares a field of so many bytes; it is never written as a sample.
+struct Bytes(usize);
+
+impl Sample for Bytes {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(DType::U8, &[self.0]);
+    }
+
+    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
+        Err("a declaration has nothing to write".into())
+    }
+}
+
+impl Dataset for Node {
+    type Sample<'a> = Record<'a>;
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Columns { rows, .. } => *rows,
+            Self::Subset(subset) => subset.len(),
+            Self::Concat(concat) => concat.len(),
+            Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
+        }
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Record<'a>, BoxError> {
+        let len = self.len();
+        if index >= len {
+            return Err(OutOfRange { dataset: "the dataset", index, len }.into());
+        }
+        Ok(Record { node: self, index, cx })
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        match self {
+            Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
+            Self::Subset(subset) => subset.prefetch(index),
+            Self::Concat(concat) => concat.prefetch(index),
+            Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
+        }
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        let mut fields = Fields::new();
+        declare(self, &mut fields);
+        Some(fields)
+    }
+}
+
+/// A dataset that the engine reads: the native part of `slotline.Dataset`.
+#[pyclass(module = "slotline._slotline", frozen)]
+pub(crate) struct Source {
+    pub(crate) node: Arc<Node>,
+}
+
+impl Source {
+    /// Makes a dataset of columns, which have these names in errors.
+    fn of(py: Python<'_>, columns: Vec<Column>, names: &[String]) -> PyResult<Self> {
+        let Some(rows) = columns.first().map(Column::rows) else {
+            return Err(failure::invalid(py, "there are no arrays; pass at least one"));
+        };
+        if let Some((column, name)) = columns.iter().zip(names).find(|(column, _)| column.rows() != rows) {
+            let (first, len) = (&names[0], column.rows());
+            return Err(failure::invalid(
+                py,
+                format!("{name} has {len} rows, but {first} has {rows}; arrays of one dataset must have equal lengths"),
+            ));
+        }
+        Ok(Self::new(Node::Columns { columns: columns.into(), rows }))
+    }
+
+    fn new(node: Node) -> Self {
+        Self { node: Arc::new(node) }
+    }
+}
+
+#[pymethods]
+impl Source {
+    /// Reads arrays in place. `names` are for errors.
+    #[staticmethod]
+    fn arrays(arrays: &Bound<'_, PyTuple>, names: Vec<String>) -> PyResult<Self> {
+        let columns = arrays.iter().zip(&names).map(|(array, name)| Column::of(&array, name));
+        Self::of(arrays.py(), columns.collect::<PyResult<_>>()?, &names)
+    }
+
+    /// Reads IDX files into memory.
+    #[staticmethod]
+    fn idx(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Self> {
+        Self::files(py, &paths, |path| read_idx(path))
+    }
+
+    /// Reads NumPy's files into memory, or maps them, if they do not change.
+    #[staticmethod]
+    fn npy(py: Python<'_>, paths: Vec<PathBuf>, mapped: bool) -> PyResult<Self> {
+        Self::files(py, &paths, |path| match mapped {
+            // SAFETY: the docs of `from_npy` say that the file must not change.
+            true => unsafe { map_npy(path) },
+            false => read_npy(path),
+        })
+    }
+
+    /// The digits that come with slotline.
+    #[staticmethod]
+    fn digits(py: Python<'_>) -> PyResult<Self> {
+        let ((images, labels), names) = (digits(), ["images".to_owned(), "labels".to_owned()]);
+        let columns = [images.into(), labels.into()].into_iter().zip(&names);
+        let columns = columns.map(|(array, name)| Column::of_file(py, array, name)).collect::<PyResult<_>>()?;
+        Self::of(py, columns, &names)
+    }
+
+    /// The samples with these indices.
+    #[staticmethod]
+    fn subset(py: Python<'_>, source: &Self, indices: Vec<usize>) -> PyResult<Self> {
+        let subset = Subset::new(source.node.clone(), indices);
+        Ok(Self::new(Node::Subset(subset.map_err(|error| failure::invalid(py, error.to_string()))?)))
+    }
+
+    /// The samples of several datasets, in sequence.
+    #[staticmethod]
+    fn concat(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
+        let parts: Vec<_> = sources.iter().map(|source| source.node.clone()).collect();
+        let (first, others) =
+            parts.split_first().map_or((Vec::new(), &[][..]), |(first, rest)| (first.columns(), rest));
+        for (place, part) in (1..).zip(others) {
+            let fields = part.columns();
+            if fields.len() != first.len() {
+                let (len, expected) = (fields.len(), first.len());
+                return Err(failure::invalid(
+                    py,
+                    format!("dataset {place} has {len} fields, but dataset 0 has {expected}"),
+                ));
+            }
+            if let Some((field, (a, b))) = first.iter().zip(&fields).enumerate().find(|(_, (a, b))| !a.is_like(b)) {
+                let (expected, found) = (a.about(), b.about());
+                return Err(failure::invalid(
+                    py,
+                    format!(
+                        "field {field} of dataset {place} is {found}, but that of dataset 0 is {expected}; convert one of them"
+                    ),
+                ));
+            }
+        }
+        let concat = ConcatDataset::new(parts.clone());
+        Ok(Self::new(Node::Concat(concat.map_err(|error| failure::invalid(py, error.to_string()))?)))
+    }
+
+    /// Several datasets of equal length, combined sample by sample.
+    #[staticmethod]
+    fn stack(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
+        let parts: Box<[_]> = sources.iter().map(|source| source.node.clone()).collect();
+        let Some(len) = parts.first().map(|part| part.len()) else {
+            return Err(failure::invalid(py, "there are no datasets; pass at least one"));
+        };
+        if let Some((place, part)) = parts.iter().enumerate().find(|(_, part)| part.len() != len) {
+            let other = part.len();
+            return Err(failure::invalid(
+                py,
+                format!(
+                    "dataset {place} has {other} samples, but dataset 0 has {len}; datasets that are stacked must have equal \
+                 lengths"
+                ),
+            ));
+        }
+        Ok(Self::new(Node::Stack(parts)))
+    }
+
+    fn __len__(&self) -> usize {
+        self.node.len()
+    }
+
+    /// The name of the type and the shape of each field of a sample.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let about =
+            |column: &Column| (column.kind().name().to_owned(), PyTuple::new(py, column.shape())?).into_pyobject(py);
+        PyList::new(py, self.node.columns().into_iter().map(about).collect::<PyResult<Vec<_>>>()?)
+    }
+}
+
+impl Source {
+    fn files(
+        py: Python<'_>,
+        paths: &[PathBuf],
+        read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Sync,
+    ) -> PyResult<Self> {
+        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        let column = |(path, name): (&PathBuf, &String)| {
+            let array = py.detach(|| read(path)).map_err(|error| failure::data(py, &error))?;
+            Column::of_file(py, array, name)
+        };
+        Self::of(py, paths.iter().zip(&names).map(column).collect::<PyResult<_>>()?, &names)
+    }
+}

@@ -1,0 +1,128 @@
+//! Objects that share a batch's memory with other libraries.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::{ffi, types::PyTuple};
+use slotline::Batch;
+use slotline::sample::Dynamic;
+
+use crate::capsule;
+use crate::dlpack::{CPU, DType, Owner, managed, size, unversioned};
+use crate::fresh::Pool;
+
+/// DLPack's flag for a tensor that is a copy.
+const COPIED: u64 = 1 << 1;
+
+/// The memory of one field of a batch, as bytes. NumPy's arrays keep it.
+#[pyclass(module = "slotline._slotline", frozen)]
+pub(crate) struct Memory {
+    start: *mut u8,
+    len: usize,
+    _batch: Arc<Batch<Dynamic>>,
+}
+
+// SAFETY: the batch owns the memory, and any thread may drop it.
+unsafe impl Send for Memory {}
+// SAFETY: see above; nothing here reads or writes the memory.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Shares `len` bytes of a batch, which begin at `start`.
+    pub(crate) fn new(start: *mut u8, len: usize, batch: &Arc<Batch<Dynamic>>) -> Self {
+        Self { start, len, _batch: batch.clone() }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    /// Lends the bytes, which may be written: nobody else reads the batch.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let this = slf.get();
+        // SAFETY: Python gives a place for the view; the memory has so many bytes, and the view keeps this object.
+        let failed =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), this.start.cast(), this.len as isize, 0, flags) };
+        if failed == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// One field of a batch, for any library that imports tensors by DLPack. It keeps the batch's memory, and so does what is
+/// made of it.
+#[pyclass(module = "slotline", frozen)]
+pub(crate) struct Tensor {
+    start: *mut u8,
+    kind: DType,
+    /// NumPy's name of the type.
+    name: Box<str>,
+    dims: Box<[i64]>,
+    batch: Arc<Batch<Dynamic>>,
+}
+
+// SAFETY: the batch owns the memory, and any thread may drop it.
+unsafe impl Send for Tensor {}
+// SAFETY: see above; the memory is read only where the caller asks for a copy.
+unsafe impl Sync for Tensor {}
+
+impl Tensor {
+    /// Shares the elements of a batch that begin at `start`.
+    pub(crate) fn new(start: *mut u8, kind: DType, name: &str, dims: &[i64], batch: &Arc<Batch<Dynamic>>) -> Self {
+        Self { start, kind, name: name.into(), dims: dims.into(), batch: batch.clone() }
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    /// The lengths of the dimensions.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.dims)
+    }
+
+    /// The name of the elements' type, as NumPy has it.
+    #[getter]
+    fn dtype(&self) -> &str {
+        &self.name
+    }
+
+    fn __dlpack_device__(&self) -> (c_int, c_int) {
+        (CPU, 0)
+    }
+
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() {
+            return Err(PyBufferError::new_err("stream must be None, since the tensor is on the CPU"));
+        }
+        if dl_device.is_some_and(|device| device != (CPU, 0)) {
+            return Err(PyBufferError::new_err("the tensor is on the CPU; import it there, and copy it to the device"));
+        }
+        let (start, owner, flags) = match copy {
+            Some(true) => {
+                let bytes = size(&self.dims, self.kind).unwrap_or_default();
+                let memory = Arc::new(Pool::default()).take(bytes);
+                let start = memory.start().as_ptr();
+                // SAFETY: both have so many bytes, and the new memory is nobody else's yet.
+                unsafe { start.copy_from_nonoverlapping(self.start, bytes) };
+                (start, Owner::Own(memory), COPIED)
+            }
+            _ => (self.start, Owner::Batch(self.batch.clone()), 0),
+        };
+        match max_version {
+            Some((1.., _)) => capsule::versioned(py, managed(start, self.kind, &self.dims, owner, flags)?),
+            _ => capsule::unversioned(py, unversioned(start, self.kind, &self.dims, owner)?),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("slotline.Tensor(shape={:?}, dtype={})", self.dims, self.name)
+    }
+}

@@ -1,0 +1,131 @@
+"""`slotline.Loader` with torch: tensors as arrays and as batches, and torch's orders."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+
+import slotline
+from slotline import Arrays, Loader
+
+N = 41
+X = torch.arange(N * 6).reshape(N, 2, 3)
+I = torch.arange(N)
+
+
+def indices(batches):
+    return [batch["i"].tolist() for batch in batches]
+
+
+@pytest.mark.filterwarnings("ignore:a pass has no batch")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("size", [1, 4, 64])
+def test_the_order_is_torchs(workers, size):
+    for options in ({}, {"drop_last": True}):
+        torchs = DataLoader(TensorDataset(I), size, True, generator=torch.Generator().manual_seed(3), **options)
+        ours = Loader(Arrays(i=I), size, True, seed=3, num_workers=workers, output="torch", **options)
+        for _ in range(3):
+            assert [batch[0].tolist() for batch in torchs] == indices(ours)
+
+
+@pytest.mark.parametrize("replacement, count", [(True, None), (True, 100), (False, 100), (False, 7)])
+def test_random_samplers_are_torchs(replacement, count):
+    generator = torch.Generator().manual_seed(3)
+    sampler = RandomSampler(I, replacement, count, generator)
+    torchs = DataLoader(TensorDataset(I), 4, sampler=sampler, generator=generator)
+    ours = Loader(Arrays(i=I), 4, True, seed=3, replacement=replacement, num_samples=count, output="torch")
+    for _ in range(3):
+        assert [batch[0].tolist() for batch in torchs] == indices(ours)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_ranks_are_torchs(shuffle, drop_last):
+    for rank in range(3):
+        sampler = DistributedSampler(TensorDataset(I), 3, rank, shuffle, 5, drop_last)
+        torchs = DataLoader(TensorDataset(I), 4, sampler=sampler, drop_last=drop_last)
+        ours = Loader(
+            Arrays(i=I), 4, shuffle, seed=5, rank=rank, world_size=3, drop_last=drop_last, output="torch"
+        )
+        for epoch in (0, 1, 5):
+            sampler.set_epoch(epoch)
+            ours.set_epoch(epoch)
+            assert [batch[0].tolist() for batch in torchs] == indices(ours)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.float16,
+        torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+    ],
+)  # fmt: skip
+def test_tensors_come_as_they_are(dtype):
+    data = (X % 2 if dtype is torch.bool else X % 120).to(dtype)
+    for view in (data, data.transpose(1, 2), data[:, :, ::2], data[:, 0, 0]):
+        for batch in Loader(Arrays(x=view, i=I), 4, True, num_workers=1, output="torch"):
+            assert batch["x"].dtype == dtype and batch["x"].is_contiguous()
+            assert torch.equal(batch["x"], view[batch["i"]])
+    if dtype is torch.bfloat16:
+        with pytest.raises(slotline.DataError, match='\'x\' has the type bfloat16, which output="numpy" does not have'):
+            Loader(Arrays(x=data))
+    else:
+        (batch,) = Loader(Arrays(x=data, i=I), N)
+        assert np.array_equal(batch["x"], data.numpy())
+        (batch,) = Loader(Arrays(x=data.numpy(), i=I), N, output="torch")
+        assert torch.equal(batch["x"], data)
+
+
+def test_kept_tensors_do_not_change():
+    for workers in (0, 2):
+        loader = Loader(Arrays(x=X, i=I), 3, True, num_workers=workers, output="torch")
+        kept = [batch for _ in range(6) for batch in loader]
+        del loader
+        for batch in kept:
+            assert torch.equal(batch["x"], X[batch["i"]])
+            batch["x"].zero_()
+
+
+def test_dlpack_is_imported_without_a_copy():
+    batch = next(iter(Loader(Arrays(x=X), 4, output="dlpack")))["x"]
+    tensor = torch.from_dlpack(batch)
+    tensor.zero_()
+    assert (np.from_dlpack(batch) == 0).all() and tensor.data_ptr() == np.from_dlpack(batch).ctypes.data
+
+
+def test_tensors_are_read_in_place_and_kept():
+    data = X.clone()
+    dataset = Arrays(x=data)
+    data[0] = -1
+    storage = weakref.ref(data.untyped_storage())
+    del data
+    assert (next(iter(Loader(dataset, 2, output="torch")))["x"][0] == -1).all()
+    del dataset
+    gc.collect()
+    assert storage() is None
+
+
+def test_tensors_that_cannot_be_read():
+    for data, error, words in (
+        (torch.ones(3, requires_grad=True), BufferError, "gradient"),
+        (torch.ones(3, device="meta"), ValueError, "meta"),
+        (torch.view_as_complex(torch.ones(3, 2)).conj().imag, slotline.DataError, "negated view; call resolve_neg"),
+        (torch.ones(3, dtype=torch.complex64).conj(), BufferError, "conj"),
+        (torch.ones(3).to_sparse(), BufferError, "layout"),
+        (torch.ones(3).to(torch.float8_e4m3fn), slotline.DataError, "type that is not supported .*8 bits"),
+    ):
+        with pytest.raises(error, match=words):
+            Arrays(x=data)
+    with pytest.raises(slotline.DataError, match='type datetime64.*output="torch" does not have'):
+        Loader(Arrays(np.zeros(3, "M8[s]")), output="torch")
+
+
+def test_autograd_and_in_place_operations():
+    layer = torch.nn.Linear(6, 1)
+    for batch in Loader(Arrays(x=X.float().flatten(1)), 4, output="torch", num_workers=1):
+        batch["x"].mul_(0.1)
+        layer(batch["x"]).sum().backward()
+    assert layer.weight.grad.isfinite().all()
