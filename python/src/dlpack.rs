@@ -61,7 +61,7 @@ impl DType {
     }
 
     /// Whether it is a complex number, whose tensors may be conjugated only when they are read.
-    pub(crate) fn is_complex(self) -> bool {
+    fn is_complex(self) -> bool {
         self.code == 5
     }
 }
@@ -281,6 +281,8 @@ pub(crate) struct Torch {
     /// The table, which lives as long as torch.
     table: Option<NonNull<Table>>,
     pub(crate) tensor: Py<PyAny>,
+    /// `torch.int8` and `torch.uint8`.
+    bytes: [Py<PyAny>; 2],
     from_dlpack: Py<PyAny>,
 }
 
@@ -314,7 +316,8 @@ impl Torch {
             table.object_from_managed.is_some() && table.view_of_object.is_some()
         });
         let from_dlpack = torch.getattr("from_dlpack")?.unbind();
-        Ok(Self { table, tensor: tensor.unbind(), from_dlpack })
+        let bytes = [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()];
+        Ok(Self { table, tensor: tensor.unbind(), bytes, from_dlpack })
     }
 
     /// Returns what a tensor of torch views, if it is on the CPU and its elements lie there as they are.
@@ -334,7 +337,13 @@ impl Torch {
         }
         // SAFETY: torch has filled it in, and the caller keeps the tensor.
         let view = unsafe { view.assume_init().view() }?;
-        if view.dtype.is_complex() {
+        if view.dtype.is_complex() && tensor.call_method0(intern!(py, "is_conj")).ok()?.is_truthy().ok()? {
+            return None;
+        }
+        // For DLPack, torch's integers of fewer bits are bytes.
+        if let DType { code: code @ 0..=1, bits: 8, lanes: 1 } = view.dtype
+            && !tensor.getattr(intern!(py, "dtype")).ok()?.is(&self.bytes[usize::from(code)])
+        {
             return None;
         }
         // What DLPack does not say of a tensor of floating-point numbers: that it has a gradient, or that its elements are

@@ -23,6 +23,7 @@ mod memory;
 mod numpy;
 mod tree;
 
+use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +154,9 @@ struct Port {
     receiver: Box<Receiver>,
     sent: Option<Node>,
     received: Option<Node>,
+    /// The tasks whose answers have not been received, oldest first. Python's signal handlers can raise an exception after any
+    /// call, so only here is it known what was sent and received.
+    due: VecDeque<u64>,
 }
 
 impl Port {
@@ -200,6 +204,7 @@ impl Port {
             receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
             sent: None,
             received: None,
+            due: VecDeque::new(),
         })
     }
 
@@ -219,6 +224,22 @@ impl Port {
         let node = gathered.walk(self.tools, &value);
         let message = message(form::BATCH);
         batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+    }
+
+    /// Sends a value that will be answered by a message with the same task. Tasks must ascend.
+    #[pyo3(signature = (kind, task, value = None))]
+    fn ask(&mut self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
+        let sent = self.send(py, kind, task, value)?;
+        if sent {
+            self.due.push_back(task);
+        }
+        Ok(sent)
+    }
+
+    /// Returns the tasks whose answers have not been received.
+    #[getter]
+    fn due(&self) -> Vec<u64> {
+        self.due.iter().copied().collect()
     }
 
     /// Makes a batch of samples, and sends it.
@@ -245,7 +266,13 @@ impl Port {
             received = py.detach(|| receiver.receive(patience));
         }
         match received {
-            Ok((message, block)) => self.message(py, message, block).map(Some),
+            Ok((message, block)) => {
+                // Answers keep their order, so older ones will not come.
+                while self.due.front().is_some_and(|&task| task <= message.task) {
+                    self.due.pop_front();
+                }
+                self.message(py, message, block).map(Some)
+            }
             Err(Nothing::Yet) => Ok(None),
             Err(Nothing::Ever) => Err(PyEOFError::new_err("the other process has closed the channel")),
         }

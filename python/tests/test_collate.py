@@ -56,9 +56,15 @@ SAMPLES = {
         for dtype in (
             torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32,
             torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
-            torch.float8_e4m3fn, torch.float8_e5m2,
+            torch.complex128, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2,
         )
     },
+    **{
+        f"tensors of {name}": [torch.zeros(2, dtype=getattr(torch, name))] * 2
+        for name in ("uint1", "uint4", "int4", "float4_e2m1fn_x2")
+        if hasattr(torch, name)
+    },
+    "conjugated later": [torch.tensor([1 + 2j]), torch.tensor([3 + 4j]).conj()],
     "conjugated": [torch.tensor([1 + 2j]).conj(), torch.tensor([3 + 4j])],
     "negated": [torch.tensor([1 + 2j]).conj().imag, torch.tensor([3 + 4j]).conj().imag],
     "negated later": [torch.tensor([1 + 2j]).imag, torch.tensor([3 + 4j]).conj().imag],

@@ -181,3 +181,12 @@ def test_data_may_change_between_batches():
     next(batches)
     dataset.tensors = (torch.ones(4, 3),)
     assert torch.equal(next(batches)[0], torch.ones(2, 3))
+
+
+def test_programs_that_end_workers_find_none():
+    batches = iter(DataLoader(TensorDataset(X), 4, num_workers=2))
+    next(batches)
+    for worker in batches._workers:
+        worker.terminate()
+    batches._shutdown_workers()
+    assert len(list(batches)) == 4

@@ -1,6 +1,6 @@
 """The native part of slotline. Only ``Pass`` and ``Tensor`` are public, as ``slotline.Pass`` and ``slotline.Tensor``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -25,8 +25,7 @@ __version__: str
 class Collator:
     """Makes batches of lists of samples as torch's ``default_collate`` does, in memory of this process."""
 
-    def __new__(cls, fallback: Callable[[list[Any]], Any]) -> Collator:
-        """``fallback`` makes the batch of a part of the samples, where it is not done here."""
+    def __new__(cls) -> Collator: ...
 
     def __call__(self, samples: list[Any]) -> Any:
         """Makes a batch."""
@@ -35,7 +34,7 @@ class Collator:
 class Gatherer:
     """Makes batches of tensors and arrays that a dataset holds, without calling the dataset."""
 
-    def __new__(cls, fallback: Callable[[list[Any]], Any], kinds: Sequence[type]) -> Gatherer:
+    def __new__(cls, kinds: Sequence[type]) -> Gatherer:
         """``kinds`` are torch's ``TensorDataset``, ``StackDataset``, ``ConcatDataset`` and ``Subset``."""
 
     def __call__(self, dataset: Any, index: Any) -> Any | None:
@@ -45,15 +44,18 @@ class Gatherer:
 class Channel:
     """The memory of messages in one direction."""
 
-    def __new__(cls, fd: int | None = None) -> Channel:
-        """Creates a channel, or maps one that another process has created, whose descriptor it then owns."""
+    def __new__(cls, fd: int | None = None, limit: int | None = None) -> Channel:
+        """Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+
+        The blocks of a new one may have ``limit`` bytes together.
+        """
 
     def fileno(self) -> int:
         """Returns the descriptor of the memory."""
 
     @property
-    def size(self) -> int:
-        """The bytes of the memory."""
+    def busy(self) -> float:
+        """For how many seconds the sender was busy."""
 
     def close(self) -> None:
         """Ends the channel for both sides."""
@@ -62,7 +64,7 @@ class Channel:
 class Port:
     """One end of two channels."""
 
-    def __new__(cls, to: Channel, from_: Channel, fallback: Callable[[list[Any]], Any]) -> Port:
+    def __new__(cls, to: Channel, from_: Channel) -> Port:
         """Takes the sending end of one channel and the receiving end of another one."""
 
     def send(self, kind: int, task: int = 0, value: Any = None) -> bool:
@@ -71,8 +73,15 @@ class Port:
     def collate(self, kind: int, task: int, samples: list[Any]) -> bool:
         """Makes a batch of samples, and sends it."""
 
-    def has_room(self) -> bool:
-        """Whether a message can be sent without waiting."""
+    def ask(self, kind: int, task: int, value: Any = None) -> bool:
+        """Sends a value that will be answered by a message with the same task. Tasks must ascend."""
+
+    @property
+    def due(self) -> list[int]:
+        """The tasks whose answers have not been received."""
+
+    def add_busy(self, seconds: float) -> None:
+        """Adds to how long this end was busy."""
 
     def receive(self, timeout: float = 0.0) -> tuple[int, int, Any] | None:
         """Returns the next message as its kind, its task and its value.

@@ -50,6 +50,12 @@ class NativeIterator(BaseIterator):
     tell, since nothing of it would run in them.
     """
 
+    # Trainers look at these, to end workers.
+    _workers = ()
+
+    def _shutdown_workers(self):
+        pass
+
     def __init__(self, loader):
         super().__init__(loader)
         self._gather = Gatherer(_KINDS)

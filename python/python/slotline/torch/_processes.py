@@ -130,23 +130,43 @@ class ProcessIterator(BaseIterator):
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
         self._active = [True] * self._num_workers
-        if not first_iter:
+        if first_iter:
+            self._sent = 0
+        else:
             for worker_id, port in enumerate(self._ports):
-                port.send(RESUME, 0, self._shared_seed)
+                self._sent += 1
+                port.ask(RESUME, self._sent, self._shared_seed)
                 # What the worker still has of the pass before comes first.
-                while self._receive(worker_id)[0] != RESUMED:
+                while self._receive(worker_id)[:2] != (RESUMED, self._sent):
                     pass
         self._busy_before = [replies.busy for _, replies in self._channels]
         # States that have come before the batch to which they belong.
         self._states = {}
-        self._sent = self._draws.done
         # The tasks that are not done, oldest first, and their workers. Of a worker that is exhausted, none will be done.
         self._tasks = deque()
         self._given = [0] * self._num_workers
         first = (self._pass.last_worker + 1) % self._num_workers
         self._turns = itertools.cycle([*range(first, self._num_workers), *range(first)])
-        for _ in range(self._max_tasks):
+        # The number of the next batch in the pass, and the task of the pass's first one.
+        self._number = self._draws.done
+        self._base = self._sent + 1 - self._number
+        self._fill()
+
+    def _fill(self):
+        """Gives out as many tasks as may be given out at a time."""
+        self._is_torn = False
+        for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
+
+    def _mend(self):
+        """Finds out which tasks are not done, after an exception that came at any moment."""
+        due = [(task, worker_id) for worker_id, port in enumerate(self._ports) if self._active[worker_id] for task in port.due]
+        self._tasks = deque(worker_id for _, worker_id in sorted(due))
+        self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
+        # Batches that were received, and that the program has not got.
+        for task in set(range(self._draws.done, self._number)) - {task - self._base for task, _ in due} - self._draws.ahead:
+            self._draws.finish(task)
+        self._fill()
 
     def _give_task(self):
         """Gives the next task to the worker whose turn it is."""
@@ -154,6 +174,9 @@ class ProcessIterator(BaseIterator):
             index = next(self._sampler_iter)
         except StopIteration:
             return
+        except Exception:
+            self._is_torn = False
+            raise
         for _ in range(self._num_workers):
             worker_id = next(self._turns)
             if self._active[worker_id] and (
@@ -162,15 +185,20 @@ class ProcessIterator(BaseIterator):
                 break
         else:
             return
-        while self._sent in self._draws.ahead:
+        while self._number in self._draws.ahead:
             # It was done before the pass was resumed, and is not drawn again.
-            self._sent += 1
-        self._ports[worker_id].send(TASK, self._sent, index)
+            self._number += 1
+        self._sent = self._base + self._number
+        self._number += 1
+        self._ports[worker_id].ask(TASK, self._sent, index)
         self._given[worker_id] += 1
         self._tasks.append(worker_id)
-        self._sent += 1
 
     def _next_data(self):
+        if self._is_torn:
+            self._mend()
+        # Until the next task is given out: a handler of a signal can raise an exception anywhere, which the program may catch.
+        self._is_torn = True
         tasks = self._tasks
         while tasks:
             if self._in_order:
@@ -195,16 +223,18 @@ class ProcessIterator(BaseIterator):
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
-            self._draws.finish(task)
+            self._draws.finish(task - self._base)
             self._give_task()
             if kind == SKIPPED:
                 continue
+            self._is_torn = False
             if kind == ERROR:
                 if not isinstance(data, ExceptionWrapper):
                     raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
                 data.reraise()
             return data
         tasks.clear()
+        self._is_torn = False
         if not self._persistent_workers:
             self._shutdown_workers()
         raise StopIteration

@@ -14,6 +14,7 @@ import random
 import sys
 import threading
 import weakref
+from collections import deque
 
 import torch
 import torch.utils.data._utils.worker as _torch_worker
@@ -40,12 +41,18 @@ class _End:
         self._inbox = inbox
         self._outbox = outbox
         self._collator = Collator()
+        # The tasks whose answers were not received, oldest first.
+        self.due = deque()
         # How long this end's thread was busy, in seconds.
         self.busy = 0.0
 
     def send(self, kind, task=0, value=None):
         self._outbox.put((kind, task, value))
         return True
+
+    def ask(self, kind, task, value=None):
+        self.due.append(task)
+        return self.send(kind, task, value)
 
     def collate(self, kind, task, samples):
         return self.send(kind, task, self._collator(samples))
@@ -58,6 +65,8 @@ class _End:
         if message is _CLOSED:
             self._inbox.put(_CLOSED)
             raise EOFError("the channel is closed")
+        while self.due and self.due[0] <= message[1]:
+            self.due.popleft()
         return message
 
     def add_busy(self, seconds):

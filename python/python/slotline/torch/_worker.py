@@ -139,9 +139,9 @@ class Worker:
                 self._steps += 1
                 batch = self._fetcher.fetch(index)
             finally:
-                self._send_state(port, task)
+                self._send_state(port)
                 if self._spec.on_error != "raise" and (bad := self._fetcher.take_bad()):
-                    port.send(BAD, task, bad)
+                    port.send(BAD, 0, bad)
             if batch is NOTHING:
                 port.send(SKIPPED, task)
             elif type(batch) is _Samples:
@@ -155,13 +155,13 @@ class Worker:
             else:
                 _report(port, task, ExceptionWrapper(where=self._where))
 
-    def _send_state(self, port, task):
+    def _send_state(self, port):
         """Sends the state of the dataset after a step, if it has one and it is time."""
         every = self._spec.snapshot_every
         # A dataset that is read by index cannot be told to read a batch once more, so its state must be the latest one.
         is_due = every and (not self._is_stream or self._steps % every == 0)
         if is_due and _state.has_state(self._fetcher, self._is_stream):
-            port.send(STATE, task, _state.fetcher_state(self._fetcher, self._is_stream))
+            port.send(STATE, 0, _state.fetcher_state(self._fetcher, self._is_stream))
 
 
 def _report(port, task, wrapper):
