@@ -76,6 +76,7 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
                 is_exhausted = False
                 dataset = _seeded(dataset, shared_rng, index)
                 port.send(RESUMED, task)
+                failure = None
                 try:
                     fetch = _fetcher(spec, dataset)
                 except Exception:
@@ -84,8 +85,7 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed):
                 return
             elif kind == TASK and not is_exhausted:
                 if failure is not None:
-                    port.send(ERROR, task, failure)
-                    failure = None
+                    _report(port, task, failure)
                     continue
                 try:
                     batch = fetch(index)
