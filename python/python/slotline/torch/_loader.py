@@ -22,6 +22,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     long as you want. Its memory is used again when no tensor refers to it any more.
     """
 
+    def __iter__(self):
+        if isinstance(self._iterator, ProcessIterator) and self._iterator.belongs_to_parent():
+            self._iterator = None
+        return super().__iter__()
+
     def _get_iterator(self):
         if is_native(self):
             return NativeIterator(self)

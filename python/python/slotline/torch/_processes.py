@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import threading
 import time
+import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -31,6 +33,20 @@ _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
 # How long it waits for one worker if any of them may be next.
 _TURN = 0.0005
+
+
+# The iterators of this process that have workers.
+_iterators = weakref.WeakSet()
+
+
+def _after_fork():
+    """Keeps a process that was forked away from its parent's workers."""
+    for iterator in _iterators:
+        iterator._disown()
+    _iterators.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Spec(NamedTuple):
@@ -65,6 +81,9 @@ class ProcessIterator(BaseIterator):
         self._channels = []
         self._ports = []
         self._shutdown = False
+        # Other threads may use the iterator, and so may what it calls.
+        self._lock = threading.RLock()
+        _iterators.add(self)
         try:
             self._start(loader.multiprocessing_context or torch.multiprocessing)
         except BaseException:
@@ -121,9 +140,24 @@ class ProcessIterator(BaseIterator):
         for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
 
+    def belongs_to_parent(self):
+        """Whether this process was forked after the workers were started, so that they are its parent's."""
+        return self._owner != os.getpid()
+
+    def _disown(self):
+        # So that the next use is checked.
+        self._is_torn = True
+        # Another thread of the parent may have had it.
+        self._lock = threading.RLock()
+
     def _mend(self):
         """Finds out which tasks are not done, after an exception that came at any moment."""
-        due = ((task, worker_id) for worker_id, port in enumerate(self._ports) if self._active[worker_id] for task in port.due)
+        if self.belongs_to_parent():
+            raise RuntimeError("this iterator of a DataLoader has its workers in another process: make one after the fork")
+        due = []
+        for worker_id, port in enumerate(self._ports):
+            if self._active[worker_id]:
+                due += [(task, worker_id) for task in port.due]
         self._tasks = deque(worker_id for _, worker_id in sorted(due))
         self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
         self._fill()
@@ -151,19 +185,22 @@ class ProcessIterator(BaseIterator):
         self._tasks.append(worker_id)
 
     def _next_data(self):
+        with self._lock:
+            return self._next_batch()
+
+    def _next_batch(self):
         if self._is_torn:
             self._mend()
         # Until the next task is given out: a handler of a signal can raise an exception anywhere, which the program may catch.
         self._is_torn = True
-        tasks = self._tasks
-        while tasks:
+        while self._tasks:
             if self._in_order:
-                worker_id = tasks[0]
+                worker_id = self._tasks[0]
                 if not self._active[worker_id]:
-                    tasks.popleft()
+                    self._tasks.popleft()
                     continue
                 kind, _, data = self._receive(worker_id)
-                tasks.popleft()
+                self._tasks.popleft()
             else:
                 if not any(given and active for given, active in zip(self._given, self._active)):
                     break
@@ -182,7 +219,7 @@ class ProcessIterator(BaseIterator):
             if self._pin_memory:
                 data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
             return data
-        tasks.clear()
+        self._tasks.clear()
         self._is_torn = False
         if not self._persistent_workers:
             self._shutdown_workers()
@@ -246,6 +283,9 @@ class ProcessIterator(BaseIterator):
             for worker_id, worker in enumerate(self._workers)
             if self._active[worker_id] and not worker.is_alive()
         ]
+        if dead and _utils.python_exit_status and threading.current_thread().daemon:
+            # The program ends, and has ended the workers. It will end this thread too.
+            return
         if dead:
             for worker_id in dead:
                 self._active[worker_id] = False
@@ -255,7 +295,7 @@ class ProcessIterator(BaseIterator):
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
     def _shutdown_workers(self):
-        if self._shutdown or self._owner != os.getpid() or _utils is None or _utils.python_exit_status is not False:
+        if self._shutdown or self.belongs_to_parent() or _utils is None or _utils.python_exit_status is not False:
             return
         self._shutdown = True
         try:
