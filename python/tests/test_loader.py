@@ -417,6 +417,29 @@ def test_programs_end_with_loaders_in_use():
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_programs_end_with_loaders_in_use_by_threads():
+    ended = script(
+        """
+        import threading, time
+        from slotline.torch import DataLoader
+        class Slow:
+            def __len__(self): return 10000
+            def __getitem__(self, i):
+                time.sleep(0.01)
+                return i
+        def run():
+            global batches
+            batches = iter(DataLoader(Slow(), 2, num_workers=2))
+            for batch in batches:
+                seen.set()
+        seen = threading.Event()
+        threading.Thread(target=run, daemon=True).start()
+        seen.wait()
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_an_interrupt_ends_a_wait():
     ended = script(
         """

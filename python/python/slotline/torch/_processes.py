@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from multiprocessing import util
 from typing import Any, NamedTuple
 
 import torch
@@ -283,7 +284,7 @@ class ProcessIterator(BaseIterator):
             for worker_id, worker in enumerate(self._workers)
             if self._active[worker_id] and not worker.is_alive()
         ]
-        if dead and _utils.python_exit_status and threading.current_thread().daemon:
+        if dead and util.is_exiting() and threading.current_thread().daemon:
             # The program ends, and has ended the workers. It will end this thread too.
             return
         if dead:
