@@ -40,7 +40,8 @@ class Loader:
         world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
             equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
         drop_last: Whether to leave out a last batch that is not full.
-        num_workers: The number of threads. With 0, the loop's own thread loads each batch when it is asked for.
+        num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
+            ``timeout``. With 0, it loads each batch when it is asked for.
         prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
         in_order: Whether batches come in order, or as soon as they are finished.
         hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
