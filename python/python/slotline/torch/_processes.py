@@ -198,9 +198,11 @@ class ProcessIterator(BaseIterator):
                 due += [(task, worker_id) for task in port.due]
         self._tasks = deque(worker_id for _, worker_id in sorted(due))
         self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
-        # Batches that were received, and that the program has not got.
-        for task in set(range(self._draws.done, self._number)) - {task - self._base for task, _ in due} - self._draws.ahead:
-            self._draws.finish(task)
+        if not self._is_iterable:
+            # Batches that were received, and that the program has not got.
+            given = set(range(self._draws.done, self._number))
+            for number in given - {task - self._base for task, _ in due} - self._draws.ahead:
+                self._draws.finish(number)
         self._fill()
 
     def _give_task(self):
@@ -261,7 +263,8 @@ class ProcessIterator(BaseIterator):
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
-            self._draws.finish(task - self._base)
+            # Of a stream, tasks of a worker that has ended are never done.
+            self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
             self._give_task()
             if kind == SKIPPED:
                 continue
