@@ -96,10 +96,11 @@ impl Leaf {
 }
 
 /// A batch before it is written: its containers, its tensors and its other objects.
-#[derive(Default)]
 pub(crate) struct Gathered<'py> {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
+    /// Whether no object can have a tensor in it.
+    pub(crate) is_plain: bool,
     /// Tensors that were seen, by their address: one that is in two places is one tensor.
     seen: HashMap<usize, usize>,
     /// What the views refer to.
@@ -108,6 +109,11 @@ pub(crate) struct Gathered<'py> {
 }
 
 impl<'py> Gathered<'py> {
+    pub(crate) fn new() -> Self {
+        let (leaves, objects, kept, buffers) = Default::default();
+        Self { leaves, objects, is_plain: true, seen: HashMap::new(), kept, buffers }
+    }
+
     /// Collates samples as `default_collate` does.
     ///
     /// # Errors
@@ -275,6 +281,11 @@ impl<'py> Gathered<'py> {
                 return Node::Named(part.get_type().into_any().unbind(), parts);
             }
         }
+        self.is_plain &= part.is_none()
+            || part.is_exact_instance_of::<PyString>()
+            || part.is_exact_instance_of::<PyInt>()
+            || part.is_exact_instance_of::<PyFloat>()
+            || part.is_exact_instance_of::<PyBool>();
         self.object(part.clone())
     }
 }
@@ -314,7 +325,7 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
 }
 
 /// A tensor as it is.
-fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
+pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
     // SAFETY: the caller keeps the tensor.
     let view = unsafe { tools.torch.view(tensor) }?;
     let (dtype, shape) = (view.dtype, view.shape.to_vec());

@@ -51,7 +51,7 @@ impl Collator {
     }
 
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new();
         let node = gathered.collate(&self.tools, samples)?;
         batch::fresh(py, &self.tools, &self.pool, &node, &gathered)
     }
@@ -81,7 +81,7 @@ impl Gatherer {
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(index) = collate::integers(index) else { return Ok(None) };
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new();
         match gather::gather(&mut gathered, &self.tools, &self.kinds, dataset, &index) {
             Some(node) => batch::fresh(py, &self.tools, &self.pool, &node, &gathered).map(Some),
             None => {
@@ -141,7 +141,7 @@ mod form {
 /// One end of two channels.
 #[pyclass(module = "slotline._slotline")]
 struct Port {
-    tools: Tools,
+    tools: Arc<Tools>,
     pickle: Pickle,
     pool: Arc<Pool>,
     /// In boxes, since Python's allocator does not align as much as they want.
@@ -191,9 +191,10 @@ impl Port {
     #[new]
     fn new(py: Python<'_>, to: &Channel, from: &Channel, fallback: Py<PyAny>) -> PyResult<Self> {
         let taken = || PyRuntimeError::new_err("this end of the channel is in use");
+        let tools = Arc::new(Tools::new(py, fallback)?);
         Ok(Self {
-            tools: Tools::new(py, fallback)?,
-            pickle: Pickle::new(py)?,
+            pickle: Pickle::new(py, tools.clone())?,
+            tools,
             pool: Arc::default(),
             sender: Box::new(to.0.sender().ok_or_else(taken)?),
             receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
@@ -215,10 +216,10 @@ impl Port {
         if let Some(count) = collate::nones(&value) {
             return self.bytes(message(form::NONES), &count.to_ne_bytes());
         }
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new();
         let node = gathered.walk(&self.tools, &value);
         let message = message(form::BATCH);
-        batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+        batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
     }
 
     /// Sends a value that will be answered by a message with the same task. Tasks must ascend.
@@ -239,10 +240,10 @@ impl Port {
 
     /// Makes a batch of samples, and sends it.
     fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::new();
         let node = gathered.collate(&self.tools, samples)?;
         let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
-        batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
+        batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
     }
 
     /// Whether a message can be sent without waiting.
