@@ -6,7 +6,7 @@
 //! | what | bytes |
 //! |---|---|
 //! | the number of tensors, how many of them are in other objects, the length of the containers' description, and that of the other objects | 8 each |
-//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, and these | 8 each |
+//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any | 8 each |
 //! | the description of the containers, if it is not that of the batch before: pickled | |
 //! | the objects, if there are any: pickled | |
 //! | the small tensors, each at a multiple of [`ALIGN`] | |
@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
 use crate::channel::{Block, Draft, Message, Receiver, Sender};
 use crate::collate::{self, Gathered, Leaf, Tools};
-use crate::dlpack::{DType, Owner, broken, size};
+use crate::dlpack::{DType, Owner, broken, is_within, size};
 use crate::fresh::Pool;
 use crate::memory::ALIGN;
 use crate::tree::Node;
@@ -28,6 +28,8 @@ use crate::tree::Node;
 const LARGE: usize = 16 << 10;
 /// The block of a tensor that is in the same block as its description.
 const HERE: u64 = u64::MAX;
+/// Set with a tensor's type if strides follow its dimensions.
+const STRIDED: u64 = 1 << 32;
 
 /// Makes a batch in memory of this process.
 pub(crate) fn fresh<'py>(
@@ -43,7 +45,7 @@ pub(crate) fn fresh<'py>(
         // SAFETY: the memory is new and large enough, and the samples are still there. Then it is the tensor's.
         unsafe {
             leaf.write(start);
-            tools.torch.make(py, start, leaf.dtype, &leaf.shape, Owner::Own(memory))
+            tools.torch.make(py, start, leaf.dtype, (&leaf.shape, leaf.strides.as_deref()), Owner::Own(memory))
         }
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
@@ -162,7 +164,8 @@ fn write(
     inner: usize,
     drafts: &mut Vec<Draft>,
 ) -> io::Result<Draft> {
-    let words: usize = 4 + leaves.iter().map(|leaf| 5 + leaf.shape.len()).sum::<usize>();
+    let words: usize =
+        4 + leaves.iter().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
     let mut end = words * 8 + shape.len() + objects.len();
     let mut at = Vec::with_capacity(words);
     at.extend([leaves.len() as u64, inner as u64, shape.len() as u64, objects.len() as u64]);
@@ -182,9 +185,12 @@ fn write(
             (HERE, offset as u64)
         };
         let DType { code, bits, lanes } = leaf.dtype;
-        let dtype = u64::from(code) | u64::from(bits) << 8 | u64::from(lanes) << 16;
+        let mut dtype = u64::from(code) | u64::from(bits) << 8 | u64::from(lanes) << 16;
+        if leaf.strides.is_some() {
+            dtype |= STRIDED;
+        }
         at.extend([block, offset, leaf.bytes as u64, dtype, leaf.shape.len() as u64]);
-        at.extend(leaf.shape.iter().map(|&dim| dim as u64));
+        at.extend(leaf.shape.iter().chain(leaf.strides.iter().flatten()).map(|&dim| dim as u64));
     }
     let head = sender.draft(end)?;
     let start = head.start().as_ptr();
@@ -222,6 +228,7 @@ pub(crate) fn receive<'py>(
     let mut tensors = Vec::with_capacity(count.min(bytes.len() / 40));
     for _ in 0..count {
         let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
+        let is_strided = dtype as u64 & STRIDED != 0;
         let dtype = DType { code: dtype as u8, bits: (dtype >> 8) as u8, lanes: (dtype >> 16) as u16 };
         if ndim > bytes.len() / 8 {
             return Err(broken("it is too short"));
@@ -229,6 +236,13 @@ pub(crate) fn receive<'py>(
         let shape = (0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?;
         if size(&shape, dtype) != Some(len) {
             return Err(broken("a tensor has another size than its shape"));
+        }
+        let strides = match is_strided {
+            true => Some((0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?),
+            false => None,
+        };
+        if strides.as_ref().is_some_and(|strides| !is_within(&shape, strides, dtype, len)) {
+            return Err(broken("a tensor is outside of its memory"));
         }
         let (data, owner) = if number as u64 == HERE {
             if offset.checked_add(len).is_none_or(|end| end > bytes.len()) || !offset.is_multiple_of(ALIGN) {
@@ -251,7 +265,7 @@ pub(crate) fn receive<'py>(
             }
         };
         // SAFETY: the memory has so many bytes, and if it is a worker's, it does not write there before it is given back.
-        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, &shape, owner) }?);
+        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, (&shape, strides.as_deref()), owner) }?);
     }
     let mut part = |len: usize| {
         let part = bytes.get(read..).and_then(|rest| rest.get(..len)).ok_or_else(|| broken("it is too short"));

@@ -150,6 +150,21 @@ impl View<'_> {
         true
     }
 
+    /// Returns the strides, if the elements lie one after another, but the dimensions in another order (`channels_last`).
+    pub(crate) fn permuted(&self) -> Option<&[i64]> {
+        let strides = self.strides.filter(|_| !self.is_dense() && !self.shape.contains(&0))?;
+        let mut dims: Vec<_> = strides.iter().zip(self.shape).filter(|&(_, &dim)| dim != 1).collect();
+        dims.sort_unstable();
+        let mut expected = 1;
+        for (&stride, &dim) in dims {
+            if stride != expected {
+                return None;
+            }
+            expected *= dim;
+        }
+        Some(strides)
+    }
+
     /// Copies the elements to `to`, one after another.
     ///
     /// # Safety
@@ -197,6 +212,20 @@ pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
         bytes = bytes.checked_mul(usize::try_from(dim).ok()?)?;
     }
     Some(bytes)
+}
+
+/// Whether strides lead to elements of a tensor of this size only.
+pub(crate) fn is_within(shape: &[i64], strides: &[i64], dtype: DType, bytes: usize) -> bool {
+    let mut last = 0_i64;
+    for (&dim, &stride) in shape.iter().zip(strides) {
+        let Some(sum) = (dim - 1).checked_mul(stride).and_then(|step| last.checked_add(step)) else { return false };
+        if stride < 0 {
+            return false;
+        }
+        last = sum;
+    }
+    let end = usize::try_from(last).ok().and_then(|last| (last + 1).checked_mul(dtype.bytes()?));
+    end.is_some_and(|end| end <= bytes)
 }
 
 /// What we use of torch.
@@ -290,23 +319,29 @@ impl Torch {
     ///
     /// # Safety
     ///
-    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists.
+    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists. Strides must not lead out
+    /// of it.
     pub(crate) unsafe fn make<'py>(
         &self,
         py: Python<'py>,
         data: *mut u8,
         dtype: DType,
-        shape: &[i64],
+        (shape, strides): (&[i64], Option<&[i64]>),
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ndim =
             i32::try_from(shape.len()).map_err(|_| PyBufferError::new_err("a tensor has too many dimensions"))?;
         let mut dims = vec![1; 2 * shape.len()].into_boxed_slice();
         dims[..shape.len()].copy_from_slice(shape);
-        let mut stride = 1_i64;
-        for i in (0..shape.len()).rev() {
-            dims[shape.len() + i] = stride;
-            stride = stride.saturating_mul(shape[i].max(1));
+        match strides {
+            Some(strides) => dims[shape.len()..].copy_from_slice(strides),
+            None => {
+                let mut stride = 1_i64;
+                for i in (0..shape.len()).rev() {
+                    dims[shape.len() + i] = stride;
+                    stride = stride.saturating_mul(shape[i].max(1));
+                }
+            }
         }
         let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
         let device = Device { kind: CPU, id: 0 };
