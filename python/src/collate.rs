@@ -63,6 +63,8 @@ impl Tools {
 pub(crate) struct Leaf {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
+    /// In elements, if the dimensions do not lie in memory in their order.
+    pub(crate) strides: Option<Vec<i64>>,
     pub(crate) bytes: usize,
     pub(crate) rows: Rows,
 }
@@ -71,6 +73,8 @@ pub(crate) struct Leaf {
 pub(crate) enum Rows {
     /// Each is a row, or there is one that is all of it.
     Views(Vec<View<'static>>),
+    /// All elements as they lie in memory.
+    Memory(*const u8),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
@@ -95,6 +99,7 @@ impl Leaf {
                         view.copy(to.add(k * row));
                     }
                 }
+                Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
@@ -104,10 +109,11 @@ impl Leaf {
 }
 
 /// A batch before it is written: its containers, its tensors and its other objects.
-#[derive(Default)]
 pub(crate) struct Gathered<'py> {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
+    /// Whether no object can have a tensor in it.
+    pub(crate) is_plain: bool,
     /// Tensors that were seen, by their address: one that is in two places is one tensor.
     seen: HashMap<usize, usize>,
     /// What the views refer to.
@@ -116,6 +122,11 @@ pub(crate) struct Gathered<'py> {
 }
 
 impl<'py> Gathered<'py> {
+    pub(crate) fn new() -> Self {
+        let (leaves, objects, kept, buffers) = Default::default();
+        Self { leaves, objects, is_plain: true, seen: HashMap::new(), kept, buffers }
+    }
+
     /// Collates samples as `default_collate` does.
     ///
     /// # Errors
@@ -209,7 +220,7 @@ impl<'py> Gathered<'py> {
         let kind = first.get_type();
         let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
         let scalars = |dtype: DType, rows_of: Rows| {
-            Some(Leaf { dtype, shape: vec![rows], bytes: size(&[rows], dtype)?, rows: rows_of })
+            Some(Leaf { dtype, shape: vec![rows], strides: None, bytes: size(&[rows], dtype)?, rows: rows_of })
         };
         if tools.is_tensor(first) {
             // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
@@ -283,6 +294,11 @@ impl<'py> Gathered<'py> {
                 return Node::Named(part.get_type().into_any().unbind(), parts);
             }
         }
+        self.is_plain &= part.is_none()
+            || part.is_exact_instance_of::<PyString>()
+            || part.is_exact_instance_of::<PyInt>()
+            || part.is_exact_instance_of::<PyFloat>()
+            || part.is_exact_instance_of::<PyBool>();
         self.object(part.clone())
     }
 }
@@ -318,16 +334,18 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     }
     let shape: Vec<i64> = std::iter::once(rows).chain(dims.iter().copied()).collect();
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(views) })
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views) })
 }
 
 /// A tensor as it is.
-fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
+pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
     // SAFETY: the caller keeps the tensor.
     let view = unsafe { tools.torch.view(tensor) }?;
     let (dtype, shape) = (view.dtype, view.shape.to_vec());
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(vec![view]) })
+    let strides = view.permuted().map(<[i64]>::to_vec);
+    let rows = if strides.is_some() { Rows::Memory(view.data) } else { Rows::Views(vec![view]) };
+    Some(Leaf { dtype, shape, strides, bytes, rows })
 }
 
 /// Whether an object is a list of integers, which are sent as numbers.
