@@ -74,6 +74,15 @@ def test_an_error_comes_after_the_batches_before_it():
         next(batches)
 
 
+def test_an_interrupt_comes_at_once():
+    def interrupted():
+        yield torch.ones(1)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(DeviceLoader(interrupted(), "cpu")))
+
+
 def test_what_cannot_be_is_an_error():
     with pytest.raises(ValueError, match="prefetch is a number of batches from 1 on, and not 0"):
         DeviceLoader([], "cpu", prefetch=0)

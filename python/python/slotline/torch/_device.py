@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,21 +40,21 @@ class DeviceLoader:
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         self._state = None
         has_state = hasattr(self.loader, "state_dict")
         copies = _Copies(self.device)
         batches = iter(self.loader)
         # The batches that are ahead, each with the state of the loader after it.
-        ahead = collections.deque()
+        ahead: collections.deque[Any] = collections.deque()
         if has_state:
             self._state = self.loader.state_dict()
-        error = None
+        error: Exception | None = None
         while True:
             while error is None and len(ahead) <= self.prefetch:
                 try:
                     batch = copies.begin(next(batches))
-                except BaseException as raised:
+                except Exception as raised:
                     # It comes after the batches that were before it.
                     error = raised
                 else:
@@ -62,13 +63,13 @@ class DeviceLoader:
             if not ahead:
                 if has_state:
                     self._state = self.loader.state_dict()
-                raised, error = error, None
-                if isinstance(raised, StopIteration):
+                if error is None or isinstance(error, StopIteration):
                     return
                 try:
-                    raise raised
+                    raise error
                 finally:
-                    raised = None
+                    # It has a traceback, which has this frame, which would have it.
+                    error = None
             batch, self._state = ahead.popleft()
             yield copies.end(batch)
             batch = None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch.utils.data
+from torch.utils.data import Dataset, Sampler
 
 from slotline.torch import _state, _threads
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
+from slotline.torch._pass import Pass
 from slotline.torch._processes import ProcessIterator
 from slotline.torch._stats import Stats
 
@@ -55,7 +56,24 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
     def __init__(
         self,
-        *args: Any,
+        dataset: Dataset[_T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler | Iterable | None = None,
+        batch_sampler: Sampler[list] | Iterable[list] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
         snapshot_every_n_steps: int = 1,
         worker_method: str | None = None,
         copy_dataset: bool | None = None,
@@ -63,7 +81,6 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         memory_limit: int | None = None,
         watchdog: float | None = None,
         affinity: Sequence[int] | None = None,
-        **kwargs: Any,
     ) -> None:
         if not isinstance(snapshot_every_n_steps, int) or snapshot_every_n_steps < 0:
             raise ValueError(f"snapshot_every_n_steps is a number from 0 on, and not {snapshot_every_n_steps!r}")
@@ -78,7 +95,25 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         cores = os.sched_getaffinity(0)
         if missing := [core for core in affinity or () if core not in cores]:
             raise ValueError(f"affinity has core {missing[0]!r}, on which this process cannot run: it has {sorted(cores)}")
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
         if worker_method == "thread" and self.multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
         self.worker_method = worker_method
@@ -89,9 +124,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
         # How far the latest pass is; an iterator that was made to have one; and the state to go on from.
-        self._pass = None
-        self._early = None
-        self._resumed = None
+        self._pass: Pass | None = None
+        self._early: Any = None
+        self._resumed: dict[str, Any] | None = None
 
     def __iter__(self):
         for iterator in (self._iterator, self._early):
@@ -128,6 +163,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             return copy.deepcopy(self._resumed)
         if self._pass is None:
             self._early = super().__iter__()
+        assert self._pass is not None
         return self._pass.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -158,9 +194,3 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     def __getstate__(self):
         # A copy of the loader in another process has no iterators.
         return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None}
-
-
-# As torch's, with our arguments at the end.
-_torchs = inspect.signature(torch.utils.data.DataLoader.__init__)
-_ours = [each for each in inspect.signature(DataLoader.__init__).parameters.values() if each.kind == each.KEYWORD_ONLY]
-DataLoader.__init__.__signature__ = _torchs.replace(parameters=[*_torchs.parameters.values(), *_ours])

@@ -38,7 +38,7 @@ _TURN = 0.0005
 
 
 # The iterators of this process that have workers.
-_iterators = weakref.WeakSet()
+_iterators: weakref.WeakSet[ProcessIterator] = weakref.WeakSet()
 
 
 def _after_fork():

@@ -157,7 +157,7 @@ def _get_worker_info():
     return getattr(_slotline_worker_of_thread, "info", _worker_info)  # noqa: F821
 
 
-_running = weakref.WeakSet()
+_running: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
 
 
 def _stop_all():
@@ -166,4 +166,4 @@ def _stop_all():
 
 
 # While the interpreter can still run threads. After that, it would end them anywhere.
-threading._register_atexit(_stop_all)
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
