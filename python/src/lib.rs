@@ -21,6 +21,7 @@ mod gather;
 mod loader;
 mod memory;
 mod numpy;
+mod rows;
 mod tree;
 
 use std::collections::VecDeque;
