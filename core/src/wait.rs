@@ -177,7 +177,8 @@ impl<F: Futex> Wait for Park<F> {
             if ready() {
                 return true;
             }
-            if !self.futex.spin(round) {
+            // Where threads compete for the cores, a round may take as long as another thread's time slice.
+            if !self.futex.spin(round) || deadline.remaining().is_zero() {
                 break;
             }
             round += 1;
@@ -223,5 +224,49 @@ impl<F: Futex> Park<F> {
 impl<F> fmt::Debug for Park<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Park").field("sleepers", &self.sleepers).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+
+    /// A system on which a round before the first sleep takes as long as another thread's time slice.
+    struct Busy;
+
+    impl Futex for Busy {
+        fn wait(&self, _: &Word, _: u32, _: Duration) {}
+        fn wake_all(&self, _: &Word) {}
+        fn light_fence(&self) {}
+        fn heavy_fence(&self) {}
+        fn spin(&self, _: u32) -> bool {
+            true
+        }
+    }
+
+    /// A number of looks at the clock until the time is up.
+    struct Looks(Cell<u32>);
+
+    impl Deadline for Looks {
+        fn remaining(&self) -> Duration {
+            self.0.set(self.0.get().saturating_sub(1));
+            Duration::from_secs(self.0.get().into())
+        }
+    }
+
+    #[test]
+    fn a_deadline_also_ends_the_wait_before_the_first_sleep() {
+        let rounds = Cell::new(0);
+        let wait = |until| {
+            Park::new(Busy).wait_until(&Looks(Cell::new(10)), || {
+                rounds.set(rounds.get() + 1);
+                rounds.get() == until
+            })
+        };
+        assert!(wait(3));
+        assert!(!wait(1000));
+        assert!(rounds.get() < 20);
     }
 }

@@ -28,56 +28,55 @@ class Interrupt(BaseException):
     pass
 
 
-@pytest.fixture
-def interrupts():
-    """Raises :class:`Interrupt` in the main thread again and again, until the function that it gives is called."""
-    is_over = threading.Event()
-    threads = []
+class Interrupts:
+    """Raises :class:`Interrupt` in the main thread at any moment, once each time that it is armed."""
 
-    def interrupt(*_):
-        raise Interrupt
+    def __init__(self):
+        self._is_armed = False
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
 
-    def begin():
-        def run():
-            while not is_over.wait(random.random() * 0.002):
-                os.kill(os.getpid(), signal.SIGUSR1)
+    def __enter__(self):
+        self._before = signal.signal(signal.SIGUSR1, self._interrupt)
+        self._thread.start()
+        return self
 
-        threads.append(threading.Thread(target=run))
-        threads[0].start()
+    def __exit__(self, *_):
+        self._is_armed = False
+        self._is_over.set()
+        self._thread.join()
+        signal.signal(signal.SIGUSR1, self._before)
 
-    def end():
-        while threads:
-            try:
-                is_over.set()
-                threads[0].join()
-                threads.clear()
-            except Interrupt:
-                pass
+    def _run(self):
+        while not self._is_over.wait(random.random() * 0.002):
+            os.kill(os.getpid(), signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    yield begin, end
-    end()
-    signal.signal(signal.SIGUSR1, before)
+    def _interrupt(self, *_):
+        if self._is_armed:
+            self._is_armed = False
+            raise Interrupt
+
+    def during(self, call):
+        """Calls a function, and returns whether it was interrupted."""
+        try:
+            self._is_armed = True
+            call()
+            self._is_armed = False
+        except Interrupt:
+            return True
+        return False
 
 
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_a_loop_goes_on_after_exceptions_at_any_moment(interrupts, in_order, persistent):
-    begin, end = interrupts
+def test_a_loop_goes_on_after_exceptions_at_any_moment(in_order, persistent):
     count = 3000
     loader = DataLoader(Numbers(count), num_workers=2, in_order=in_order, persistent_workers=persistent)
     batches = iter(loader)
-    found, raised, is_over = [], 0, False
-    begin()
-    while not is_over:
-        try:
-            while True:
-                found.append(next(batches))
-        except Interrupt:
+    found, raised = [], 0
+    with Interrupts() as interrupts:
+        while interrupts.during(lambda: found.extend(batches)):
             raised += 1
-        except StopIteration:
-            is_over = True
-    end()
     found = [int(batch) for batch in found]
     assert raised > 0
     assert len(set(found)) == len(found) >= count - 2 * raised
@@ -88,19 +87,15 @@ def test_a_loop_goes_on_after_exceptions_at_any_moment(interrupts, in_order, per
         assert sorted(found) == list(range(count))
 
 
-def test_a_pass_begins_anew_after_exceptions_at_any_moment(interrupts):
-    begin, end = interrupts
+def test_a_pass_begins_anew_after_exceptions_at_any_moment():
     loader = DataLoader(Numbers(40), num_workers=2, persistent_workers=True)
     list(loader)
-    begin()
+    raised = 0
     deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
-        try:
-            for _ in loader:
-                pass
-        except Interrupt:
-            pass
-    end()
+    with Interrupts() as interrupts:
+        while time.monotonic() < deadline:
+            raised += interrupts.during(lambda: list(loader))
+    assert raised > 0
     assert [int(batch) for batch in loader] == list(range(40))
 
 

@@ -216,12 +216,12 @@ def test_a_timeout_is_an_error():
         list(DataLoader(Slow(8), num_workers=2, timeout=0.5))
 
 
-def test_an_init_function_that_fails_is_the_first_error():
+def test_an_init_function_that_fails_is_the_error_of_each_batch():
     def init(worker_id):
         raise KeyError(f"worker {worker_id}")
 
     batches = iter(DataLoader(Mixed(8), num_workers=2, worker_init_fn=init))
-    for worker in range(2):
+    for worker in [0, 1] * 4:
         with pytest.raises(KeyError, match=f"worker {worker}"):
             next(batches)
 
@@ -360,6 +360,45 @@ def test_a_fork_leaves_the_loader_alone():
     assert [batch["y"][0].item() for batch in batches] == list(range(2, 40, 2))
 
 
+def test_a_forked_process_does_not_use_the_workers_of_its_parent():
+    batches = iter(DataLoader(Mixed(40), 2, num_workers=2))
+    persistent = DataLoader(Mixed(6), 2, num_workers=2, persistent_workers=True)
+    workers = [worker.pid for worker in iter(persistent)._workers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(RuntimeError, match="workers in another process"):
+                next(batches)
+            assert [worker.pid for worker in iter(persistent)._workers] != workers
+            assert len(list(persistent)) == 3
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [batch["y"][0].item() for batch in batches] == list(range(0, 40, 2))
+    assert len(list(persistent)) == 3
+    assert [worker.pid for worker in persistent._iterator._workers] == workers
+
+
+def test_threads_may_share_an_iterator():
+    batches = iter(DataLoader(Mixed(2000), 1, num_workers=2))
+    found = []
+
+    def take():
+        for batch in batches:
+            found.append(batch["y"].item())
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(2000))
+
+
 def script(text, **options):
     return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=100, **options)
 
@@ -373,6 +412,29 @@ def test_programs_end_with_loaders_in_use():
         kept = [next(batches) for _ in range(3)]
         persistent = DataLoader(range(1000), 2, num_workers=2, persistent_workers=True)
         held = next(iter(persistent))
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_programs_end_with_loaders_in_use_by_threads():
+    ended = script(
+        """
+        import threading, time
+        from slotline.torch import DataLoader
+        class Slow:
+            def __len__(self): return 10000
+            def __getitem__(self, i):
+                time.sleep(0.01)
+                return i
+        def run():
+            global batches
+            batches = iter(DataLoader(Slow(), 2, num_workers=2))
+            for batch in batches:
+                seen.set()
+        seen = threading.Event()
+        threading.Thread(target=run, daemon=True).start()
+        seen.wait()
         """
     )
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -341,6 +341,17 @@ def test_streams_go_on(kind, workers, size, every):
         same(list(resumed), rest)
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_end_of_a_worker_leaves_nothing_in_the_state(in_order):
+    loader = DataLoader(StatefulStream(), num_workers=3, in_order=in_order)
+    total = 0
+    for batch in loader:
+        total += 1
+        state = loader.state_dict()
+    assert state["_num_yielded"] == state["_sampler_iter_yielded"] == total
+    assert "_ahead" not in state
+
+
 def test_a_stream_that_has_a_state_is_not_read_again():
     state, rest = taken(DataLoader(StatefulStream()), 20)
     dataset = StatefulStream()

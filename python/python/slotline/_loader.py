@@ -19,7 +19,8 @@ class Loader:
 
     Each ``for`` loop over it is one pass. A batch is a dict of arrays if the dataset's fields have names, and a tuple of
     arrays otherwise; the first dimension counts the samples. The arrays share the memory that the threads wrote them
-    into. They belong to the loop: they can be written, and stay as they are for as long as they are kept.
+    into. They belong to the loop: they can be written, and stay as they are for as long as they are kept. Each of them
+    keeps the memory of its whole batch; copy a small one to keep it alone.
 
     The order of a pass depends only on the dataset, ``seed`` and the number of the pass, which is the ``epoch`` (0 for
     the first loop). It is that of PyTorch's ``DataLoader`` with a generator of that seed.
@@ -39,11 +40,13 @@ class Loader:
         world_size: The number of processes that load a share each, as with torch's ``DistributedSampler``. All ranks get
             equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
         drop_last: Whether to leave out a last batch that is not full.
-        num_workers: The number of threads. With 0, the loop's own thread loads each batch when it is asked for.
+        num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
+            ``timeout``. With 0, it loads each batch when it is asked for.
         prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
         in_order: Whether batches come in order, or as soon as they are finished.
         hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
-        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more. ``"wait"``: the
+        on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
+            uses again and frees at its end. ``"wait"``: the
             loop waits until another thread drops one. ``"raise"``: :class:`slotline.OutOfMemoryError`.
         on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it.
         timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for

@@ -184,17 +184,40 @@ impl Column {
 ///
 /// The strides must lead to runs that exist, and there must be room for all of them.
 unsafe fn gather(from: *const u8, mut to: *mut u8, outer: &[(usize, isize)], run: usize) -> *mut u8 {
-    let Some((&(dim, stride), inner)) = outer.split_first() else {
-        // SAFETY: the caller says that there is a run, and room for it.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, run) };
-        // SAFETY: this is still within the room.
-        return unsafe { to.add(run) };
-    };
-    for i in 0..dim as isize {
-        // SAFETY: as above.
-        to = unsafe { gather(from.wrapping_offset(i * stride), to, inner, run) };
+    // SAFETY: the caller upholds the contract, for each of these.
+    unsafe {
+        match *outer {
+            [] => items(from, to, (1, 0), run),
+            // A copy of constant size takes an instruction, and not a call.
+            [last] if run == 1 => items(from, to, last, 1),
+            [last] if run == 2 => items(from, to, last, 2),
+            [last] if run == 4 => items(from, to, last, 4),
+            [last] if run == 8 => items(from, to, last, 8),
+            [last] => items(from, to, last, run),
+            [(dim, stride), ref inner @ ..] => {
+                for i in 0..dim as isize {
+                    to = gather(from.wrapping_offset(i * stride), to, inner, run);
+                }
+                to
+            }
+        }
     }
-    to
+}
+
+/// Copies the runs of one dimension.
+///
+/// # Safety
+///
+/// As for [`gather`].
+#[inline(always)]
+unsafe fn items(from: *const u8, to: *mut u8, (dim, stride): (usize, isize), run: usize) -> *mut u8 {
+    for i in 0..dim {
+        let from = from.wrapping_offset(i as isize * stride);
+        // SAFETY: the caller says that there is a run, and room for it.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.add(i * run), run) };
+    }
+    // SAFETY: this is within the room, or its end.
+    unsafe { to.add(dim * run) }
 }
 
 /// What is used of NumPy.

@@ -304,20 +304,19 @@ impl Engine {
 
     /// Sets the number of the next pass.
     fn set_epoch(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
-        let seat = {
-            let mut control = self.control();
-            (control.next, control.resumed) = (epoch, false);
-            control.seat.clone()
-        };
         let build = |error| failure::build(py, &error);
         if epoch > 0 && py.detach(|| self.words()).map_err(build)?.saturating_mul(epoch.into()) > MOST_WORDS {
             let message =
                 format!("epoch is {epoch}, but drawing the random numbers of all epochs before takes too long");
             return Err(failure::option(py, message));
         }
+        let (seat, seed) = {
+            let mut control = self.control();
+            (control.next, control.resumed) = (epoch, false);
+            (control.seat.clone(), control.seed)
+        };
         // The state of a pass that is running is its own.
         if seat.take() {
-            let seed = self.seed();
             let moved = py.detach(|| self.go_to(&seat, &mut seat.lock(), epoch, seed));
             seat.busy.store(false, Ordering::Release);
             moved.map_err(build)?;

@@ -89,6 +89,20 @@ def test_passes_differ_and_can_be_chosen():
     assert indices(loader) == second
 
 
+def test_epochs_that_are_refused():
+    loader = Loader(DATA, 5, shuffle=True, seed=1)
+    expected = indices(loader)
+    for epoch, words in ((-1, "must be from 0"), (1 << 32, "must be from 0")):
+        with pytest.raises(slotline.OptionError, match=words):
+            loader.set_epoch(epoch)
+    large = Loader(Arrays(np.broadcast_to(np.zeros(1, "u1"), 100_000)), shuffle=True)
+    with pytest.raises(slotline.OptionError, match="takes too long"):
+        large.set_epoch((1 << 32) - 1)
+    assert large.epoch == 0 and loader.epoch == 1
+    loader.set_epoch(0)
+    assert indices(loader) == expected
+
+
 def test_several_iterators_at_once():
     first, second, third, fourth = orders(4, shuffle=True, seed=1)
     for workers in (0, 2):
@@ -238,11 +252,11 @@ def test_a_loop_waits_for_a_batch_to_be_dropped():
 
 
 def test_timeouts():
-    # Rows that repeat, which take no memory.
-    rows = np.broadcast_to(np.zeros((1, 32 << 20), "u1"), (6, 32 << 20))
+    # Rows that take no memory, and long to copy, since they are copied byte by byte.
+    rows = np.broadcast_to(np.zeros((1, 1), "u1"), (6, 4 << 20))
     loader = Loader(Arrays(x=rows, i=np.arange(6)), 2, num_workers=1, timeout=1e-3)
     late = 0
-    for _ in range(50):
+    for _ in range(20):
         batches, found = iter(loader), []
         while True:
             try:
@@ -408,6 +422,36 @@ def test_threads_share_an_iterator():
         for thread in threads:
             thread.join()
         assert sorted(sum(found, [])) == list(range(5000))
+
+
+def test_threads_share_a_loader():
+    whole = {epoch: one for epoch, one in enumerate(orders(60, shuffle=True, seed=1))}
+    loader = Loader(DATA, 5, shuffle=True, seed=1, num_workers=1)
+    found, failures = [], []
+
+    def passes(seed):
+        rng = np.random.default_rng(seed)
+        try:
+            for _ in range(10):
+                batches, most = iter(loader), rng.integers(1, 12)
+                found.append(indices(itertools.islice(batches, most)))
+                state = loader.state_dict()
+                assert 0 <= state["batches"] <= len(loader)
+                assert loader.stats()["passes"] >= 0 and loader.verdict()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=passes, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and loader.epoch == 40
+    # Each iterator had a pass of its own.
+    for batches in found:
+        (epoch,) = [epoch for epoch, one in whole.items() if one[: len(batches)] == batches]
+        assert epoch < 40
+        del whole[epoch]
 
 
 @dlpack

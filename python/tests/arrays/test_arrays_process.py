@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,6 +39,12 @@ def resident():
 
 def test_nothing_but_numpy_is_needed():
     run("import slotline, sys; next(iter(slotline.Loader(slotline.digits()))); assert 'torch' not in sys.modules")
+
+
+def test_the_example_of_the_readme_runs():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (example,) = [block for block in readme.split("```python\n")[1:] if "slotline.Loader" in block.split("```")[0]]
+    assert run(example.split("```")[0]).strip(), "it prints the verdict"
 
 
 def test_an_interrupt_ends_a_wait():

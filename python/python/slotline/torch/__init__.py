@@ -5,6 +5,7 @@ Change the import, and nothing else::
     from slotline.torch import DataLoader
 """
 
+from slotline.torch._device import DeviceLoader
 from slotline.torch._loader import DataLoader
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "DeviceLoader"]

@@ -47,7 +47,7 @@ class BaseIterator(_BaseDataLoaderIter):
     def _set_generator(self, loader):
         text = self._resumed[_state.GENERATOR]
         if loader.generator is not None and text is not None:
-            loader.generator.set_state(_state.decode(text))
+            loader.generator.set_state(_state.Random(text=text).state)
 
     def _begin_pass(self, loader, shared_seed):
         """Begins a pass, or goes on with one."""

@@ -94,6 +94,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._resumed = None
 
     def __iter__(self):
+        for iterator in (self._iterator, self._early):
+            if isinstance(iterator, ProcessIterator) and iterator.belongs_to_parent():
+                self._iterator = self._early = None
         early, self._early = self._early, None
         return super().__iter__() if early is None else early
 

@@ -25,7 +25,7 @@ class Pass:
         self._len_called = iterator._IterableDataset_len_called
         self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
         self._loaders = loader.generator
-        self._generator = None if loader.generator is None else loader.generator.get_state()
+        self._generator = _state.Random(loader.generator)
         if resumed is not None and not resumed[_state.FINISHED]:
             self.yielded = resumed[_state.NUM_YIELDED]
             self._len_called = resumed[_state.LEN_CALLED]
@@ -37,8 +37,7 @@ class Pass:
     def finish(self):
         self.is_finished = True
         self.draws.finish_all()
-        if self._loaders is not None:
-            self._generator = self._loaders.get_state()
+        self._generator = _state.Random(self._loaders)
 
     def state_dict(self):
         state = {
@@ -47,7 +46,7 @@ class Pass:
             _state.FINISHED: self.is_finished,
             _state.LEN_CALLED: self._len_called,
             **self._seeds,
-            _state.GENERATOR: _state.encode(self._generator),
+            _state.GENERATOR: self._generator.text(),
             **self.draws.state_dict(self.is_finished),
         }
         if self.workers:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import threading
 import time
 import warnings
+import weakref
 from collections import deque
+from multiprocessing import util
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +35,20 @@ _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
 # How long it waits for one worker if any of them may be next.
 _TURN = 0.0005
+
+
+# The iterators of this process that have workers.
+_iterators = weakref.WeakSet()
+
+
+def _after_fork():
+    """Keeps a process that was forked away from its parent's workers."""
+    for iterator in _iterators:
+        iterator._disown()
+    _iterators.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Spec(NamedTuple):
@@ -73,6 +90,9 @@ class ProcessIterator(BaseIterator):
         self._channels = []
         self._ports = []
         self._shutdown = False
+        # Other threads may use the iterator, and so may what it calls.
+        self._lock = threading.RLock()
+        _iterators.add(self)
         try:
             self._start(loader)
         except BaseException:
@@ -158,14 +178,31 @@ class ProcessIterator(BaseIterator):
         for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
 
+    def belongs_to_parent(self):
+        """Whether this process was forked after the workers were started, so that they are its parent's."""
+        return self._owner != os.getpid()
+
+    def _disown(self):
+        # So that the next use is checked.
+        self._is_torn = True
+        # Another thread of the parent may have had it.
+        self._lock = threading.RLock()
+
     def _mend(self):
         """Finds out which tasks are not done, after an exception that came at any moment."""
-        due = [(task, worker_id) for worker_id, port in enumerate(self._ports) if self._active[worker_id] for task in port.due]
+        if self.belongs_to_parent():
+            raise RuntimeError("this iterator of a DataLoader has its workers in another process: make one after the fork")
+        due = []
+        for worker_id, port in enumerate(self._ports):
+            if self._active[worker_id]:
+                due += [(task, worker_id) for task in port.due]
         self._tasks = deque(worker_id for _, worker_id in sorted(due))
         self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
-        # Batches that were received, and that the program has not got.
-        for task in set(range(self._draws.done, self._number)) - {task - self._base for task, _ in due} - self._draws.ahead:
-            self._draws.finish(task)
+        if not self._is_iterable:
+            # Batches that were received, and that the program has not got.
+            given = set(range(self._draws.done, self._number))
+            for number in given - {task - self._base for task, _ in due} - self._draws.ahead:
+                self._draws.finish(number)
         self._fill()
 
     def _give_task(self):
@@ -195,19 +232,22 @@ class ProcessIterator(BaseIterator):
         self._tasks.append(worker_id)
 
     def _next_data(self):
+        with self._lock:
+            return self._next_batch()
+
+    def _next_batch(self):
         if self._is_torn:
             self._mend()
         # Until the next task is given out: a handler of a signal can raise an exception anywhere, which the program may catch.
         self._is_torn = True
-        tasks = self._tasks
-        while tasks:
+        while self._tasks:
             if self._in_order:
-                worker_id = tasks[0]
+                worker_id = self._tasks[0]
                 if not self._active[worker_id]:
-                    tasks.popleft()
+                    self._tasks.popleft()
                     continue
                 kind, task, data = self._receive(worker_id)
-                tasks.popleft()
+                self._tasks.popleft()
             else:
                 if not any(given and active for given, active in zip(self._given, self._active)):
                     break
@@ -223,7 +263,8 @@ class ProcessIterator(BaseIterator):
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
-            self._draws.finish(task - self._base)
+            # Of a stream, tasks of a worker that has ended are never done.
+            self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
             self._give_task()
             if kind == SKIPPED:
                 continue
@@ -233,7 +274,7 @@ class ProcessIterator(BaseIterator):
                     raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
                 data.reraise()
             return data
-        tasks.clear()
+        self._tasks.clear()
         self._is_torn = False
         if not self._persistent_workers:
             self._shutdown_workers()
@@ -307,6 +348,9 @@ class ProcessIterator(BaseIterator):
             for worker_id, worker in enumerate(self._workers)
             if self._active[worker_id] and not worker.is_alive()
         ]
+        if dead and util.is_exiting() and threading.current_thread().daemon:
+            # The program ends, and has ended the workers. It will end this thread too.
+            return
         if dead:
             for worker_id in dead:
                 self._active[worker_id] = False
@@ -327,7 +371,7 @@ class ProcessIterator(BaseIterator):
         return f"DataLoader worker (pid(s) {', '.join(str(worker.pid) for worker in workers)}) exited unexpectedly"
 
     def _shutdown_workers(self):
-        if self._shutdown or self._owner != os.getpid() or _utils is None or _utils.python_exit_status is not False:
+        if self._shutdown or self.belongs_to_parent() or _utils is None or _utils.python_exit_status is not False:
             return
         self._shutdown = True
         try:

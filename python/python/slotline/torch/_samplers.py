@@ -40,7 +40,7 @@ class Draws:
         is_loaders = self._generator is not None and self._generator is loader_generator
         self._is_random = not is_loaders and type(self._inner) not in _FIXED
         # The state of that source before anything was drawn, or after everything was.
-        self._random = None
+        self._random = _state.Random()
         # The sampler that has a state of its own, and that state after so many batches, from `done` on, and at the end.
         self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
         self._states = {}
@@ -56,7 +56,8 @@ class Draws:
     def finish_all(self):
         """Remembers that the pass has ended."""
         if self._is_random:
-            self._random = self._now() if self._generator is not None else None
+            # The default generator is the program's to save.
+            self._random = _state.Random(self._generator)
 
     def batches(self, iterator):
         """Yields what the sampler gives, without what is done with. ``iterator`` is the sampler's, and was not used yet."""
@@ -97,9 +98,9 @@ class Draws:
                 state.pop(_state.SAMPLER_ITER_STATE, None)
         else:
             random = self._random
-            if random is None and self._is_random and not is_finished:
+            if random.state is None and self._is_random and not is_finished:
                 random = self._now()
-            state = {_state.SAMPLER_GENERATOR: _state.encode(random)}
+            state = {_state.SAMPLER_GENERATOR: random.text()}
             own = self._end if is_finished else self._states.get(self.done)
             if own is None and self._stateful is not None:
                 own = self._snapshot(None)
@@ -110,7 +111,7 @@ class Draws:
         return state
 
     def _now(self):
-        return torch.get_rng_state() if self._generator is None else self._generator.get_state()
+        return _state.Random(torch.default_generator if self._generator is None else self._generator)
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
@@ -119,23 +120,23 @@ class Draws:
         if text is None or not self._is_random:
             yield
             return
-        self._random = _state.decode(text)
+        self._random = _state.Random(text=text)
         if self._generator is not None:
-            self._generator.set_state(self._random)
+            self._generator.set_state(self._random.state)
             yield
             return
-        if torch.equal(torch.get_rng_state(), self._random):
+        if torch.equal(torch.get_rng_state(), self._random.state):
             # The program has set the default generator to where it was, so it is to be where it was then, too.
             yield
             return
         with _state.undisturbed():
-            torch.set_rng_state(self._random)
+            torch.set_rng_state(self._random.state)
             yield
 
     def _load(self, resumed, iterator):
         if resumed[_state.FINISHED] and self._is_random and self._generator is not None:
             if resumed[_state.SAMPLER_GENERATOR] is not None:
-                self._generator.set_state(_state.decode(resumed[_state.SAMPLER_GENERATOR]))
+                self._generator.set_state(_state.Random(text=resumed[_state.SAMPLER_GENERATOR]).state)
         if self._stateful is None or resumed.get(_state.SAMPLER_STATE) is None:
             return iterator
         self._stateful.load_state_dict(resumed[_state.SAMPLER_STATE])

@@ -120,13 +120,21 @@ def checked(state, loader):
     return copy.deepcopy(state)
 
 
-def encode(state):
-    """Returns the state of a generator as a text."""
-    return None if state is None else base64.b64encode(state.numpy().tobytes()).decode()
+class Random:
+    """The state of a generator, or nothing if there is none. It becomes a text only if somebody asks for that."""
 
+    def __init__(self, generator=None, text=None):
+        self._text = text
+        self.state = None
+        if text is not None:
+            self.state = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+        elif generator is not None:
+            self.state = generator.get_state()
 
-def decode(text):
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+    def text(self):
+        if self._text is None and self.state is not None:
+            self._text = base64.b64encode(self.state.numpy().tobytes()).decode()
+        return self._text
 
 
 @contextlib.contextmanager

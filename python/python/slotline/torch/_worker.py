@@ -82,7 +82,7 @@ class Worker:
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
         inform(self._dataset)
-        # The error that the next task has instead of a batch.
+        # The error that all tasks have instead of batches.
         self._failure = None
         self._is_exhausted = False
         self._steps = 0
@@ -121,6 +121,7 @@ class Worker:
         """Begins another pass."""
         self._is_exhausted = False
         self._steps = 0
+        self._failure = None
         self._dataset = _seeded(self._dataset, self._rng, shared_seed)
         try:
             self._fetcher = _fetcher(self._spec, self._dataset, None)
@@ -131,8 +132,7 @@ class Worker:
         if self._is_exhausted:
             return
         if self._failure is not None:
-            failure, self._failure = self._failure, None
-            port.send(ERROR, task, failure)
+            _report(port, task, self._failure)
             return
         try:
             try:

@@ -1,0 +1,128 @@
+"""Batches on a device."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from typing import Any
+
+import torch
+
+
+class DeviceLoader:
+    """Gives the batches of a loader on a device, and copies the next ones while the loop computes.
+
+    ``loader`` is any iterable of batches, such as a :class:`DataLoader`. In a batch, tensors are moved that are in dicts,
+    lists, tuples and named tuples, and so is whatever else has a method ``to``; other objects stay as they are.
+
+    On a CUDA device (or another one that has streams), batches are copied on a stream of their own, from page-locked memory:
+    a tensor that is not there (see ``pin_memory`` of the loader) is copied there first. What the loop does with a batch
+    waits for its copy, and the memory of a batch on the device is used again only when the loop's stream is done with it, so
+    nothing needs to be synchronized. ``prefetch`` batches are on their way or ready while the loop has another one.
+
+    Each pass over it is one over the loader, so passes, ``len`` and errors are the loader's. So is ``state_dict``, but as of
+    the batches that the loop has got: what was only prefetched comes again.
+
+    Raises a ``ValueError`` if ``prefetch`` is not positive, and a ``RuntimeError`` if there is no such device.
+    """
+
+    def __init__(self, loader: Any, device: torch.device | str | int = "cuda", *, prefetch: int = 2) -> None:
+        if prefetch < 1:
+            raise ValueError(f"prefetch is a number of batches from 1 on, and not {prefetch!r}")
+        self.loader = loader
+        self.device = torch.device(device)
+        self.prefetch = prefetch
+        # Fails if there is no such device.
+        torch.empty(0, device=self.device)
+        self._state: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self):
+        self._state = None
+        has_state = hasattr(self.loader, "state_dict")
+        copies = _Copies(self.device)
+        batches = iter(self.loader)
+        # The batches that are ahead, each with the state of the loader after it.
+        ahead = collections.deque()
+        if has_state:
+            self._state = self.loader.state_dict()
+        error = None
+        while True:
+            while error is None and len(ahead) <= self.prefetch:
+                try:
+                    batch = copies.begin(next(batches))
+                except BaseException as raised:
+                    # It comes after the batches that were before it.
+                    error = raised
+                else:
+                    ahead.append((batch, self.loader.state_dict() if has_state else None))
+                batch = None
+            if not ahead:
+                if has_state:
+                    self._state = self.loader.state_dict()
+                raised, error = error, None
+                if isinstance(raised, StopIteration):
+                    return
+                try:
+                    raise raised
+                finally:
+                    raised = None
+            batch, self._state = ahead.popleft()
+            yield copies.end(batch)
+            batch = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the loader's state as of the last batch that the loop has got."""
+        return self.loader.state_dict() if self._state is None else copy.deepcopy(self._state)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Has the next pass go on from a state, as the loader does it."""
+        self._state = None
+        self.loader.load_state_dict(state_dict)
+
+
+class _Copies:
+    """Copies batches to a device, in the background if it can."""
+
+    def __init__(self, device):
+        self._device = device
+        module = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
+        self._module = module if hasattr(module, "Stream") else None
+        self._stream = None if self._module is None else self._module.Stream(device)
+
+    def begin(self, batch):
+        if self._module is None:
+            return moved(batch, lambda tensor: tensor.to(self._device)), None
+        with self._module.stream(self._stream):
+            return moved(batch, self._copy), self._stream.record_event()
+
+    def _copy(self, value):
+        # torch's own page-locked memory is used again only after the copies that read it.
+        if isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_pinned():
+            value = value.pin_memory()
+        return value.to(self._device, non_blocking=True)
+
+    def end(self, copied):
+        batch, event = copied
+        if event is not None:
+            current = self._module.current_stream(self._device)
+            current.wait_event(event)
+            # Its memory was taken on our stream, and is used on this one.
+            moved(batch, lambda value: value.record_stream(current) if isinstance(value, torch.Tensor) else None)
+        return batch
+
+
+def moved(value, move):
+    """Returns a batch in which all that can be moved has been."""
+    if isinstance(value, torch.Tensor) or hasattr(value, "to"):
+        return move(value)
+    if isinstance(value, dict):
+        items = {key: moved(item, move) for key, item in value.items()}
+        return items if type(value) is dict else type(value)(items)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(item, move) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(moved(item, move) for item in value)
+    return value

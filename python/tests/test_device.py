@@ -1,0 +1,150 @@
+"""Batches on a device. There is none here, so what happens on one is recorded instead."""
+
+import collections
+import contextlib
+
+import pytest
+import torch
+from conftest import same
+from torch.utils.data import Dataset, TensorDataset
+
+from slotline.torch import DataLoader, DeviceLoader
+from slotline.torch import _device
+
+Pair = collections.namedtuple("Pair", "x y")
+DATA = TensorDataset(torch.arange(20), torch.arange(20.0))
+
+
+class Bad(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, k):
+        if k == 4:
+            raise KeyError("no sample 4")
+        return k
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 50])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_those_of_the_loader(prefetch, workers):
+    loader = DataLoader(DATA, 3, num_workers=workers)
+    moved = DeviceLoader(loader, "cpu", prefetch=prefetch)
+    assert len(moved) == 7
+    for _ in range(2):
+        same(list(moved), list(loader))
+
+
+def test_a_tensor_is_moved_wherever_it_is():
+    batch = {"a": [torch.ones(2), "text"], "b": (torch.ones(3), None), "c": Pair(torch.ones(1), 4)}
+    [moved] = DeviceLoader([batch], "meta")
+    assert moved["a"][0].device.type == moved["b"][0].device.type == moved["c"].x.device.type == "meta"
+    assert moved["a"][1] == "text" and moved["b"][1] is None and moved["c"].y == 4
+    assert type(moved["c"]) is Pair and type(moved["b"]) is tuple
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 7])
+def test_the_state_is_that_of_the_batches_that_the_loop_has(count):
+    def make():
+        return DeviceLoader(DataLoader(DATA, 3, shuffle=True), "cpu", prefetch=3)
+
+    loader = make()
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    state = loader.state_dict()
+    rest = list(batches)
+    torch.manual_seed(0)
+    resumed = make()
+    resumed.load_state_dict(state)
+    if count == 0:
+        # No pass had begun.
+        assert len(list(resumed)) == 7
+    else:
+        same(list(resumed), rest)
+
+
+def test_an_error_comes_after_the_batches_before_it():
+    batches = iter(DeviceLoader(DataLoader(Bad()), "cpu", prefetch=3))
+    assert [next(batches).item() for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="no sample 4"):
+        next(batches)
+    # As with any generator.
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_what_cannot_be_is_an_error():
+    with pytest.raises(ValueError, match="prefetch is a number of batches from 1 on, and not 0"):
+        DeviceLoader([], "cpu", prefetch=0)
+    with pytest.raises((RuntimeError, AssertionError)):
+        DeviceLoader([], "cuda:99")
+
+
+class Recorded:
+    """In the place of ``torch.cuda``: says what is asked of streams, in order."""
+
+    def __init__(self, log):
+        self.log = log
+        self.now = "loop"
+
+    def Stream(self, device):
+        return Stream(self.log, "copies")
+
+    def current_stream(self, device):
+        return Stream(self.log, "loop")
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        self.now = stream.name
+        yield
+        self.now = "loop"
+
+
+class Stream:
+    def __init__(self, log, name):
+        self.log = log
+        self.name = name
+
+    def record_event(self):
+        self.log.append(f"record on {self.name}")
+        return len(self.log)
+
+    def wait_event(self, event):
+        self.log.append(f"{self.name} waits for {event}")
+
+
+class Value:
+    """In the place of a tensor."""
+
+    def __init__(self, log, module, number):
+        self.log, self.module, self.number = log, module, number
+
+    def to(self, device, non_blocking):
+        assert non_blocking
+        self.log.append(f"copy {self.number} on {self.module.now}")
+        return self
+
+
+def test_copies_run_on_their_own_stream_and_ahead(monkeypatch):
+    log = []
+    module = Recorded(log)
+    loader = DeviceLoader([Value(log, module, number) for number in range(3)], "cpu", prefetch=1)
+    monkeypatch.setattr(_device.torch, "get_device_module", lambda device: module)
+    loader.device = torch.device("cuda")
+    for batch in loader:
+        log.append(f"use {batch.number}")
+    assert log == [
+        "copy 0 on copies",
+        "record on copies",
+        "copy 1 on copies",
+        "record on copies",
+        "loop waits for 2",
+        "use 0",
+        "copy 2 on copies",
+        "record on copies",
+        "loop waits for 4",
+        "use 1",
+        "loop waits for 8",
+        "use 2",
+    ]
