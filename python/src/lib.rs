@@ -251,6 +251,12 @@ impl Port {
         batch::send(py, &self.pickle, &mut self.sender, message, node, &gathered, &mut self.sent)
     }
 
+    /// How many messages can be received without waiting.
+    #[getter]
+    fn ready(&self) -> usize {
+        self.receiver.ready()
+    }
+
     /// Adds to how long this end was busy, in seconds.
     fn add_busy(&mut self, seconds: f64) {
         self.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
