@@ -186,7 +186,7 @@ def test_a_dataset_in_memory_has_figures_too():
     assert loader.stats()["batches"] == 4
 
 
-class Uneven(Dataset):
+class Alternating(Dataset):
     """Every other batch of two is slow. Samples tell which worker has made them."""
 
     def __len__(self):
@@ -200,7 +200,7 @@ class Uneven(Dataset):
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 def test_slow_batches_are_shared_if_workers_need_not_take_turns(kind):
     def slow_batches(**options):
-        numbers, makers = zip(*DataLoader(Uneven(), 2, **kind, **options))
+        numbers, makers = zip(*DataLoader(Alternating(), 2, **kind, **options))
         assert torch.cat(numbers).tolist() == list(range(32))
         return [maker[0].item() for maker in makers[::2]]
 

@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-COUNT = 256
+COUNT = 512  # samples, of which two at a time are the same picture
+PICTURES = 256
 MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -18,7 +19,7 @@ class Photos(torch.utils.data.Dataset):
 
             self.functional = functional
         self.image = Image
-        self.files = [folder / f"{number:03}.jpg" for number in range(COUNT)]
+        self.files = [folder / f"{number:03}.jpg" for number in range(PICTURES)]
         self.read = self.with_torchvision if decoder == "torchvision" else self.with_pillow
         if not self.files[-1].exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ class Photos(torch.utils.data.Dataset):
         return COUNT
 
     def __getitem__(self, index):
-        return self.read(str(self.files[index])), index
+        return self.read(str(self.files[index % PICTURES])), index
 
     def with_pillow(self, file):
         with self.image.open(file) as image:
