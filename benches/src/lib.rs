@@ -9,12 +9,14 @@
 //! - [`rings`]: compares slotline's rings with other rings.
 //! - [`scale`]: the cost depending on the dataset's size and on the number of workers.
 //! - [`record`], [`machine`]: the recorded lines, and the machine that they were measured on.
+//! - [`memory`]: the memory of programs and their processes.
 //! - [`stats`], [`report`]: medians and spreads, the report and its plots.
 //! - [`counts`]: instruction counts, for `cargo run --release -p slotline-benches -- counts`.
 //! - [`protocol`]: the protocol of peers that are separate programs.
 
 pub mod counts;
 pub mod machine;
+pub mod memory;
 pub mod peer;
 pub mod protocol;
 pub mod record;

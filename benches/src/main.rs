@@ -59,7 +59,7 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Python interpreter with torch installed
+    /// Python interpreter with torch and, for the sections p1 to p7, slotline
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
@@ -108,10 +108,15 @@ fn measure(report: Report) -> Result<()> {
     } else {
         Vec::new()
     };
-    let setup = Setup { data: data.path().to_owned(), programs };
+    let python = if !report.no_programs && sections.iter().any(|section| section.is_python()) {
+        find::python_loaders(crate_dir(), &report.torch)
+    } else {
+        Vec::new()
+    };
+    let setup = Setup { data: data.path().to_owned(), programs, python };
     for section in sections {
-        // A pass of W7 takes half a second.
-        let rounds = if section == Section::W7 { rounds.div_ceil(3) } else { rounds };
+        // A pass takes half a second.
+        let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };
         let mut recorder = Recorder::new(section, rounds);
         workload::run(section, &setup, &mut recorder)?;
         // Write after each section, so that its results are kept if a later one is interrupted.

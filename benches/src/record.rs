@@ -34,6 +34,20 @@ pub enum Section {
     Size,
     /// The cost depending on the number of workers.
     Workers,
+    /// Python's loaders: empty samples of a Python dataset.
+    P1,
+    /// Python's loaders: small images in a `TensorDataset`, shuffled.
+    P2,
+    /// Python's loaders: the same images, by a Python dataset.
+    P2p,
+    /// Python's loaders: large images in a `TensorDataset`, shuffled.
+    P3,
+    /// Python's loaders: JPEGs, decoded by a Python dataset.
+    P5,
+    /// Python's loaders: from building a loader to its first batch.
+    P6,
+    /// Python's loaders: some slow samples among fast ones.
+    P7,
 }
 
 impl Section {
@@ -44,7 +58,12 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
+        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers) && !self.is_python()
+    }
+
+    /// Whether all contenders are loaders of Python.
+    pub fn is_python(self) -> bool {
+        matches!(self, Self::P1 | Self::P2 | Self::P2p | Self::P3 | Self::P5 | Self::P6 | Self::P7)
     }
 }
 

@@ -384,6 +384,11 @@ impl Receiver {
         self.accept(wire)
     }
 
+    /// Returns how many messages are there.
+    pub(crate) fn ready(&self) -> usize {
+        self.consumer.ready()
+    }
+
     /// Whether so many blocks are kept that the sender might not find a free one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT

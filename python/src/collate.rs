@@ -14,12 +14,9 @@ use pyo3::{ffi, intern};
 
 use crate::dlpack::{DType, Torch, View, size};
 use crate::numpy::Buffer;
+use crate::rows::{self, Taken};
 use crate::tree::Node;
 
-/// How many rows before they are copied the processor is told to load them. Rows of a shuffled dataset lie anywhere.
-const AHEAD: usize = 8;
-/// How much of a row is loaded in advance. The processor itself goes on from there.
-const MOST_AHEAD: usize = 1024;
 /// How deep containers may be in each other. What is deeper is an object.
 const DEEPEST: usize = 32;
 
@@ -75,6 +72,8 @@ pub(crate) enum Rows {
     Views(Vec<View<'static>>),
     /// All elements as they lie in memory.
     Memory(*const u8),
+    /// Rows of one tensor or array.
+    Taken(Taken),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
@@ -90,16 +89,9 @@ impl Leaf {
         // SAFETY: the caller says that there is room, which `bytes` was computed for.
         unsafe {
             match &self.rows {
-                Rows::Views(views) => {
-                    let row = self.bytes / views.len().max(1);
-                    for (k, view) in views.iter().enumerate() {
-                        if let Some(later) = views.get(k + AHEAD) {
-                            prefetch(later.data, row);
-                        }
-                        view.copy(to.add(k * row));
-                    }
-                }
+                Rows::Views(views) => rows::copy(views, self.bytes / views.len().max(1), to),
                 Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
+                Rows::Taken(taken) => taken.copy(to),
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
@@ -243,7 +235,7 @@ impl<'py> Gathered<'py> {
             return scalars(DType::BOOL, Rows::Bools(values.collect::<Option<_>>()?));
         }
         if first.is_exact_instance_of::<PyInt>() {
-            let values = column.iter().map(|value| is_kind(value).then(|| value.extract::<i64>().ok())?);
+            let values = column.iter().map(integer);
             return scalars(DType::I64, Rows::Ints(values.collect::<Option<_>>()?));
         }
         if first.is_exact_instance_of::<PyFloat>() {
@@ -303,20 +295,6 @@ impl<'py> Gathered<'py> {
     }
 }
 
-/// Tells the processor that memory will be read.
-fn prefetch(start: *const u8, len: usize) {
-    for offset in (0..len.min(MOST_AHEAD)).step_by(64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which may name any address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (start, offset);
-    }
-}
-
 /// Returns an item of a list or a tuple.
 fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(tuple) = sample.cast::<PyTuple>() {
@@ -337,6 +315,15 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views) })
 }
 
+/// A tensor of rows of another one, of which there is at least one.
+pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
+    let first = rows.first();
+    let count = i64::try_from(rows.len()).ok().filter(|&count| count > 0)?;
+    let (dtype, shape) = (first.dtype, std::iter::once(count).chain(first.shape.iter().copied()).collect::<Vec<_>>());
+    let bytes = size(&shape, dtype)?;
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Taken(rows) })
+}
+
 /// A tensor as it is.
 pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
     // SAFETY: the caller keeps the tensor.
@@ -351,7 +338,24 @@ pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
 /// Whether an object is a list of integers, which are sent as numbers.
 pub(crate) fn integers(index: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
     let list = index.cast_exact::<PyList>().ok()?;
-    list.iter().map(|value| value.is_exact_instance_of::<PyInt>().then(|| value.extract().ok())?).collect()
+    let mut integers = Vec::with_capacity(list.len());
+    for value in list {
+        integers.push(integer(&value)?);
+    }
+    Some(integers)
+}
+
+/// Returns the value of an `int`. This is done for every index, and `extract` takes twice as long.
+fn integer(value: &Bound<'_, PyAny>) -> Option<i64> {
+    if !value.is_exact_instance_of::<PyInt>() {
+        return None;
+    }
+    // SAFETY: an integer. If it is too large, there is an exception.
+    let number = unsafe { ffi::PyLong_AsLongLong(value.as_ptr()) };
+    if number == -1 && PyErr::take(value.py()).is_some() {
+        return None;
+    }
+    Some(number)
 }
 
 /// Whether an object is a list of so many `None`s.

@@ -219,7 +219,7 @@ impl View<'_> {
     }
 
     /// Whether the elements lie one after another.
-    fn is_dense(&self) -> bool {
+    pub(crate) fn is_dense(&self) -> bool {
         let Some(strides) = self.strides else { return true };
         let mut expected = 1;
         for (&dim, &stride) in self.shape.iter().zip(strides).rev() {

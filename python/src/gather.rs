@@ -7,9 +7,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::collate::{Gathered, Tools, stacked};
+use crate::collate::{Gathered, Tools, stacked, taken};
 use crate::dlpack::View;
 use crate::numpy::Buffer;
+use crate::rows::Taken;
 use crate::tree::Node;
 
 /// How deep datasets may be in each other.
@@ -32,7 +33,9 @@ impl Kinds {
 /// What the samples of a batch look like, and the rows of each of their tensors. Those of a batch that comes from several
 /// datasets are found one dataset after the other.
 enum Found {
-    /// A tensor, or a row of an array.
+    /// Rows of one tensor or array.
+    Taken(Taken),
+    /// Rows of several tensors or arrays.
     Rows(Vec<Option<View<'static>>>),
     Tuple(Vec<Option<Found>>),
     Dict(Vec<(Py<PyAny>, Option<Found>)>),
@@ -46,15 +49,18 @@ pub(crate) fn gather<'py>(
     dataset: &Bound<'py, PyAny>,
     index: &[i64],
 ) -> Option<Node> {
-    let places: Vec<usize> = (0..index.len()).collect();
     let mut found = None;
-    Search { gathered, tools, kinds, len: index.len() }.find(&mut found, dataset, index, &places, 0)?;
+    Search { gathered, tools, kinds, len: index.len() }.find(&mut found, dataset, index, None, 0)?;
     place(gathered, found)
 }
 
 /// Makes nodes as `default_collate` does.
 fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
     Some(match found? {
+        Found::Taken(rows) => {
+            gathered.leaves.push(taken(rows)?);
+            Node::Tensor(gathered.leaves.len() - 1)
+        }
         Found::Rows(views) => {
             let rows = i64::try_from(views.len()).ok()?;
             gathered.leaves.push(stacked(views.into_iter().collect::<Option<_>>()?, rows)?);
@@ -77,13 +83,13 @@ struct Search<'a, 'py> {
 }
 
 impl<'py> Search<'_, 'py> {
-    /// Finds samples of a dataset that have these places in the batch.
+    /// Finds samples of a dataset that have these places in the batch, or all samples of it.
     fn find(
         &mut self,
         found: &mut Option<Found>,
         dataset: &Bound<'py, PyAny>,
         index: &[i64],
-        places: &[usize],
+        places: Option<&[usize]>,
         depth: usize,
     ) -> Option<()> {
         let py = dataset.py();
@@ -126,7 +132,8 @@ impl<'py> Search<'_, 'py> {
             let len = *ends.last()?;
             // The samples of each part, and where each of them goes.
             let mut inner = vec![(Vec::new(), Vec::new()); ends.len()];
-            for (&k, &place) in index.iter().zip(places) {
+            for (i, &k) in index.iter().enumerate() {
+                let place = places.map_or(i, |places| places[i]);
                 let k = if k < 0 { k + len } else { k };
                 if k < 0 {
                     return None;
@@ -138,7 +145,7 @@ impl<'py> Search<'_, 'py> {
             }
             for (part, (wanted, places)) in inner.into_iter().enumerate() {
                 if !wanted.is_empty() {
-                    self.find(found, &parts.get_item(part).ok()?, &wanted, &places, depth + 1)?;
+                    self.find(found, &parts.get_item(part).ok()?, &wanted, Some(&places), depth + 1)?;
                 }
             }
             Some(())
@@ -152,7 +159,7 @@ impl<'py> Search<'_, 'py> {
         found: &mut Option<Found>,
         parts: &Bound<'py, PyTuple>,
         index: &[i64],
-        places: &[usize],
+        places: Option<&[usize]>,
         depth: usize,
     ) -> Option<()> {
         let nothing = || Found::Tuple(parts.iter().map(|_| None).collect());
@@ -169,7 +176,7 @@ impl<'py> Search<'_, 'py> {
         found: &mut Option<Found>,
         parts: &Bound<'py, PyDict>,
         index: &[i64],
-        places: &[usize],
+        places: Option<&[usize]>,
         depth: usize,
     ) -> Option<()> {
         let nothing = || Found::Dict(parts.iter().map(|(key, _)| (key.unbind(), None)).collect());
@@ -185,31 +192,23 @@ impl<'py> Search<'_, 'py> {
     }
 
     /// Puts rows where they belong. All parts of a batch must be alike.
-    fn rows(&self, found: &mut Option<Found>, view: &View<'static>, index: &[i64], places: &[usize]) -> Option<()> {
+    fn rows(
+        &self,
+        found: &mut Option<Found>,
+        view: &View<'static>,
+        index: &[i64],
+        places: Option<&[usize]>,
+    ) -> Option<()> {
+        let taken = Taken::new(view, index)?;
+        let Some(places) = places else {
+            *found = Some(Found::Taken(taken));
+            return Some(());
+        };
         let nothing = || Found::Rows(vec![None; self.len]);
         let Found::Rows(rows) = found.get_or_insert_with(nothing) else { return None };
-        for (row, &place) in rows_of(view, index)?.into_iter().zip(places) {
+        for (row, &place) in taken.views().zip(places) {
             *rows.get_mut(place)? = Some(row);
         }
         Some(())
     }
-}
-
-/// Returns the rows with these indices; negative ones count from the end.
-fn rows_of(view: &View<'static>, index: &[i64]) -> Option<Vec<View<'static>>> {
-    let (&len, shape) = view.shape.split_first()?;
-    let (stride, strides) = match view.strides {
-        Some(strides) => {
-            let (&first, rest) = strides.split_first()?;
-            (first, Some(rest))
-        }
-        None => (shape.iter().product(), None),
-    };
-    let step = stride * i64::try_from(view.dtype.bytes()?).ok()?;
-    let row = |&k: &i64| {
-        let k = if k < 0 { k + len } else { k };
-        let data = view.data.wrapping_offset((k * step) as isize);
-        (0..len).contains(&k).then_some(View { data, dtype: view.dtype, shape, strides })
-    };
-    index.iter().map(row).collect()
 }

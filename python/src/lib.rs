@@ -21,6 +21,7 @@ mod gather;
 mod loader;
 mod memory;
 mod numpy;
+mod rows;
 mod tree;
 
 use std::collections::VecDeque;
@@ -248,6 +249,12 @@ impl Port {
         let node = gathered.collate(self.tools, samples)?;
         let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
         batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
+    }
+
+    /// How many messages can be received without waiting.
+    #[getter]
+    fn ready(&self) -> usize {
+        self.receiver.ready()
     }
 
     /// Adds to how long this end was busy, in seconds.

@@ -184,3 +184,30 @@ def test_a_dataset_in_memory_has_figures_too():
     loader = DataLoader(TensorDataset(torch.arange(10)), 3, num_workers=2)
     list(loader)
     assert loader.stats()["batches"] == 4
+
+
+class Alternating(Dataset):
+    """Every other batch of two is slow. Samples tell which worker has made them."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, k):
+        time.sleep(0.04 if k % 4 == 0 else 0.0)
+        return k, get_worker_info().id
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_slow_batches_are_shared_if_workers_need_not_take_turns(kind):
+    def slow_batches(**options):
+        numbers, makers = zip(*DataLoader(Alternating(), 2, **kind, **options))
+        assert torch.cat(numbers).tolist() == list(range(32))
+        return [maker[0].item() for maker in makers[::2]]
+
+    assert set(slow_batches()) == {0}
+    assert min(slow_batches(round_robin=False).count(worker) for worker in (0, 1)) >= 2
+
+
+def test_streams_keep_the_turns_of_their_workers():
+    with pytest.raises(ValueError, match="round_robin=False is for datasets that are read by index"):
+        DataLoader(Stream([]), 2, num_workers=2, round_robin=False)

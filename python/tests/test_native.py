@@ -28,6 +28,7 @@ DATASETS = {
     "tensors": TensorDataset(X, Y),
     "one tensor": TensorDataset(Y),
     "strided tensors": TensorDataset(X.T.contiguous().T, X[:, 1:2], torch.ones(1).expand(20)),
+    "rows with gaps": TensorDataset(torch.arange(120.0).reshape(20, 6)[:, ::3], torch.arange(40).reshape(20, 2)[:, 1:]),
     "with gradients": TensorDataset(torch.ones(20, 2, requires_grad=True)),
     "complex": TensorDataset(torch.ones(20, 2, dtype=torch.complex64)),
     "negated": TensorDataset(torch.ones(20, 2, dtype=torch.complex64).conj().imag),

@@ -13,51 +13,21 @@ wrong content, it prints a message on stderr and exits with code 1. It needs num
 torch decodes with torchvision if it is installed and with Pillow otherwise, and Grain decodes with Pillow.
 """
 
-import argparse
-import ctypes
 import io
-import itertools
-import json
-import multiprocessing
-import os
-import sys
-import threading
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
-PERIOD = 251  # byte i of all images is i * 31 % 251, label j is j
+import numpy as np
+
+import loaders
+import protocol
+from protocol import Absent, Plan
+from samples import Images, MappedImages, Numbers, image_bytes
+
 CROP = 1024
 CROPS = 16_000
 MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-
-
-class Absent(Exception):
-    """The peer is not installed, or does not support the workload."""
-
-
-class Numbers:
-    """W1 and W7: the sample is its index, after a sleep in W7."""
-
-    def __init__(self, count, sleeps):
-        self.count, self.sleeps = count, sleeps
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        if self.sleeps:
-            time.sleep(0.050 if index % 16 == 0 else 0.001)
-        return index
-
-    def verify(self, batch, take):
-        for number in batch:
-            take(int(number))
-
-    def checked(self, batch):
-        return batch
 
 
 class BulkNumbers(Numbers):
@@ -65,54 +35,10 @@ class BulkNumbers(Numbers):
         return torch.from_numpy(np.array(indices))
 
 
-class Images:
-    """W2, W3 and W6: images and labels in memory, as numpy arrays or as tensors."""
-
-    def __init__(self, images, labels):
-        self.images, self.labels = images, labels
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, index):
-        return self.images[index], self.labels[index]
-
-    def verify(self, batch, take):
-        images, labels = (np.asarray(part) for part in batch)
-        rows = images.reshape(len(images), -1)
-        pattern = np.resize(image_bytes(), rows.shape[1] + PERIOD)
-        for row, label in zip(rows, labels, strict=True):
-            take(int(label))
-            first = int(label) * len(row) % PERIOD
-            if not np.array_equal(row, pattern[first : first + len(row)]):
-                raise ValueError(f"wrong bytes in image {label}")
-
-    def checked(self, batch):
-        return batch[1]
-
-
 class BulkImages(Images):
     def __getitems__(self, indices):
         indices = torch.from_numpy(np.array(indices))  # the fastest way, together with index_select
         return self.images.index_select(0, indices), self.labels.index_select(0, indices)
-
-
-class MappedImages(Images):
-    """Images in a mapped file. Grain pickles a source for its worker processes, which map the same file again."""
-
-    def __init__(self, path, shape):
-        self.made_by = path, shape
-        size = int(np.prod(shape))
-        if not path.exists() or path.stat().st_size != size:
-            np.resize(image_bytes(), size).tofile(path)
-        super().__init__(np.memmap(path, np.uint8, "r", shape=shape).view(np.ndarray), np.arange(shape[0]))
-
-    def __reduce__(self):
-        return MappedImages, self.made_by
-
-
-def image_bytes():
-    return (np.arange(PERIOD) * 31 % PERIOD).astype(np.uint8)
 
 
 class Tokens:
@@ -204,114 +130,6 @@ def decode_with_pillow(file):
     return (image - mean) / deviation
 
 
-def whole(samples):
-    return samples
-
-
-class Torch:
-    """A DataLoader. Its workers persist from pass to pass, except if a pass is only the first batch."""
-
-    def __init__(self, args, dataset, plan):
-        self.limit = 1 if plan.first_batch else None
-        options = {"batch_size": plan.batch_size, "shuffle": plan.shuffle, "drop_last": plan.drop_last}
-        options |= {"num_workers": args.workers, "in_order": plan.in_order}
-        if args.workers:
-            options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
-            options["prefetch_factor"] = plan.prefetch
-        if hasattr(dataset, "__getitems__"):
-            options["collate_fn"] = whole
-        self.make = lambda: torch.utils.data.DataLoader(dataset, **options)
-        self.loader = None if plan.first_batch else self.make()
-
-    def settle(self):
-        """Does nothing, as no batches are made ahead of a pass."""
-
-    def batches(self):
-        self.running = iter(self.loader or self.make())
-        return itertools.islice(self.running, self.limit)
-
-    def end(self):
-        """Ends the workers of a first batch."""
-        self.running = None
-
-    def quit(self):
-        """Does nothing, as the workers end with the program."""
-
-
-class Grain:
-    """A pipeline that repeats forever, so that its processes persist. A pass is as many batches as the dataset has."""
-
-    def __init__(self, args, dataset, plan):
-        pipeline = grain.MapDataset.source(dataset)
-        if plan.shuffle:
-            pipeline = pipeline.shuffle(seed=0)
-        pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
-        self.limit = 1 if plan.first_batch else len(pipeline)
-        # The order is the same in every pass, so that any run of that many batches has each sample once. Without reading
-        # threads, as documented for data in memory.
-        pipeline = pipeline.repeat(reseed_each_epoch=False)
-        pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
-        self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=args.workers))
-        self.persists = not plan.first_batch
-        self.running = iter(self.pipeline) if self.persists else None
-        self.ahead = 4 * args.workers
-
-    def settle(self):
-        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
-        if self.persists:
-            for _ in itertools.islice(self.running, self.ahead):
-                pass
-
-    def batches(self):
-        if not self.persists:
-            self.running = iter(self.pipeline)
-        return itertools.islice(self.running, self.limit)
-
-    def end(self):
-        """Ends the processes of a first batch."""
-        if not self.persists:
-            self.running.close()
-
-    def quit(self):
-        """Ends the program. Closing the processes sometimes takes 25 seconds, so they are killed after two."""
-        closing = threading.Thread(target=self.running.close, daemon=True)
-        closing.start()
-        closing.join(2)
-        for process in multiprocessing.active_children():
-            process.kill()
-        os._exit(0)
-
-
-class Ledger:
-    """Checks the labels of a pass: each at most once and, if the order is kept, in order."""
-
-    def __init__(self, size, ordered):
-        self.seen, self.ordered, self.count = bytearray(size), ordered, 0
-
-    def __call__(self, label):
-        if not 0 <= label < len(self.seen) or self.seen[label] or (self.ordered and label != self.count):
-            raise ValueError(f"label {label} was received at position {self.count}")
-        self.seen[label] = 1
-        self.count += 1
-
-
-@dataclass
-class Plan:
-    """How a workload is read."""
-
-    batch_size: int
-    shuffle: bool = False
-    drop_last: bool = False
-    in_order: bool = True
-    prefetch: int | None = None  # batches made ahead by each worker, or None for the default
-    first_batch: bool = False  # each pass builds a loader and takes one batch
-
-    def samples(self, size):
-        if self.first_batch:
-            return self.batch_size
-        return size // self.batch_size * self.batch_size if self.drop_last else size
-
-
 def workload(args):
     """Returns the dataset and the plan of the workload for the peer."""
     name, bulk, tensors = args.workload, args.peer == "torch-bulk", args.peer != "grain"
@@ -327,7 +145,7 @@ def workload(args):
         images = torch.from_numpy(np.resize(image_bytes(), shape))
         return (BulkImages if bulk else Images)(images, torch.arange(shape[0])), plan
     if name == "w4":
-        wrap = torch.from_numpy if tensors else whole
+        wrap = torch.from_numpy if tensors else loaders.whole
         return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
     if name == "w5":
         return jpegs(args, tensors), Plan(32)
@@ -354,12 +172,10 @@ def jpegs(args, tensors):
 
 def import_peer(peer):
     """Imports the peer's packages. Returns its version."""
-    global np, torch, grain
+    global torch
     try:
-        import numpy as np
-
         if peer == "grain":
-            import grain
+            import grain  # noqa: F401
 
             return version("grain")
         import torch
@@ -388,40 +204,19 @@ def timed_pass(loader, dataset):
     return {"batches": count, "seconds": seconds, "check": int(total.sum())}
 
 
-def reply(answer):
-    print(json.dumps(answer), flush=True)
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--peer", required=True, choices=["torch", "torch-bulk", "grain"])
-    for name, kind in (("--workload", str), ("--workers", int), ("--data", Path)):
-        parser.add_argument(name, required=True, type=kind)
-    args = parser.parse_args()
+    args = protocol.arguments(["torch", "torch-bulk", "grain"])
     try:
         release = import_peer(args.peer)
         dataset, plan = workload(args)
     except Absent as why:
-        return reply({"absent": str(why)})
-    if plan.first_batch:
-        # A program's first batch gets fresh pages, so the threshold for them (M_MMAP_THRESHOLD) must not rise.
-        ctypes.CDLL(None).mallopt(-3, 128 * 1024)
-    loader = (Grain if args.peer == "grain" else Torch)(args, dataset, plan)
-
-    take = Ledger(len(dataset), not plan.shuffle and plan.in_order)
-    for batch in loader.batches():
-        dataset.verify(batch, take)
-    loader.end()
-    if take.count != plan.samples(len(dataset)):
-        raise ValueError(f"a pass of {take.count} samples instead of {plan.samples(len(dataset))}")
-    reply({"ready": True, "peer": args.peer, "version": release})
-
-    for line in map(str.strip, sys.stdin):
-        if line == "quit":
-            break
-        if line != "pass":
-            raise ValueError(f"unknown command {line}")
-        reply(timed_pass(loader, dataset))
+        return protocol.reply({"absent": str(why)})
+    if args.peer == "grain":
+        loader = loaders.Grain(args.workers, dataset, plan)
+    else:
+        loader = loaders.Torch(torch.utils.data.DataLoader, args.workers, dataset, plan)
+    protocol.check(loader, dataset, plan)
+    protocol.serve(args.peer, release, lambda: timed_pass(loader, dataset))
     loader.quit()
 
 

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
+use crate::memory;
 use crate::protocol::{Answer, Reply, Request};
 use crate::record::Kind;
 use crate::rounds::{Entry, Pass};
@@ -18,6 +20,8 @@ use crate::workload::Setup;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The time limit for a program to exit.
 const GRACE: Duration = Duration::from_secs(5);
+/// The time for which passes are run to measure memory.
+const ENOUGH: Duration = Duration::from_millis(500);
 
 /// A program that can be run, or why it cannot.
 #[derive(Debug)]
@@ -32,6 +36,13 @@ pub struct Program {
     pub command: Result<Vec<OsString>>,
 }
 
+impl Program {
+    /// Whether it is run with a workload.
+    pub fn has(&self, workload: &str) -> bool {
+        self.workloads.is_none_or(|workloads| workloads.contains(&workload))
+    }
+}
+
 /// Returns an entry for each program. `expected` takes the number of batches of a pass, and returns the number of full
 /// batches that they amount to, and the check sum if it is known.
 pub fn entries(
@@ -40,7 +51,18 @@ pub fn entries(
     workers: usize,
     expected: impl Fn(u64) -> (f64, Option<u64>) + Copy + 'static,
 ) -> Vec<Entry> {
-    let request = Request { workload: workload.into(), workers, data: setup.data.clone() };
+    entries_of(&setup.programs, &setup.data, workload, workers, expected)
+}
+
+/// Returns an entry for each of these programs, as [`entries`] does for those of the setup.
+pub fn entries_of(
+    programs: &[Program],
+    data: &Path,
+    workload: &str,
+    workers: usize,
+    expected: impl Fn(u64) -> (f64, Option<u64>) + Copy + 'static,
+) -> Vec<Entry> {
+    let request = Request { workload: workload.into(), workers, data: data.to_owned() };
     let entry = |program: &Program| match External::start(program, &request) {
         Ok(mut external) => {
             let (peer, version) = (external.peer.clone(), Some(external.version.clone()));
@@ -58,8 +80,37 @@ pub fn entries(
         }
         Err(why) => Entry::new(&program.peer, program.kind, Err::<fn() -> Result<Pass>, _>(why)),
     };
-    let has_workload = |program: &&Program| program.workloads.is_none_or(|workloads| workloads.contains(&workload));
-    setup.programs.iter().filter(has_workload).map(entry).collect()
+    programs.iter().filter(|program| program.has(workload)).map(entry).collect()
+}
+
+/// The most memory that a program and its processes had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// The name of the peer.
+    pub peer: String,
+    /// Its version.
+    pub version: String,
+    /// The bytes.
+    pub bytes: u64,
+}
+
+/// Runs a program while no other one runs, and measures the memory of its passes.
+///
+/// # Errors
+///
+/// Returns an error if the program is absent, or if a pass fails.
+pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) -> Result<Peak> {
+    let request = Request { workload: workload.into(), workers, data: data.to_owned() };
+    let mut external = External::start(program, &request)?;
+    let start = Instant::now();
+    let ((), bytes) = memory::peak(external.child.id(), || {
+        external.pass()?;
+        while start.elapsed() < ENOUGH {
+            external.pass()?;
+        }
+        Ok(())
+    })?;
+    Ok(Peak { peer: external.peer.clone(), version: external.version.clone(), bytes })
 }
 
 /// A running program that is warm.
@@ -149,6 +200,7 @@ mod tests {
         Setup {
             data: "/nowhere".into(),
             programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
+            python: Vec::new(),
         }
     }
 
@@ -185,6 +237,19 @@ mod tests {
         let entry = only(&setup);
         assert_eq!(entry.peer, "fake");
         assert_eq!(why(entry), "not installed");
+    }
+
+    #[test]
+    fn memory_includes_that_of_child_processes() {
+        // 32 MiB in a child of the shell.
+        let script = r#"echo '{"ready":true,"peer":"real","version":"1"}'
+            dd if=/dev/zero of=/dev/null bs=32M count=100000 2>/dev/null & child=$!
+            while read line && test "$line" = pass; do sleep 0.1; echo '{"batches":4,"seconds":0.5,"check":6}'; done
+            kill $child"#;
+        let setup = setup(script);
+        let peak = memory(&setup.programs[0], &setup.data, "w1", 2).unwrap();
+        assert_eq!((peak.peer.as_str(), peak.version.as_str()), ("real", "1"));
+        assert!((32 << 20..64 << 20).contains(&peak.bytes), "{peak:?}");
     }
 
     #[test]

@@ -41,6 +41,35 @@ pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
     programs
 }
 
+/// The workloads whose dataset is called for each sample.
+const CALLED: &[&str] = &["p1", "p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision", "p6-python", "p7"];
+
+/// Returns the loaders of Python, or why they are absent. `python` is an interpreter that may have torch and slotline.
+pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
+    let script: OsString = benches.join("peers/python/pipelines.py").into();
+    let loader = |peer: &str, kind, workloads| {
+        let command = [python.into(), script.clone(), "--peer".into(), peer.into()];
+        Program { peer: peer.into(), kind, workloads, command: Ok(command.into()) }
+    };
+    if let Err(why) = succeed(Command::new(python).args(["-c", "import slotline.torch"])) {
+        let why = why.context(
+            "needs a Python that has torch and slotline (`pip install torch ./python`), named by --torch or TORCH_PYTHON",
+        );
+        return vec![Program { command: Err(why), ..loader("slotline", Kind::Ours, None) }];
+    }
+    vec![
+        loader("slotline", Kind::Ours, None),
+        loader("threads", Kind::Variant, Some(CALLED)),
+        loader("any-worker", Kind::Variant, Some(&["p7"])),
+        loader("torch", Kind::Peer, None),
+        loader("torch-bulk", Kind::Peer, Some(&["p2", "p3-bytes", "p3-floats"])),
+        loader("torchdata", Kind::Peer, None),
+        loader("spdl", Kind::Peer, None),
+        loader("grain", Kind::Peer, None),
+        loader("calls", Kind::Limit, Some(&["p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision"])),
+    ]
+}
+
 /// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.
 fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
     let target = build.join(name);

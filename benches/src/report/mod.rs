@@ -65,6 +65,35 @@ fn about(section: Section) -> (&'static str, &'static str) {
              pass, which costs the same for any size.",
         ),
         Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
+        Section::P1 => {
+            ("P1: empty samples", "3,000 items whose value is their index, by a Python dataset, in batches of 1.")
+        }
+        Section::P2 => {
+            ("P2: small images in a TensorDataset", "The images of W2, as uint8 tensors, shuffled, in batches of 64.")
+        }
+        Section::P2p => (
+            "P2P: small images, by a Python dataset",
+            "The images of W2, shuffled, in batches of 64. `__getitem__` returns a row and its label: a row of a tensor, or of a \
+             NumPy array, and an int. The bare calls are the same calls in a loop, without a loader.",
+        ),
+        Section::P3 => (
+            "P3: large images in a TensorDataset",
+            "The images of W3, as uint8 tensors of 4.8 MB for a batch, and as float32 tensors of 19.3 MB, shuffled, in batches \
+             of 32. Grain has no floats: its processes map a file of the bytes.",
+        ),
+        Section::P5 => (
+            "P5: JPEG files, by a Python dataset",
+            "256 files of about 500 × 375, which `__getitem__` decodes, resizes, crops to 224 × 224 and normalises to float32, \
+             with Pillow or with torchvision, in batches of 32. The bare calls are the same calls in a loop, without a loader.",
+        ),
+        Section::P6 => (
+            "P6: to the first batch, in Python",
+            "The time from building the loader to its first batch, with the images of P3 (uint8), shuffled, in batches of 32, \
+             from a TensorDataset and from a Python dataset.",
+        ),
+        Section::P7 => {
+            ("P7: slow samples among fast ones, in Python", "The samples of W7 in batches of 8, delivered in order.")
+        }
     }
 }
 
@@ -88,6 +117,17 @@ pub fn render(dir: &Path) -> Result<()> {
     eprintln!("wrote {}", path.display());
     Ok(())
 }
+
+/// What the sections about Python have in common.
+const PYTHON: &str = "\n## The loaders of Python\n\n\
+    The sections P1 to P7 compare loaders of Python. All run the same program (`peers/python/pipelines.py`), each in a process \
+    of its own with one torch thread. \"slotline\" is `slotline.torch.DataLoader`, \"torch\" is `torch.utils.data.DataLoader`, \
+    and \"torchdata\" is `StatefulDataLoader`, all with the same arguments; their workers are processes, started by `fork`, which \
+    persist from pass to pass (except in P6). \"torch, whole batches\" has `batch_size=None` and a `BatchSampler`, so that a \
+    `TensorDataset` looks up a whole batch at once. SPDL has threads and no mode without them; it starts them in each pass. \
+    Grain makes NumPy arrays. The timed passes count samples. Memory is the most that the program and its processes had at any \
+    time of some passes, measured while no other peer ran, with one look every 10 ms: a page that several processes share \
+    counts once (PSS), and so does a file in memory that no process has mapped. It includes Python, torch and the dataset.\n";
 
 /// Renders the text of the report. `draw` draws the plot of a section to a file name.
 fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Result<()>) -> Result<String> {
@@ -130,7 +170,11 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
     if !notes.trim().is_empty() {
         write!(page, "\n{}\n", notes.trim())?;
     }
+    let mut is_first = true;
     for section in sheet.sections() {
+        if section.is_python() && std::mem::take(&mut is_first) {
+            page.push_str(PYTHON);
+        }
         let (title, about) = about(section);
         let name = format!("{}.svg", section.name());
         draw(section, &name)?;

@@ -70,6 +70,12 @@ impl Sheet {
         self.heat(section, column).find(move |time| time.peer == peer)
     }
 
+    /// Returns the memory of a contender in a heat.
+    pub fn memory<'a>(&'a self, section: Section, column: &'a Column, peer: &'a str) -> Option<&'a Time> {
+        let in_column = move |time: &&Time| time.case == column.0 && time.workers == column.1 && time.peer == peer;
+        self.times(section).filter(|time| time.unit == Unit::Bytes).find(in_column)
+    }
+
     /// Returns the contender of a kind with the smallest median.
     pub fn best<'a>(&'a self, section: Section, column: &'a Column, kind: Kind) -> Option<&'a Time> {
         let of_kind = self.heat(section, column).filter(move |time| time.kind == kind);

@@ -47,6 +47,10 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
             let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
             Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
         }
+        _ if section.is_python() => {
+            let tables = [peers(sheet, section, &columns)?, memory(sheet, section, &columns)?];
+            Ok(tables.join("\n"))
+        }
         _ => peers(sheet, section, &columns),
     }
 }
@@ -143,6 +147,35 @@ fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> 
     }
     table.push('\n');
     Ok(table)
+}
+
+/// Renders a table of memory with a row for each contender and a column for each heat.
+fn memory(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> {
+    let mut rows: Vec<&Time> = Vec::new();
+    for time in sheet.times(section).filter(|time| time.unit == Unit::Bytes) {
+        if !rows.iter().any(|row| row.peer == time.peer) {
+            rows.push(time);
+        }
+    }
+    rows.sort_by_key(|time| time.kind as u8);
+    let mut table = String::from("| memory, MiB |");
+    columns.iter().try_for_each(|column| write!(table, " {} |", heading(column)))?;
+    writeln!(table, "\n|---|{}", "---|".repeat(columns.len()))?;
+    for row in rows {
+        let name = if row.kind == Kind::Ours { format!("**{}**", row.peer) } else { row.peer.clone() };
+        write!(table, "| {name} |")?;
+        for column in columns {
+            let bytes = sheet.memory(section, column, &row.peer).map(median);
+            write!(table, " {} |", bytes.map_or_else(|| "–".into(), mebibytes))?;
+        }
+        table.push('\n');
+    }
+    Ok(table)
+}
+
+/// Formats bytes as MiB.
+pub fn mebibytes(bytes: f64) -> String {
+    short((bytes / f64::from(1 << 20)).round())
 }
 
 /// Renders a table with a row for each size and two columns for each heat.

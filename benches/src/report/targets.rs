@@ -17,6 +17,8 @@ enum Aim {
     Limit(&'static str),
     /// This multiple of this contender, within each round.
     Times(f64, &'static str),
+    /// This multiple of this contender's memory.
+    Memory(f64, &'static str),
 }
 
 /// A target: the section, the case, the number of workers, the contender and the maximum.
@@ -28,6 +30,8 @@ pub const OURS: &str = "slotline";
 pub const ALONE: &str = "slotline, workers alone";
 /// slotline with worker processes.
 pub const PROCESSES: &str = "slotline, processes";
+/// slotline's loader in Python, with batches for whichever worker is free.
+const ANY_WORKER: &str = "slotline, round_robin=False";
 const HELPED: &str = "slotline, the loop helps";
 const ONE: Aim = Aim::Limit("memcpy on one thread");
 const TWO: Aim = Aim::Limit("memcpy on two threads");
@@ -70,6 +74,28 @@ const TARGETS: &[Target] = &[
     Target(Section::Rings, "round trip", None, OURS, Aim::Value(103.0)),
     Target(Section::Rings, "ordered, two producers", None, OURS, Aim::Value(25.0)),
     Target(Section::Rings, "ordered, two producers, runs of 32", None, OURS, Aim::Value(5.0)),
+    Target(Section::P1, "", Some(0), OURS, Aim::Value(6.0)),
+    Target(Section::P1, "", Some(2), OURS, Aim::Value(15.0)),
+    Target(Section::P2, "", Some(0), OURS, Aim::Value(6.0)),
+    Target(Section::P2, "", Some(2), OURS, Aim::Value(5.0)),
+    Target(Section::P2p, "tensors", Some(0), OURS, Aim::Value(130.0)),
+    Target(Section::P2p, "tensors", Some(2), OURS, Aim::Value(90.0)),
+    Target(Section::P2p, "NumPy arrays", Some(0), OURS, Aim::Value(130.0)),
+    Target(Section::P2p, "NumPy arrays", Some(2), OURS, Aim::Value(90.0)),
+    Target(Section::P3, "bytes", Some(0), OURS, Aim::Value(300.0)),
+    Target(Section::P3, "bytes", Some(2), OURS, Aim::Value(250.0)),
+    Target(Section::P3, "floats", Some(0), OURS, Aim::Value(1200.0)),
+    Target(Section::P3, "floats", Some(2), OURS, Aim::Value(1000.0)),
+    Target(Section::P5, "Pillow", Some(0), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::P5, "Pillow", Some(2), OURS, Aim::Times(0.8, "torch")),
+    Target(Section::P5, "Pillow", Some(8), OURS, Aim::Memory(0.5, "torch")),
+    Target(Section::P5, "torchvision", Some(0), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::P5, "torchvision", Some(2), OURS, Aim::Times(0.8, "torch")),
+    Target(Section::P5, "torchvision", Some(8), OURS, Aim::Memory(0.5, "torch")),
+    Target(Section::P6, "TensorDataset", Some(2), OURS, Aim::Value(3.0)),
+    Target(Section::P6, "Python", Some(2), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::P7, "", Some(2), OURS, Aim::Value(460.0)),
+    Target(Section::P7, "", Some(2), ANY_WORKER, Aim::Value(460.0)),
 ];
 
 /// Renders the table of targets. Empty if no contender with a target was measured.
@@ -85,7 +111,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5 in ms per batch, W6, W7 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
+    let units = "\nIn µs per batch; W5 and P5 in ms per batch, W6, W7, P6, P7 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 
@@ -112,6 +138,12 @@ fn row(rows: &mut String, sheet: &Sheet, column: &Column, ours: &Time, aim: Aim)
         Aim::Times(most, name) => {
             let times = sheet.of(section, column, name).and_then(|other| over(ours, &[other]));
             (format!("≤ {most} × {name}"), times.is_some_and(|times| times.median <= most))
+        }
+        Aim::Memory(most, name) => {
+            let bytes = |peer| sheet.memory(section, column, peer).map(median);
+            let share = bytes(&ours.peer).zip(bytes(name)).map(|(ours, other)| ours / other);
+            let share_of = share.map_or_else(|| "–".into(), short);
+            (format!("memory ≤ {most} × {name} (is {share_of})"), share.is_some_and(|share| share <= most))
         }
     };
     let first = ours.peer == PROCESSES || ratio.is_none_or(|ratio| ratio.median <= 1.0);

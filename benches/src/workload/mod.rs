@@ -9,6 +9,7 @@ pub mod deaths;
 pub mod images;
 #[cfg(feature = "jpeg")]
 pub mod photos;
+pub mod python;
 pub mod tokens;
 pub mod w1;
 pub mod w2;
@@ -39,6 +40,8 @@ pub struct Setup {
     pub data: PathBuf,
     /// The peers that are separate programs.
     pub programs: Vec<Program>,
+    /// The loaders of Python.
+    pub python: Vec<Program>,
 }
 
 /// The samples of a workload and how they are collated, for peers written in Rust.
@@ -142,6 +145,10 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
+        _ => {
+            python::run(section, setup, recorder);
+            Ok(())
+        }
     }
 }
 

@@ -80,6 +80,10 @@ class Port:
     def due(self) -> list[int]:
         """The tasks whose answers have not been received."""
 
+    @property
+    def ready(self) -> int:
+        """How many messages can be received without waiting."""
+
     def add_busy(self, seconds: float) -> None:
         """Adds to how long this end was busy."""
 

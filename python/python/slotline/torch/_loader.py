@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
+from torch.utils.data.dataloader import _DatasetKind
 
 from slotline.torch import _state, _threads
 from slotline.torch._inline import InlineIterator
@@ -38,6 +39,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``), or all of them have the same. By default,
         streams are copied.
+    round_robin (bool):
+        Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
+        batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
+        draw at random then depends on timing, and a dataset that is a stream is an error. Default: ``True``.
     on_error (str):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
         not come; and in a stream the next sample takes the place. :meth:`stats` counts them. Default: ``"raise"``.
@@ -77,6 +82,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         snapshot_every_n_steps: int = 1,
         worker_method: str | None = None,
         copy_dataset: bool | None = None,
+        round_robin: bool = True,
         on_error: str = "raise",
         memory_limit: int | None = None,
         watchdog: float | None = None,
@@ -118,6 +124,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
         self.worker_method = worker_method
         self.copy_dataset = copy_dataset
+        if not round_robin and self._dataset_kind == _DatasetKind.Iterable:
+            raise ValueError("round_robin=False is for datasets that are read by index, since each worker reads its own stream")
+        self.round_robin = round_robin
         self.on_error = on_error
         self.memory_limit = memory_limit
         self.watchdog = watchdog

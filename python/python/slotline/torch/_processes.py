@@ -76,6 +76,7 @@ class ProcessIterator(BaseIterator):
         super().__init__(loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
+        self._round_robin = loader.round_robin
         self._max_tasks = min(self._prefetch_factor * self._num_workers, _MOST_TASKS)
         self._watchdog = loader.watchdog
         # After how many tasks there was a warning.
@@ -206,7 +207,7 @@ class ProcessIterator(BaseIterator):
         self._fill()
 
     def _give_task(self):
-        """Gives the next task to the worker whose turn it is."""
+        """Gives the next task to a worker."""
         try:
             index = next(self._sampler_iter)
         except StopIteration:
@@ -214,13 +215,8 @@ class ProcessIterator(BaseIterator):
         except Exception:
             self._is_torn = False
             raise
-        for _ in range(self._num_workers):
-            worker_id = next(self._turns)
-            if self._active[worker_id] and (
-                self._in_order or self._given[worker_id] < self._max_tasks // sum(self._active)
-            ):
-                break
-        else:
+        worker_id = self._turn() if self._round_robin else self._idlest()
+        if worker_id is None:
             return
         while self._number in self._draws.ahead:
             # It was done before the pass was resumed, and is not drawn again.
@@ -230,6 +226,21 @@ class ProcessIterator(BaseIterator):
         self._ports[worker_id].ask(TASK, self._sent, index)
         self._given[worker_id] += 1
         self._tasks.append(worker_id)
+
+    def _turn(self):
+        """Returns the worker whose turn it is."""
+        for _ in range(self._num_workers):
+            worker_id = next(self._turns)
+            if self._active[worker_id] and (
+                self._in_order or self._given[worker_id] < self._max_tasks // sum(self._active)
+            ):
+                return worker_id
+        return None
+
+    def _idlest(self):
+        """Returns the worker that has the fewest batches left to make."""
+        active = [worker_id for worker_id in range(self._num_workers) if self._active[worker_id]]
+        return min(active, key=lambda worker_id: self._given[worker_id] - self._ports[worker_id].ready, default=None)
 
     def _next_data(self):
         with self._lock:

@@ -75,7 +75,7 @@ class Stats:
         if len(shares) > 1 and shares[most] > _BUSY and others < shares[most] / 2:
             return (
                 f"held up by worker {most}: it was busy {shares[most]:.0%} of the time, and the others {others:.0%} on "
-                "average; its samples take longer than theirs, so a greater prefetch_factor or in_order=False would help"
+                "average; its samples take longer than theirs, so round_robin=False would help"
             )
         if mean > _BUSY:
             # As many as would leave the loop what it does itself.

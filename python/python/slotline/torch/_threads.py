@@ -69,6 +69,10 @@ class _End:
             self.due.popleft()
         return message
 
+    @property
+    def ready(self):
+        return self._inbox.qsize()
+
     def add_busy(self, seconds):
         self.busy += seconds
 

@@ -1,0 +1,138 @@
+"""The loaders of the peers."""
+
+import itertools
+import multiprocessing
+import os
+import threading
+
+
+def whole(samples):
+    return samples
+
+
+class Torch:
+    """A DataLoader: torch's, or another class with its arguments.
+
+    Its workers persist from pass to pass, except if a pass is only the first batch.
+    """
+
+    def __init__(self, kind, workers, dataset, plan, **more):
+        self.limit = 1 if plan.first_batch else None
+        options = {"batch_size": plan.batch_size, "shuffle": plan.shuffle, "drop_last": plan.drop_last}
+        options |= {"num_workers": workers, "in_order": plan.in_order}
+        if workers:
+            options |= {"persistent_workers": not plan.first_batch, "multiprocessing_context": "fork"}
+            options["prefetch_factor"] = plan.prefetch
+        if hasattr(dataset, "__getitems__"):
+            options["collate_fn"] = whole
+        self.make = lambda: kind(dataset, **(options | more))
+        self.loader = None if plan.first_batch else self.make()
+
+    def settle(self):
+        """Does nothing, as no batches are made ahead of a pass."""
+
+    def batches(self):
+        self.running = iter(self.loader or self.make())
+        return itertools.islice(self.running, self.limit)
+
+    def end(self):
+        """Ends the workers of a first batch."""
+        self.running = None
+
+    def quit(self):
+        """Does nothing, as the workers end with the program."""
+
+
+class Spdl:
+    """A pipeline with threads, which starts anew for each pass: its ``make`` returns it."""
+
+    def __init__(self, make, plan):
+        self.make = make
+        self.limit = 1 if plan.first_batch else None
+        self.stack = None
+
+    def settle(self):
+        """Does nothing, as no batches are made ahead of a pass."""
+
+    def batches(self):
+        pipeline = self.make()
+        self.stack = pipeline.auto_stop()
+        self.stack.__enter__()
+        return itertools.islice(pipeline.get_iterator(), self.limit)
+
+    def end(self):
+        """Ends the threads of the pass."""
+        self.stack.__exit__(None, None, None)
+
+    def quit(self):
+        """Does nothing, as the threads have ended with the last pass."""
+
+
+class Grain:
+    """A pipeline that repeats forever, so that its processes persist. A pass is as many batches as the dataset has."""
+
+    def __init__(self, workers, dataset, plan):
+        import grain
+
+        pipeline = grain.MapDataset.source(dataset)
+        if plan.shuffle:
+            pipeline = pipeline.shuffle(seed=0)
+        pipeline = pipeline.batch(plan.batch_size, drop_remainder=plan.drop_last)
+        self.limit = 1 if plan.first_batch else len(pipeline)
+        # The order is the same in every pass, so that any run of that many batches has each sample once. Without reading
+        # threads, as documented for data in memory.
+        pipeline = pipeline.repeat(reseed_each_epoch=False)
+        pipeline = pipeline.to_iter_dataset(grain.ReadOptions(num_threads=0))
+        self.pipeline = pipeline.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
+        self.persists = not plan.first_batch
+        self.running = iter(self.pipeline) if self.persists else None
+        self.ahead = 4 * workers
+
+    def settle(self):
+        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
+        if self.persists:
+            for _ in itertools.islice(self.running, self.ahead):
+                pass
+
+    def batches(self):
+        if not self.persists:
+            self.running = iter(self.pipeline)
+        return itertools.islice(self.running, self.limit)
+
+    def end(self):
+        """Ends the processes of a first batch."""
+        if not self.persists:
+            self.running.close()
+
+    def quit(self):
+        """Ends the program. Closing the processes sometimes takes 25 seconds, so they are killed after two."""
+        closing = threading.Thread(target=self.running.close, daemon=True)
+        closing.start()
+        closing.join(2)
+        for process in multiprocessing.active_children():
+            process.kill()
+        os._exit(0)
+
+
+class Calls:
+    """Calls of the dataset without a loader. A batch is a list of samples, which is thrown away."""
+
+    def __init__(self, dataset, plan):
+        import torch
+
+        self.dataset, self.size = dataset, plan.batch_size
+        self.draw = torch.randperm if plan.shuffle else torch.arange
+
+    def settle(self):
+        """Does nothing, as no batches are made ahead of a pass."""
+
+    def batches(self):
+        order = self.draw(len(self.dataset)).tolist()
+        for first in range(0, len(order), self.size):
+            yield [self.dataset[index] for index in order[first : first + self.size]]
+
+    def end(self):
+        """Does nothing."""
+
+    def quit(self):
+        """Does nothing."""

@@ -1,0 +1,98 @@
+//! The memory of a program and its child processes.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// The pause between two looks at a program.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Runs `work`, and returns its result and the most bytes that a process and its descendants had at any time during it.
+///
+/// # Errors
+///
+/// Returns an error if `work` fails, or if the memory cannot be read.
+pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            loop {
+                let is_last = is_over.load(Ordering::Relaxed);
+                most = most.max(of_tree(pid)?);
+                if is_last {
+                    return anyhow::Ok(most);
+                }
+                std::thread::sleep(PAUSE);
+            }
+        });
+        let result = work();
+        is_over.store(true, Ordering::Relaxed);
+        let most = watcher.join().expect("the watcher does not panic");
+        Ok((result?, most?))
+    })
+}
+
+/// Returns the bytes of a process and its descendants. A page that several processes have counts once: each has its share
+/// (PSS), and files in memory that processes have open, but not mapped, are added.
+///
+/// # Errors
+///
+/// Returns an error if the process does not exist, or if the system has no such figures.
+pub fn of_tree(pid: u32) -> Result<u64> {
+    let mut total = share(pid).with_context(|| format!("cannot read the memory of process {pid}"))?;
+    let (mut open, mut mapped) = (HashSet::new(), HashSet::new());
+    let mut left = vec![pid];
+    while let Some(pid) = left.pop() {
+        files(pid, &mut open, &mut mapped);
+        for child in children(pid) {
+            // A process may end at any time.
+            total += share(child).unwrap_or(0);
+            left.push(child);
+        }
+    }
+    total += open.iter().filter(|(inode, _)| !mapped.contains(inode)).map(|(_, bytes)| bytes).sum::<u64>();
+    Ok(total)
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
+}
+
+/// Returns the bytes of a process, of shared pages its share.
+fn share(pid: u32) -> Result<u64> {
+    let text = read(pid, "smaps_rollup")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no PSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Finds the files in memory that a process has open, with their bytes, and those that it has mapped.
+fn files(pid: u32, open: &mut HashSet<(u64, u64)>, mapped: &mut HashSet<u64>) {
+    use std::os::unix::fs::MetadataExt;
+    let is_memory = |path: &Path| path.starts_with("/dev/shm") || path.starts_with("/memfd:");
+    for descriptor in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        let path = descriptor.path();
+        if std::fs::read_link(&path).is_ok_and(|file| is_memory(&file) || file.to_string_lossy().starts_with("/memfd:"))
+            && let Ok(about) = std::fs::metadata(&path)
+        {
+            open.insert((about.ino(), about.blocks() * 512));
+        }
+    }
+    for line in read(pid, "maps").unwrap_or_default().lines() {
+        let mut fields = line.split_whitespace();
+        if let (Some(inode), Some(file)) = (fields.nth(4), fields.next())
+            && (file.starts_with("/dev/shm") || file.starts_with("/memfd:"))
+        {
+            mapped.extend(inode.parse::<u64>());
+        }
+    }
+}
