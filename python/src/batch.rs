@@ -5,8 +5,8 @@
 //!
 //! | what | bytes |
 //! |---|---|
-//! | the number of tensors, the length of the containers' description, and that of the other objects | 8 each |
-//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, and these | 8 each |
+//! | the number of tensors, how many of them are in other objects, the length of the containers' description, and that of the other objects | 8 each |
+//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any | 8 each |
 //! | the description of the containers, if it is not that of the batch before: pickled | |
 //! | the objects, if there are any: pickled | |
 //! | the small tensors, each at a multiple of [`ALIGN`] | |
@@ -15,11 +15,11 @@ use std::io;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
 use crate::channel::{Block, Draft, Message, Receiver, Sender};
-use crate::collate::{Gathered, Leaf, Tools};
-use crate::dlpack::{DType, Owner, broken, size};
+use crate::collate::{self, Gathered, Leaf, Tools};
+use crate::dlpack::{DType, Owner, broken, is_within, size};
 use crate::fresh::Pool;
 use crate::memory::ALIGN;
 use crate::tree::Node;
@@ -28,6 +28,8 @@ use crate::tree::Node;
 const LARGE: usize = 16 << 10;
 /// The block of a tensor that is in the same block as its description.
 const HERE: u64 = u64::MAX;
+/// Set with a tensor's type if strides follow its dimensions.
+const STRIDED: u64 = 1 << 32;
 
 /// Makes a batch in memory of this process.
 pub(crate) fn fresh<'py>(
@@ -43,7 +45,7 @@ pub(crate) fn fresh<'py>(
         // SAFETY: the memory is new and large enough, and the samples are still there. Then it is the tensor's.
         unsafe {
             leaf.write(start);
-            tools.torch.make(py, start, leaf.dtype, &leaf.shape, Owner::Own(memory))
+            tools.torch.make(py, start, leaf.dtype, (&leaf.shape, leaf.strides.as_deref()), Owner::Own(memory))
         }
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
@@ -54,12 +56,55 @@ pub(crate) fn fresh<'py>(
 pub(crate) struct Pickle {
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
+    /// Those of `slotline._pickle`, for objects that may have tensors in them.
+    dumps_with: Py<PyAny>,
+    loads_with: Py<PyAny>,
+    /// Whether an object is a tensor that is sent without pickling it.
+    is_sendable: Py<PyAny>,
+    tools: &'static Tools,
 }
 
 impl Pickle {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let pickle = py.import("pickle")?;
-        Ok(Self { dumps: pickle.getattr("dumps")?.unbind(), loads: pickle.getattr("loads")?.unbind() })
+        let ours = py.import("slotline._pickle")?;
+        let tools = Tools::get(py)?;
+        let is_sendable = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<bool> {
+            let value = arguments.get_item(0)?;
+            Ok(tools.is_tensor(&value) && collate::whole(tools, &value).is_some())
+        };
+        Ok(Self {
+            dumps: pickle.getattr("dumps")?.unbind(),
+            loads: pickle.getattr("loads")?.unbind(),
+            dumps_with: ours.getattr("dumps")?.unbind(),
+            loads_with: ours.getattr("loads")?.unbind(),
+            is_sendable: PyCFunction::new_closure(py, None, None, is_sendable)?.into_any().unbind(),
+            tools,
+        })
+    }
+
+    /// Pickles the objects of a batch. Tensors that are in them become tensors of the batch.
+    fn objects<'py>(
+        &self,
+        py: Python<'py>,
+        gathered: &mut Gathered<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, usize)>> {
+        if gathered.objects.is_empty() {
+            return Ok(None);
+        }
+        let list = PyList::new(py, &gathered.objects)?.into_any();
+        if gathered.is_plain {
+            return Ok(Some((self.dumps(&list)?, 0)));
+        }
+        let pickled = self.dumps_with.bind(py).call1((list, &self.is_sendable))?;
+        let (bytes, tensors) = pickled.extract::<(Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>)>()?;
+        for tensor in &tensors {
+            let leaf = collate::whole(self.tools, tensor).ok_or_else(|| broken("a tensor has changed meanwhile"))?;
+            gathered.leaves.push(leaf);
+        }
+        let count = tensors.len();
+        gathered.kept.extend(tensors);
+        Ok(Some((bytes, count)))
     }
 
     pub(crate) fn dumps<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
@@ -78,19 +123,16 @@ pub(crate) fn send<'py>(
     sender: &mut Sender,
     message: Message,
     node: Node,
-    gathered: &Gathered<'py>,
+    mut gathered: Gathered<'py>,
     last: &mut Option<Node>,
 ) -> PyResult<bool> {
     let is_new = !last.as_ref().is_some_and(|last| last.is(&node, py));
     let shape = if is_new { Some(pickle.dumps(&node.describe(py)?)?) } else { None };
-    let objects = match gathered.objects.is_empty() {
-        true => None,
-        false => Some(pickle.dumps(&PyList::new(py, &gathered.objects)?.into_any())?),
-    };
+    let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
     let (shape, objects) = (bytes_of(shape.as_ref()), bytes_of(objects.as_ref()));
 
     let mut drafts = Vec::new();
-    let sent = write(sender, shape, objects, &gathered.leaves, &mut drafts);
+    let sent = write(sender, shape, objects, &gathered.leaves, inner.unwrap_or(0), &mut drafts);
     let head = match sent {
         Ok(head) => head,
         Err(error) => {
@@ -119,12 +161,14 @@ fn write(
     shape: &[u8],
     objects: &[u8],
     leaves: &[Leaf],
+    inner: usize,
     drafts: &mut Vec<Draft>,
 ) -> io::Result<Draft> {
-    let words: usize = 3 + leaves.iter().map(|leaf| 5 + leaf.shape.len()).sum::<usize>();
+    let words: usize =
+        4 + leaves.iter().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
     let mut end = words * 8 + shape.len() + objects.len();
     let mut at = Vec::with_capacity(words);
-    at.extend([leaves.len() as u64, shape.len() as u64, objects.len() as u64]);
+    at.extend([leaves.len() as u64, inner as u64, shape.len() as u64, objects.len() as u64]);
     let mut here = Vec::new();
     for leaf in leaves {
         let (block, offset) = if leaf.bytes >= LARGE {
@@ -141,9 +185,12 @@ fn write(
             (HERE, offset as u64)
         };
         let DType { code, bits, lanes } = leaf.dtype;
-        let dtype = u64::from(code) | u64::from(bits) << 8 | u64::from(lanes) << 16;
+        let mut dtype = u64::from(code) | u64::from(bits) << 8 | u64::from(lanes) << 16;
+        if leaf.strides.is_some() {
+            dtype |= STRIDED;
+        }
         at.extend([block, offset, leaf.bytes as u64, dtype, leaf.shape.len() as u64]);
-        at.extend(leaf.shape.iter().map(|&dim| dim as u64));
+        at.extend(leaf.shape.iter().chain(leaf.strides.iter().flatten()).map(|&dim| dim as u64));
     }
     let head = sender.draft(end)?;
     let start = head.start().as_ptr();
@@ -177,10 +224,11 @@ pub(crate) fn receive<'py>(
         read += 8;
         words.next().and_then(|word| usize::try_from(word).ok()).ok_or_else(|| broken("it is too short"))
     };
-    let (count, shape_len, objects_len) = (next()?, next()?, next()?);
+    let (count, inner, shape_len, objects_len) = (next()?, next()?, next()?, next()?);
     let mut tensors = Vec::with_capacity(count.min(bytes.len() / 40));
     for _ in 0..count {
         let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
+        let is_strided = dtype as u64 & STRIDED != 0;
         let dtype = DType { code: dtype as u8, bits: (dtype >> 8) as u8, lanes: (dtype >> 16) as u16 };
         if ndim > bytes.len() / 8 {
             return Err(broken("it is too short"));
@@ -188,6 +236,13 @@ pub(crate) fn receive<'py>(
         let shape = (0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?;
         if size(&shape, dtype) != Some(len) {
             return Err(broken("a tensor has another size than its shape"));
+        }
+        let strides = match is_strided {
+            true => Some((0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?),
+            false => None,
+        };
+        if strides.as_ref().is_some_and(|strides| !is_within(&shape, strides, dtype, len)) {
+            return Err(broken("a tensor is outside of its memory"));
         }
         let (data, owner) = if number as u64 == HERE {
             if offset.checked_add(len).is_none_or(|end| end > bytes.len()) || !offset.is_multiple_of(ALIGN) {
@@ -210,7 +265,7 @@ pub(crate) fn receive<'py>(
             }
         };
         // SAFETY: the memory has so many bytes, and if it is a worker's, it does not write there before it is given back.
-        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, &shape, owner) }?);
+        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, (&shape, strides.as_deref()), owner) }?);
     }
     let mut part = |len: usize| {
         let part = bytes.get(read..).and_then(|rest| rest.get(..len)).ok_or_else(|| broken("it is too short"));
@@ -223,7 +278,12 @@ pub(crate) fn receive<'py>(
     }
     let objects = match objects {
         [] => Vec::new(),
-        _ => pickle.loads(py, objects)?.extract::<Vec<Bound<'py, PyAny>>>()?,
+        _ if inner == 0 => pickle.loads(py, objects)?.extract::<Vec<Bound<'py, PyAny>>>()?,
+        _ => {
+            let outer = tensors.len().checked_sub(inner).ok_or_else(|| broken("it lacks tensors"))?;
+            let tensors = PyList::new(py, tensors.drain(outer..))?;
+            pickle.loads_with.bind(py).call1((PyBytes::new(py, objects), tensors))?.extract()?
+        }
     };
     let node = last.as_ref().ok_or_else(|| broken("it says nothing about its containers"))?;
     node.build(py, &tensors, &objects)

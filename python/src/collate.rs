@@ -60,6 +60,8 @@ impl Tools {
 pub(crate) struct Leaf {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
+    /// In elements, if the dimensions do not lie in memory in their order.
+    pub(crate) strides: Option<Vec<i64>>,
     pub(crate) bytes: usize,
     pub(crate) rows: Rows,
 }
@@ -70,6 +72,8 @@ pub(crate) enum Rows {
     Views(Vec<View<'static>>),
     /// Rows of one tensor or array.
     Taken(Taken),
+    /// All elements as they lie in memory.
+    Memory(*const u8),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
@@ -87,6 +91,7 @@ impl Leaf {
             match &self.rows {
                 Rows::Views(views) => rows::copy(views, self.bytes / views.len().max(1), to),
                 Rows::Taken(taken) => taken.copy(to),
+                Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
@@ -96,10 +101,11 @@ impl Leaf {
 }
 
 /// A batch before it is written: its containers, its tensors and its other objects.
-#[derive(Default)]
 pub(crate) struct Gathered<'py> {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
+    /// Whether no object can have a tensor in it.
+    pub(crate) is_plain: bool,
     /// Tensors that were seen, by their address: one that is in two places is one tensor.
     seen: HashMap<usize, usize>,
     /// What the views refer to.
@@ -108,6 +114,11 @@ pub(crate) struct Gathered<'py> {
 }
 
 impl<'py> Gathered<'py> {
+    pub(crate) fn new() -> Self {
+        let (leaves, objects, kept, buffers) = Default::default();
+        Self { leaves, objects, is_plain: true, seen: HashMap::new(), kept, buffers }
+    }
+
     /// Collates samples as `default_collate` does.
     ///
     /// # Errors
@@ -201,7 +212,7 @@ impl<'py> Gathered<'py> {
         let kind = first.get_type();
         let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
         let scalars = |dtype: DType, rows_of: Rows| {
-            Some(Leaf { dtype, shape: vec![rows], bytes: size(&[rows], dtype)?, rows: rows_of })
+            Some(Leaf { dtype, shape: vec![rows], strides: None, bytes: size(&[rows], dtype)?, rows: rows_of })
         };
         if tools.is_tensor(first) {
             // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
@@ -275,6 +286,11 @@ impl<'py> Gathered<'py> {
                 return Node::Named(part.get_type().into_any().unbind(), parts);
             }
         }
+        self.is_plain &= part.is_none()
+            || part.is_exact_instance_of::<PyString>()
+            || part.is_exact_instance_of::<PyInt>()
+            || part.is_exact_instance_of::<PyFloat>()
+            || part.is_exact_instance_of::<PyBool>();
         self.object(part.clone())
     }
 }
@@ -296,7 +312,7 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     }
     let shape: Vec<i64> = std::iter::once(rows).chain(dims.iter().copied()).collect();
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(views) })
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views) })
 }
 
 /// A tensor of rows of another one, of which there is at least one.
@@ -305,16 +321,18 @@ pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
     let count = i64::try_from(rows.len()).ok().filter(|&count| count > 0)?;
     let (dtype, shape) = (first.dtype, std::iter::once(count).chain(first.shape.iter().copied()).collect::<Vec<_>>());
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, bytes, rows: Rows::Taken(rows) })
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Taken(rows) })
 }
 
 /// A tensor as it is.
-fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
+pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
     // SAFETY: the caller keeps the tensor.
     let view = unsafe { tools.torch.view(tensor) }?;
     let (dtype, shape) = (view.dtype, view.shape.to_vec());
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, bytes, rows: Rows::Views(vec![view]) })
+    let strides = view.permuted().map(<[i64]>::to_vec);
+    let rows = if strides.is_some() { Rows::Memory(view.data) } else { Rows::Views(vec![view]) };
+    Some(Leaf { dtype, shape, strides, bytes, rows })
 }
 
 /// Whether an object is a list of integers, which are sent as numbers.

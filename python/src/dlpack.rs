@@ -139,6 +139,9 @@ pub(crate) enum Owner {
     Batch(Arc<Batch<Dynamic>>),
 }
 
+/// The dimensions of a tensor, and its strides in elements, unless its elements lie one after another.
+pub(crate) type Dims<'a> = (&'a [i64], Option<&'a [i64]>);
+
 /// What a tensor that we made owns.
 #[repr(C)]
 struct Made<M> {
@@ -159,17 +162,21 @@ pub(crate) unsafe extern "C" fn delete<M>(managed: *mut M) {
 fn own<M>(
     data: *mut u8,
     dtype: DType,
-    shape: &[i64],
+    (shape, strides): Dims<'_>,
     owner: Owner,
     managed: impl FnOnce(Tensor) -> M,
 ) -> PyResult<*mut M> {
     let ndim = i32::try_from(shape.len()).map_err(|_| PyBufferError::new_err("a tensor has too many dimensions"))?;
     let mut dims = vec![1; 2 * shape.len()].into_boxed_slice();
     dims[..shape.len()].copy_from_slice(shape);
-    let mut stride = 1_i64;
-    for i in (0..shape.len()).rev() {
-        dims[shape.len() + i] = stride;
-        stride = stride.saturating_mul(shape[i].max(1));
+    if let Some(strides) = strides {
+        dims[shape.len()..].copy_from_slice(strides);
+    } else {
+        let mut stride = 1_i64;
+        for i in (0..shape.len()).rev() {
+            dims[shape.len() + i] = stride;
+            stride = stride.saturating_mul(shape[i].max(1));
+        }
     }
     let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
     let device = Device { kind: CPU, id: 0 };
@@ -178,9 +185,9 @@ fn own<M>(
 }
 
 /// Makes a tensor, to be deleted by [`delete`].
-pub(crate) fn managed(data: *mut u8, dtype: DType, shape: &[i64], owner: Owner, flags: u64) -> PyResult<*mut Managed> {
+pub(crate) fn managed(data: *mut u8, dtype: DType, dims: Dims<'_>, owner: Owner, flags: u64) -> PyResult<*mut Managed> {
     let deleter = Some(delete::<Managed> as _);
-    own(data, dtype, shape, owner, |tensor| Managed {
+    own(data, dtype, dims, owner, |tensor| Managed {
         version: VERSION,
         manager: std::ptr::null_mut(),
         deleter,
@@ -190,9 +197,9 @@ pub(crate) fn managed(data: *mut u8, dtype: DType, shape: &[i64], owner: Owner, 
 }
 
 /// Makes a tensor as before version 1.0, to be deleted by [`delete`].
-pub(crate) fn unversioned(data: *mut u8, dtype: DType, shape: &[i64], owner: Owner) -> PyResult<*mut Unversioned> {
+pub(crate) fn unversioned(data: *mut u8, dtype: DType, dims: Dims<'_>, owner: Owner) -> PyResult<*mut Unversioned> {
     let deleter = Some(delete::<Unversioned> as _);
-    own(data, dtype, shape, owner, |tensor| Unversioned { tensor, manager: std::ptr::null_mut(), deleter })
+    own(data, dtype, dims, owner, |tensor| Unversioned { tensor, manager: std::ptr::null_mut(), deleter })
 }
 
 /// A tensor or an array that somebody else owns, and that must be kept as long as this.
@@ -225,6 +232,21 @@ impl View<'_> {
             expected *= dim;
         }
         true
+    }
+
+    /// Returns the strides, if the elements lie one after another, but the dimensions in another order (`channels_last`).
+    pub(crate) fn permuted(&self) -> Option<&[i64]> {
+        let strides = self.strides.filter(|_| !self.is_dense() && !self.shape.contains(&0))?;
+        let mut dims: Vec<_> = strides.iter().zip(self.shape).filter(|&(_, &dim)| dim != 1).collect();
+        dims.sort_unstable();
+        let mut expected = 1;
+        for (&stride, &dim) in dims {
+            if stride != expected {
+                return None;
+            }
+            expected *= dim;
+        }
+        Some(strides)
     }
 
     /// Copies the elements to `to`, one after another.
@@ -274,6 +296,20 @@ pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
         bytes = bytes.checked_mul(usize::try_from(dim).ok()?)?;
     }
     Some(bytes)
+}
+
+/// Whether strides lead to elements of a tensor of this size only.
+pub(crate) fn is_within(shape: &[i64], strides: &[i64], dtype: DType, bytes: usize) -> bool {
+    let mut last = 0_i64;
+    for (&dim, &stride) in shape.iter().zip(strides) {
+        let Some(sum) = (dim - 1).checked_mul(stride).and_then(|step| last.checked_add(step)) else { return false };
+        if stride < 0 {
+            return false;
+        }
+        last = sum;
+    }
+    let end = usize::try_from(last).ok().and_then(|last| (last + 1).checked_mul(dtype.bytes()?));
+    end.is_some_and(|end| end <= bytes)
 }
 
 /// What we use of torch.
@@ -361,16 +397,17 @@ impl Torch {
     ///
     /// # Safety
     ///
-    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists.
+    /// The memory must have the tensor's bytes, which nobody else accesses while the owner exists. Strides must not lead out
+    /// of it.
     pub(crate) unsafe fn make<'py>(
         &self,
         py: Python<'py>,
         data: *mut u8,
         dtype: DType,
-        shape: &[i64],
+        dims: Dims<'_>,
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let made = managed(data, dtype, shape, owner, 0)?;
+        let made = managed(data, dtype, dims, owner, 0)?;
         match self.table {
             Some(table) => {
                 let mut object = std::ptr::null_mut();

@@ -1,5 +1,6 @@
 """A loader gives torch's batches, in torch's order, with torch's random numbers and errors."""
 
+import collections
 import gc
 import itertools
 import os
@@ -131,6 +132,62 @@ def test_streams_are_torchs(lengths, batch_size, drop_last):
             assert order(torchs) == order(ours)
         else:
             same(torchs, ours)
+
+
+def permuted(samples):
+    x = torch.arange(240.0).reshape(2, 3, 8, 5) + samples[0]["y"]
+    large = x.repeat(20, 1, 1, 8)
+    return [
+        x.to(memory_format=torch.channels_last), large.to(memory_format=torch.channels_last), large.transpose(1, 2), x.permute(3, 1, 0, 2),
+        torch.empty(3, 0, 2), x[0, 0].T.bfloat16(),
+    ]  # fmt: skip
+
+
+def test_dimensions_keep_their_order_in_memory():
+    torchs, ours = both(lambda kind: kind(Mixed(8), 2, num_workers=2, collate_fn=permuted))
+    same(torchs, ours)
+    assert ours[0][0][1].is_contiguous(memory_format=torch.channels_last)
+    torchs, ours = both(lambda kind: kind([torch.arange(12).reshape(3, 4).T + k for k in range(6)], None, num_workers=1))
+    same(torchs, ours)
+
+
+class Record:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+def recorded(samples):
+    x = torch.stack([sample["x"] for sample in samples])
+    return {
+        "record": Record(x=x, large=x.repeat(100, 1, 1), again=x, inner=Record(y=[torch.tensor(3), x.mT]), n=1),
+        "other": collections.UserDict(weight=torch.nn.Parameter(x.float()), none=torch.empty(0)),
+        "x": x,
+    }
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_tensors_in_objects_arrive(method):
+    kept = list(DataLoader(Mixed(40), 4, num_workers=2, collate_fn=recorded, multiprocessing_context=method))
+    gc.collect()
+    for k, batch in enumerate(kept):
+        expected = recorded([Mixed()[i] for i in range(4 * k, 4 * k + 4)])
+        same(batch["x"], expected["x"])
+        same(batch["record"].x, expected["x"])
+        same(batch["record"].large, expected["record"].large)
+        same(batch["record"].inner.y, expected["record"].inner.y)
+        assert batch["record"].again is batch["record"].x
+        assert type(batch["other"]["weight"]) is torch.nn.Parameter
+        same(batch["other"]["none"], torch.empty(0))
+
+
+def test_samplers_may_give_tensors_in_objects():
+    class ByRecord(Mixed):
+        def __getitem__(self, record):
+            return record.x + 1
+
+    sampler = [Record(x=torch.arange(k)) for k in range(9)]
+    for k, batch in enumerate(DataLoader(ByRecord(), None, sampler=sampler, num_workers=2)):
+        same(batch, torch.arange(k) + 1)
 
 
 def test_errors_come_in_the_place_of_their_batches():

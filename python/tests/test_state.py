@@ -361,10 +361,13 @@ def test_a_stream_that_has_a_state_is_not_read_again():
     assert dataset.read == 3
 
 
+@pytest.mark.parametrize("every", [1, 5])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_streams_go_on_after_their_end(workers):
+def test_streams_go_on_after_their_end(workers, every):
     def loader():
-        return DataLoader(StatefulStream(), num_workers=workers, persistent_workers=workers > 0)
+        return DataLoader(
+            StatefulStream(), num_workers=workers, persistent_workers=workers > 0, snapshot_every_n_steps=every
+        )
 
     first = loader()
     list(first)

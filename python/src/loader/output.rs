@@ -151,7 +151,7 @@ impl Output {
             }
             Library::Torch(torch) => {
                 // SAFETY: the batch has the elements there, which nobody else accesses while it exists.
-                unsafe { torch.make(py, start, field.kind, dims, Owner::Batch(batch.clone())) }
+                unsafe { torch.make(py, start, field.kind, (dims, None), Owner::Batch(batch.clone())) }
             }
             Library::DLPack => {
                 let tensor = Tensor::new(start, field.kind, &field.name, dims, batch);

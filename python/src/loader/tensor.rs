@@ -117,8 +117,8 @@ impl Tensor {
             _ => (self.start, Owner::Batch(self.batch.clone()), 0),
         };
         match max_version {
-            Some((1.., _)) => capsule::versioned(py, managed(start, self.kind, &self.dims, owner, flags)?),
-            _ => capsule::unversioned(py, unversioned(start, self.kind, &self.dims, owner)?),
+            Some((1.., _)) => capsule::versioned(py, managed(start, self.kind, (&self.dims, None), owner, flags)?),
+            _ => capsule::unversioned(py, unversioned(start, self.kind, (&self.dims, None), owner)?),
         }
     }
 

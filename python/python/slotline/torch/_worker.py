@@ -151,6 +151,9 @@ class Worker:
         except Exception as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
+                # The next pass begins with what the dataset has now.
+                self._steps = 0
+                self._send_state(port)
                 port.send(EXHAUSTED, task)
             else:
                 _report(port, task, ExceptionWrapper(where=self._where))
