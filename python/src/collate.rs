@@ -70,10 +70,10 @@ pub(crate) struct Leaf {
 pub(crate) enum Rows {
     /// Each is a row, or there is one that is all of it.
     Views(Vec<View<'static>>),
-    /// All elements as they lie in memory.
-    Memory(*const u8),
     /// Rows of one tensor or array.
     Taken(Taken),
+    /// All elements as they lie in memory.
+    Memory(*const u8),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
@@ -90,8 +90,8 @@ impl Leaf {
         unsafe {
             match &self.rows {
                 Rows::Views(views) => rows::copy(views, self.bytes / views.len().max(1), to),
-                Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Taken(taken) => taken.copy(to),
+                Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),

@@ -1,0 +1,29 @@
+"""The examples of the documentation run. In each document, they are one program."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "python/README.md", *sorted((ROOT / "docs/src").glob("python*.md"))]
+# A block that needs more than PyTorch begins with "```python,ignore".
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def program(document):
+    """Returns the blocks of a document, at the lines where they are in it."""
+    text = document.read_text()
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        block = block[1].splitlines()
+        lines[first : first + len(block)] = block
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_examples_run(document):
+    code = program(document)
+    assert code.strip()
+    exec(compile(code, document, "exec"), {"__name__": document.stem})
