@@ -254,7 +254,7 @@ def test_a_loop_waits_for_a_batch_to_be_dropped():
 def test_timeouts():
     # Rows that take no memory, and long to copy, since they are copied byte by byte.
     rows = np.broadcast_to(np.zeros((1, 1), "u1"), (6, 4 << 20))
-    loader = Loader(Arrays(x=rows, i=np.arange(6)), 2, num_workers=1, timeout=1e-3)
+    loader = Loader(Arrays(x=rows, i=np.arange(6)), 2, num_workers=1, timeout=1e-4)
     late = 0
     for _ in range(20):
         batches, found = iter(loader), []
@@ -262,7 +262,7 @@ def test_timeouts():
             try:
                 found.append(next(batches)["i"].tolist())
             except slotline.LoaderTimeoutError as error:
-                assert isinstance(error, TimeoutError) and "timed out after 0.001 seconds" in str(error)
+                assert isinstance(error, TimeoutError) and "timed out after 0.0001 seconds" in str(error)
                 late += 1
             except StopIteration:
                 break
