@@ -164,7 +164,7 @@ def import_peer(args):
     os.environ["OMP_NUM_THREADS"] = "1"
     package = PACKAGES[args.peer]
     if args.peer == "spdl" and args.workers == 0:
-        raise Absent("it always has threads")
+        raise Absent("it has no mode without threads")
     if args.peer == "threads" and args.workers == 0:
         raise Absent("the same as slotline: there are no workers")
     import torch

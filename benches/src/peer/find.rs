@@ -47,26 +47,29 @@ const CALLED: &[&str] = &["p1", "p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torc
 /// Returns the loaders of Python, or why they are absent. `python` is an interpreter that may have torch and slotline.
 pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
     let script: OsString = benches.join("peers/python/pipelines.py").into();
-    let loader = |peer: &str, kind, workloads| {
-        let command = [python.into(), script.clone(), "--peer".into(), peer.into()];
-        Program { peer: peer.into(), kind, workloads, command: Ok(command.into()) }
+    let loader = |id: &str, name: &str, kind, workloads| {
+        let command = [python.into(), script.clone(), "--peer".into(), id.into()];
+        Program { peer: name.into(), kind, workloads, command: Ok(command.into()) }
     };
+    let ours = loader("slotline", "slotline", Kind::Ours, None);
     if let Err(why) = succeed(Command::new(python).args(["-c", "import slotline.torch"])) {
         let why = why.context(
             "needs a Python that has torch and slotline (`pip install torch ./python`), named by --torch or TORCH_PYTHON",
         );
-        return vec![Program { command: Err(why), ..loader("slotline", Kind::Ours, None) }];
+        return vec![Program { command: Err(why), ..ours }];
     }
+    let bulk = &["p2", "p3-bytes", "p3-floats"];
+    let calls = &["p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision"];
     vec![
-        loader("slotline", Kind::Ours, None),
-        loader("threads", Kind::Variant, Some(CALLED)),
-        loader("any-worker", Kind::Variant, Some(&["p7"])),
-        loader("torch", Kind::Peer, None),
-        loader("torch-bulk", Kind::Peer, Some(&["p2", "p3-bytes", "p3-floats"])),
-        loader("torchdata", Kind::Peer, None),
-        loader("spdl", Kind::Peer, None),
-        loader("grain", Kind::Peer, None),
-        loader("calls", Kind::Limit, Some(&["p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision"])),
+        ours,
+        loader("threads", "slotline, threads", Kind::Variant, Some(CALLED)),
+        loader("any-worker", "slotline, round_robin=False", Kind::Variant, Some(&["p7"])),
+        loader("torch", "torch", Kind::Peer, None),
+        loader("torch-bulk", "torch, whole batches", Kind::Peer, Some(bulk)),
+        loader("torchdata", "torchdata", Kind::Peer, None),
+        loader("spdl", "spdl", Kind::Peer, None),
+        loader("grain", "grain", Kind::Peer, None),
+        loader("calls", "bare calls", Kind::Limit, Some(calls)),
     ]
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use self::sheet::Sheet;
-use crate::record::{self, Line, Section};
+use crate::record::{self, Kind, Line, Section};
 
 /// Returns the title and the description of a section.
 fn about(section: Section) -> (&'static str, &'static str) {
@@ -207,7 +207,7 @@ fn versions(page: &mut String, sheet: &Sheet) -> Result<()> {
     for line in sheet.lines() {
         match line {
             Line::Time(time) => {
-                if let Some(version) = &time.version {
+                if let Some(version) = time.version.as_ref().filter(|_| time.kind != Kind::Limit) {
                     versions.insert(&time.peer, version);
                 }
             }
@@ -243,7 +243,7 @@ fn versions(page: &mut String, sheet: &Sheet) -> Result<()> {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::record::{Absent, Kind, Run, Time, Unit};
+    use crate::record::{Absent, Run, Time, Unit};
 
     fn time(peer: &str, kind: Kind, workers: usize, values: &[f64]) -> Line {
         Line::Time(Time {
