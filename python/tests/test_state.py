@@ -463,6 +463,9 @@ def test_states_that_do_not_fit_are_errors():
         loader.load_state_dict({"epoch": 3})
     with pytest.raises(ValueError, match="snapshot_every_n_steps is a number"):
         make(MAPS["shuffled"], snapshot_every_n_steps=-1)
+    state, _ = taken(loader, 4)
+    with pytest.raises(ValueError, match="taken with batch_size=3, so a loader with batch_size=5 would leave out"):
+        make(dict(dataset=Plain(), batch_size=5)).load_state_dict(state)
     for options in (dict(dataset=Stream()), dict(dataset=Noisy())):
         state, _ = taken(make(options, 2), 4)
         with pytest.raises(ValueError, match="taken with num_workers=2.*num_workers=1 cannot go on"):

@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 # The entries, with an underscore where torchdata has one.
 NUM_WORKERS = "_num_workers"
+BATCH_SIZE = "_batch_size"
 NUM_YIELDED = "_num_yielded"
 # How many batches of indices are done with. Of these, some may have been errors.
 SAMPLER_ITER_YIELDED = "_sampler_iter_yielded"
@@ -109,6 +110,12 @@ def checked(state, loader):
     missing = [key for key in (NUM_WORKERS, NUM_YIELDED, SAMPLER_ITER_YIELDED, FINISHED, BASE_SEED) if key not in state]
     if missing:
         raise ValueError(f"this is not a state of slotline's DataLoader: it has no {missing[0]!r}")
+    size = state.get(BATCH_SIZE, loader.batch_size)
+    if size != loader.batch_size and not state[FINISHED]:
+        raise ValueError(
+            f"the state was taken with batch_size={size}, so a loader with batch_size={loader.batch_size} would leave out "
+            "other samples than those that are done: finish the pass with the same batches"
+        )
     count = state[NUM_WORKERS]
     if count != loader.num_workers and not state[FINISHED]:
         snapshots = state[SNAPSHOT][WORKER_SNAPSHOTS].values() if count > 0 else [state]
