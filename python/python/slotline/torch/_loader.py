@@ -181,9 +181,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         A state that was taken at the end of a pass has the next loop begin the pass after it. An empty dict has it begin
         a new one. The number of workers may be another one, unless the dataset is a stream or has a state.
 
-        Raises a ``ValueError`` if the state is not one of this class, or if it needs another number of workers.
+        Raises a ``ValueError`` if the state is not one of this class, needs another number of workers, or was taken in
+        the middle of a pass with another batch size, another class of sampler, or one of torch's samplers with another
+        number of indices.
         """
-        resumed = _state.checked(state_dict, self) if state_dict else None
+        resumed = _state.checked(state_dict, self)
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 
