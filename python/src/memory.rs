@@ -107,7 +107,7 @@ impl Mapping {
     fn grow(&self, size: usize) -> io::Result<()> {
         if size > self.limit {
             return Err(io::Error::other(format!(
-                "the batches of a worker that are in use take more than {} MiB together; keep fewer of them, or allow more",
+                "the batches of a worker that are in use take more than {} MiB together; keep fewer of them, or raise memory_limit",
                 self.limit >> 20
             )));
         }

@@ -140,7 +140,7 @@ def test_memory_has_a_limit():
             return torch.ones(1 << 18)  # a megabyte
 
     kept = []
-    with pytest.raises(OSError, match="in use take more than 6 MiB together"):
+    with pytest.raises(OSError, match="in use take more than 6 MiB together; keep fewer of them, or raise memory_limit"):
         for batch in DataLoader(Large(), num_workers=1, memory_limit=6 << 20):
             kept.append(batch)
     assert 2 <= len(kept) <= 6
@@ -171,7 +171,14 @@ def test_workers_run_on_their_cores(kind):
     [
         (dict(on_error="ignore"), "on_error is 'raise' or 'skip', and not 'ignore'"),
         (dict(memory_limit=0), "memory_limit is a number of bytes, and not 0"),
+        (dict(memory_limit="1G"), "memory_limit is a number of bytes, and not '1G'"),
+        (dict(memory_limit=1.5), "memory_limit is a number of bytes, and not 1.5"),
         (dict(watchdog=-1), "watchdog is a number of seconds, and not -1"),
+        (dict(watchdog="60"), "watchdog is a number of seconds, and not '60'"),
+        (dict(watchdog=float("nan")), "watchdog is a number of seconds, and not nan"),
+        (dict(affinity=3), "affinity is a list of cores, such as .*, and not 3"),
+        (dict(affinity="spread"), "affinity is a list of cores, such as .*, and not 'spread'"),
+        (dict(affinity=[]), "affinity is a list of cores, such as .*, and not "),
         (dict(affinity=[100000]), "affinity has core 100000, on which this process cannot run"),
     ],
 )

@@ -457,16 +457,59 @@ def test_a_loader_that_goes_on_can_be_pickled():
 
 def test_states_that_do_not_fit_are_errors():
     loader = make(MAPS["shuffled"])
-    with pytest.raises(TypeError, match="is a dict, and not int"):
-        loader.load_state_dict(3)
+    for value in (3, None, []):
+        with pytest.raises(TypeError, match=f"is a dict, and not {type(value).__name__}"):
+            loader.load_state_dict(value)
     with pytest.raises(ValueError, match="not a state of slotline's DataLoader"):
         loader.load_state_dict({"epoch": 3})
     with pytest.raises(ValueError, match="snapshot_every_n_steps is a number"):
         make(MAPS["shuffled"], snapshot_every_n_steps=-1)
-    state, _ = taken(loader, 4)
-    with pytest.raises(ValueError, match="taken with batch_size=3, so a loader with batch_size=5 would leave out"):
-        make(dict(dataset=Plain(), batch_size=5)).load_state_dict(state)
     for options in (dict(dataset=Stream()), dict(dataset=Noisy())):
         state, _ = taken(make(options, 2), 4)
         with pytest.raises(ValueError, match="taken with num_workers=2.*num_workers=1 cannot go on"):
             make(options, 1).load_state_dict(state)
+
+
+@pytest.mark.parametrize("workers", (0, 2))
+@pytest.mark.parametrize(
+    "options, words",
+    (
+        (dict(batch_size=5), "taken with batch_size=3, but the loader has batch_size=5"),
+        (dict(batch_size=None), "taken with batch_size=3, but the loader has batch_size=None"),
+        (
+            dict(batch_size=1, shuffle=None, batch_sampler=lambda: BatchSampler(RandomSampler(range(COUNT)), 4, False)),
+            "taken with batch_size=3, but the loader has batch_size=4",
+        ),
+        (dict(shuffle=False), "taken with RandomSampler, but the loader has SequentialSampler"),
+        (dict(dataset=Stream(), shuffle=None), "taken with RandomSampler, but the loader has an IterableDataset"),
+        (dict(dataset=range(9)), "taken with a RandomSampler of 47 indices, but the loader's has 9"),
+    ),
+    ids=str,
+)
+def test_a_state_of_another_order_is_an_error(workers, options, words):
+    base = dict(dataset=Plain(), batch_size=3, shuffle=True)
+    state, _ = taken(make(base, workers), 4)
+    loader = make({**base, **options}, workers)
+    with pytest.raises(ValueError, match=words):
+        loader.load_state_dict(json.loads(json.dumps(state)))
+
+
+def test_the_order_can_change_between_passes():
+    loader = make(dict(dataset=Plain(), batch_size=3, shuffle=True))
+    list(loader)
+    other = make(dict(dataset=range(9), batch_size=5))
+    other.load_state_dict(loader.state_dict())
+    same(list(other), [torch.arange(5), torch.arange(5, 9)])
+
+
+def test_a_batch_sampler_that_makes_the_same_batches_goes_on():
+    state, rest = taken(make(dict(dataset=Plain(), batch_size=3, shuffle=True)), 4)
+    loader = make(dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(RandomSampler(range(COUNT)), 3, False)))
+    loader.load_state_dict(state)
+    same(list(loader), rest)
+
+
+def test_a_stream_with_another_batch_size_is_an_error():
+    state, _ = taken(make(dict(dataset=Stream(), batch_size=3), 2), 4)
+    with pytest.raises(ValueError, match="taken with batch_size=3, but the loader has batch_size=4"):
+        make(dict(dataset=Stream(), batch_size=4), 2).load_state_dict(state)

@@ -58,7 +58,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
-        return f"<slotline.{type(self).__name__} of {len(self)} samples: {fields}>"
+        kind = "Dataset" if isinstance(self, _Files) else type(self).__name__
+        return f"<slotline.{kind} of {len(self)} samples: {fields}>"
 
     def __reduce__(self) -> tuple[Callable[[], Dataset], tuple[()]]:
         return self._make, ()

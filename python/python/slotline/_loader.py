@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
+
+import numpy as np
 
 from slotline import _slotline
 from slotline._datasets import Dataset, _checked
@@ -46,8 +50,8 @@ class Loader:
         in_order: Whether batches come in order, or as soon as they are finished.
         hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
         on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
-            uses again and frees at its end. ``"wait"``: the
-            loop waits until another thread drops one. ``"raise"``: :class:`slotline.OutOfMemoryError`.
+            uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
+            :class:`slotline.OutOfMemoryError`.
         on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it.
         timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for
             no limit. Needs a worker.
@@ -92,15 +96,18 @@ class Loader:
             "memory_limit": memory_limit,
             "seed": seed,
         }
+        flags = {"shuffle": shuffle, "replacement": replacement, "drop_last": drop_last, "in_order": in_order}
         for name, number in numbers.items():
-            if number is not None and not 0 <= number < 1 << 64:
-                raise OptionError(f"{name} is {number}; it must be from 0 to 2**64 - 1")
+            if number is not None:
+                _check_integer(name, number, 64)
+        for name, flag in flags.items():
+            if not isinstance(flag, (bool, np.bool_)):
+                raise TypeError(f"{name} is {flag!r}; it must be True or False")
+        if output == "torch" and importlib.util.find_spec("torch") is None:
+            raise ModuleNotFoundError('output="torch" needs PyTorch, which is not installed', name="torch")
         options: dict[str, Any] = {
             **numbers,
-            "shuffle": shuffle,
-            "replacement": replacement,
-            "drop_last": drop_last,
-            "in_order": in_order,
+            **flags,
             "on_held": on_held,
             "on_error": on_error,
             "timeout": timeout,
@@ -157,8 +164,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next pass, which decides its order. Without it, passes count from 0."""
-        if not 0 <= epoch < 1 << 32:
-            raise OptionError(f"epoch is {epoch}; it must be from 0 to 2**32 - 1")
+        _check_integer("epoch", epoch, 32)
         self._engine.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,3 +205,14 @@ class Loader:
     def memory_ceiling(self) -> int:
         """The most bytes that the loader takes for batches and the order of a pass, unless more batches are kept."""
         return self._engine.memory_ceiling
+
+
+def _check_integer(name: str, number: Any, bits: int) -> None:
+    try:
+        value = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; it must be an integer") from None
+    if value < 0:
+        raise OptionError(f"{name} is {value}; it must not be negative")
+    if value >= 1 << bits:
+        raise OptionError(f"{name} is {value}; it must be less than 2**{bits}")

@@ -92,7 +92,7 @@ def test_passes_differ_and_can_be_chosen():
 def test_epochs_that_are_refused():
     loader = Loader(DATA, 5, shuffle=True, seed=1)
     expected = indices(loader)
-    for epoch, words in ((-1, "must be from 0"), (1 << 32, "must be from 0")):
+    for epoch, words in ((-1, "must not be negative"), (1 << 32, "must be less than")):
         with pytest.raises(slotline.OptionError, match=words):
             loader.set_epoch(epoch)
     large = Loader(Arrays(np.broadcast_to(np.zeros(1, "u1"), 100_000)), shuffle=True)
@@ -302,6 +302,32 @@ def test_options_that_are_refused(options, words):
     with pytest.raises(slotline.OptionError, match=words) as caught:
         Loader(DATA, **options)
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, slotline.Error)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"batch_size": "a"}, "batch_size is 'a'; it must be an integer"),
+        ({"num_workers": 1.5}, "num_workers is 1.5; it must be an integer"),
+        ({"seed": "a"}, "seed is 'a'; it must be an integer"),
+        ({"shuffle": "yes"}, "shuffle is 'yes'; it must be True or False"),
+        ({"drop_last": None}, "drop_last is None; it must be True or False"),
+    ],
+)
+def test_options_of_another_type_are_named(options, words):
+    with pytest.raises(TypeError, match=words):
+        Loader(DATA, **options)
+
+
+def test_an_epoch_that_is_no_integer_is_refused():
+    with pytest.raises(TypeError, match="epoch is 'a'; it must be an integer"):
+        Loader(DATA).set_epoch("a")
+
+
+def test_tensors_need_torch(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match='output="torch" needs PyTorch'):
+        Loader(DATA, output="torch")
 
 
 def test_what_is_no_dataset_is_refused():

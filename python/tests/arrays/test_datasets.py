@@ -225,6 +225,7 @@ def test_idx_files(tmp_path):
 
 
 def test_digits():
+    assert repr(slotline.digits()) == "<slotline.Dataset of 1797 samples: image: uint8 [8, 8], label: int64 []>"
     digits = rows(slotline.digits())
     assert digits["image"].shape == (1797, 8, 8) and digits["image"].max() == 16
     assert digits["label"].tolist()[:4] == [0, 1, 2, 3] and np.bincount(digits["label"]).sum() == 1797

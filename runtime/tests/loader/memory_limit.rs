@@ -209,7 +209,7 @@ fn the_error_names_the_limit_and_what_would_fit() {
     let end = " would fit, with num_workers = 2 and no prefetch_factor given";
     assert!(text.contains("; batch_size = ") && text.ends_with(end), "{text}");
     let text = build(size, 5_000);
-    assert!(text.ends_with("; no smaller batches would fit either; raise memory_limit"), "{text}");
+    assert!(text.ends_with("; no batch size fits; raise memory_limit"), "{text}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import torch.utils.data
@@ -94,13 +95,12 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"worker_method is 'multiprocessing' or 'thread', and not {worker_method!r}")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', and not {on_error!r}")
-        if memory_limit is not None and memory_limit <= 0:
+        if memory_limit is not None and not (isinstance(memory_limit, Integral) and memory_limit > 0):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
-        if watchdog is not None and watchdog <= 0:
+        if watchdog is not None and not (isinstance(watchdog, Real) and watchdog > 0):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
-        cores = os.sched_getaffinity(0)
-        if missing := [core for core in affinity or () if core not in cores]:
-            raise ValueError(f"affinity has core {missing[0]!r}, on which this process cannot run: it has {sorted(cores)}")
+        if affinity is not None:
+            affinity = _cores(affinity)
         super().__init__(
             dataset,
             batch_size,
@@ -181,9 +181,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         A state that was taken at the end of a pass has the next loop begin the pass after it. An empty dict has it begin
         a new one. The number of workers may be another one, unless the dataset is a stream or has a state.
 
-        Raises a ``ValueError`` if the state is not one of this class, or if it needs another number of workers.
+        Raises a ``ValueError`` if the state is not one of this class, needs another number of workers, or was taken in
+        the middle of a pass with another batch size, another class of sampler, or one of torch's samplers with another
+        number of indices.
         """
-        resumed = _state.checked(state_dict, self) if state_dict else None
+        resumed = _state.checked(state_dict, self)
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 
@@ -203,3 +205,13 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     def __getstate__(self):
         # A copy of the loader in another process has no iterators.
         return {**self.__dict__, "_iterator": None, "_pass": None, "_early": None}
+
+
+def _cores(affinity):
+    cores = list(affinity) if isinstance(affinity, Iterable) and not isinstance(affinity, str) else []
+    if not cores:
+        raise ValueError(f"affinity is a list of cores, such as [0, 1], and not {affinity!r}")
+    allowed = os.sched_getaffinity(0)
+    if missing := [core for core in cores if core not in allowed]:
+        raise ValueError(f"affinity has core {missing[0]!r}, on which this process cannot run: it has {sorted(allowed)}")
+    return cores

@@ -23,7 +23,7 @@ class Pass:
         self.fetcher = None
         self._is_stream = iterator._is_iterable
         self._len_called = iterator._IterableDataset_len_called
-        self._batch_size = loader.batch_size
+        self._order = _state.order_of(loader)
         self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
         self._loaders = loader.generator
         self._generator = _state.Random(loader.generator)
@@ -43,7 +43,7 @@ class Pass:
     def state_dict(self):
         state = {
             _state.NUM_WORKERS: len(self.workers),
-            _state.BATCH_SIZE: self._batch_size,
+            **self._order,
             _state.NUM_YIELDED: self.yielded,
             _state.FINISHED: self.is_finished,
             _state.LEN_CALLED: self._len_called,

@@ -11,11 +11,22 @@ import contextlib
 import copy
 
 import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.dataloader import _DatasetKind
 
 # The entries, with an underscore where torchdata has one.
 NUM_WORKERS = "_num_workers"
 BATCH_SIZE = "_batch_size"
+# The name of the sampler's class, and its number of indices if that is the same in all passes.
+SAMPLER_NAME = "_sampler_name"
+SAMPLER_LENGTH = "_sampler_length"
 NUM_YIELDED = "_num_yielded"
 # How many batches of indices are done with. Of these, some may have been errors.
 SAMPLER_ITER_YIELDED = "_sampler_iter_yielded"
@@ -39,6 +50,8 @@ DATASET_ITER_STATE = "dataset_iter_state"
 FETCHER_ENDED = "fetcher_ended"
 # How many batches a worker's stream has given since its state was taken.
 SINCE = "_steps_since_snapshot"
+
+_OF_FIXED_LENGTH = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler, DistributedSampler)
 
 
 def is_stateful(value) -> bool:
@@ -100,22 +113,55 @@ def skip(fetcher, index, count):
             pass
 
 
+def order_of(loader):
+    """Returns the entries that say what decides about the indices of a batch."""
+    sampler = loader._index_sampler
+    is_batches = type(sampler) is BatchSampler
+    inner = sampler.sampler if is_batches else sampler
+    # The length of other samplers may depend on the number of the pass, or on a state that they have.
+    length = len(inner) if type(inner) in _OF_FIXED_LENGTH else None
+    return {
+        BATCH_SIZE: sampler.batch_size if is_batches else loader.batch_size,
+        SAMPLER_NAME: None if loader._dataset_kind == _DatasetKind.Iterable else type(inner).__name__,
+        SAMPLER_LENGTH: length,
+    }
+
+
+def _check_order(state, order):
+    """Raises a ``ValueError`` if a loader with ``order`` would leave out other samples than those that are done."""
+    size, sampler, length = (state.get(key, order[key]) for key in order)
+    if size != order[BATCH_SIZE]:
+        raise ValueError(
+            f"the state was taken with batch_size={size}, but the loader has batch_size={order[BATCH_SIZE]}: "
+            "finish the pass with the same batches"
+        )
+    if sampler != order[SAMPLER_NAME]:
+        was, now = (name or "an IterableDataset" for name in (sampler, order[SAMPLER_NAME]))
+        raise ValueError(
+            f"the state was taken with {was}, but the loader has {now}: finish the pass with the same sampler and kind of "
+            "dataset"
+        )
+    if length != order[SAMPLER_LENGTH]:
+        raise ValueError(
+            f"the state was taken with a {sampler} of {length} indices, but the loader's has {order[SAMPLER_LENGTH]}: "
+            "finish the pass with the same dataset and sampler"
+        )
+
+
 def checked(state, loader):
-    """Returns a copy of a state, if the loader can go on with it.
+    """Returns a copy of a state, or ``None`` if it is empty, if the loader can go on with it.
 
     Raises a ``TypeError`` or a ``ValueError`` if it cannot.
     """
     if not isinstance(state, dict):
         raise TypeError(f"the state of a loader is a dict, and not {type(state).__name__}")
+    if not state:
+        return None
     missing = [key for key in (NUM_WORKERS, NUM_YIELDED, SAMPLER_ITER_YIELDED, FINISHED, BASE_SEED) if key not in state]
     if missing:
         raise ValueError(f"this is not a state of slotline's DataLoader: it has no {missing[0]!r}")
-    size = state.get(BATCH_SIZE, loader.batch_size)
-    if size != loader.batch_size and not state[FINISHED]:
-        raise ValueError(
-            f"the state was taken with batch_size={size}, so a loader with batch_size={loader.batch_size} would leave out "
-            "other samples than those that are done: finish the pass with the same batches"
-        )
+    if not state[FINISHED]:
+        _check_order(state, order_of(loader))
     count = state[NUM_WORKERS]
     if count != loader.num_workers and not state[FINISHED]:
         snapshots = state[SNAPSHOT][WORKER_SNAPSHOTS].values() if count > 0 else [state]

@@ -181,7 +181,7 @@ impl fmt::Display for Fits {
                 f,
                 "batch_size = {batch_size} would fit, with num_workers = {workers} and no prefetch_factor given"
             ),
-            Self::Nothing => f.write_str("no smaller batches would fit either; raise memory_limit"),
+            Self::Nothing => f.write_str("no batch size fits; raise memory_limit"),
         }
     }
 }
