@@ -71,7 +71,12 @@ fn other_kinds_of_files_are_recognized() {
         refused(read, b"<!DOCTYPE html>", FormatErrorKind::Magic, &["a web page", "download the file again"]);
         refused(read, b"\x01\x02\x03", FormatErrorKind::Magic, &["starts with the bytes [01, 02, 03]"]);
     }
-    refused(IDX, &npy("<f4", "(1,)", &[0; 4]), FormatErrorKind::Magic, &["a NumPy .npy file", "read it as a .npy file"]);
+    refused(
+        IDX,
+        &npy("<f4", "(1,)", &[0; 4]),
+        FormatErrorKind::Magic,
+        &["a NumPy .npy file", "read it as a .npy file"],
+    );
     refused(NPY, &idx(8, &[1], &[0]), FormatErrorKind::Magic, &["an IDX file", "read it as an IDX file"]);
 }
 
