@@ -24,7 +24,7 @@ fn cases(section: Section) -> (&'static [Case], Unit, (u64, u64)) {
         Section::P5 => (
             &[("Pillow", "p5-pillow", &[0, 2, 8]), ("torchvision", "p5-torchvision", &[0, 2, 8])],
             Unit::MillisPerBatch,
-            (256, 32),
+            (512, 32),
         ),
         Section::P6 => {
             (&[("TensorDataset", "p6-tensors", &[2]), ("Python", "p6-python", &[2])], Unit::MillisPerPass, (32, 32))
