@@ -307,7 +307,7 @@ fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>
 pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     let first = views.first()?;
     let (dtype, dims) = (first.dtype, first.shape);
-    if !views.iter().all(|view| view.dtype == dtype && view.shape == dims) {
+    if !views.iter().all(|view| view.dtype == dtype && view.shape == dims) || keeps_order(first) {
         return None;
     }
     let shape: Vec<i64> = std::iter::once(rows).chain(dims.iter().copied()).collect();
@@ -315,9 +315,18 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views) })
 }
 
+/// Whether torch may lay out a batch of such samples in the order of their own dimensions, as with `channels_last`. It does
+/// that itself, if the samples are batches already.
+fn keeps_order(view: &View<'_>) -> bool {
+    view.shape.len() >= 4 && view.permuted().is_some()
+}
+
 /// A tensor of rows of another one, of which there is at least one.
 pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
     let first = rows.first();
+    if keeps_order(&first) {
+        return None;
+    }
     let count = i64::try_from(rows.len()).ok().filter(|&count| count > 0)?;
     let (dtype, shape) = (first.dtype, std::iter::once(count).chain(first.shape.iter().copied()).collect::<Vec<_>>());
     let bytes = size(&shape, dtype)?;

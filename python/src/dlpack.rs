@@ -16,6 +16,7 @@ use slotline::sample::Dynamic;
 use crate::capsule;
 use crate::channel::Block;
 use crate::fresh::Fresh;
+use crate::strided;
 
 /// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
@@ -263,30 +264,8 @@ impl View<'_> {
         }
         let size = self.dtype.bytes().unwrap_or(1);
         // SAFETY: as above; the strides lead to every element.
-        unsafe { scatter(self.data, to, self.shape, self.strides.unwrap_or_default(), size) };
+        unsafe { strided::copy(self.data, to, self.shape, self.strides.unwrap_or_default(), size) };
     }
-}
-
-/// Copies elements with gaps between them, and returns where the next one goes.
-///
-/// # Safety
-///
-/// As for [`View::copy`].
-unsafe fn scatter(from: *const u8, to: *mut u8, shape: &[i64], strides: &[i64], size: usize) -> *mut u8 {
-    let (Some((&dim, shape)), Some((&stride, strides))) = (shape.split_first(), strides.split_first()) else {
-        // SAFETY: the caller says that there is an element.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
-        // SAFETY: it stays in the memory that it was given.
-        return unsafe { to.add(size) };
-    };
-    let mut to = to;
-    for i in 0..dim {
-        // SAFETY: the strides lead to elements of the tensor.
-        let row = unsafe { from.offset((i * stride) as isize * size as isize) };
-        // SAFETY: as above.
-        to = unsafe { scatter(row, to, shape, strides, size) };
-    }
-    to
 }
 
 /// Returns the bytes of a tensor.

@@ -22,6 +22,7 @@ mod loader;
 mod memory;
 mod numpy;
 mod rows;
+mod strided;
 mod tree;
 
 use std::collections::VecDeque;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyEOFError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyType};
 
 use crate::batch::Pickle;
 use crate::channel::{Block, Memory, Message, Nothing, Receiver, Sender};
@@ -39,6 +40,23 @@ use crate::collate::{Gathered, Tools};
 use crate::fresh::Pool;
 use crate::gather::Kinds;
 use crate::tree::Node;
+
+/// Memory of this process for batches, which is used again: that of a loader, for all of its passes.
+#[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
+struct PyPool(Arc<Pool>);
+
+#[pymethods]
+impl PyPool {
+    #[new]
+    fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// A copy in another process, or of a loader, has memory of its own.
+    fn __reduce__(slf: Bound<'_, Self>) -> (Bound<'_, PyType>, ()) {
+        (slf.get_type(), ())
+    }
+}
 
 /// Makes batches of lists of samples, in memory of this process.
 #[pyclass(module = "slotline._slotline", frozen)]
@@ -50,8 +68,9 @@ struct Collator {
 #[pymethods]
 impl Collator {
     #[new]
-    fn new(py: Python<'_>) -> PyResult<Self> {
-        Ok(Self { tools: Tools::get(py)?, pool: Arc::default() })
+    #[pyo3(signature = (pool = None))]
+    fn new(py: Python<'_>, pool: Option<&PyPool>) -> PyResult<Self> {
+        Ok(Self { tools: Tools::get(py)?, pool: pool_of(pool) })
     }
 
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
@@ -73,8 +92,8 @@ struct Gatherer {
 impl Gatherer {
     /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
     #[new]
-    fn new(py: Python<'_>, kinds: [Py<PyAny>; 4]) -> PyResult<Self> {
-        Ok(Self { tools: Tools::get(py)?, pool: Arc::default(), kinds: Kinds::new(kinds) })
+    fn new(py: Python<'_>, kinds: [Py<PyAny>; 4], pool: &PyPool) -> PyResult<Self> {
+        Ok(Self { tools: Tools::get(py)?, pool: pool.0.clone(), kinds: Kinds::new(kinds) })
     }
 
     /// Returns the batch of the samples with these indices, or `None` if only the dataset itself can make it.
@@ -95,6 +114,11 @@ impl Gatherer {
             }
         }
     }
+}
+
+/// Returns the memory that was given, or new one.
+fn pool_of(pool: Option<&PyPool>) -> Arc<Pool> {
+    pool.map(|pool| pool.0.clone()).unwrap_or_default()
 }
 
 /// The memory of messages in one direction.
@@ -195,12 +219,13 @@ impl Port {
 impl Port {
     /// Takes the sending end of one channel and the receiving end of another one.
     #[new]
-    fn new(py: Python<'_>, to: &Channel, from: &Channel) -> PyResult<Self> {
+    #[pyo3(signature = (to, from, pool = None))]
+    fn new(py: Python<'_>, to: &Channel, from: &Channel, pool: Option<&PyPool>) -> PyResult<Self> {
         let taken = || PyRuntimeError::new_err("this end of the channel is in use");
         Ok(Self {
             tools: Tools::get(py)?,
             pickle: Pickle::new(py)?,
-            pool: Arc::default(),
+            pool: pool_of(pool),
             sender: Box::new(to.0.sender().ok_or_else(taken)?),
             receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
             sent: None,
@@ -289,6 +314,7 @@ impl Port {
 #[pymodule]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<PyPool>()?;
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;
     module.add_class::<Channel>()?;

@@ -9,6 +9,7 @@ import torch
 from conftest import same
 from torch.utils.data import default_collate
 
+import slotline.torch
 from slotline._slotline import Collator
 
 Point = collections.namedtuple("Point", "x y")
@@ -223,3 +224,44 @@ def test_random_containers_of_random_samples(count):
     for seed in range(200):
         samples = [sample(0, np.random.default_rng(seed)) for _ in range(count)]
         same(outcome(collator, samples), outcome(default_collate, samples))
+
+
+# Shapes and strides of views: dense, crops, channels last, both, and elements that are seen several times.
+LAYOUTS = [
+    ((3, 5, 7), (35, 7, 1)),
+    ((3, 5, 7), (100, 10, 1)),
+    ((3, 60, 50), (1, 150, 3)),
+    ((3, 40, 30), (1, 300, 3)),
+    ((40, 3, 20), (1, 400, 90)),
+    ((700, 33), (1, 700)),
+    ((33, 700), (1, 33)),
+    ((4, 6), (0, 1)),
+    ((4, 6), (1, 0)),
+    ((1, 6, 1), (77, 2, 5)),
+    ((2, 3, 4, 5), (60, 1, 15, 3)),
+    ((3, 0, 4), (4, 4, 1)),
+    ((), ()),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.int64, torch.complex128], ids=str)
+def test_every_layout_is_copied_element_by_element(layout, dtype):
+    numbers = torch.arange(60_000).mul(2_654_435_761).bitwise_right_shift(13).to(dtype)
+    samples = [numbers.as_strided(*layout, storage_offset=offset) for offset in (0, 11)]
+    same(outcome(Collator(), samples), outcome(default_collate, samples))
+
+
+@pytest.mark.parametrize("dtype", ["S3", "S12", "<f4", ">f4"])
+def test_arrays_with_negative_strides(dtype):
+    numbers = np.arange(600).astype(dtype).reshape(20, 30)[::-1, ::-2]
+    same(outcome(Collator(), [numbers, numbers]), outcome(default_collate, [numbers, numbers]))
+
+
+def test_samples_that_are_batches_keep_their_memory_format():
+    samples = [torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last) for _ in range(3)]
+    same(outcome(Collator(), samples), outcome(default_collate, samples))
+    dataset = torch.utils.data.TensorDataset(torch.rand(6, 2, 3, 4, 5).permute(0, 1, 4, 2, 3))
+    # With workers, torch's are not laid out so.
+    for loader in (torch.utils.data.DataLoader, slotline.torch.DataLoader):
+        assert [batch.stride() for (batch,) in loader(dataset, batch_size=2)] == [(120, 60, 1, 20, 5)] * 3

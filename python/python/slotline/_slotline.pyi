@@ -22,10 +22,16 @@ __all__ = [
 __version__: str
 
 @final
+class Pool:
+    """Memory of this process for batches, which is used again: that of a loader, for all of its passes."""
+
+    def __new__(cls) -> Pool: ...
+
+
 class Collator:
     """Makes batches of lists of samples as torch's ``default_collate`` does, in memory of this process."""
 
-    def __new__(cls) -> Collator: ...
+    def __new__(cls, pool: Pool | None = None) -> Collator: ...
 
     def __call__(self, samples: list[Any]) -> Any:
         """Makes a batch."""
@@ -34,7 +40,7 @@ class Collator:
 class Gatherer:
     """Makes batches of tensors and arrays that a dataset holds, without calling the dataset."""
 
-    def __new__(cls, kinds: Sequence[type]) -> Gatherer:
+    def __new__(cls, kinds: Sequence[type], pool: Pool) -> Gatherer:
         """``kinds`` are torch's ``TensorDataset``, ``StackDataset``, ``ConcatDataset`` and ``Subset``."""
 
     def __call__(self, dataset: Any, index: Any) -> Any | None:
@@ -64,7 +70,7 @@ class Channel:
 class Port:
     """One end of two channels."""
 
-    def __new__(cls, to: Channel, from_: Channel) -> Port:
+    def __new__(cls, to: Channel, from_: Channel, pool: Pool | None = None) -> Port:
         """Takes the sending end of one channel and the receiving end of another one."""
 
     def send(self, kind: int, task: int = 0, value: Any = None) -> bool:

@@ -24,6 +24,7 @@ class BaseIterator(_BaseDataLoaderIter):
         self._is_seeded = resumed is not None and (
             not resumed[_state.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
         )
+        self._pool = loader._pool
         if self._is_seeded:
             with _state.undisturbed():
                 super().__init__(loader)

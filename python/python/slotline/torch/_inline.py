@@ -15,7 +15,7 @@ def fetcher(iterator):
     """Returns what makes the batch of an index, as torch's does without workers."""
     collate_fn = iterator._collate_fn
     if iterator._auto_collation and _collate.is_default(collate_fn):
-        collator = Collator()
+        collator = Collator(iterator._pool)
 
         def collate_fn(samples):
             return collator(samples) if type(samples) is list else _collate.default_collate(samples)

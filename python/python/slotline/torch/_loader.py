@@ -12,6 +12,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _DatasetKind
 
+from slotline._slotline import Pool
 from slotline.torch import _state, _threads
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
@@ -132,6 +133,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.watchdog = watchdog
         self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        # The memory of batches, for all passes.
+        self._pool = Pool()
         # How far the latest pass is; an iterator that was made to have one; and the state to go on from.
         self._pass: Pass | None = None
         self._early: Any = None

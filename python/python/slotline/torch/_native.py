@@ -58,7 +58,7 @@ class NativeIterator(BaseIterator):
 
     def __init__(self, loader):
         super().__init__(loader)
-        self._gather = Gatherer(_KINDS)
+        self._gather = Gatherer(_KINDS, self._pool)
         self._fetch = fetcher(self).fetch
         # With workers, torch draws so many batches of indices before the first one is asked for.
         self._lead = self._num_workers * (loader.prefetch_factor or 0)

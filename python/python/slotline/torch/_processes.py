@@ -130,7 +130,7 @@ class ProcessIterator(BaseIterator):
             worker.start()
             self._workers.append(worker)
             self._channels.append((requests, replies))
-            self._ports.append(Port(requests, replies))
+            self._ports.append(Port(requests, replies, self._pool))
         _utils.signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
         _utils.signal_handling._set_SIGCHLD_handler()
         self._worker_pids_set = True

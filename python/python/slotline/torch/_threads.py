@@ -37,10 +37,10 @@ def is_default() -> bool:
 class _End:
     """One end of a channel between two threads, as ``Port`` is between two processes."""
 
-    def __init__(self, inbox, outbox):
+    def __init__(self, inbox, outbox, pool):
         self._inbox = inbox
         self._outbox = outbox
-        self._collator = Collator()
+        self._collator = Collator(pool)
         # The tasks whose answers were not received, oldest first.
         self.due = deque()
         # How long this end's thread was busy, in seconds.
@@ -88,12 +88,12 @@ class ThreadIterator(ProcessIterator):
         states = self._worker_states()
         for worker_id in range(self._num_workers):
             requests, replies = queue.SimpleQueue(), queue.SimpleQueue()
-            end = _End(requests, replies)
+            end = _End(requests, replies, self._pool)
             dataset = copy.deepcopy(self._dataset) if is_copied else self._dataset
             arguments = (spec, dataset, end, worker_id, self._shared_seed, states[worker_id])
             worker = threading.Thread(target=_work, args=arguments, name=f"sl_data_worker_{worker_id}", daemon=True)
             self._channels.append((requests, end))
-            self._ports.append(_End(replies, requests))
+            self._ports.append(_End(replies, requests, self._pool))
             worker.start()
             self._workers.append(worker)
         _running.add(self)
