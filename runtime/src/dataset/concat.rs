@@ -1,6 +1,6 @@
 //! Datasets of one type, in sequence.
 
-use super::{Context, Dataset, OutOfRange};
+use super::{Context, Dataset, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::sample::Fields;
 
@@ -99,6 +99,20 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     fn prefetch(&self, index: usize) {
         if let Some((place, index)) = self.locate(index) {
             self.datasets[place].prefetch(index);
+        }
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.datasets.iter().any(Dataset::reads_ahead)
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        let mut start = 0;
+        for (dataset, &end) in self.datasets.iter().zip(&self.ends) {
+            if dataset.reads_ahead() {
+                dataset.begin_pass(upcoming.map(move |index| (index < end).then(|| index.checked_sub(start))?));
+            }
+            start = end;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Two datasets of different types, in sequence.
 
-use super::{ConcatError, Context, Dataset};
+use super::{ConcatError, Context, Dataset, Upcoming};
 use crate::BoxError;
 use crate::sample::Fields;
 
@@ -56,6 +56,20 @@ where
         match index.checked_sub(self.middle) {
             None => self.first.prefetch(index),
             Some(index) => self.second.prefetch(index),
+        }
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.first.reads_ahead() || self.second.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        let middle = self.middle;
+        if self.first.reads_ahead() {
+            self.first.begin_pass(upcoming.map(move |index| (index < middle).then_some(index)));
+        }
+        if self.second.reads_ahead() {
+            self.second.begin_pass(upcoming.map(move |index| index.checked_sub(middle)));
         }
     }
 

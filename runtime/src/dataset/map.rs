@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Context, Dataset, IterableDataset, WorkerInfo};
+use super::{Context, Dataset, IterableDataset, Upcoming, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Sample;
 
@@ -45,6 +45,14 @@ where
     #[inline]
     fn prefetch(&self, index: usize) {
         self.dataset.prefetch(index);
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.dataset.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        self.dataset.begin_pass(upcoming);
     }
 
     fn reads_many(&self) -> bool {

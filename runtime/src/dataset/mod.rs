@@ -28,6 +28,7 @@ pub(crate) mod reading;
 mod split;
 mod stack;
 mod subset;
+mod upcoming;
 mod worker;
 
 use std::sync::Arc;
@@ -47,6 +48,7 @@ pub use self::reading::reading;
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
 pub use self::subset::{Subset, SubsetError};
+pub use self::upcoming::Upcoming;
 pub(crate) use self::worker::set_worker_info;
 pub use self::worker::{WorkerInfo, worker_info};
 use crate::BoxError;
@@ -106,6 +108,25 @@ pub trait Dataset: Send + Sync + 'static {
     #[inline]
     fn prefetch(&self, index: usize) {
         let _ = index;
+    }
+
+    /// Whether a loader should call [`begin_pass`](Self::begin_pass), because the dataset fetches its data far ahead.
+    fn reads_ahead(&self) -> bool {
+        false
+    }
+
+    /// Announces the indices of a pass, in the order in which they will be needed, before the first one is read. A
+    /// dataset on a disk or behind a network can fetch them long before they are needed, on a thread of its own.
+    ///
+    /// This is only a hint, which a loader gives if [`reads_ahead`](Self::reads_ahead) returns true when the loader is
+    /// built. The pass may be dropped before its end, and the dataset may be in several loaders, or in one that does
+    /// not know the order, as with a user's iterator of indices. The loader copies its table of indices for this, 4 or
+    /// 8 bytes for each. With worker processes, it is called in the process of the loader alone. Must not panic: a
+    /// panic reaches whoever begins the pass.
+    ///
+    /// A dataset that reads from another one passes the announcement on, with [`Upcoming::map`] if the indices differ.
+    fn begin_pass(&self, upcoming: Upcoming) {
+        let _ = upcoming;
     }
 
     /// Whether a loader should call [`get_many`](Self::get_many), because it reads several samples faster than repeated
@@ -263,6 +284,14 @@ impl<D: Dataset> Dataset for Arc<D> {
     #[inline]
     fn prefetch(&self, index: usize) {
         (**self).prefetch(index);
+    }
+
+    fn reads_ahead(&self) -> bool {
+        (**self).reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        (**self).begin_pass(upcoming);
     }
 
     fn reads_many(&self) -> bool {

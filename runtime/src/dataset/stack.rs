@@ -1,6 +1,6 @@
 //! Datasets combined sample by sample.
 
-use super::{Context, Dataset};
+use super::{Context, Dataset, Upcoming};
 use crate::BoxError;
 use crate::sample::{Fields, Sample};
 use crate::tuples::up_to_eight;
@@ -78,6 +78,12 @@ pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
     fn prefetch(&self, index: usize);
 
     #[doc(hidden)]
+    fn reads_ahead(&self) -> bool;
+
+    #[doc(hidden)]
+    fn begin_pass(&self, upcoming: &Upcoming);
+
+    #[doc(hidden)]
     fn fields(&self) -> Option<Fields>;
 }
 
@@ -109,6 +115,17 @@ macro_rules! tuples {
             #[allow(unused_variables)]
             fn prefetch(&self, index: usize) {
                 $(self.$place.prefetch(index);)*
+            }
+
+            fn reads_ahead(&self) -> bool {
+                false $(|| self.$place.reads_ahead())*
+            }
+
+            #[allow(unused_variables)]
+            fn begin_pass(&self, upcoming: &Upcoming) {
+                $(if self.$place.reads_ahead() {
+                    self.$place.begin_pass(upcoming.clone());
+                })*
             }
 
             #[allow(unused_mut)]
@@ -160,6 +177,14 @@ impl<T: Datasets> Dataset for StackDataset<T> {
     #[inline]
     fn prefetch(&self, index: usize) {
         self.datasets.prefetch(index);
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.datasets.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        self.datasets.begin_pass(&upcoming);
     }
 
     /// Returns the fields of all datasets, if each knows its own.

@@ -6,7 +6,7 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Context, Dataset, OutOfRange};
+use super::{Context, Dataset, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::rng::{IndexWord, reserve_table};
 use crate::sample::Fields;
@@ -154,6 +154,16 @@ impl<D: Dataset> Dataset for Subset<D> {
         if let Some(index) = self.locate(index) {
             self.dataset.prefetch(index);
         }
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.dataset.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        let (table, range) = (self.table.clone(), self.range.clone());
+        let inner = move |index| (index < range.len()).then(|| table.index(range.start + index));
+        self.dataset.begin_pass(upcoming.map(inner));
     }
 
     fn reads_many(&self) -> bool {

@@ -94,6 +94,8 @@ pub struct Fields {
     list: Vec<Field>,
     /// The names of the structs and tuples that are being declared.
     path: Vec<String>,
+    /// Whether packed fields may spill for any [`Overflow`](crate::loader::Overflow).
+    spills: bool,
     error: Option<LayoutError>,
 }
 
@@ -129,6 +131,20 @@ impl Fields {
         self.push(dtype, Shape::new(item).and_then(|item| item.stacked(room)), Kind::Packed);
     }
 
+    /// Lets the packed fields [spill](crate::loader::Overflow::Spill), even if the loader was not asked to. For samples
+    /// whose sizes are known, where room for the largest ones would waste most of the memory, and too little room must
+    /// not be an error.
+    ///
+    /// Workers that are processes cannot spill.
+    pub fn spill(&mut self) {
+        self.spills = true;
+    }
+
+    /// Whether the packed fields may spill for any option of the loader.
+    pub(crate) fn spills(&self) -> bool {
+        self.spills
+    }
+
     /// Adds the fields of a part of the sample, under the part's name.
     pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
         self.path.push(name.to_string());
@@ -145,6 +161,7 @@ impl Fields {
             field.name = if nameless { name.to_string() } else { format!("{name}.{}", field.name) };
             self.list.push(field);
         }
+        self.spills |= part.spills;
         self.error = self.error.take().or(part.error);
     }
 
@@ -358,6 +375,11 @@ impl Layout {
             column.spill = at;
         }
         Ok(self)
+    }
+
+    /// Whether packed columns may spill.
+    pub(crate) fn spills(&self) -> bool {
+        self.columns.iter().any(|column| column.spill.is_some())
     }
 
     /// Frees the heap memory of a slot's packed columns.

@@ -34,6 +34,8 @@ pub(super) enum Problem {
     Items { declared: Field, found: Box<[usize]> },
     #[error("field {declared} was declared, but the sample has {found} elements, which is not a whole number of items")]
     Uneven { declared: Field, found: usize },
+    #[error("field {declared} was declared, but the sample has a byte that is neither 0 nor 1")]
+    Bool { declared: Field },
     #[error("field {declared} was declared {}, but the sample wrote another kind of field", .declared.kind)]
     Kind { declared: Field },
 }

@@ -180,16 +180,56 @@ impl<'a> Row<'a> {
     /// enough room, unless the loader lets the items [spill](crate::loader::Overflow::Spill).
     pub fn write_packed<T: Element>(&mut self, data: &[T], item: &[usize]) -> Result<(), Mismatch> {
         let column = self.column_of::<T>(Kind::Packed, &[data.len()])?;
-        let declared = || column.field.clone();
         if !same(column.field.shape.row_dims(), item) {
-            return Err(Problem::Items { declared: declared(), found: item.into() }.into());
+            return Err(Problem::Items { declared: column.field.clone(), found: item.into() }.into());
         }
+        let to = self.extend(column, data.len())?;
+        // SAFETY: there is room for as many elements of `T` (`extend`).
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.cast::<T>(), data.len()) };
+        Ok(())
+    }
+
+    /// Writes the next field from the bytes of its elements in the machine's order, aligned or not: all those of a
+    /// field of fixed shape, or any number of whole items of a packed field.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype or the number of elements differs from the declaration, the field is ragged, a `Bool` is neither 0
+    /// nor 1, or a packed field has no room (see [`write_packed`](Self::write_packed)).
+    pub fn write_bytes(&mut self, dtype: DType, bytes: &[u8]) -> Result<(), Mismatch> {
+        let column = self.column()?;
+        let elements = bytes.len() / dtype.size();
+        if column.field.dtype != dtype || !bytes.len().is_multiple_of(dtype.size()) {
+            return Err(column.other(dtype, &[elements]));
+        }
+        if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+            return Err(Problem::Bool { declared: column.field.clone() }.into());
+        }
+        let to = match column.field.kind {
+            Kind::Fixed if bytes.len() == column.stride => {
+                self.next += 1;
+                self.place(column)
+            }
+            Kind::Fixed => return Err(column.other(dtype, &[elements])),
+            Kind::Padded => return Err(column.otherwise()),
+            Kind::Packed => self.extend(column, elements)?,
+        };
+        // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
+        // elements, since any bits are a value of every element type except bool, whose values were checked.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Extends the next field, which is the packed `column`, by this many elements, which the caller must write there.
+    /// The field counts as written.
+    #[inline(always)]
+    fn extend(&mut self, column: &Column, elements: usize) -> Result<*mut u8, Mismatch> {
         // `Layout::new` rejects empty items.
         let (size, rows, row) = (column.field.shape.row_elements(), self.layout.rows, self.row);
-        if !data.len().is_multiple_of(size) {
-            return Err(Problem::Uneven { declared: declared(), found: data.len() }.into());
+        if !elements.is_multiple_of(size) {
+            return Err(Problem::Uneven { declared: column.field.clone(), found: elements }.into());
         }
-        let found = data.len() / size;
+        let found = elements / size;
         // SAFETY: a packed column has an i64 for each row there and one more, all of them exclusive to this row
         // (`new`).
         let ends = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows + 1) };
@@ -198,12 +238,8 @@ impl<'a> Row<'a> {
         let items = unsafe { self.room(column, ends, found)? };
         self.next += 1;
         ends[row + 1] = (before + found) as i64;
-        // SAFETY: the same as for `fill`, from item `before` on: there is room for it and `found` more items.
-        unsafe {
-            let to = items.cast::<T>().add(before * size);
-            std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
-        }
-        Ok(())
+        // SAFETY: there is room for item `before` and `found` more items (`room`).
+        Ok(unsafe { items.add(before * column.field.item_bytes()) })
     }
 
     /// Returns the memory of a packed column's items, with the `ends` of the rows before this one and room for `found`

@@ -22,3 +22,4 @@ mod ragged;
 mod samples;
 mod sizes;
 mod splits;
+mod upcoming;

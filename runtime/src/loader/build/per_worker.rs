@@ -20,7 +20,7 @@ use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::{MadeSlots, MakeSlots, PROBES, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
-use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::overflow::{Overflow, Spills};
 use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
@@ -109,7 +109,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         };
         let threads = (engine.cancel.clone(), engine.activities.clone());
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(Orders { len: move || engine.dataset.len(), rows, draw, plan_cell });
+        let passes = Box::new(Orders { engine, rows, draw, plan_cell });
         let init = init_hook(&mut self.options);
         assemble(self.options, threads, passes, made, batching, init, None, maker).map(Loader::new)
     }
@@ -206,7 +206,7 @@ pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
         order(size).saturating_add(links).saturating_add(cells.saturating_mul(Cell::<C::Payload>::SIZE))
     };
     let (reserved, pin_memory, memory) = (order(options.size(rows)), options.pin_memory, options.memory.take());
-    let spills = Spills::new(options.on_overflow);
+    let spilling = options.on_overflow == Overflow::Spill;
     let made = collate.make_slots(SlotRequest {
         fields,
         rows,
@@ -222,11 +222,12 @@ pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
         reserved,
         pin_memory,
         memory,
-        spilling: spills.allowed,
+        spilling,
         touchers: 0,
         forked,
     })?;
     let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
+    let spills = Spills::new(made.spills);
     Ok(Cells { made, memory_ceiling, spills, is_whole: forked && !C::STACKS })
 }
 

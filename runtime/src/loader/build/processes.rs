@@ -312,7 +312,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words).saturating_add(control)
             },
         };
-        let spills = Spills::new(options.on_overflow);
+        let spilling = options.on_overflow == Overflow::Spill;
         let (pin_memory, memory) = (options.pin_memory, options.memory.take());
         let mut shared = this.collate.share();
         let single = draw.batching.single;
@@ -331,7 +331,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             reserved: order,
             pin_memory,
             memory,
-            spilling: spills.allowed,
+            spilling,
             touchers: 0,
             forked: true,
         })?;
@@ -432,7 +432,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let batching = draw.batching;
         let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0, refused: None }).collect();
         let released = slab.released().clone();
-        let orders = Orders { len: move || engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
+        let orders = Orders { engine, rows, draw, plan_cell: plan_cell.clone() };
         let end = ProcessRing {
             control,
             ring,
@@ -470,7 +470,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             memory_ceiling,
             warnings,
             log: Log::new(if in_order { 0 } else { slots }),
-            stats: ConsumerStats::new(sample_bytes, spills),
+            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills)),
             watchdog,
         };
         Ok(Loader::new(Inner::new(parts, this.options)))

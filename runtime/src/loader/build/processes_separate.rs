@@ -88,8 +88,8 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let control = control(&options, rows)?;
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None).on_error(on_error);
         let engine = Arc::new(connect(engine, &control));
-        let (plan_cell, of) = (engine.plan_cell.clone(), engine.clone());
-        let passes = Box::new(Orders { len: move || of.dataset.len(), rows, draw, plan_cell });
+        let plan_cell = engine.plan_cell.clone();
+        let passes = Box::new(Orders { engine: engine.clone(), rows, draw, plan_cell });
         // It is not known which of many samples that are read at once ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
         let facts = Facts { kind: DEALT, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };

@@ -17,7 +17,7 @@ use crate::loader::builder::options::{Options, Workload, ring_slots};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
-use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::overflow::{Overflow, Spills};
 use crate::loader::collate::slab::{Cell, Slab};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
@@ -78,7 +78,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },
         };
-        let spills = Spills::new(options.on_overflow);
+        let spilling = options.on_overflow == Overflow::Spill;
         let made = self.collate.make_slots(SlotRequest {
             fields: &|| fields_of(&self.dataset),
             rows,
@@ -91,7 +91,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             reserved: order,
             pin_memory,
             memory,
-            spilling: spills.allowed,
+            spilling,
             // With a timeout only workers make batches, and the timeout must not include touching memory.
             touchers: if timeout.is_zero() { workers } else { 0 },
             forked: false,
@@ -160,7 +160,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let helper = Helper { reader: filler.engine.reader(None, sizer), worker, filler: filler.clone() };
         let helps = workers == 0 || shares;
         let (helper, cancel) = (Box::new(helper), shared.cancel.clone());
-        let orders = Orders { len: move || filler.engine.dataset.len(), rows, draw, plan_cell: plan_cell.clone() };
+        let orders = Orders { engine: filler, rows, draw, plan_cell: plan_cell.clone() };
         let end = SharedRing { shared, consumer, empty: None, sweeper, plan_cell, rows, stride, helper, helps };
         let parts = Parts {
             backend: Backend::Shared(end),
@@ -176,7 +176,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             memory_ceiling,
             warnings,
             log: Log::new(if in_order { 0 } else { ahead }),
-            stats: ConsumerStats::new(sample_bytes, spills),
+            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills)),
             watchdog,
         };
         Ok(Loader::new(Inner::new(parts, self.options)))

@@ -72,7 +72,7 @@ pub struct SlotRequest<'a> {
     pub(crate) pin_memory: bool,
     /// The user's function that allocates the memory, if there is one.
     pub(crate) memory: Option<Allocate>,
-    /// Whether packed fields may go to the heap.
+    /// Whether packed fields may go to the heap, even if the sample does not say so.
     pub(crate) spilling: bool,
     /// The number of workers that will touch the memory after the first slot.
     pub(crate) touchers: usize,
@@ -97,6 +97,8 @@ pub struct MadeSlots<P> {
     pub(crate) warnings: Vec<Warning>,
     /// Whether several workers can fill one slot.
     pub(crate) shared: bool,
+    /// Whether packed fields may go to the heap.
+    pub(crate) spills: bool,
     pub(crate) untouched: Option<Untouched>,
     /// Makes the payload with a number, as a forked process sees it.
     pub(crate) payload_at: Option<PayloadAt<P>>,
@@ -166,9 +168,10 @@ pub trait MakeSlots<D: Loadable>: Collate<D> {
 impl<D: Loadable> MakeSlots<D> for Stack {
     fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
         let fields = (request.fields)()?;
+        let spilling = request.spilling || (fields.spills() && !request.forked);
         let layout = |rows| {
             let layout = Layout::new(fields.clone(), rows)?;
-            if request.spilling { layout.spilling() } else { Ok(layout) }
+            if spilling { layout.spilling() } else { Ok(layout) }
         };
         let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
         let layout = Arc::new(layout(request.rows)?);
@@ -201,7 +204,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             return Err(BuildError::Allocate { bytes: len, source });
         }
         let bytes = if request.forked { len } else { arena.len() };
-        let shared = !layout.is_sequential();
+        let (shared, spills) = (!layout.is_sequential(), layout.spills());
         let payloads = (0..slots).map(|slot| {
             // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
             unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
@@ -241,7 +244,7 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
         };
         let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
-        Ok(MadeSlots { payloads, more, bytes, warnings, shared, untouched, payload_at })
+        Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
     }
 }
 
@@ -297,7 +300,8 @@ where
         let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
         let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
         let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
-        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared: false, untouched: None, payload_at: None })
+        let (shared, spills) = (false, false);
+        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared, spills, untouched: None, payload_at: None })
     }
 }
 

@@ -5,6 +5,8 @@ use crate::loader::spans;
 use crate::sample::Columns;
 
 /// What a loader does with a batch whose [packed](crate::sample::Packed) samples have more items than it has room for.
+///
+/// A dataset may let its samples spill for either ([`Fields::spill`](crate::sample::Fields::spill)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
@@ -33,8 +35,8 @@ pub struct Spills {
 }
 
 impl Spills {
-    pub(crate) fn new(overflow: Overflow) -> Self {
-        Self { allowed: overflow == Overflow::Spill, batches: 0, bytes: 0 }
+    pub(crate) fn new(allowed: bool) -> Self {
+        Self { allowed, batches: 0, bytes: 0 }
     }
 
     /// Counts what a batch has on the heap, and warns the first time.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::dataset::{Dataset, Upcoming};
 use crate::loader::checkpoint::state::State;
 use crate::loader::error::run::Error;
 use crate::loader::order::index_source::IndexSource;
@@ -41,22 +42,28 @@ pub(crate) trait Passes: Send {
 }
 
 /// Passes over a dataset by index, in a drawn order.
-pub(crate) struct Orders<L> {
-    /// Returns the dataset's length.
-    pub(crate) len: L,
+pub(crate) struct Orders<E> {
+    pub(crate) engine: E,
     /// The maximum rows of a batch.
     pub(crate) rows: usize,
     pub(crate) draw: IndexSource,
     pub(crate) plan_cell: Arc<PlanCell>,
 }
 
-impl<L: Fn() -> usize + Send> Passes for Orders<L> {
+/// What reads the samples of the orders, and has the dataset.
+pub(crate) trait HasDataset: Send {
+    type Dataset: Dataset;
+
+    fn dataset(&self) -> &Self::Dataset;
+}
+
+impl<E: HasDataset> Passes for Orders<E> {
     fn dataset_len(&self) -> Option<usize> {
-        Some((self.len)())
+        Some(self.engine.dataset().len())
     }
 
     fn samples(&self) -> Option<usize> {
-        self.draw.len((self.len)())
+        self.draw.len(self.engine.dataset().len())
     }
 
     fn index_source(&self) -> Option<&IndexSource> {
@@ -79,13 +86,21 @@ impl<L: Fn() -> usize + Send> Passes for Orders<L> {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        let len = (self.len)();
+        let dataset = self.engine.dataset();
+        let len = dataset.len();
         // SAFETY: the loader draws a pass only when the previous one has been taken completely and no claim or request
         // is out, and the next pass begins later. Everything else that reads the plan belongs to the loader, which is
         // exclusively borrowed, so a sampler cannot cause a read.
         let mut plan = unsafe { self.plan_cell.draft() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
         plan.tickets.start(from);
-        self.draw.begin(len, self.rows, &mut plan, default, from)
+        let tasks = self.draw.begin(len, self.rows, &mut plan, default, from)?;
+        // With a feed, the order is not known.
+        if tasks.is_some() && dataset.reads_ahead() {
+            let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
+            let first = first.saturating_mul(self.draw.batching.batch_size).min(plan.positions);
+            dataset.begin_pass(Upcoming::of(plan.order.clone(), first..plan.positions));
+        }
+        Ok(tasks)
     }
 }

@@ -17,6 +17,7 @@ use crate::loader::error::guard::{dispose, guarded, quietly};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
+use crate::loader::order::passes::HasDataset;
 use crate::loader::order::plan::{Feed, Indices, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::worker::cancel::CancelFlag;
@@ -73,6 +74,14 @@ struct Stopped {
     asked: bool,
     /// The end of the rows.
     end: usize,
+}
+
+impl<D: Dataset, C: Collate<D>> HasDataset for Arc<Engine<D, C>> {
+    type Dataset = D;
+
+    fn dataset(&self) -> &D {
+        &self.dataset
+    }
 }
 
 impl<D: Dataset, C: Collate<D>> Engine<D, C> {

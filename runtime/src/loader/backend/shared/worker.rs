@@ -14,6 +14,7 @@ use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::slab::Cell;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{caught, take_message};
+use crate::loader::order::passes::HasDataset;
 use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
 use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
@@ -50,6 +51,14 @@ pub(crate) struct Shared<P> {
 pub(crate) struct Filler<D: Loadable, C: Collate<D>> {
     pub(crate) engine: Engine<D, C>,
     pub(crate) shared: Arc<Shared<C::Payload>>,
+}
+
+impl<D: Dataset, C: Collate<D>> HasDataset for Arc<Filler<D, C>> {
+    type Dataset = D;
+
+    fn dataset(&self) -> &D {
+        &self.engine.dataset
+    }
 }
 
 /// Fills rows in the consumer's thread.
