@@ -173,10 +173,36 @@ impl FromStr for DType {
 
 /// Returns the elements as the bytes they are in memory, in the machine's byte order.
 #[inline]
-pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
+pub fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     // SAFETY: an `Element` has no padding, so all of the slice's bytes are initialized; u8 needs no alignment, and
     // the result borrows from `data`.
     unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}
+
+/// Returns a copy of the elements that these bytes are, in the machine's byte order, at any alignment; `None` if the
+/// last one is incomplete, or a byte is not a valid `bool`.
+///
+/// ```
+/// use slotline::dtype::{bytes_of, from_bytes};
+///
+/// assert_eq!(from_bytes::<i16>(bytes_of(&[3_i16, -4])), Some(vec![3, -4]));
+/// assert_eq!(from_bytes::<i16>(&[1, 2, 3]), None);
+/// assert_eq!(from_bytes::<bool>(&[1, 2]), None);
+/// ```
+pub fn from_bytes<T: Element>(bytes: &[u8]) -> Option<Vec<T>> {
+    let is_valid = T::DTYPE != DType::Bool || bytes.iter().all(|&byte| byte <= 1);
+    if !is_valid || !bytes.len().is_multiple_of(size_of::<T>()) {
+        return None;
+    }
+    let len = bytes.len() / size_of::<T>();
+    let mut elements = Vec::<T>::with_capacity(len);
+    // SAFETY: there is room for so many elements, and any bits are a value of every element type except bool, whose
+    // values were checked.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), elements.as_mut_ptr().cast(), bytes.len());
+        elements.set_len(len);
+    }
+    Some(elements)
 }
 
 #[cfg(test)]

@@ -1,0 +1,87 @@
+//! The error of all formats.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+
+/// Why a file, or a sample in it, can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file can't be listed, opened, read or mapped.
+    #[error("cannot {action} {name}; {advice}")]
+    Io {
+        /// The path or URL.
+        name: String,
+        /// The failed operation: "open", "read", …
+        action: &'static str,
+        /// What to do about it.
+        advice: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The contents of a file violate its format, or are not supported.
+    #[error("{name}{}: {problem}; {advice}", At(*.offset))]
+    Format {
+        /// The path or URL.
+        name: String,
+        /// The position in the file, in bytes, if the problem has one.
+        offset: Option<u64>,
+        /// What was expected, and what was found.
+        problem: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// An option or a list of files can't be used.
+    #[error("{problem}; {advice}")]
+    Usage {
+        /// What is wrong.
+        problem: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+}
+
+/// The position in a message.
+struct At(Option<u64>);
+
+impl Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |offset| write!(f, ", byte {offset}"))
+    }
+}
+
+impl Error {
+    /// Makes the error for an operation on a path that failed.
+    pub fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::io_named(path.display(), action, source)
+    }
+
+    /// Makes the error for an operation on a file that failed.
+    pub fn io_named(name: impl Display, action: &'static str, source: io::Error) -> Self {
+        let advice = match source.kind() {
+            io::ErrorKind::NotFound => "check the path",
+            io::ErrorKind::PermissionDenied => "make it readable for this user",
+            io::ErrorKind::IsADirectory => "pass the path of a file in it",
+            io::ErrorKind::NotADirectory => "pass the path of a folder",
+            io::ErrorKind::UnexpectedEof => "the file is shorter than it was, or than its index says; copy it again",
+            _ => "check that it can be read on this machine",
+        };
+        Self::Io { name: name.to_string(), action, advice, source }
+    }
+
+    /// Makes the error for contents that violate the format.
+    pub fn format(
+        name: impl Display,
+        offset: impl Into<Option<u64>>,
+        problem: impl Into<String>,
+        advice: &'static str,
+    ) -> Self {
+        Self::Format { name: name.to_string(), offset: offset.into(), problem: problem.into(), advice }
+    }
+
+    /// Makes the error for an option or a list of files that can't be used.
+    pub fn usage(problem: impl Into<String>, advice: &'static str) -> Self {
+        Self::Usage { problem: problem.into(), advice }
+    }
+}

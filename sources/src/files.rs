@@ -1,0 +1,256 @@
+//! Reading bytes: files of this machine, numbered, by range.
+//!
+//! [`Files`] are those of one dataset. A file is opened when it is first read, and stays open ([`Files::open`]), unless
+//! there are so many that each is read once ([`Files::each`]). By default bytes are read into memory of the reading
+//! thread. [`Files::map`] maps the files instead, so that nothing is copied.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use memmap2::{Advice, Mmap, MmapOptions};
+
+use crate::Error;
+
+/// The files of a dataset.
+pub struct Files {
+    list: List,
+}
+
+enum List {
+    /// Opened once.
+    Open(Vec<Open>),
+    /// Opened for each read: below a folder, the relative paths one after another, and where each ends.
+    Each { root: PathBuf, paths: Vec<u8>, ends: Vec<u64> },
+}
+
+struct Open {
+    path: PathBuf,
+    len: u64,
+    handle: OnceLock<File>,
+    map: Option<Mmap>,
+}
+
+/// A range of bytes of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The number of the file.
+    pub file: usize,
+    /// The first byte.
+    pub start: u64,
+    /// The number of bytes; `None` for all up to the end.
+    pub len: Option<u64>,
+}
+
+impl Files {
+    /// Makes files that stay open, and looks up their lengths.
+    ///
+    /// # Errors
+    ///
+    /// If one of them can't be found.
+    pub fn open(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Error> {
+        let open = |path: PathBuf| {
+            let found = path.metadata().map_err(|source| Error::io(&path, "open", source))?;
+            if !found.is_file() {
+                return Err(Error::io(&path, "open", std::io::ErrorKind::IsADirectory.into()));
+            }
+            Ok(Open { len: found.len(), path, handle: OnceLock::new(), map: None })
+        };
+        let list = paths.into_iter().map(|path| open(path.into())).collect::<Result<_, _>>()?;
+        Ok(Self { list: List::Open(list) })
+    }
+
+    /// Makes files below `root` that are opened for each read, from their relative paths.
+    pub fn each(root: impl Into<PathBuf>, relative: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
+        use std::os::unix::ffi::OsStrExt;
+        let (mut paths, mut ends) = (Vec::new(), Vec::new());
+        for path in relative {
+            paths.extend_from_slice(path.as_ref().as_os_str().as_bytes());
+            ends.push(paths.len() as u64);
+        }
+        Self { list: List::Each { root: root.into(), paths, ends } }
+    }
+
+    /// Maps the files that stay open, so that reading copies nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// While the dataset lives, nobody may write to the files or shorten them. (A file may be replaced by another one, by
+    /// renaming.)
+    pub unsafe fn map(mut self) -> Result<Self, Error> {
+        if let List::Open(list) = &mut self.list {
+            for open in list.iter_mut().filter(|open| open.len > 0) {
+                let handle = File::open(&open.path).map_err(|source| Error::io(&open.path, "open", source))?;
+                // SAFETY: the caller guarantees that the file does not change.
+                let map = unsafe { MmapOptions::new().map(&handle) };
+                let map = map.map_err(|source| Error::io(&open.path, "map", source))?;
+                if (map.len() as u64) < open.len {
+                    return Err(Error::io(&open.path, "map", std::io::ErrorKind::UnexpectedEof.into()));
+                }
+                open.map = Some(map);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns the number of files.
+    pub fn len(&self) -> usize {
+        match &self.list {
+            List::Open(list) => list.len(),
+            List::Each { ends, .. } => ends.len(),
+        }
+    }
+
+    /// Whether there are no files.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the path of a file.
+    ///
+    /// # Panics
+    ///
+    /// If there is no file `file`.
+    pub fn path(&self, file: usize) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        match &self.list {
+            List::Open(list) => list[file].path.clone(),
+            List::Each { root, paths, ends } => {
+                let start = file.checked_sub(1).map_or(0, |before| ends[before]);
+                root.join(std::ffi::OsStr::from_bytes(&paths[start as usize..ends[file] as usize]))
+            }
+        }
+    }
+
+    /// Returns the length of a file, in bytes; `None` if it is opened for each read.
+    pub fn file_len(&self, file: usize) -> Option<u64> {
+        match &self.list {
+            List::Open(list) => list.get(file).map(|open| open.len),
+            List::Each { .. } => None,
+        }
+    }
+
+    /// Returns these bytes, if the file is mapped and has them.
+    pub fn mapped(&self, span: Span) -> Option<&[u8]> {
+        let List::Open(list) = &self.list else { return None };
+        let map = list.get(span.file)?.map.as_ref()?;
+        map.get(range(span, map.len() as u64)?)
+    }
+
+    /// Reads these bytes: returns those that are mapped, or reads them into `memory`, which is lengthened if necessary.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or ends before the bytes do.
+    pub fn read<'a>(&'a self, span: Span, memory: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
+        if let Some(bytes) = self.mapped(span) {
+            return Ok(bytes);
+        }
+        match &self.list {
+            List::Open(list) => {
+                let open = &list[span.file];
+                let too_short = || Error::io(&open.path, "read", std::io::ErrorKind::UnexpectedEof.into());
+                let range = range(span, open.len).ok_or_else(too_short)?;
+                let into = room(memory, range.len());
+                open.handle()?
+                    .read_exact_at(into, span.start)
+                    .map_err(|source| Error::io(&open.path, "read", source))?;
+                Ok(into)
+            }
+            List::Each { .. } => {
+                let path = self.path(span.file);
+                let failed = |action| {
+                    let path = &path;
+                    move |source| Error::io(path, action, source)
+                };
+                let file = File::open(&path).map_err(failed("open"))?;
+                let found = file.metadata().map_err(failed("open"))?;
+                if found.is_dir() {
+                    return Err(failed("read")(std::io::ErrorKind::IsADirectory.into()));
+                }
+                let range = range(span, found.len());
+                let range = range.ok_or_else(|| failed("read")(std::io::ErrorKind::UnexpectedEof.into()))?;
+                let into = room(memory, range.len());
+                file.read_exact_at(into, span.start).map_err(failed("read"))?;
+                Ok(into)
+            }
+        }
+    }
+
+    /// Asks the system to fetch these bytes, without waiting for them. A failure shows when they are read.
+    pub fn will_need(&self, span: Span) {
+        match &self.list {
+            List::Open(list) => {
+                let Some(open) = list.get(span.file) else { return };
+                let Some(range) = range(span, open.len) else { return };
+                match &open.map {
+                    Some(map) => {
+                        let _ = map.advise_range(Advice::WillNeed, range.start, range.len());
+                    }
+                    None => {
+                        if let Ok(handle) = open.handle() {
+                            advise(handle, span.start, range.len() as u64);
+                        }
+                    }
+                }
+            }
+            List::Each { .. } => {
+                if let Ok(file) = File::open(self.path(span.file)) {
+                    advise(&file, span.start, span.len.unwrap_or(0));
+                }
+            }
+        }
+    }
+}
+
+impl Open {
+    fn handle(&self) -> Result<&File, Error> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(handle);
+        }
+        let handle = File::open(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
+        Ok(self.handle.get_or_init(|| handle))
+    }
+}
+
+/// Returns the bytes of a span of a file of this length, if it has them.
+fn range(span: Span, len: u64) -> Option<Range<usize>> {
+    let end = match span.len {
+        Some(bytes) => span.start.checked_add(bytes)?,
+        None => len,
+    };
+    if span.start > end || end > len {
+        return None;
+    }
+    Some(usize::try_from(span.start).ok()?..usize::try_from(end).ok()?)
+}
+
+/// Returns `len` bytes of memory that is used again and again.
+fn room(memory: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if memory.len() < len {
+        memory.resize(len, 0);
+    }
+    &mut memory[..len]
+}
+
+/// Asks for `len` bytes of a file, or all of them if it is 0.
+fn advise(file: &File, start: u64, len: u64) {
+    use std::os::fd::AsRawFd;
+    let (Ok(start), Ok(len)) = (start.try_into(), len.try_into()) else { return };
+    // SAFETY: the descriptor is open. Advice changes nothing but what the system caches.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_WILLNEED) };
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = (!self.is_empty()).then(|| self.path(0));
+        f.debug_struct("Files").field("len", &self.len()).field("first", &first).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder` read them.
+
+use std::path::{Path, PathBuf};
+
+use slotline::dtype::DType;
+use walkdir::WalkDir;
+
+use crate::files::{Files, Span};
+use crate::record::Room;
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+
+/// The extensions of torchvision's `ImageFolder`.
+pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+
+/// How many files are looked at to choose the room for their bytes.
+const LOOKED_AT: usize = 1024;
+
+/// Files in folders that are named after their classes; a sample is the bytes of a file, `data`, and the number of its
+/// class, `label: i64`.
+///
+/// The classes, their numbers, the samples and their order are torchvision's (0.29): the classes are the folders directly
+/// below the root, sorted by name; a class has all files below its folder, links followed, whose name ends in one of the
+/// extensions, in upper or lower case.
+///
+/// Names are compared by their bytes, which for UTF-8 is Python's order. Beyond torchvision: links that lead back to a
+/// folder above them are an error, where torchvision goes round until the path is too long.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline_sources::folder::Folder;
+///
+/// # let root = tempfile::tempdir()?;
+/// # for (file, bytes) in [("cat/1.jpg", "miaow"), ("dog/1.jpg", "woof"), ("dog/2.JPG", "wuff")] {
+/// #     std::fs::create_dir_all(root.path().join(file).parent().unwrap())?;
+/// #     std::fs::write(root.path().join(file), bytes)?;
+/// # }
+/// let pets = Folder::open(root.path())?;
+/// assert_eq!(pets.format().classes(), ["cat", "dog"]);
+/// let mut loader = Loader::builder(pets).batch_size(3).build()?;
+/// let batch = loader.epoch()?.next().expect("three files")?;
+/// let columns = batch.tensors();
+/// assert_eq!(columns.get(0).unwrap().bytes(), b"miaowwoofwuff");
+/// assert_eq!(columns.offsets(0), Some(&[0, 5, 9, 13][..]));
+/// assert_eq!(columns.get(1).unwrap().typed::<i64>().unwrap().as_slice(), [0, 1, 1]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Debug)]
+pub struct Folder {
+    files: Files,
+    classes: Vec<String>,
+    /// The number of the first file of each class, and the number of all files.
+    starts: Vec<usize>,
+    fields: RecordFields,
+}
+
+/// How a folder is read.
+#[derive(Clone, Debug)]
+pub struct FolderOptions {
+    extensions: Vec<String>,
+    allow_empty: bool,
+}
+
+impl Default for FolderOptions {
+    fn default() -> Self {
+        Self { extensions: IMAGES.map(str::to_owned).into(), allow_empty: false }
+    }
+}
+
+impl FolderOptions {
+    /// Makes the options of torchvision's `ImageFolder`: files of [pictures](IMAGES), and at least one in each class.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how the names of the files end, in upper or lower case.
+    pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.extensions = extensions.into_iter().map(|extension| extension.into().to_lowercase()).collect();
+        self
+    }
+
+    /// Whether a class may have no files.
+    pub fn allow_empty(mut self, allow: bool) -> Self {
+        self.allow_empty = allow;
+        self
+    }
+
+    /// Lists the files below `root`.
+    ///
+    /// # Errors
+    ///
+    /// If a folder can't be listed, there are no classes, or a class has no files.
+    pub fn open(&self, root: impl AsRef<Path>) -> Result<Records<Folder>, Error> {
+        let root = root.as_ref();
+        let classes = classes(root)?;
+        let (mut list, mut starts, mut empty) = (Vec::new(), vec![0], Vec::new());
+        for class in &classes {
+            let before = list.len();
+            self.list(root, class, &mut list)?;
+            starts.push(list.len());
+            if list.len() == before {
+                empty.push(class.as_str());
+            }
+        }
+        if !empty.is_empty() && !self.allow_empty {
+            let problem =
+                format!("no files for the classes {} that end in {}", empty.join(", "), self.extensions.join(", "));
+            return Err(Error::format(
+                root.display(),
+                None,
+                problem,
+                "add files, or set `extensions` or `allow_empty`",
+            ));
+        }
+        let lengths = list.iter().step_by(list.len().div_ceil(LOOKED_AT).max(1));
+        let lengths = lengths.map(|path| root.join(path).metadata().map_or(0, |found| found.len()));
+        let room = if list.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) };
+        let fields = RecordFields::new([("data", FieldKind::Bytes(room)), ("label", FieldKind::Number(DType::I64))]);
+        Ok(Records::new(Folder { files: Files::each(root, &list), classes, starts, fields }))
+    }
+
+    /// Adds the files of a class, relative to the root.
+    fn list(&self, root: &Path, class: &str, list: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let first = list.len();
+        for entry in WalkDir::new(root.join(class)).follow_links(true) {
+            let entry = entry.map_err(|error| walk_error(root, error))?;
+            let name = entry.file_name().to_string_lossy().to_lowercase();
+            if !entry.file_type().is_dir() && self.extensions.iter().any(|extension| name.ends_with(extension.as_str()))
+            {
+                list.push(entry.path().strip_prefix(root).unwrap_or(entry.path()).to_owned());
+            }
+        }
+        // torchvision sorts the folders by their whole paths, as texts, and the files in each by their names.
+        let key = |path: &PathBuf| {
+            let folder = path.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
+            (folder, path.file_name().unwrap_or_default().to_owned())
+        };
+        list[first..].sort_by_cached_key(key);
+        Ok(())
+    }
+}
+
+/// Returns the names of the folders directly below `root`, sorted.
+fn classes(root: &Path) -> Result<Vec<String>, Error> {
+    let failed = |source| Error::io(root, "list", source);
+    let mut classes = Vec::new();
+    for entry in root.read_dir().map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !entry.path().is_dir() {
+            continue;
+        }
+        let name = entry.file_name().into_string().map_err(|name| {
+            let problem = format!("the name of the folder {} is not UTF-8", name.to_string_lossy());
+            Error::format(root.display(), None, problem, "rename it")
+        })?;
+        classes.push(name);
+    }
+    if classes.is_empty() {
+        let problem = "no folders in it, which would be the classes";
+        return Err(Error::format(root.display(), None, problem, "pass the folder that has a folder for each class"));
+    }
+    classes.sort_unstable();
+    Ok(classes)
+}
+
+fn walk_error(root: &Path, error: walkdir::Error) -> Error {
+    let path = error.path().unwrap_or(root).to_owned();
+    if error.loop_ancestor().is_some() {
+        return Error::format(path.display(), None, "a link to a folder above it", "remove the link");
+    }
+    Error::io(&path, "list", error.into())
+}
+
+impl Folder {
+    /// Lists the pictures below `root`, with the [default options](FolderOptions).
+    ///
+    /// # Errors
+    ///
+    /// If a folder can't be listed, there are no classes, or a class has no files.
+    pub fn open(root: impl AsRef<Path>) -> Result<Records<Self>, Error> {
+        FolderOptions::new().open(root)
+    }
+
+    /// Returns the names of the classes; a label is a position in this list.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Returns the class of a file.
+    fn label(&self, index: usize) -> i64 {
+        (self.starts.partition_point(|&start| start <= index) - 1) as i64
+    }
+}
+
+impl Format for Folder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        each(Span { file: index, start: 0, len: None });
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let [data] = input.spans([Span { file: index, start: 0, len: None }])?;
+        Ok(Record::new(&self.fields, [Value::from(data), Value::number(self.label(index))]))
+    }
+}

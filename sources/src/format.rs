@@ -1,0 +1,155 @@
+//! What a format has to say, and the dataset that follows from it.
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, OutOfRange};
+use slotline::sample::Fields;
+use smallvec::SmallVec;
+
+use crate::files::{Files, Span};
+use crate::{Error, Record, RecordFields};
+
+/// Samples in files: where they are, and how their bytes become fields.
+///
+/// [`Records`] is the dataset. Implement this for a format of your own:
+///
+/// ```
+/// use slotline::dtype::DType;
+/// use slotline::{BoxError, Loader};
+/// use slotline_sources::files::{Files, Span};
+/// use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+///
+/// /// Points of two little-endian f32 each.
+/// struct Points(Files, RecordFields);
+///
+/// impl Format for Points {
+///     fn len(&self) -> usize {
+///         self.0.file_len(0).unwrap_or(0) as usize / 8
+///     }
+///
+///     fn fields(&self) -> &RecordFields {
+///         &self.1
+///     }
+///
+///     fn files(&self) -> &Files {
+///         &self.0
+///     }
+///
+///     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+///         each(Span { file: 0, start: 8 * index as u64, len: Some(8) });
+///     }
+///
+///     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+///         let [bytes] = input.spans([Span { file: 0, start: 8 * index as u64, len: Some(8) }])?;
+///         Ok(Record::new(&self.1, [Value::from(bytes)]))
+///     }
+/// }
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("points");
+/// # std::fs::write(&path, [0.5_f32, 1.0, 1.5, 2.0].map(f32::to_ne_bytes).concat())?;
+/// let fields = RecordFields::new([("xy", FieldKind::Tensor(DType::F32, vec![2]))]);
+/// let points = Records::new(Points(Files::open([path])?, fields));
+/// let mut loader = Loader::builder(points).batch_size(2).build()?;
+/// let batch = loader.epoch()?.next().expect("two points")?;
+/// assert_eq!(batch.tensors().get(0).unwrap().typed::<f32>().unwrap().as_slice(), [0.5, 1.0, 1.5, 2.0]);
+/// # Ok::<(), BoxError>(())
+/// ```
+pub trait Format: Send + Sync + 'static {
+    /// Returns the number of samples.
+    fn len(&self) -> usize;
+
+    /// Whether there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the fields of every sample.
+    fn fields(&self) -> &RecordFields;
+
+    /// Returns the files that the samples are in.
+    fn files(&self) -> &Files;
+
+    /// Calls `each` with the bytes that sample `index`, which is below the length, is read from.
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
+
+    /// Reads sample `index`, which is below the length.
+    ///
+    /// # Errors
+    ///
+    /// If its bytes can't be read, or are not as the format demands.
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error>;
+}
+
+/// Reads the bytes of one sample.
+#[derive(Debug)]
+pub struct Input<'a> {
+    files: &'a Files,
+    memory: &'a mut Memory,
+}
+
+/// The memory of a thread that reads, one buffer for each span.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Vec<Vec<u8>>);
+
+impl<'a> Input<'a> {
+    /// Reads these bytes, as many spans as the sample has.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or ends before the bytes do.
+    pub fn spans<const N: usize>(self, spans: [Span; N]) -> Result<[&'a [u8]; N], Error> {
+        let read = self.list(spans)?;
+        Ok(std::array::from_fn(|i| read[i]))
+    }
+
+    /// Reads these bytes, a number of spans that is known at run time.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or ends before the bytes do.
+    pub fn list(self, spans: impl IntoIterator<Item = Span>) -> Result<SmallVec<[&'a [u8]; 4]>, Error> {
+        let spans: SmallVec<[Span; 4]> = spans.into_iter().collect();
+        if self.memory.0.len() < spans.len() {
+            self.memory.0.resize_with(spans.len(), Vec::new);
+        }
+        spans.iter().zip(&mut self.memory.0).map(|(span, memory)| self.files.read(*span, memory)).collect()
+    }
+}
+
+/// The samples of a [`Format`], by index.
+#[derive(Clone, Debug)]
+pub struct Records<F> {
+    format: F,
+}
+
+impl<F: Format> Records<F> {
+    /// Makes a dataset of a format.
+    pub fn new(format: F) -> Self {
+        Self { format }
+    }
+
+    /// Returns the format, with what it knows beside the samples.
+    pub fn format(&self) -> &F {
+        &self.format
+    }
+}
+
+impl<F: Format> Dataset for Records<F> {
+    type Sample<'a> = Record<'a>;
+
+    fn len(&self) -> usize {
+        self.format.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Record<'a>, BoxError> {
+        if index >= self.format.len() {
+            return Err(OutOfRange { dataset: "Records", index, len: self.format.len() }.into());
+        }
+        let input = Input { files: self.format.files(), memory: cx.local() };
+        Ok(self.format.read(index, input)?)
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(self.format.fields().declared())
+    }
+}

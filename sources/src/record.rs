@@ -1,0 +1,273 @@
+//! Samples whose fields are known at run time: their names and kinds come from the files.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use slotline::BoxError;
+use slotline::dtype::{DType, Element};
+use slotline::sample::{Dynamic, Fields, Row, Sample};
+use smallvec::SmallVec;
+
+/// What a field of a [`Record`] holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FieldKind {
+    /// One number or truth value: `[B]` in a batch.
+    Number(DType),
+    /// A tensor of one shape in every sample: `[B, …]` in a batch.
+    Tensor(DType, Vec<usize>),
+    /// Any number of elements in each sample, packed in a batch.
+    List(DType, Room),
+    /// Bytes, packed in a batch as `u8`.
+    Bytes(Room),
+    /// UTF-8 text, packed in a batch as `u8`.
+    Text(Room),
+}
+
+/// The items that a batch has room for, per sample of a full batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The items per sample.
+    pub items: usize,
+    /// Whether a sample may have more than this.
+    pub exceeded: bool,
+}
+
+impl Room {
+    /// Chooses the room for samples of these lengths: that of the longest, if it is at most twice the mean; otherwise
+    /// twice the mean, and a batch that needs more [spills](Fields::spill).
+    pub fn of(lengths: impl IntoIterator<Item = u64>) -> Self {
+        let (mut most, mut sum, mut count) = (0_u64, 0_u128, 0_u128);
+        for length in lengths {
+            (most, sum, count) = (most.max(length), sum + u128::from(length), count + 1);
+        }
+        let twice = (2 * sum).div_ceil(count.max(1));
+        let items = u128::from(most).min(twice).max(1);
+        Self { items: usize::try_from(items).unwrap_or(usize::MAX), exceeded: u128::from(most) > twice }
+    }
+
+    /// Chooses the room from the lengths of a part of the samples: others may be longer.
+    pub fn estimate(lengths: impl IntoIterator<Item = u64>) -> Self {
+        Self { exceeded: true, ..Self::of(lengths) }
+    }
+}
+
+/// The name and the kind of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordField {
+    /// The name, as in the file.
+    pub name: String,
+    /// What it holds.
+    pub kind: FieldKind,
+}
+
+/// The fields of all records of a dataset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordFields(Vec<RecordField>);
+
+impl RecordFields {
+    /// Makes the fields from their names and kinds.
+    pub fn new(fields: impl IntoIterator<Item = (impl Into<String>, FieldKind)>) -> Self {
+        Self(fields.into_iter().map(|(name, kind)| RecordField { name: name.into(), kind }).collect())
+    }
+
+    /// Returns the fields in order.
+    pub fn as_slice(&self) -> &[RecordField] {
+        &self.0
+    }
+
+    /// Returns the number of the field with this name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|field| field.name == name)
+    }
+
+    /// Returns the fields as a loader declares them.
+    pub fn declared(&self) -> Fields {
+        let mut fields = Fields::new();
+        self.declare(&mut fields);
+        fields
+    }
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.named_run(self.0.iter().map(|field| (field.name.clone(), Declared(&field.kind))));
+        if self.0.iter().any(|field| matches!(field.kind.room(), Some(Room { exceeded: true, .. }))) {
+            fields.spill();
+        }
+    }
+}
+
+impl FieldKind {
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> DType {
+        match *self {
+            Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype, _) => dtype,
+            Self::Bytes(_) | Self::Text(_) => DType::U8,
+        }
+    }
+
+    /// Returns the room of a packed field.
+    pub fn room(&self) -> Option<Room> {
+        match *self {
+            Self::List(_, room) | Self::Bytes(room) | Self::Text(room) => Some(room),
+            Self::Number(_) | Self::Tensor(..) => None,
+        }
+    }
+}
+
+impl fmt::Display for RecordField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        match &self.kind {
+            FieldKind::Number(dtype) => write!(f, "{name}: {dtype}"),
+            FieldKind::Tensor(dtype, shape) => write!(f, "{name}: {dtype} {shape:?}"),
+            FieldKind::List(dtype, _) => write!(f, "{name}: {dtype} list"),
+            FieldKind::Bytes(_) => write!(f, "{name}: bytes"),
+            FieldKind::Text(_) => write!(f, "{name}: text"),
+        }
+    }
+}
+
+/// A field that is only declared.
+struct Declared<'a>(&'a FieldKind);
+
+impl Sample for Declared<'_> {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        match self.0 {
+            FieldKind::Number(dtype) => fields.fixed(*dtype, &[]),
+            FieldKind::Tensor(dtype, shape) => fields.fixed(*dtype, shape),
+            FieldKind::List(dtype, room) => fields.packed(*dtype, &[], room.items),
+            FieldKind::Bytes(room) | FieldKind::Text(room) => fields.packed(DType::U8, &[], room.items),
+        }
+    }
+
+    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
+        Err("a declaration has no value".into())
+    }
+}
+
+/// The value of one field.
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// One number, made by a decoder.
+    Number(Number),
+    /// The elements as bytes in the machine's order, at any alignment; of a text, its UTF-8.
+    Bytes(Cow<'a, [u8]>),
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(Cow::Borrowed(bytes))
+    }
+}
+
+impl Value<'_> {
+    /// Makes the value of a number.
+    pub fn number<T: Element>(number: T) -> Self {
+        Self::Number(Number::new(number))
+    }
+}
+
+/// A number of any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    bytes: [u8; 8],
+    dtype: DType,
+}
+
+impl Number {
+    /// Makes it from an element.
+    pub fn new<T: Element>(number: T) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..size_of::<T>()].copy_from_slice(slotline::dtype::bytes_of(std::slice::from_ref(&number)));
+        Self { bytes, dtype: T::DTYPE }
+    }
+
+    /// Returns its type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns its bytes in the machine's order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.dtype.size()]
+    }
+}
+
+/// One sample: a value for each of the dataset's fields.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    fields: &'a RecordFields,
+    values: SmallVec<[Value<'a>; 4]>,
+}
+
+impl<'a> Record<'a> {
+    /// Makes a record of these fields; there must be one value for each, in order.
+    pub fn new(fields: &'a RecordFields, values: impl IntoIterator<Item = Value<'a>>) -> Self {
+        Self { fields, values: values.into_iter().collect() }
+    }
+
+    /// Returns the fields.
+    pub fn fields(&self) -> &'a RecordFields {
+        self.fields
+    }
+
+    /// Returns the bytes of a field: those of its elements in the machine's order, or those of a text; `None` if there
+    /// is no field with this name.
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.fields.position(name).and_then(|i| self.value(i))
+    }
+
+    /// Returns the bytes of field `i`, as [`bytes`](Self::bytes) does.
+    pub fn value(&self, i: usize) -> Option<&[u8]> {
+        Some(match self.values.get(i)? {
+            Value::Number(number) => number.bytes(),
+            Value::Bytes(bytes) => bytes,
+        })
+    }
+
+    /// Returns the text of a field; `None` if there is no field with this name, or it holds no text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let i = self.fields.position(name)?;
+        let is_text = matches!(self.fields.0[i].kind, FieldKind::Text(_));
+        is_text.then(|| self.value(i).and_then(|bytes| std::str::from_utf8(bytes).ok()))?
+    }
+
+    /// Returns the elements of a field; `None` if there is no field with this name, or its elements are not `T`.
+    pub fn elements<T: Element>(&self, name: &str) -> Option<Vec<T>> {
+        let i = self.fields.position(name)?;
+        if self.fields.0[i].kind.dtype() != T::DTYPE {
+            return None;
+        }
+        slotline::dtype::from_bytes(self.value(i)?)
+    }
+
+    /// Returns the number in a field; `None` if there is no field with this name, or it does not hold one `T`.
+    pub fn number<T: Element>(&self, name: &str) -> Option<T> {
+        match self.elements(name)?[..] {
+            [number] => Some(number),
+            _ => None,
+        }
+    }
+}
+
+impl Sample for Record<'_> {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.fields.declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.write_run(|row| {
+            for (field, value) in self.fields.0.iter().zip(&self.values) {
+                match value {
+                    Value::Number(number) => row.write_bytes(number.dtype, number.bytes())?,
+                    Value::Bytes(bytes) => row.write_bytes(field.kind.dtype(), bytes)?,
+                }
+            }
+            Ok(())
+        })
+    }
+}
