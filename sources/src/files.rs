@@ -7,6 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,6 +15,10 @@ use std::sync::OnceLock;
 use memmap2::{Advice, Mmap, MmapOptions};
 
 use crate::Error;
+use crate::ahead::Asked;
+
+/// The size of a page, or less.
+const PAGE: usize = 4096;
 
 /// The files of a dataset.
 pub struct Files {
@@ -185,27 +190,32 @@ impl Files {
     }
 
     /// Asks the system to fetch these bytes, without waiting for them. A failure shows when they are read.
-    pub fn will_need(&self, span: Span) {
-        match &self.list {
-            List::Open(list) => {
-                let Some(open) = list.get(span.file) else { return };
-                let Some(range) = range(span, open.len) else { return };
+    pub(crate) fn will_need(&self, span: Span) -> Asked {
+        let asked = match &self.list {
+            List::Open(list) => list.get(span.file).and_then(|open| {
+                let range = range(span, open.len)?;
                 match &open.map {
                     Some(map) => {
-                        let _ = map.advise_range(Advice::WillNeed, range.start, range.len());
+                        let resident = is_resident(map, &range);
+                        let asked = resident || map.advise_range(Advice::WillNeed, range.start, range.len()).is_ok();
+                        asked.then_some(Asked { bytes: range.len() as u64, resident })
                     }
-                    None => {
-                        if let Ok(handle) = open.handle() {
-                            advise(handle, span.start, range.len() as u64);
-                        }
-                    }
+                    None => advise(open.handle().ok()?, range),
                 }
-            }
-            List::Each { .. } => {
-                if let Ok(file) = File::open(self.path(span.file)) {
-                    advise(&file, span.start, span.len.unwrap_or(0));
-                }
-            }
+            }),
+            List::Each { .. } => File::open(self.path(span.file)).ok().and_then(|file| {
+                let len = file.metadata().ok()?.len();
+                advise(&file, range(span, len)?)
+            }),
+        };
+        asked.unwrap_or_default()
+    }
+
+    /// Returns how many threads should ask for bytes at a time: opening a file that is not in memory waits for the disk.
+    pub(crate) fn requests(&self) -> usize {
+        match &self.list {
+            List::Open(_) => 1,
+            List::Each { .. } => 16,
         }
     }
 }
@@ -240,17 +250,101 @@ fn room(memory: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut memory[..len]
 }
 
-/// Asks for `len` bytes of a file, or all of them if it is 0.
-fn advise(file: &File, start: u64, len: u64) {
-    use std::os::fd::AsRawFd;
-    let (Ok(start), Ok(len)) = (start.try_into(), len.try_into()) else { return };
-    // SAFETY: the descriptor is open. Advice changes nothing but what the system caches.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_WILLNEED) };
+/// Asks for bytes of a file, unless the last of them is in memory.
+fn advise(file: &File, range: Range<usize>) -> Option<Asked> {
+    let bytes = range.len() as u64;
+    let (Ok(start), Ok(len), Some(last)) = (range.start.try_into(), range.len().try_into(), range.end.checked_sub(1))
+    else {
+        return None;
+    };
+    let mut byte = 0_u8;
+    let vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: the descriptor is open, and there is room for one byte.
+    let resident = unsafe { libc::preadv2(file.as_raw_fd(), &vector, 1, last as libc::off_t, libc::RWF_NOWAIT) } == 1;
+    if !resident {
+        // SAFETY: the descriptor is open. Advice changes nothing but what the system has in memory.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_WILLNEED) };
+    }
+    Some(Asked { bytes, resident })
+}
+
+/// Whether the last byte of a range of a map is in memory.
+fn is_resident(map: &Mmap, range: &Range<usize>) -> bool {
+    let Some(last) = range.end.checked_sub(1) else { return true };
+    let page = map.as_ptr().wrapping_add(last - last % PAGE);
+    let mut found = 0_u8;
+    // SAFETY: the page is part of the map, which starts at a page, and there is room for its byte.
+    unsafe { libc::mincore(page.cast_mut().cast(), 1, &mut found) == 0 && found & 1 == 1 }
 }
 
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = (!self.is_empty()).then(|| self.path(0));
         f.debug_struct("Files").field("len", &self.len()).field("first", &first).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(file: usize, start: u64, len: impl Into<Option<u64>>) -> Span {
+        Span { file, start, len: len.into() }
+    }
+
+    /// Returns the same two files, opened once, mapped, and opened for each read.
+    fn three(folder: &Path) -> [Files; 3] {
+        std::fs::write(folder.join("a"), b"0123456789").unwrap();
+        std::fs::write(folder.join("b"), b"").unwrap();
+        let open = || Files::open([folder.join("a"), folder.join("b")]).unwrap();
+        // SAFETY: nobody changes the files.
+        [open(), unsafe { open().map() }.unwrap(), Files::each(folder, ["a", "b"])]
+    }
+
+    #[test]
+    fn ranges_are_read_in_every_way() {
+        let folder = tempfile::tempdir().unwrap();
+        for files in three(folder.path()) {
+            let mut memory = vec![7; 3];
+            for (at, want) in [
+                (span(0, 0, 10), &b"0123456789"[..]),
+                (span(0, 3, 2), b"34"),
+                (span(0, 8, None), b"89"),
+                (span(0, 10, 0), b""),
+                (span(1, 0, None), b""),
+            ] {
+                assert_eq!(files.read(at, &mut memory).unwrap(), want, "{files:?} {at:?}");
+                files.will_need(at);
+            }
+            for at in [span(0, 3, 8), span(0, 11, None), span(1, 0, 1), span(0, 5, u64::MAX), span(0, u64::MAX, 2)] {
+                let error = files.read(at, &mut memory).unwrap_err().to_string();
+                assert!(error.contains("cannot read") && error.contains("shorter"), "{error}");
+                files.will_need(at);
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_errors_that_name_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = Files::open([folder.path().join("none")]).unwrap_err().to_string();
+        assert!(missing.contains("none") && missing.ends_with("check the path"), "{missing}");
+        let dir = Files::open([folder.path()]).unwrap_err().to_string();
+        assert!(dir.contains("pass the path of a file in it"), "{dir}");
+        let files = Files::each(folder.path(), [".", "none"]);
+        let dir = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err().to_string();
+        assert!(dir.contains("pass the path of a file in it"), "{dir}");
+        assert!(files.read(span(1, 0, None), &mut Vec::new()).unwrap_err().to_string().contains("none"));
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let [open, _, each] = three(folder.path());
+        std::fs::write(folder.path().join("a"), b"0123").unwrap();
+        for files in [open, each] {
+            let error = files.read(span(0, 2, 6), &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains("shorter"), "{error}");
+        }
     }
 }

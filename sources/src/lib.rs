@@ -10,6 +10,7 @@
 //! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
 //! It never causes a panic, wrong data, or memory beyond the size of the file.
 
+mod ahead;
 pub mod error;
 pub mod files;
 #[cfg(feature = "folder")]

@@ -1,0 +1,252 @@
+//! Fetching the bytes of samples long before they are read.
+//!
+//! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
+//! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
+//! the mean size of a sample, and a counter of the samples that were read, which lies in memory that worker processes
+//! share. While they are far enough ahead, one of them looks at it every [`LOOK`].
+//!
+//! Where the bytes are in memory already, asking for them is wasted work. So after [`CALM`] samples in a row that are, the
+//! threads look at one sample in [`SPARSE`] only, until they find one that is not.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use slotline::arena::{Memory, Pages};
+use slotline::dataset::Upcoming;
+
+const CALM: usize = 256;
+const SPARSE: usize = 16;
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Asks for the bytes of a sample, by its index.
+pub(crate) type Ask = dyn Fn(usize) -> Asked + Send + Sync;
+
+/// What is known of the bytes of a sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    /// How many there are.
+    pub(crate) bytes: u64,
+    /// Whether they were in memory already.
+    pub(crate) resident: bool,
+}
+
+/// The threads of a dataset that reads ahead. They end soon after this is dropped; nobody waits for them, since a forked
+/// process does not have them.
+pub(crate) struct Ahead(Arc<Shared>);
+
+struct Shared {
+    ask: Box<Ask>,
+    budget: u64,
+    pass: Mutex<Option<Arc<Pass>>>,
+    begun: Condvar,
+    closed: AtomicBool,
+    /// How long a thread sleeps that is far enough ahead.
+    pause: Duration,
+    /// The number of samples that were read in the latest pass, by all processes.
+    samples_read: Pages,
+}
+
+/// A pass that is being read.
+struct Pass {
+    upcoming: Upcoming,
+    /// The next position to look at.
+    next: AtomicUsize,
+    /// The samples that were looked at or passed over.
+    taken: AtomicU64,
+    /// The samples that were asked for, and their bytes.
+    asked: AtomicU64,
+    bytes: AtomicU64,
+    /// How many samples in a row were in memory.
+    calm: AtomicUsize,
+}
+
+impl Ahead {
+    /// Starts threads that stay at most `budget` bytes ahead.
+    pub(crate) fn start(threads: usize, budget: u64, ask: Box<Ask>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            ask,
+            budget,
+            pass: Mutex::default(),
+            begun: Condvar::new(),
+            closed: AtomicBool::new(false),
+            pause: LOOK * threads as u32,
+            samples_read: Pages::shared(size_of::<AtomicU64>())?,
+        });
+        let ahead = Self(shared);
+        for number in 0..threads {
+            let shared = ahead.0.clone();
+            thread::Builder::new().name(format!("slotline-ahead-{number}")).spawn(move || shared.run())?;
+        }
+        Ok(ahead)
+    }
+
+    /// Begins to read ahead in a pass, in place of the one before.
+    pub(crate) fn begin(&self, upcoming: Upcoming) {
+        self.0.samples_read().store(0, Ordering::Relaxed);
+        let next = AtomicUsize::new(upcoming.positions().start);
+        let (taken, asked, bytes, calm) = Default::default();
+        *self.0.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
+        self.0.begun.notify_all();
+    }
+
+    /// Counts a sample that was read.
+    #[inline]
+    pub(crate) fn count(&self) {
+        self.0.samples_read().fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+        self.0.begun.notify_all();
+    }
+}
+
+impl Shared {
+    fn samples_read(&self) -> &AtomicU64 {
+        // SAFETY: the pages are zeros at first, aligned, and longer than this number, the only thing that they hold.
+        unsafe { self.samples_read.start().cast().as_ref() }
+    }
+
+    fn pass(&self) -> MutexGuard<'_, Option<Arc<Pass>>> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a thread.
+    fn run(&self) {
+        while !self.closed.load(Ordering::Relaxed) {
+            let pass = self.pass().clone();
+            match pass {
+                Some(pass) if self.may_go_on(&pass) => {
+                    if !self.step(&pass) {
+                        self.end(&pass);
+                    }
+                }
+                Some(_) => thread::sleep(self.pause),
+                None => {
+                    // The time limit is for a notification that came before the wait.
+                    let wait = self.begun.wait_timeout_while(self.pass(), LOOK * 50, |pass| pass.is_none());
+                    drop(wait.unwrap_or_else(PoisonError::into_inner));
+                }
+            }
+        }
+    }
+
+    /// Whether the bytes that were asked for, and not read yet, are within the budget.
+    fn may_go_on(&self, pass: &Pass) -> bool {
+        let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.samples_read().load(Ordering::Relaxed));
+        let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);
+        ahead.saturating_mul(mean) < self.budget
+    }
+
+    /// Looks at the next sample of a pass. Returns false at its end.
+    fn step(&self, pass: &Pass) -> bool {
+        let position = pass.next.fetch_add(1, Ordering::Relaxed);
+        if position >= pass.upcoming.positions().end {
+            return false;
+        }
+        let Some(index) = pass.upcoming.index(position) else { return true };
+        pass.taken.fetch_add(1, Ordering::Relaxed);
+        if pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE) {
+            return true;
+        }
+        let Asked { bytes, resident } = (self.ask)(index);
+        pass.bytes.fetch_add(bytes, Ordering::Relaxed);
+        pass.asked.fetch_add(1, Ordering::Relaxed);
+        match resident {
+            true => pass.calm.fetch_add(1, Ordering::Relaxed),
+            false => pass.calm.swap(0, Ordering::Relaxed),
+        };
+        true
+    }
+
+    /// Ends a pass, unless the next one has begun.
+    fn end(&self, pass: &Arc<Pass>) {
+        let mut current = self.pass();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, pass)) {
+            *current = None;
+        }
+    }
+}
+
+impl fmt::Debug for Ahead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead").field("budget", &self.0.budget).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Reads ahead in samples of 100 bytes, and records their indices.
+    fn recorded(budget: u64, resident: bool) -> (Ahead, Arc<Mutex<Vec<usize>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let list = asked.clone();
+        let ask = move |index| {
+            list.lock().unwrap().push(index);
+            Asked { bytes: 100, resident }
+        };
+        (Ahead::start(1, budget, Box::new(ask)).unwrap(), asked)
+    }
+
+    /// Waits until so many samples were asked for, and returns them after a while in which there could be more.
+    fn wait(asked: &Mutex<Vec<usize>>, count: usize) -> Vec<usize> {
+        let begun = Instant::now();
+        while asked.lock().unwrap().len() < count {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", asked.lock().unwrap());
+            thread::sleep(LOOK);
+        }
+        thread::sleep(LOOK * 5);
+        asked.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn samples_are_asked_for_in_order_within_the_budget() {
+        let (ahead, asked) = recorded(1_000, false);
+        let indices = |position: usize| (!position.is_multiple_of(3)).then_some(7 * position);
+        ahead.begin(Upcoming::new(60, indices));
+        let all: Vec<_> = (0..60).filter_map(indices).collect();
+        assert_eq!(wait(&asked, 10), all[..10]);
+        (0..5).for_each(|_| ahead.count());
+        assert_eq!(wait(&asked, 15), all[..15]);
+        (0..100).for_each(|_| ahead.count());
+        assert_eq!(wait(&asked, 40), all);
+        // The next pass begins at once, even if the one before is not at its end.
+        for _ in 0..2 {
+            asked.lock().unwrap().clear();
+            ahead.begin(Upcoming::new(1_000, Some));
+            assert_eq!(wait(&asked, 10), (0..10).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn few_samples_are_looked_at_where_all_are_in_memory() {
+        let (ahead, asked) = recorded(u64::MAX, true);
+        ahead.begin(Upcoming::new(CALM + 100 * SPARSE, Some));
+        let looked_at = wait(&asked, CALM + 100);
+        assert_eq!(looked_at.len(), CALM + 100);
+        assert!(looked_at[CALM..].iter().all(|index| index.is_multiple_of(SPARSE)));
+    }
+
+    #[test]
+    fn dropping_it_ends_the_threads() {
+        let (ahead, asked) = recorded(1_000, false);
+        ahead.begin(Upcoming::new(60, Some));
+        wait(&asked, 10);
+        let shared = Arc::downgrade(&ahead.0);
+        drop(ahead);
+        let begun = Instant::now();
+        while shared.upgrade().is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            thread::sleep(LOOK);
+        }
+    }
+}
