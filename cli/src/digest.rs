@@ -10,7 +10,7 @@ pub(crate) const DIGEST_HELP: &str = "\
 Whether to compute digests of the delivered samples [default: with --json]
 
 order_digest is the SHA-256 of all indices in the order of delivery, as little-endian i64. data_digest is the SHA-256 of \
-all bytes in the order of delivery: batch by batch, field by field, in this machine's byte order. Both are the same for \
+all bytes in the order of delivery: batch by batch, field by field, in this machine's byte order, and with the length of each sample of a packed field. Both are the same for \
 any number and kind of workers, prefetch_factor or part_size; data_digest depends on the batch size if there is more \
 than one field. The digests are computed in the loop as a part of its step, and their time is measured with it: to measure the \
 loader alone, pass --digest=false";
@@ -29,8 +29,14 @@ impl Digests {
             self.order.update(index.to_le_bytes());
         }
         let columns = batch.columns();
-        for field in (0..columns.len()).filter_map(|i| columns.get(i)) {
-            self.data.update(field.bytes());
+        for i in 0..columns.len() {
+            if let Some(field) = columns.get(i) {
+                self.data.update(field.bytes());
+            }
+            // Where the samples end is a part of packed data.
+            for ends in columns.offsets(i).into_iter().flat_map(|offsets| offsets.windows(2)) {
+                self.data.update((ends[1] - ends[0]).to_le_bytes());
+            }
         }
     }
 

@@ -10,26 +10,24 @@ use anyhow::bail;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use slotline::array::AnyArray;
-use slotline::dataset::{Dataset, TensorDataset};
 use slotline::loader::{Batch, Pass, Stats};
 use slotline::sample::Schema;
-use slotline::source::Source;
 
 use crate::checkpoint::{Checkpoint, CheckpointOptions};
 use crate::files::{check_apart, check_not_source};
 use crate::meter::{Meter, Tally};
 #[cfg(feature = "trace")]
 use crate::options::WorkerKind;
-use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
+use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
+use crate::source::{Described, Named, Opened, SOURCE_HELP};
 use crate::stream::{Step, stream};
 
 /// The flags.
 #[derive(Args, Debug)]
 pub(crate) struct Feed {
     #[arg(help = SOURCE_HELP)]
-    source: Source,
+    source: Named,
 
     /// Busy-wait for this long on each batch, in place of a training step
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
@@ -71,12 +69,18 @@ impl Feed {
     }
 
     pub(crate) fn run(self) -> Result<()> {
-        let mut screen = Screen::new(&self.report);
         // SAFETY: the help text requires that the files do not change while the program runs, and `check_flags` has checked
         // that this program does not write to them.
-        let arrays = unsafe { self.source.map()? };
-        screen.line(format_args!("{}: {} samples of {}", self.source, arrays.len(), fields(&arrays)))?;
-        let mut loader = self.options.build(arrays, &TORCH)?;
+        match unsafe { self.source.open()? } {
+            Opened::Arrays(arrays) => self.feed(arrays),
+            Opened::Records(records) => self.feed(records),
+        }
+    }
+
+    fn feed(self, dataset: impl Described) -> Result<()> {
+        let mut screen = Screen::new(&self.report);
+        screen.line(format_args!("{}: {} samples of {}", self.source, dataset.len(), dataset.describe()))?;
+        let mut loader = self.options.build(dataset, &TORCH)?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
         let stats_file = self.stats.map(StatsFile::open).transpose()?;
         let mut meter = Meter::new(self.report.digest());
@@ -151,12 +155,6 @@ impl StatsFile {
     fn unwritable(path: &Path) -> String {
         format!("cannot write the statistics to {}", path.display())
     }
-}
-
-/// Describes the dtypes and shapes of a sample.
-fn fields(arrays: &TensorDataset<Vec<AnyArray>>) -> String {
-    let field = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
-    arrays.rows().iter().map(field).collect::<Vec<_>>().join(", ")
 }
 
 /// A training step.

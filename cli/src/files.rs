@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::source::Named;
 use anyhow::{Result, bail};
-use slotline::source::Source;
 
 /// Rejects two flags that name the same file, since each would overwrite what the other writes. What is not a regular
 /// file, such as a terminal or a pipe, may be named by both.
@@ -23,10 +23,9 @@ pub(crate) fn check_apart(files: &[(&str, PathBuf)]) -> Result<()> {
 }
 
 /// Rejects a flag whose file is one of the source's, which would be overwritten while it is read.
-pub(crate) fn check_not_source(source: &Source, files: &[(&str, PathBuf)]) -> Result<()> {
-    let (Source::Idx(read) | Source::Npy(read)) = source else { return Ok(()) };
+pub(crate) fn check_not_source(source: &Named, files: &[(&str, PathBuf)]) -> Result<()> {
     for file in files {
-        read.iter().try_for_each(|path| check_apart(&[("SOURCE", path.clone()), file.clone()]))?;
+        source.files().iter().try_for_each(|path| check_apart(&[("SOURCE", path.clone()), file.clone()]))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! - `options`: the loader's options as flags, the same for every command.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
+//! - `source`: what they read.
 //! - `checkpoint`: the files from which an interrupted run resumes; `files`: checks on the files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
@@ -19,6 +20,7 @@ mod net;
 mod options;
 mod order;
 mod screen;
+mod source;
 mod stream;
 #[cfg(feature = "trace")]
 mod timeline;

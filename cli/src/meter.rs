@@ -85,13 +85,23 @@ impl Meter {
     /// Counts a batch.
     #[inline]
     pub(crate) fn count<S>(&mut self, batch: &Batch<S>) {
-        let sample_bytes = *self.sample_bytes.get_or_insert_with(|| sample_bytes(batch));
+        let bytes = self.sample_bytes.map_or_else(|| self.weigh(batch), |sample| sample * batch.len() as u64);
         self.pass.batches += 1;
         self.pass.samples += batch.len() as u64;
-        self.pass.bytes += batch.len() as u64 * sample_bytes;
+        self.pass.bytes += bytes;
         if let Some(digests) = &mut self.digests {
             digests.update(batch);
         }
+    }
+
+    /// Returns the bytes of a batch, and notes those of a sample if all have the same.
+    fn weigh<S>(&mut self, batch: &Batch<S>) -> u64 {
+        let columns = batch.columns();
+        let bytes = (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len() as u64).sum();
+        if (0..columns.len()).all(|i| columns.offsets(i).is_none()) {
+            self.sample_bytes = Some(bytes / batch.len().max(1) as u64);
+        }
+        bytes
     }
 
     /// Ends a pass and returns its tally.
@@ -128,12 +138,6 @@ impl Meter {
             data_digest: self.digests.as_ref().map(Digests::data),
         }
     }
-}
-
-fn sample_bytes<S>(batch: &Batch<S>) -> u64 {
-    let columns = batch.columns();
-    let all: usize = (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum();
-    (all / batch.len().max(1)) as u64
 }
 
 /// The figures of a run.

@@ -8,12 +8,6 @@ use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, BatchOf, Builder};
 use slotline::{Loader, WaitStrategy};
 
-/// The `--help` text of SOURCE.
-pub(crate) const SOURCE_HELP: &str = "\
-digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
-idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files, memory-mapped; they must not change while the program runs). \
-A sample is one row of each file";
-
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defaults {

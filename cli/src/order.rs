@@ -5,12 +5,12 @@ use clap::Args;
 use slotline::dataset::{Dataset, from_fn};
 use slotline::loader::{Batch, Pass};
 use slotline::sample::Schema;
-use slotline::source::Source;
 
 use crate::checkpoint::BatchLine;
 use crate::meter::Meter;
-use crate::options::{LoaderOptions, SOURCE_HELP, TORCH};
+use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen};
+use crate::source::{Named, Opened, SOURCE_HELP};
 use crate::stream::{Step, stream};
 
 /// The flags.
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     len: usize,
 
     #[arg(help = SOURCE_HELP)]
-    source: Option<Source>,
+    source: Option<Named>,
 
     #[command(flatten)]
     report: ReportOptions,
@@ -35,7 +35,10 @@ impl Order {
         match &self.source {
             // SAFETY: the help text requires that the files do not change while the program runs, and this command writes
             // no files.
-            Some(source) => self.print(unsafe { source.map()? }),
+            Some(source) => match unsafe { source.open()? } {
+                Opened::Arrays(arrays) => self.print(arrays),
+                Opened::Records(records) => self.print(records),
+            },
             None => self.print(from_fn(self.len, |_, _| Ok(()))),
         }
     }

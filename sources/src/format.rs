@@ -22,6 +22,7 @@ use crate::{Error, Record, RecordFields};
 /// use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 ///
 /// /// Points of two little-endian f32 each.
+/// #[derive(Debug)]
 /// struct Points(Files, RecordFields);
 ///
 /// impl Format for Points {
@@ -57,7 +58,7 @@ use crate::{Error, Record, RecordFields};
 /// assert_eq!(batch.tensors().get(0).unwrap().typed::<f32>().unwrap().as_slice(), [0.5, 1.0, 1.5, 2.0]);
 /// # Ok::<(), BoxError>(())
 /// ```
-pub trait Format: Send + Sync + 'static {
+pub trait Format: std::fmt::Debug + Send + Sync + 'static {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
@@ -120,8 +121,8 @@ impl<'a> Input<'a> {
 }
 
 /// The samples of a [`Format`], by index. A clone shares everything.
-#[derive(Clone, Debug)]
-pub struct Records<F> {
+#[derive(Debug)]
+pub struct Records<F: ?Sized> {
     format: Arc<F>,
     /// Made when the first pass begins; `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
@@ -137,6 +138,13 @@ impl<F: Format> Records<F> {
         Self { format: Arc::new(format), ahead: Arc::default(), budget: BUDGET }
     }
 
+    /// Returns the same dataset as one of any format.
+    pub fn erased(self) -> Records<dyn Format> {
+        Records { format: self.format, ahead: self.ahead, budget: self.budget }
+    }
+}
+
+impl<F: Format + ?Sized> Records<F> {
     /// Sets how many bytes the system may be asked to fetch before they are needed, 256 MiB by default. With 0, it is not
     /// asked.
     ///
@@ -154,7 +162,13 @@ impl<F: Format> Records<F> {
     }
 }
 
-impl<F: Format> Dataset for Records<F> {
+impl<F: ?Sized> Clone for Records<F> {
+    fn clone(&self) -> Self {
+        Self { format: self.format.clone(), ahead: self.ahead.clone(), budget: self.budget }
+    }
+}
+
+impl<F: Format + ?Sized> Dataset for Records<F> {
     type Sample<'a> = Record<'a>;
 
     fn len(&self) -> usize {

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
 //!
-//! Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
+//! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
 //! [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
 //!
 //! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
 //! It never causes a panic, wrong data, or memory beyond the size of the file.
 
 mod ahead;
+mod detect;
 pub mod error;
 pub mod files;
 #[cfg(feature = "folder")]
@@ -18,6 +19,7 @@ pub mod folder;
 mod format;
 mod record;
 
+pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};

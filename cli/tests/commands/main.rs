@@ -5,6 +5,7 @@ mod program;
 
 mod bad_input;
 mod interrupted;
+mod paths;
 #[cfg(target_os = "linux")]
 mod processes;
 mod reports;

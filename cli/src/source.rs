@@ -1,0 +1,116 @@
+//! What a command reads: arrays by name, or files and folders whose format is found out.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Result;
+use slotline::array::AnyArray;
+use slotline::dataset::{Dataset, TensorDataset};
+use slotline::source::{ParseSourceError, Source};
+use slotline_sources::{Format, RecordField, Records};
+
+/// The `--help` text of SOURCE.
+pub(crate) const SOURCE_HELP: &str = "\
+A file or folder, whose format is found out: a folder with a folder of files for each class, a NumPy file, or an IDX file. \
+Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
+idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
+memory-mapped, and must not change while the program runs";
+
+/// The SOURCE of a command line.
+#[derive(Clone, Debug)]
+pub(crate) enum Named {
+    /// Arrays by name.
+    Arrays(Source),
+    /// A file or a folder.
+    Path(PathBuf),
+}
+
+/// A dataset of either kind.
+pub(crate) enum Opened {
+    Arrays(TensorDataset<Vec<AnyArray>>),
+    Records(Records<dyn Format>),
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(source) => Ok(Self::Arrays(source)),
+            Err(ParseSourceError::Kind) if Path::new(text).exists() => Ok(Self::Path(text.into())),
+            Err(ParseSourceError::Kind) => Err(format!("there is no such file or folder; {}", ParseSourceError::Kind)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Arrays(source) => source.fmt(f),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Named {
+    /// Opens the files.
+    ///
+    /// # Safety
+    ///
+    /// NumPy files must not change while the dataset exists.
+    pub(crate) unsafe fn open(&self) -> Result<Opened> {
+        let arrays = match self {
+            Self::Arrays(source) => source.clone(),
+            Self::Path(path) => match array(path) {
+                Some(source) => source,
+                None => return Ok(Opened::Records(slotline_sources::open(std::slice::from_ref(path))?)),
+            },
+        };
+        // SAFETY: the caller guarantees that the files do not change.
+        Ok(Opened::Arrays(unsafe { arrays.map()? }))
+    }
+
+    /// Returns the files that are read, as far as they have names of their own.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        match self {
+            Self::Arrays(Source::Idx(files) | Source::Npy(files)) => files,
+            Self::Path(path) => std::slice::from_ref(path),
+            Self::Arrays(_) => &[],
+        }
+    }
+}
+
+/// Returns the source of a file that holds an array.
+fn array(path: &Path) -> Option<Source> {
+    let mut start = Vec::new();
+    File::open(path).ok()?.take(6).read_to_end(&mut start).ok()?;
+    match start[..] {
+        [0x93, b'N', b'U', b'M', b'P', b'Y'] => Some(Source::Npy(vec![path.to_owned()])),
+        [0, 0, 8..=14, 1..=8, ..] => Some(Source::Idx(vec![path.to_owned()])),
+        _ => None,
+    }
+}
+
+/// Describes the fields of the samples.
+pub(crate) trait Described: Dataset {
+    /// Lists the fields, with dtypes and shapes.
+    fn describe(&self) -> String;
+}
+
+impl Described for TensorDataset<Vec<AnyArray>> {
+    fn describe(&self) -> String {
+        let field = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
+        self.rows().iter().map(field).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Described for Records<dyn Format> {
+    fn describe(&self) -> String {
+        let fields = self.format().fields().as_slice();
+        fields.iter().map(RecordField::to_string).collect::<Vec<_>>().join(", ")
+    }
+}

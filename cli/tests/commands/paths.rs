@@ -1,0 +1,63 @@
+//! Files and folders without a prefix, whose format the program finds out.
+
+use std::fs;
+use std::path::Path;
+
+use crate::program::{failure, slotline, summary};
+use serde_json::json;
+
+/// Makes a folder with two classes, whose three files have 3, 5 and 70 bytes.
+fn classes(root: &Path) {
+    for (file, len) in [("a/1.png", 3), ("b/1.jpg", 5), ("b/2.jpeg", 70)] {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
+        fs::write(path, vec![7; len]).expect("a file can be written");
+    }
+    fs::write(root.join("a/readme.txt"), "not a picture").expect("a file can be written");
+}
+
+#[test]
+fn a_folder_of_classes_is_fed_the_same_by_any_workers() {
+    let root = tempfile::tempdir().expect("a folder");
+    classes(root.path());
+    let feed = format!("feed {} --shuffle --seed 3 --batch-size 2 --epochs 2", root.path().display());
+    let alone = summary(&feed);
+    assert_eq!((&alone["samples"], &alone["bytes"]), (&json!(6), &json!(2 * (78 + 3 * 8))));
+    for workers in ["--num-workers 2", "--num-workers 2 --worker-kind process"] {
+        let run = summary(&format!("{feed} {workers}"));
+        for key in ["order_digest", "data_digest"] {
+            assert_eq!(run[key], alone[key], "{workers}");
+        }
+    }
+    let output = slotline(&feed);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("3 samples of data: bytes, label: i64"), "{text}");
+}
+
+#[test]
+fn arrays_need_no_prefix() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("numbers.idx");
+    fs::write(&path, [0, 0, 8, 1, 0, 0, 0, 3, 4, 5, 6]).expect("a file can be written");
+    let (bare, named) =
+        (summary(&format!("feed {}", path.display())), summary(&format!("feed idx:{}", path.display())));
+    assert_eq!((&bare["samples"], &bare["data_digest"]), (&json!(3), &named["data_digest"]));
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).expect("a folder can be made");
+    let text = folder.path().join("notes");
+    fs::write(&text, "something").expect("a file can be written");
+    for (path, code, words) in [
+        (folder.path().join("none"), 2, "there is no such file or folder"),
+        (empty, 1, "no folders in it"),
+        (text, 1, "not a format that this build reads"),
+    ] {
+        let (found, message) = failure(&format!("feed {}", path.display()));
+        assert_eq!(found, code, "{message}");
+        assert!(message.contains(words) && message.contains(&*path.to_string_lossy()), "{message}");
+    }
+}
