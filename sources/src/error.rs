@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// Why a file, or a sample in it, can't be used.
@@ -19,6 +20,18 @@ pub enum Error {
         advice: &'static str,
         /// The system's error.
         source: io::Error,
+    },
+    /// A request for an object in a bucket, or on a server, failed.
+    #[error("cannot read {name}{}; {advice}", Bytes(.range))]
+    Remote {
+        /// The URL.
+        name: String,
+        /// The bytes that were asked for, if it was some.
+        range: Option<Range<u64>>,
+        /// What to do about it.
+        advice: &'static str,
+        /// What the server or the network did.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The contents of a file violate its format, or are not supported.
     #[error("{name}{}: {problem}; {advice}", At(*.offset))]
@@ -48,6 +61,18 @@ struct At(Option<u64>);
 impl Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |offset| write!(f, ", byte {offset}"))
+    }
+}
+
+/// A range of bytes in a message.
+struct Bytes<'a>(&'a Option<Range<u64>>);
+
+impl Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(range) => write!(f, ", bytes {} to {}", range.start, range.end),
+            None => Ok(()),
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use memmap2::{Advice, Mmap, MmapOptions};
 
 use crate::Error;
 use crate::ahead::Asked;
+#[cfg(feature = "remote")]
+use crate::remote::Remote;
 
 /// The size of a page, or less.
 const PAGE: usize = 4096;
@@ -30,6 +32,9 @@ enum List {
     Open(Vec<Open>),
     /// Opened for each read: below a folder, the relative paths one after another, and where each ends.
     Each { root: PathBuf, paths: Vec<u8>, ends: Vec<u64> },
+    /// In buckets or on servers.
+    #[cfg(feature = "remote")]
+    Remote(Remote),
 }
 
 struct Open {
@@ -51,12 +56,20 @@ pub struct Span {
 }
 
 impl Files {
-    /// Makes files that stay open, and looks up their lengths.
+    /// Makes files that stay open, and looks up their lengths. Paths like `s3://bucket/path` are objects in buckets or on
+    /// servers: `s3`, `gs`, `az`, `abfs`, `http` or `https`, each with the cargo feature of that kind.
+    ///
+    /// Credentials and options of buckets are those of the crate `object_store`, from the environment:
+    /// `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `GOOGLE_SERVICE_ACCOUNT`, …
     ///
     /// # Errors
     ///
-    /// If one of them can't be found.
+    /// If one of them can't be found, or some are remote and others not.
     pub fn open(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Self, Error> {
+        let paths: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
+        if paths.iter().any(|path| is_url(path)) {
+            return Self::open_remote(paths);
+        }
         let open = |path: PathBuf| {
             let found = path.metadata().map_err(|source| Error::io(&path, "open", source))?;
             if !found.is_file() {
@@ -64,8 +77,24 @@ impl Files {
             }
             Ok(Open { len: found.len(), path, handle: OnceLock::new(), map: None })
         };
-        let list = paths.into_iter().map(|path| open(path.into())).collect::<Result<_, _>>()?;
+        let list = paths.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { list: List::Open(list) })
+    }
+
+    #[cfg(feature = "remote")]
+    fn open_remote(paths: Vec<PathBuf>) -> Result<Self, Error> {
+        if let Some(local) = paths.iter().find(|path| !is_url(path)) {
+            let problem = format!("{} is a file, and others are URLs", local.display());
+            return Err(Error::usage(problem, "make a dataset of each, and concatenate them"));
+        }
+        let urls = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+        Ok(Self { list: List::Remote(Remote::open(urls)?) })
+    }
+
+    #[cfg(not(feature = "remote"))]
+    fn open_remote(paths: Vec<PathBuf>) -> Result<Self, Error> {
+        let problem = format!("{} needs a cargo feature of slotline-sources", paths[0].display());
+        Err(Error::usage(problem, "build with `s3`, `gcs`, `azure` or `http`"))
     }
 
     /// Makes files below `root` that are opened for each read, from their relative paths.
@@ -110,6 +139,8 @@ impl Files {
         match &self.list {
             List::Open(list) => list.len(),
             List::Each { ends, .. } => ends.len(),
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => remote.len(),
         }
     }
 
@@ -131,6 +162,8 @@ impl Files {
                 let start = file.checked_sub(1).map_or(0, |before| ends[before]);
                 root.join(std::ffi::OsStr::from_bytes(&paths[start as usize..ends[file] as usize]))
             }
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => remote.url(file).into(),
         }
     }
 
@@ -139,6 +172,8 @@ impl Files {
         match &self.list {
             List::Open(list) => list.get(file).map(|open| open.len),
             List::Each { .. } => None,
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => remote.object_len(file),
         }
     }
 
@@ -186,6 +221,17 @@ impl Files {
                 file.read_exact_at(into, span.start).map_err(failed("read"))?;
                 Ok(into)
             }
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => {
+                let too_short = || {
+                    let problem = format!("it has {} bytes", remote.object_len(span.file).unwrap_or(0));
+                    Error::format(remote.url(span.file), span.start, problem, "its index is not its own; make it again")
+                };
+                let range = remote.object_len(span.file).and_then(|len| range(span, len)).ok_or_else(too_short)?;
+                let into = room(memory, range.len());
+                remote.read(span.file, span.start, into)?;
+                Ok(into)
+            }
         }
     }
 
@@ -207,6 +253,12 @@ impl Files {
                 let len = file.metadata().ok()?.len();
                 advise(&file, range(span, len)?)
             }),
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => remote.object_len(span.file).and_then(|len| {
+                let range = range(span, len)?;
+                remote.will_need(span.file, span.start, range.len() as u64);
+                Some(Asked { bytes: range.len() as u64, resident: false })
+            }),
         };
         asked.unwrap_or_default()
     }
@@ -216,6 +268,16 @@ impl Files {
         match &self.list {
             List::Open(_) => 1,
             List::Each { .. } => 16,
+            #[cfg(feature = "remote")]
+            List::Remote(_) => 1,
+        }
+    }
+
+    /// Begins a pass: what was asked for before, and not read, is not needed any more.
+    pub(crate) fn begin_pass(&self) {
+        #[cfg(feature = "remote")]
+        if let List::Remote(remote) = &self.list {
+            remote.begin();
         }
     }
 }
@@ -228,6 +290,11 @@ impl Open {
         let handle = File::open(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
         Ok(self.handle.get_or_init(|| handle))
     }
+}
+
+/// Whether a path is a URL.
+fn is_url(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.contains("://"))
 }
 
 /// Returns the bytes of a span of a file of this length, if it has them.

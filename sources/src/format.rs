@@ -204,6 +204,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
             Ahead::start(self.format.files().requests(), self.budget, Box::new(ask)).ok()
         });
         if let Some(ahead) = ahead {
+            self.format.files().begin_pass();
             ahead.begin(upcoming);
         }
     }

@@ -18,6 +18,8 @@ pub mod files;
 pub mod folder;
 mod format;
 mod record;
+#[cfg(feature = "remote")]
+mod remote;
 
 pub use detect::open;
 pub use error::Error;
