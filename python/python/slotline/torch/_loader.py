@@ -12,7 +12,8 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _DatasetKind
 
-from slotline.torch import _state, _threads
+from slotline.torch import _threads
+from slotline.torch._checks import checked
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
 from slotline.torch._pass import Pass
@@ -181,11 +182,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         A state that was taken at the end of a pass has the next loop begin the pass after it. An empty dict has it begin
         a new one. The number of workers may be another one, unless the dataset is a stream or has a state.
 
-        Raises a ``ValueError`` if the state is not one of this class, needs another number of workers, or was taken in
-        the middle of a pass with another batch size, another class of sampler, or one of torch's samplers with another
-        number of indices.
+        Raises :class:`slotline.StateError`, a ``ValueError``, if the state is damaged or not one of this class, needs
+        another number of workers, or was taken in the middle of a pass with another batch size, another class of sampler,
+        or one of torch's samplers with another number of indices. The loader is then unchanged.
         """
-        resumed = _state.checked(state_dict, self)
+        resumed = checked(state_dict, self)
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 

@@ -271,11 +271,11 @@ class ProcessIterator(BaseIterator):
                 self._retire(worker_id)
                 self._give_task()
                 continue
-            worker.receive(self._states.pop(worker_id, None))
-            self._pass.last_worker = worker_id
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
             # Of a stream, tasks of a worker that has ended are never done.
             self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
+            worker.receive(self._states.pop(worker_id, None))
+            self._pass.last_worker = worker_id
             self._give_task()
             if kind == SKIPPED:
                 continue
