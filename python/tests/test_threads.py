@@ -220,6 +220,13 @@ class Dataset:
 
 it = iter(DataLoader(Dataset(), 4, num_workers=3, worker_method="thread"))
 next(it)
+    for value in (3, "yes", 0):
+        with pytest.raises(ValueError, match=f"copy_dataset option should be a bool, but got copy_dataset={value!r}"):
+            threads(Rows(), copy_dataset=value)
+    for value in (True, False):
+        for options in (dict(), dict(worker_method="multiprocessing"), dict(multiprocessing_context="fork")):
+            with pytest.raises(ValueError, match="copy_dataset option could only be specified with worker_method='thread'"):
+                DataLoader(Rows(), num_workers=2, copy_dataset=value, **options)
 import torch.utils.data
 {EXITS[how]}
 """

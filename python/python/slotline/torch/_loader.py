@@ -100,6 +100,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
         if watchdog is not None and not (isinstance(watchdog, Real) and watchdog > 0):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
+        if copy_dataset is not None and not isinstance(copy_dataset, bool):
+            raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
         if affinity is not None:
             affinity = _cores(affinity)
         super().__init__(
@@ -124,6 +126,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if worker_method == "thread" and self.multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
         self.worker_method = worker_method
+        if copy_dataset is not None and not self._has_threads():
+            raise ValueError(
+                f"copy_dataset option could only be specified with worker_method='thread', but got {copy_dataset=} and "
+                f"{worker_method=}: each worker process has a copy already"
+            )
         self.copy_dataset = copy_dataset
         if not round_robin and self._dataset_kind == _DatasetKind.Iterable:
             raise ValueError("round_robin=False is for datasets that are read by index, since each worker reads its own stream")
@@ -151,11 +158,13 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self.num_workers == 0:
             return InlineIterator(self)
         self.check_worker_number_rationality()
-        if self.worker_method == "thread" or (
-            self.worker_method is None and self.multiprocessing_context is None and _threads.is_default()
-        ):
-            return _threads.ThreadIterator(self)
-        return ProcessIterator(self)
+        return _threads.ThreadIterator(self) if self._has_threads() else ProcessIterator(self)
+
+    def _has_threads(self):
+        """Whether workers are threads."""
+        if self.worker_method is None:
+            return self.multiprocessing_context is None and _threads.is_default()
+        return self.worker_method == "thread"
 
     def state_dict(self) -> dict[str, Any]:
         """Returns how far the latest pass is, for :meth:`load_state_dict`.
