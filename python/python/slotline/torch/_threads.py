@@ -118,6 +118,11 @@ class ThreadIterator(ProcessIterator):
                 worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
 
 
+class _Worker(_worker.Worker):
+    # Only the dataset can raise it here: that of a signal is raised in the main thread.
+    errors = (Exception, KeyboardInterrupt)
+
+
 def _work(spec, dataset, port, worker_id, shared_seed, state):
     seed = spec.base_seed + worker_id
 
@@ -127,7 +132,7 @@ def _work(spec, dataset, port, worker_id, shared_seed, state):
     _worker.pin(spec, worker_id)
     where = f"in DataLoader worker thread {worker_id}"
     try:
-        _worker.Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
+        _Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
     finally:
         worker_of_thread.info = None
 

@@ -75,6 +75,9 @@ def pin(spec, worker_id):
 class Worker:
     """Makes the batches that a loader asks for."""
 
+    # The exceptions that are raised in the loop. An interrupt of a process has interrupted the loop too, and ends the worker.
+    errors: tuple[type[BaseException], ...] = (Exception,)
+
     def __init__(self, spec, dataset, worker_id, shared_seed, state, inform, where):
         self._spec = spec
         self._is_stream = spec.kind == _DatasetKind.Iterable
@@ -90,7 +93,7 @@ class Worker:
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
             self._fetcher = _fetcher(spec, self._dataset, state)
-        except Exception:
+        except self.errors:
             self._failure = ExceptionWrapper(where=where)
 
     def serve(self, port, is_wanted):
@@ -125,7 +128,7 @@ class Worker:
         self._dataset = _seeded(self._dataset, self._rng, shared_seed)
         try:
             self._fetcher = _fetcher(self._spec, self._dataset, None)
-        except Exception:
+        except self.errors:
             self._failure = ExceptionWrapper(where=self._where)
 
     def _make(self, port, task, index):
@@ -148,7 +151,7 @@ class Worker:
                 port.collate(BATCH, task, batch.samples)
             else:
                 port.send(BATCH, task, batch)
-        except Exception as error:
+        except self.errors as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
                 # The next pass begins with what the dataset has now.
