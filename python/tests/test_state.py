@@ -1,4 +1,4 @@
-"""A loader goes on where the state of another one was taken."""
+"""A loader resumes from the state of another one."""
 
 import json
 import pickle

@@ -332,7 +332,7 @@ impl Engine {
         serde_json::to_string(&state).map_err(|error| failure::no_state(py, &error))
     }
 
-    /// Makes the next pass go on from a position.
+    /// Makes the next pass resume from a position.
     fn load_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
         let unreadable = |error| failure::no_state(py, &error);
         let value: Value = serde_json::from_str(state).map_err(unreadable)?;

@@ -24,23 +24,23 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T_co]):
-    """A ``torch.utils.data.DataLoader`` that loads faster, and can go on in the middle of a pass.
+    """A ``torch.utils.data.DataLoader`` that loads faster, and can resume in the middle of a pass.
 
     It takes the same arguments, checks them in the same way, and gives the same batches in the same order. Workers write
     their batches into memory that they share with the loop, which finds its tensors there. A tensor can be kept for as
     long as you want. Its memory is used again when no tensor refers to it any more.
 
-    It has these arguments more, all of which are keywords:
+    It has these additional arguments, all of which are keywords:
 
     worker_method (str):
-        What workers are: ``"multiprocessing"`` for processes, ``"thread"`` for threads of this process. Threads start at
+        ``"multiprocessing"`` for worker processes, ``"thread"`` for threads of this process. Threads start at
         once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
         interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
         generators of random numbers, so they are not seeded: ``get_worker_info().rng`` has generators for each, with torch
         2.10 or later.
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``), or all of them have the same. By default,
-        streams are copied.
+        streams are copied. It is an error with processes, which always have their copies.
     round_robin (bool):
         Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
         batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
@@ -49,16 +49,16 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
         not come; and in a stream the next sample takes the place. :meth:`stats` counts them. Default: ``"raise"``.
     memory_limit (int):
-        How many bytes the batches of all worker processes may take that are in use, each worker its part. A batch beyond
-        that is an ``OSError``. By default, each worker may take twice the machine's memory.
+        The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
+        batch beyond that is an ``OSError``. By default, each worker may take twice the machine's memory.
     watchdog (float):
-        After so many seconds in which the loop waits for one batch, there is a ``RuntimeWarning`` that names the worker.
+        After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker.
     affinity (sequence of int):
         The cores for workers, one for each in turn.
     snapshot_every_n_steps (int):
         A worker that reads a stream (an ``IterableDataset``) which has a state sends that state with each n-th of its
-        batches. A loader that goes on from a state in between has the worker read the batches since then once more. 0
-        means that no states are sent, so the worker reads the stream from its beginning. Default: 1.
+        batches. A loader that resumes in between makes the worker read the batches since then again. With 0, no states
+        are sent, so the worker reads the stream from its beginning. Default: 1.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.watchdog = watchdog
         self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
-        # How far the latest pass is; an iterator that was made to have one; and the state to go on from.
+        # How far the latest pass is; an iterator that `state_dict` has made; and the state to resume from.
         self._pass: Pass | None = None
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
@@ -167,11 +167,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return self.worker_method == "thread"
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns how far the latest pass is, for :meth:`load_state_dict`.
+        """Returns the position in the latest pass, for :meth:`load_state_dict`.
 
         It is a dict of numbers, texts, lists and dicts, which JSON can hold, except that what ``state_dict`` methods of
         your dataset and your sampler return is in it as it is. If there was no pass yet, one begins, which the next loop
-        goes on with.
+        continues.
 
         A dataset that has the methods ``state_dict`` and ``load_state_dict`` is asked for its state after each batch, in
         each worker, and so are a stream's iterator and a sampler or its iterator. A sampler that has no state is asked for
@@ -186,10 +186,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return self._pass.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Has the next loop go on where a state was taken, with the same dataset, sampler and batch size.
+        """Makes the next loop resume where a state was taken, with the same dataset, sampler and batch size.
 
-        A state that was taken at the end of a pass has the next loop begin the pass after it. An empty dict has it begin
-        a new one. The number of workers may be another one, unless the dataset is a stream or has a state.
+        After a state from the end of a pass, the next loop begins the pass after it; after an empty dict, a new one.
+        The number of workers may be another one, unless the dataset is a stream or has a state.
 
         Raises :class:`slotline.StateError`, a ``ValueError``, if the state is damaged or not one of this class, needs
         another number of workers, or was taken in the middle of a pass with another batch size, another class of sampler,

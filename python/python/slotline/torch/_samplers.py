@@ -18,17 +18,17 @@ _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
 
 
 class Draws:
-    """What an index sampler gives in one pass, and how much of it is done with.
+    """The batches of indices of one pass, and which of them are done.
 
-    It draws the same random numbers as torch's, at the same time. For torch's own samplers, it does so without a step of a
-    generator for each index.
+    It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
+    index by index.
     """
 
     def __init__(self, sampler, loader_generator, resumed):
-        """``resumed`` is the state to go on from, or ``None``."""
+        """``resumed`` is the state to resume from, or ``None``."""
         self._sampler = sampler
         self._resumed = resumed
-        # All batches before this one are done with, and of those after it, these.
+        # All batches before number `done` are done, and of those after it, the ones in `ahead`.
         self.done = 0
         self.ahead = set()
         if resumed is not None and not resumed[_state.FINISHED]:
@@ -54,7 +54,7 @@ class Draws:
         return self._stateful is not None
 
     def finish(self, task):
-        """Remembers that a batch is done with, which may be a later one than the first that is not."""
+        """Records that a batch is done. With ``in_order=False``, others before it may not be."""
         self.ahead.add(task)
         while self.done in self.ahead:
             self.ahead.remove(self.done)
@@ -67,7 +67,7 @@ class Draws:
             self._random = _state.Random(self._generator)
 
     def batches(self, iterator):
-        """Yields what the sampler gives, without what is done with. ``iterator`` is the sampler's, and was not used yet."""
+        """Yields the batches of indices that are not done. ``iterator`` is the sampler's, and was not used yet."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             iterator = self._load(resumed, iterator)
@@ -122,7 +122,7 @@ class Draws:
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
-        """Has the sampler draw the numbers that it drew in the pass that is resumed."""
+        """Makes the sampler draw the numbers that it drew in the pass that is resumed."""
         text = resumed[_state.SAMPLER_GENERATOR]
         if text is None or not self.is_random:
             yield
@@ -133,7 +133,7 @@ class Draws:
             yield
             return
         if torch.equal(torch.get_rng_state(), self._random.state):
-            # The program has set the default generator to where it was, so it is to be where it was then, too.
+            # The program has set the default generator to where it was then, so these draws must advance it as they did.
             yield
             return
         with _state.undisturbed():
@@ -162,7 +162,7 @@ class Draws:
         return _groups(indices, sampler.batch_size, sampler.drop_last), indices
 
     def _skip(self, batches, inner, resumed):
-        """Leaves out what is done with."""
+        """Leaves out the batches that are done."""
         if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
             inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
         elif self._stateful is not None and resumed.get(_state.SAMPLER_STATE) is not None:
