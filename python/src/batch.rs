@@ -56,7 +56,7 @@ pub(crate) fn fresh<'py>(
 pub(crate) struct Pickle {
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
-    /// Those of `slotline._pickle`, for objects that may have tensors in them.
+    /// Those of `slotline.torch._pickle`, for objects that may have tensors in them.
     dumps_with: Py<PyAny>,
     loads_with: Py<PyAny>,
     /// Whether an object is a tensor that is sent without pickling it.
@@ -67,7 +67,7 @@ pub(crate) struct Pickle {
 impl Pickle {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let pickle = py.import("pickle")?;
-        let ours = py.import("slotline._pickle")?;
+        let ours = py.import("slotline.torch._pickle")?;
         let tools = Tools::get(py)?;
         let is_sendable = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<bool> {
             let value = arguments.get_item(0)?;

@@ -2,6 +2,8 @@
 
 import collections
 import contextlib
+import copy
+import pickle
 
 import pytest
 import torch
@@ -84,10 +86,29 @@ def test_an_interrupt_comes_at_once():
 
 
 def test_what_cannot_be_is_an_error():
-    with pytest.raises(ValueError, match="prefetch is a number of batches from 1 on, and not 0"):
-        DeviceLoader([], "cpu", prefetch=0)
+    for prefetch in (0, "2", 1.5):
+        with pytest.raises(ValueError, match=f"prefetch is a number of batches from 1 on, and not {prefetch!r}"):
+            DeviceLoader([], "cpu", prefetch=prefetch)
+    for loader in (None, 3, object()):
+        with pytest.raises(TypeError, match=f"another iterable of batches, but got {type(loader).__name__}"):
+            DeviceLoader(loader, "cpu")
     with pytest.raises((RuntimeError, AssertionError)):
         DeviceLoader([], "cuda:99")
+
+
+def test_what_a_trainer_reads_is_the_loaders():
+    loader = DataLoader(DATA, 3, shuffle=True, drop_last=True)
+    moved = DeviceLoader(loader, "cpu")
+    for name in ("dataset", "batch_size", "sampler", "batch_sampler", "num_workers", "collate_fn", "drop_last", "generator"):
+        assert getattr(moved, name) is getattr(loader, name)
+    assert moved.verdict() == "no batch was delivered"
+    assert len(list(moved)) == moved.stats()["batches"] == loader.stats()["batches"] == 6
+    with pytest.raises(AttributeError, match="object has no attribute 'epochs'"):
+        moved.epochs
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'stats'"):
+        DeviceLoader([], "cpu").stats()
+    for copied in (copy.copy(moved), copy.deepcopy(moved), pickle.loads(pickle.dumps(moved))):
+        assert copied.batch_size == 3 and len(list(copied)) == 6
 
 
 class Recorded:

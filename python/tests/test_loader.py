@@ -165,6 +165,53 @@ def recorded(samples):
     }
 
 
+SMALL = [getattr(torch, name) for name in ("uint1", "uint4", "uint7", "int4") if hasattr(torch, name)]
+
+
+def stored(samples):
+    x = torch.stack([sample["x"] for sample in samples])
+    bits = torch.arange(12, dtype=torch.uint8).reshape(3, 4) + samples[0]["y"]
+    return {
+        "small": [bits.view(dtype) for dtype in SMALL],
+        "strided": [bits.T.view(dtype) for dtype in SMALL] + [bits[1:, ::2].view(dtype) for dtype in SMALL],
+        "large": [bits.repeat(20_000, 1).view(dtype) for dtype in SMALL],
+        "typed": [x.storage(), torch.FloatStorage([1.0, 2.0]), torch.LongStorage()],
+        "untyped": [x.untyped_storage(), torch.empty(0).untyped_storage(), torch.ones(50_000).untyped_storage()],
+        "x": x,
+    }
+
+
+def contents(batch):
+    """Returns what is in a batch of `stored`, by what can be compared."""
+    of_tensor = lambda each: (each.dtype, each.shape, each.stride(), each.view(torch.uint8).tolist())
+    return {
+        **{key: [of_tensor(each) for each in batch[key]] for key in ("small", "strided", "large")},
+        "typed": [(type(each), each.dtype, each.tolist()) for each in batch["typed"]],
+        "untyped": [(type(each), each.nbytes(), bytes(each)) for each in batch["untyped"]],
+        "x": batch["x"].tolist(),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_storages_and_elements_of_less_than_a_byte_arrive(method):
+    torchs, ours = (
+        [contents(batch) for batch in kind(Mixed(8), 4, num_workers=2, collate_fn=stored, multiprocessing_context=method)]
+        for kind in (tud.DataLoader, DataLoader)
+    )
+    assert ours == torchs == [contents(stored([Mixed()[i] for i in range(k, k + 4)])) for k in (0, 4)]
+
+
+def test_tensors_of_one_storage_share_it():
+    def collate(samples):
+        bits = torch.zeros(6, dtype=torch.uint8)
+        return bits.view(torch.uint4), bits[2:].view(torch.uint4), bits.untyped_storage()
+
+    for whole, part, storage in DataLoader(range(4), num_workers=2, collate_fn=collate):
+        storage[3] = 7
+        assert whole.view(torch.uint8).tolist() == [0, 0, 0, 7, 0, 0] and part.view(torch.uint8).tolist() == [0, 7, 0, 0]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_tensors_in_objects_arrive(method):
     kept = list(DataLoader(Mixed(40), 4, num_workers=2, collate_fn=recorded, multiprocessing_context=method))

@@ -1,4 +1,4 @@
-"""A loader goes on where the state of another one was taken."""
+"""A loader resumes from the state of another one."""
 
 import json
 import pickle
@@ -460,13 +460,13 @@ def test_states_that_do_not_fit_are_errors():
     for value in (3, None, []):
         with pytest.raises(TypeError, match=f"is a dict, and not {type(value).__name__}"):
             loader.load_state_dict(value)
-    with pytest.raises(ValueError, match="not a state of slotline's DataLoader"):
+    with pytest.raises(ValueError, match="has no '_num_workers'; it is damaged, or not a state of this class"):
         loader.load_state_dict({"epoch": 3})
     with pytest.raises(ValueError, match="snapshot_every_n_steps is a number"):
         make(MAPS["shuffled"], snapshot_every_n_steps=-1)
     for options in (dict(dataset=Stream()), dict(dataset=Noisy())):
         state, _ = taken(make(options, 2), 4)
-        with pytest.raises(ValueError, match="taken with num_workers=2.*num_workers=1 cannot go on"):
+        with pytest.raises(ValueError, match="taken with num_workers=2.*num_workers=1 cannot resume"):
             make(options, 1).load_state_dict(state)
 
 

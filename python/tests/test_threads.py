@@ -1,5 +1,6 @@
 """Workers that are threads."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -142,6 +143,32 @@ def test_errors_are_raised_in_the_loop():
     assert seen == [0, 1, 2, *range(4, 12)]
 
 
+class Interrupted(Where):
+    def __getitem__(self, k):
+        if k == 3:
+            raise KeyboardInterrupt("by the dataset")
+        return k
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_an_interrupt_of_a_dataset_is_raised_in_the_loop(on_error):
+    batches = iter(threads(Interrupted(), on_error=on_error))
+    assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyboardInterrupt, match="by the dataset"):
+        next(batches)
+    assert [batch.item() for batch in batches] == list(range(4, 12))
+
+
+def test_an_interrupt_of_an_init_function_is_raised_in_the_loop():
+    def interrupt(worker_id):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(threads(Rows(), worker_init_fn=interrupt)))
+    # torch's `reraise` has the exception in a variable, and the exception has its frame.
+    gc.collect()
+
+
 @pytest.mark.filterwarnings("ignore:Exception in thread")
 def test_a_thread_that_ends_is_an_error():
     with pytest.raises(RuntimeError, match="sl_data_worker_1.*exited unexpectedly"):
@@ -193,6 +220,13 @@ def test_options_that_exclude_each_other_are_errors():
         DataLoader(Rows(), worker_method="fork")
     with pytest.raises(ValueError, match="multiprocessing_context is for"):
         threads(Rows(), multiprocessing_context="spawn")
+    for value in (3, "yes", 0):
+        with pytest.raises(ValueError, match=f"copy_dataset option should be a bool, but got copy_dataset={value!r}"):
+            threads(Rows(), copy_dataset=value)
+    for value in (True, False):
+        for options in (dict(), dict(worker_method="multiprocessing"), dict(multiprocessing_context="fork")):
+            with pytest.raises(ValueError, match="copy_dataset option could only be specified with worker_method='thread'"):
+                DataLoader(Rows(), num_workers=2, copy_dataset=value, **options)
     assert isinstance(iter(threads(Rows())), ThreadIterator)
 
 

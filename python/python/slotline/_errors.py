@@ -1,4 +1,4 @@
-"""The exceptions of :class:`slotline.Loader` and its datasets."""
+"""The exceptions of :class:`slotline.Loader` and its datasets, and for states of all loaders."""
 
 
 class Error(Exception):
@@ -14,7 +14,7 @@ class OptionError(Error, ValueError):
 
 
 class StateError(Error, ValueError):
-    """A state cannot be loaded: it is damaged, or belongs to a loader of another dataset, batch size, seed or order."""
+    """A state cannot be loaded: it is damaged, or of a loader with another dataset, batch size, seed or order."""
 
 
 class SampleError(Error, RuntimeError):

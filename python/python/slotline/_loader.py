@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import operator
@@ -14,8 +15,33 @@ from typing import Any, Literal
 import numpy as np
 
 from slotline import _slotline
+from slotline._checks import COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable
 from slotline._datasets import Dataset, _checked
-from slotline._errors import OptionError
+from slotline._errors import OptionError, StateError
+
+_U32, _U64 = integer(0, (1 << 32) - 1), integer(0, (1 << 64) - 1)
+# The entries of a state, of which the engine compares the values.
+_STATE = {
+    "version": _U32,
+    "kind": TEXT,
+    "dataset_len": nullable(COUNT),
+    "batch_size": nullable(COUNT),
+    "drop_last": FLAG,
+    "epoch": _U32,
+    "batches": COUNT,
+    "start": DICT,
+}
+_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT}
+# Loaders of Python have generators of their own. To get to a later position of another one could take minutes.
+_UNUSED = Kind(lambda value: isinstance(value, str) and value.endswith(":0"), "the start of a generator")
+_START = {
+    "generator": TEXT,
+    "default_generator": nullable(_UNUSED),
+    "persistent": FLAG,
+    "base_seed": nullable(_U64),
+    "sampler": nullable(DICT),
+}
+_SAMPLER = {"name": TEXT, "saved": nullable(TEXT)}
 
 
 class Loader:
@@ -170,20 +196,42 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Returns the position in the latest pass, or the start of the next one if that has ended.
 
-        It is a plain dict that can be written as JSON, of some hundred bytes, and counts the batches that the loop has
-        got. States are the same as those of slotline for Rust.
+        It is a plain dict of some hundred bytes, which can be written as JSON. It counts the batches that the loop has
+        got. It is a state of slotline for Rust, and has a digest of the dataset's fields in addition.
         """
         state: dict[str, Any] = json.loads(self._engine.state())
-        return state
+        return {**state, "fields": self._fields()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next pass the rest of the pass that a state was saved in, bit for bit.
 
         The number of workers, ``prefetch_factor`` and the number of ranks may differ from those of the loader that saved
-        it; the dataset's length, ``batch_size``, ``drop_last``, the kind of order and ``seed`` must be the same. A loader
-        that was made without a seed takes that of the state. Iterators that exist already are not affected.
+        it; the dataset's length and fields (their names, dtypes and shapes), ``batch_size``, ``drop_last``, the kind of
+        order and ``seed`` must be the same. A loader that was made without a seed takes that of the state. Iterators that
+        exist already are not affected.
+
+        Raises :class:`slotline.StateError` if the state is damaged, or of another loader. This one is then unchanged.
         """
-        self._engine.load_state(json.dumps(state))
+        if not isinstance(state, dict):
+            raise StateError(f"the state of a loader is a dict, and not {type(state).__name__}")
+        check_fields(state, _STATE)
+        check_fields(state, {name: kind for name, kind in _OPTIONAL.items() if name in state})
+        check_fields(state["start"], _START, "start.")
+        if state["start"]["sampler"] is not None:
+            check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
+        # A state of slotline for Rust does not have it.
+        if state.get("fields", self._fields()) != self._fields():
+            raise StateError(
+                f"the state was taken with a dataset of other fields, since its digest of them is {state['fields']!r}, but "
+                f"the loader's is {self._fields()!r}: finish the pass with the names, dtypes and shapes of that dataset"
+            )
+        known = {**_STATE, **_OPTIONAL}
+        self._engine.load_state(json.dumps({name: value for name, value in state.items() if name in known}))
+
+    def _fields(self) -> str:
+        """Returns a digest of the fields of a sample."""
+        fields = json.dumps([(field.name, field.dtype, field.shape) for field in self._dataset.fields])
+        return hashlib.sha256(fields.encode()).hexdigest()[:16]
 
     def stats(self) -> dict[str, Any]:
         """Returns what the loader has done and what it waited for: counts, and times in seconds.

@@ -188,7 +188,7 @@ class Engine:
         """Returns the position, as JSON."""
 
     def load_state(self, state: str) -> None:
-        """Makes the next pass go on from a position."""
+        """Makes the next pass resume from a position."""
 
     def stats(self) -> str:
         """Returns what the engine of the latest pass has done, as JSON."""

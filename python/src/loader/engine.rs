@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use serde_json::Value;
 use slotline::Error;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
@@ -331,9 +332,12 @@ impl Engine {
         serde_json::to_string(&state).map_err(|error| failure::no_state(py, &error))
     }
 
-    /// Makes the next pass go on from a position.
+    /// Makes the next pass resume from a position.
     fn load_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
-        let state: State = serde_json::from_str(state).map_err(|error| failure::no_state(py, &error))?;
+        let unreadable = |error| failure::no_state(py, &error);
+        let value: Value = serde_json::from_str(state).map_err(unreadable)?;
+        self.check_origin(py, &value)?;
+        let state: State = serde_json::from_value(value).map_err(unreadable)?;
         let (seat, own) = {
             let control = self.control();
             (control.seat.clone(), control.seed)
@@ -383,6 +387,37 @@ impl Engine {
 }
 
 impl Engine {
+    /// Checks that a state begins its pass where this loader would: its generator must be where the passes before have left
+    /// it, and its sampler must have saved itself if this one does. If the order or the length of the dataset is another
+    /// one, the engine says so.
+    fn check_origin(&self, py: Python<'_>, state: &Value) -> PyResult<()> {
+        let Some(own) = self.control().seat.state().and_then(|own| serde_json::to_value(own).ok()) else {
+            return Ok(());
+        };
+        if ["/start/sampler/name", "/dataset_len"].into_iter().any(|at| own.pointer(at) != state.pointer(at)) {
+            return Ok(());
+        }
+        let malformed = |field, state: String, reason: String| {
+            Err(failure::state(py, &StateError::Malformed { field, state, reason }))
+        };
+        let saved = |state: &Value| state.pointer("/start/sampler/saved").filter(|saved| !saved.is_null()).is_some();
+        if saved(state) != saved(&own) {
+            let (found, expected) = if saved(state) { ("present", "none") } else { ("missing", "one") };
+            return malformed("sampler.saved", found.to_owned(), format!("the loader's sampler has {expected}"));
+        }
+        let place = state.pointer("/start/generator").and_then(|place| place.as_str()?.split_once(':'));
+        let drawn: Option<u64> = place.and_then(|(_, drawn)| drawn.parse().ok());
+        let epoch = state.pointer("/epoch").and_then(Value::as_u64);
+        let (Some(drawn), Some(epoch)) = (drawn, epoch) else { return Ok(()) };
+        let words = py.detach(|| self.words()).map_err(|error| failure::build(py, &error))?;
+        let expected = words.saturating_mul(epoch);
+        if drawn != expected {
+            let (found, reason) = (format!("at number {drawn}"), format!("epoch {epoch} begins at number {expected}"));
+            return malformed("generator", found, reason);
+        }
+        Ok(())
+    }
+
     /// Reads from the engine of the latest pass.
     fn running<T>(&self, py: Python<'_>, read: impl FnOnce(&Running) -> T) -> PyResult<T> {
         let seat = self.control().seat.clone();

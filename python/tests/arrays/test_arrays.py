@@ -394,8 +394,8 @@ def test_the_state_of_a_pass_that_was_left():
         ({"dataset_len": 38}, "dataset_len"),
         ({"batch_size": 6}, "batch_size"),
         ({"version": 99}, "version"),
-        ({"batches": -1}, "this is not a state of a loader"),
-        ({"start": None}, "this is not a state of a loader"),
+        ({"batches": -1}, "'batches' is -1, but it must be an integer"),
+        ({"start": None}, "'start' is None, but it must be a dict"),
     ],
 )
 def test_states_that_do_not_fit(change, words):

@@ -1,4 +1,4 @@
-"""What the iterators have in common."""
+"""The base class of the iterators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
 
     def __init__(self, loader):
-        # The state to go on from, and whether its seeds are those of this pass, so that nothing is drawn for them.
+        # The state to resume from, and whether this pass has its seeds, so that none are drawn.
         self._resumed = resumed = loader._resumed
         self._is_seeded = resumed is not None and (
             not resumed[_state.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
@@ -51,7 +51,7 @@ class BaseIterator(_BaseDataLoaderIter):
             loader.generator.set_state(_state.Random(text=text).state)
 
     def _begin_pass(self, loader, shared_seed):
-        """Begins a pass, or goes on with one."""
+        """Begins a pass, or resumes one."""
         resumed, self._resumed, loader._resumed = self._resumed, None, None
         self._pass = loader._pass = Pass(self, loader, shared_seed, resumed)
         self._draws = self._pass.draws
@@ -66,7 +66,7 @@ class BaseIterator(_BaseDataLoaderIter):
             self._seed(loader)
         else:
             super()._reset(loader, first_iter)
-        # What torch draws again for the first pass, nobody uses.
+        # For the first pass, torch draws the shared seed a second time, and uses the first one.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
 
     def __next__(self):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import collections
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 
 class DeviceLoader:
-    """Gives the batches of a loader on a device, and copies the next ones while the loop computes.
+    """Moves the batches of a loader to a device, and copies the next ones while the loop computes.
 
-    ``loader`` is any iterable of batches, such as a :class:`DataLoader`. In a batch, tensors are moved that are in dicts,
-    lists, tuples and named tuples, and so is whatever else has a method ``to``; other objects stay as they are.
+    ``loader`` is any iterable of batches, such as a :class:`DataLoader`. Tensors are moved wherever they are
+    in dicts, lists, tuples and named tuples, and so is any other object with a method ``to``. The rest stays as it is.
 
     On a CUDA device (or another one that has streams), batches are copied on a stream of their own, from page-locked memory:
     a tensor that is not there (see ``pin_memory`` of the loader) is copied there first. What the loop does with a batch
@@ -22,13 +22,17 @@ class DeviceLoader:
     nothing needs to be synchronized. ``prefetch`` batches are on their way or ready while the loop has another one.
 
     Each pass over it is one over the loader, so passes, ``len`` and errors are the loader's. So is ``state_dict``, but as of
-    the batches that the loop has got: what was only prefetched comes again.
+    the batches that the loop has got: what was only prefetched comes again. All other attributes that it is asked for, such
+    as ``stats``, ``verdict``, ``dataset``, ``batch_size`` and ``sampler``, are the loader's.
 
-    Raises a ``ValueError`` if ``prefetch`` is not positive, and a ``RuntimeError`` if there is no such device.
+    Raises a ``TypeError`` if ``loader`` is not iterable, a ``ValueError`` if ``prefetch`` is not positive, and a
+    ``RuntimeError`` if there is no such device.
     """
 
     def __init__(self, loader: Any, device: torch.device | str | int = "cuda", *, prefetch: int = 2) -> None:
-        if prefetch < 1:
+        if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
+            raise TypeError(f"DeviceLoader needs a loader, or another iterable of batches, but got {type(loader).__name__}")
+        if not isinstance(prefetch, int) or prefetch < 1:
             raise ValueError(f"prefetch is a number of batches from 1 on, and not {prefetch!r}")
         self.loader = loader
         self.device = torch.device(device)
@@ -36,6 +40,12 @@ class DeviceLoader:
         # Fails if there is no such device.
         torch.empty(0, device=self.device)
         self._state: dict[str, Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Without `loader`, this is a copy that is being made.
+        if name.startswith("_") or name == "loader":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.loader, name)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -55,7 +65,7 @@ class DeviceLoader:
                 try:
                     batch = copies.begin(next(batches))
                 except Exception as raised:
-                    # It comes after the batches that were before it.
+                    # It is raised after the batches before it.
                     error = raised
                 else:
                     ahead.append((batch, self.loader.state_dict() if has_state else None))
@@ -68,7 +78,7 @@ class DeviceLoader:
                 try:
                     raise error
                 finally:
-                    # It has a traceback, which has this frame, which would have it.
+                    # Its traceback refers to this frame, which must not refer to it.
                     error = None
             batch, self._state = ahead.popleft()
             yield copies.end(batch)
@@ -79,7 +89,7 @@ class DeviceLoader:
         return self.loader.state_dict() if self._state is None else copy.deepcopy(self._state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Has the next pass go on from a state, as the loader does it."""
+        """Makes the next pass resume from a state, as the loader's method does."""
         self._state = None
         self.loader.load_state_dict(state_dict)
 
@@ -116,7 +126,7 @@ class _Copies:
 
 
 def moved(value, move):
-    """Returns a batch in which all that can be moved has been."""
+    """Returns a batch with ``move`` applied to the tensors, and to other objects that have a method ``to``."""
     if isinstance(value, torch.Tensor) or hasattr(value, "to"):
         return move(value)
     if isinstance(value, dict):

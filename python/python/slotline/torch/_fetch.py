@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch.utils.data.dataloader import _DatasetKind
 
-# Of a stream, so many samples in a row may be left out.
+# This many samples of a stream may be left out in a row.
 _MOST_BAD = 100
-# What stands for a batch of which no sample is left.
+# In the place of a batch of which no sample is left.
 NOTHING = object()
 
 

@@ -46,7 +46,7 @@ class InlineIterator(BaseIterator):
         source = fetcher(self)
         if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
             _state.load_stream(source, resumed)
-            if not _state.has_state(source, True):
+            if resumed[_state.FETCHER_STATE] is None or not _state.has_state(source, True):
                 _state.skip(source, [None] * loader.batch_size if self._auto_collation else None, self._draws.done)
         if _state.has_state(source, self._is_iterable):
             self._pass.fetcher = source

@@ -13,7 +13,8 @@ from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._slotline import Pool
-from slotline.torch import _state, _threads
+from slotline.torch import _threads
+from slotline.torch._checks import checked
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
 from slotline.torch._pass import Pass
@@ -24,23 +25,23 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[_T_co]):
-    """A ``torch.utils.data.DataLoader`` that loads faster, and can go on in the middle of a pass.
+    """A ``torch.utils.data.DataLoader`` that loads faster, and can resume in the middle of a pass.
 
     It takes the same arguments, checks them in the same way, and gives the same batches in the same order. Workers write
     their batches into memory that they share with the loop, which finds its tensors there. A tensor can be kept for as
     long as you want. Its memory is used again when no tensor refers to it any more.
 
-    It has these arguments more, all of which are keywords:
+    It has these additional arguments, all of which are keywords:
 
     worker_method (str):
-        What workers are: ``"multiprocessing"`` for processes, ``"thread"`` for threads of this process. Threads start at
+        ``"multiprocessing"`` for worker processes, ``"thread"`` for threads of this process. Threads start at
         once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
         interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
         generators of random numbers, so they are not seeded: ``get_worker_info().rng`` has generators for each, with torch
         2.10 or later.
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``), or all of them have the same. By default,
-        streams are copied.
+        streams are copied. It is an error with processes, which always have their copies.
     round_robin (bool):
         Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
         batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
@@ -49,16 +50,16 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
         not come; and in a stream the next sample takes the place. :meth:`stats` counts them. Default: ``"raise"``.
     memory_limit (int):
-        How many bytes the batches of all worker processes may take that are in use, each worker its part. A batch beyond
-        that is an ``OSError``. By default, each worker may take twice the machine's memory.
+        The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
+        batch beyond that is an ``OSError``. By default, each worker may take twice the machine's memory.
     watchdog (float):
-        After so many seconds in which the loop waits for one batch, there is a ``RuntimeWarning`` that names the worker.
+        After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker.
     affinity (sequence of int):
         The cores for workers, one for each in turn.
     snapshot_every_n_steps (int):
         A worker that reads a stream (an ``IterableDataset``) which has a state sends that state with each n-th of its
-        batches. A loader that goes on from a state in between has the worker read the batches since then once more. 0
-        means that no states are sent, so the worker reads the stream from its beginning. Default: 1.
+        batches. A loader that resumes in between makes the worker read the batches since then again. With 0, no states
+        are sent, so the worker reads the stream from its beginning. Default: 1.
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
         if watchdog is not None and not (isinstance(watchdog, Real) and watchdog > 0):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
+        if copy_dataset is not None and not isinstance(copy_dataset, bool):
+            raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
         if affinity is not None:
             affinity = _cores(affinity)
         super().__init__(
@@ -124,6 +127,11 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if worker_method == "thread" and self.multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
         self.worker_method = worker_method
+        if copy_dataset is not None and not self._has_threads():
+            raise ValueError(
+                f"copy_dataset option could only be specified with worker_method='thread', but got {copy_dataset=} and "
+                f"{worker_method=}: each worker process has a copy already"
+            )
         self.copy_dataset = copy_dataset
         if not round_robin and self._dataset_kind == _DatasetKind.Iterable:
             raise ValueError("round_robin=False is for datasets that are read by index, since each worker reads its own stream")
@@ -135,7 +143,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.snapshot_every_n_steps = snapshot_every_n_steps
         # The memory of batches, for all passes.
         self._pool = Pool()
-        # How far the latest pass is; an iterator that was made to have one; and the state to go on from.
+        # How far the latest pass is; an iterator that `state_dict` has made; and the state to resume from.
         self._pass: Pass | None = None
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
@@ -153,18 +161,20 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self.num_workers == 0:
             return InlineIterator(self)
         self.check_worker_number_rationality()
-        if self.worker_method == "thread" or (
-            self.worker_method is None and self.multiprocessing_context is None and _threads.is_default()
-        ):
-            return _threads.ThreadIterator(self)
-        return ProcessIterator(self)
+        return _threads.ThreadIterator(self) if self._has_threads() else ProcessIterator(self)
+
+    def _has_threads(self):
+        """Whether workers are threads."""
+        if self.worker_method is None:
+            return self.multiprocessing_context is None and _threads.is_default()
+        return self.worker_method == "thread"
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns how far the latest pass is, for :meth:`load_state_dict`.
+        """Returns the position in the latest pass, for :meth:`load_state_dict`.
 
         It is a dict of numbers, texts, lists and dicts, which JSON can hold, except that what ``state_dict`` methods of
         your dataset and your sampler return is in it as it is. If there was no pass yet, one begins, which the next loop
-        goes on with.
+        continues.
 
         A dataset that has the methods ``state_dict`` and ``load_state_dict`` is asked for its state after each batch, in
         each worker, and so are a stream's iterator and a sampler or its iterator. A sampler that has no state is asked for
@@ -179,16 +189,16 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         return self._pass.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Has the next loop go on where a state was taken, with the same dataset, sampler and batch size.
+        """Makes the next loop resume where a state was taken, with the same dataset, sampler and batch size.
 
-        A state that was taken at the end of a pass has the next loop begin the pass after it. An empty dict has it begin
-        a new one. The number of workers may be another one, unless the dataset is a stream or has a state.
+        After a state from the end of a pass, the next loop begins the pass after it; after an empty dict, a new one.
+        The number of workers may be another one, unless the dataset is a stream or has a state.
 
-        Raises a ``ValueError`` if the state is not one of this class, needs another number of workers, or was taken in
-        the middle of a pass with another batch size, another class of sampler, or one of torch's samplers with another
-        number of indices.
+        Raises :class:`slotline.StateError`, a ``ValueError``, if the state is damaged or not one of this class, needs
+        another number of workers, or was taken in the middle of a pass with another batch size, another class of sampler,
+        or one of torch's samplers with another number of indices. The loader is then unchanged.
         """
-        resumed = _state.checked(state_dict, self)
+        resumed = checked(state_dict, self)
         self._iterator = self._early = self._pass = None
         self._resumed = resumed
 

@@ -18,7 +18,7 @@ _KINDS = (TensorDataset, StackDataset, ConcatDataset, Subset)
 
 
 def is_native(loader) -> bool:
-    """Whether batches can be made without calling the dataset, and nobody can tell."""
+    """Whether batches can be made without calling the dataset, and without a difference."""
     return (
         loader._auto_collation
         and _collate.is_default(loader.collate_fn)
@@ -46,8 +46,8 @@ def _holds_rows(dataset, depth=0) -> bool:
 class NativeIterator(BaseIterator):
     """Makes each batch when it is asked for, by copying rows.
 
-    That takes less time than receiving the batch from another process. There are no workers, and no part of the program can
-    tell, since nothing of it would run in them.
+    That takes less time than receiving the batch from another process. So there are no workers, which makes no difference
+    to the program, since none of its code would run in them.
     """
 
     # Trainers look at these, to end workers.
@@ -60,7 +60,7 @@ class NativeIterator(BaseIterator):
         super().__init__(loader)
         self._gather = Gatherer(_KINDS, self._pool)
         self._fetch = fetcher(self).fetch
-        # With workers, torch draws so many batches of indices before the first one is asked for.
+        # With workers, torch draws this many batches of indices before the first one is asked for.
         self._lead = self._num_workers * (loader.prefetch_factor or 0)
         self._drawn = deque()
         if self._num_workers == 0:
@@ -80,7 +80,7 @@ class NativeIterator(BaseIterator):
             self._drawn.append(index)
 
     def _call(self, index):
-        """Has the dataset make the batch, or its error."""
+        """Calls the dataset for the batch, or its error."""
         if self._num_workers == 0:
             return self._fetch(index)
         try:

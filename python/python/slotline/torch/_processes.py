@@ -1,8 +1,8 @@
 """Loading by worker processes.
 
 Each worker has two channels: one for the tasks it is given, and one for its batches. Batch ``i`` is made by worker ``i``
-modulo the number of workers, as with torch, so the loop knows which worker has the batch that is next, and waits for that
-one only. A channel keeps its order, so nothing is ever sorted.
+modulo the number of workers, as with torch, so the loop knows which worker has the next batch, and waits for that one only.
+A channel keeps its order, so nothing is ever sorted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with a state.
 _MOST_TASKS = 500
-# How long the loop waits before it looks whether its workers live, in seconds: at first, and at most.
+# How long the loop waits before it checks whether its workers are alive, in seconds: at first, and at most.
 _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
-# How long it waits for one worker if any of them may be next.
+# How long it waits for each worker in turn if any of them may be next.
 _TURN = 0.0005
 
 
@@ -42,7 +42,7 @@ _iterators: weakref.WeakSet[ProcessIterator] = weakref.WeakSet()
 
 
 def _after_fork():
-    """Keeps a process that was forked away from its parent's workers."""
+    """Keeps a forked process from using its parent's workers."""
     for iterator in _iterators:
         iterator._disown()
     _iterators.clear()
@@ -141,7 +141,7 @@ class ProcessIterator(BaseIterator):
         if resumed is None or resumed[_state.NUM_WORKERS] != self._num_workers:
             return [None] * self._num_workers
         if resumed[_state.FINISHED] and not self._persistent_workers:
-            # Its workers have ended, and so has what they knew.
+            # Its workers have ended, and their states with them.
             return [None] * self._num_workers
         snapshots = resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
         return [
@@ -157,7 +157,7 @@ class ProcessIterator(BaseIterator):
             for worker_id, port in enumerate(self._ports):
                 self._sent += 1
                 port.ask(RESUME, self._sent, self._shared_seed)
-                # What the worker still has of the pass before comes first.
+                # Batches of the pass before may come first.
                 while self._receive(worker_id)[:2] != (RESUMED, self._sent):
                     pass
         self._busy_before = [replies.busy for _, replies in self._channels]
@@ -190,7 +190,7 @@ class ProcessIterator(BaseIterator):
         self._lock = threading.RLock()
 
     def _mend(self):
-        """Finds out which tasks are not done, after an exception that came at any moment."""
+        """Recovers after an exception at any moment: finds out which tasks are not done."""
         if self.belongs_to_parent():
             raise RuntimeError("this iterator of a DataLoader has its workers in another process: make one after the fork")
         due = []
@@ -249,7 +249,7 @@ class ProcessIterator(BaseIterator):
     def _next_batch(self):
         if self._is_torn:
             self._mend()
-        # Until the next task is given out: a handler of a signal can raise an exception anywhere, which the program may catch.
+        # Until the next task is given out: a signal handler can raise an exception at any point, and the program may catch it.
         self._is_torn = True
         while self._tasks:
             if self._in_order:
@@ -271,11 +271,11 @@ class ProcessIterator(BaseIterator):
                 self._retire(worker_id)
                 self._give_task()
                 continue
-            worker.receive(self._states.pop(worker_id, None))
-            self._pass.last_worker = worker_id
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
             # Of a stream, tasks of a worker that has ended are never done.
             self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
+            worker.receive(self._states.pop(worker_id, None))
+            self._pass.last_worker = worker_id
             self._give_task()
             if kind == SKIPPED:
                 continue

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
+from slotline._checks import wrong
 from slotline.torch import _state
 
 # Samplers that draw nothing, or only from a generator that they make anew for each pass.
@@ -17,17 +18,17 @@ _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
 
 
 class Draws:
-    """What an index sampler gives in one pass, and how much of it is done with.
+    """The batches of indices of one pass, and which of them are done.
 
-    It draws the same random numbers as torch's, at the same time. For torch's own samplers, it does so without a step of a
-    generator for each index.
+    It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
+    index by index.
     """
 
     def __init__(self, sampler, loader_generator, resumed):
-        """``resumed`` is the state to go on from, or ``None``."""
+        """``resumed`` is the state to resume from, or ``None``."""
         self._sampler = sampler
         self._resumed = resumed
-        # All batches before this one are done with, and of those after it, these.
+        # All batches before number `done` are done, and of those after it, the ones in `ahead`.
         self.done = 0
         self.ahead = set()
         if resumed is not None and not resumed[_state.FINISHED]:
@@ -37,8 +38,9 @@ class Draws:
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
         self._generator = generator if isinstance(generator, torch.Generator) else None
-        is_loaders = self._generator is not None and self._generator is loader_generator
-        self._is_random = not is_loaders and type(self._inner) not in _FIXED
+        # Whether that is the loader's generator, or one whose state is kept here.
+        self.is_loaders = self._generator is not None and self._generator is loader_generator
+        self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of that source before anything was drawn, or after everything was.
         self._random = _state.Random()
         # The sampler that has a state of its own, and that state after so many batches, from `done` on, and at the end.
@@ -46,26 +48,31 @@ class Draws:
         self._states = {}
         self._end = None
 
+    @property
+    def is_stateful(self):
+        """Whether the sampler has a state of its own."""
+        return self._stateful is not None
+
     def finish(self, task):
-        """Remembers that a batch is done with, which may be a later one than the first that is not."""
+        """Records that a batch is done. With ``in_order=False``, others before it may not be."""
         self.ahead.add(task)
         while self.done in self.ahead:
             self.ahead.remove(self.done)
             self.done += 1
 
     def finish_all(self):
-        """Remembers that the pass has ended."""
-        if self._is_random:
+        """Records that the pass has ended."""
+        if self.is_random:
             # The default generator is the program's to save.
             self._random = _state.Random(self._generator)
 
     def batches(self, iterator):
-        """Yields what the sampler gives, without what is done with. ``iterator`` is the sampler's, and was not used yet."""
+        """Yields the batches of indices that are not done. ``iterator`` is the sampler's, and was not used yet."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             iterator = self._load(resumed, iterator)
         if resumed is None or resumed[_state.FINISHED]:
-            if self._is_random:
+            if self.is_random:
                 self._random = self._now()
             batches, inner = self._begin(iterator)
         else:
@@ -98,7 +105,7 @@ class Draws:
                 state.pop(_state.SAMPLER_ITER_STATE, None)
         else:
             random = self._random
-            if random.state is None and self._is_random and not is_finished:
+            if random.state is None and self.is_random and not is_finished:
                 random = self._now()
             state = {_state.SAMPLER_GENERATOR: random.text()}
             own = self._end if is_finished else self._states.get(self.done)
@@ -115,9 +122,9 @@ class Draws:
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
-        """Has the sampler draw the numbers that it drew in the pass that is resumed."""
+        """Makes the sampler draw the numbers that it drew in the pass that is resumed."""
         text = resumed[_state.SAMPLER_GENERATOR]
-        if text is None or not self._is_random:
+        if text is None or not self.is_random:
             yield
             return
         self._random = _state.Random(text=text)
@@ -126,7 +133,7 @@ class Draws:
             yield
             return
         if torch.equal(torch.get_rng_state(), self._random.state):
-            # The program has set the default generator to where it was, so it is to be where it was then, too.
+            # The program has set the default generator to where it was then, so these draws must advance it as they did.
             yield
             return
         with _state.undisturbed():
@@ -134,7 +141,7 @@ class Draws:
             yield
 
     def _load(self, resumed, iterator):
-        if resumed[_state.FINISHED] and self._is_random and self._generator is not None:
+        if resumed[_state.FINISHED] and self.is_random and self._generator is not None:
             if resumed[_state.SAMPLER_GENERATOR] is not None:
                 self._generator.set_state(_state.Random(text=resumed[_state.SAMPLER_GENERATOR]).state)
         if self._stateful is None or resumed.get(_state.SAMPLER_STATE) is None:
@@ -155,15 +162,18 @@ class Draws:
         return _groups(indices, sampler.batch_size, sampler.drop_last), indices
 
     def _skip(self, batches, inner, resumed):
-        """Leaves out what is done with."""
+        """Leaves out the batches that are done."""
         if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
             inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
         elif self._stateful is not None and resumed.get(_state.SAMPLER_STATE) is not None:
             pass
         elif type(self._inner) is not _InfiniteConstantSampler:
             # One more, since the numbers of a pass are drawn for its first batch.
+            skipped = sum(1 for _ in itertools.islice(batches, self.done))
+            if skipped < self.done:
+                raise wrong(_state.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {skipped} batches")
             more = 0 if self._stateful is not None or _state.is_stateful(inner) else 1
-            return itertools.chain(list(itertools.islice(batches, self.done, self.done + more)), batches)
+            return itertools.chain(list(itertools.islice(batches, more)), batches)
         return batches
 
     def _snapshot(self, inner):

@@ -1,4 +1,4 @@
-"""The state of a loader, from which another one goes on.
+"""The state of a loader, from which another one resumes.
 
 The meaning is that of torchdata's ``StatefulDataLoader``, and so are the names of the entries that both have. An entry is
 plain (numbers, texts, lists, dicts), except for what a dataset or a sampler of the program gives as its own state.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import copy
 
 import torch
 from torch.utils.data import (
@@ -21,6 +20,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _DatasetKind
 
+from slotline._errors import StateError
+
 # The entries, with an underscore where torchdata has one.
 NUM_WORKERS = "_num_workers"
 BATCH_SIZE = "_batch_size"
@@ -28,7 +29,7 @@ BATCH_SIZE = "_batch_size"
 SAMPLER_NAME = "_sampler_name"
 SAMPLER_LENGTH = "_sampler_length"
 NUM_YIELDED = "_num_yielded"
-# How many batches of indices are done with. Of these, some may have been errors.
+# How many batches of indices are done. Some of them may have been errors.
 SAMPLER_ITER_YIELDED = "_sampler_iter_yielded"
 # With ``in_order=False``: the numbers of later ones that are done too.
 AHEAD = "_ahead"
@@ -87,7 +88,7 @@ def load_dataset(dataset, state):
 
 
 def load_stream(fetcher, state):
-    """Has the fetcher of a stream go on where ``state`` was taken, within a pass."""
+    """Makes the fetcher of a stream resume from ``state``, within a pass."""
     _load_iterator(lambda: fetcher.dataset_iter, state)
     if state.get(FETCHER_STATE) is not None:
         fetcher.ended = state[FETCHER_STATE][FETCHER_ENDED]
@@ -102,12 +103,17 @@ def _load_iterator(iterator, state):
 
 
 def skip(fetcher, index, count):
-    """Reads so many batches of a stream for nothing."""
-    for _ in range(count):
+    """Reads the first ``count`` batches of a stream again, and leaves them out."""
+    if fetcher.ended:
+        return
+    for number in range(count):
         try:
             fetcher.fetch(index)
         except StopIteration:
-            fetcher.ended = True
+            raise StateError(
+                f"the state was taken {count} batches after the beginning of a stream or its own state, but the stream ended "
+                f"after {number}: resume with the same dataset"
+            ) from None
         except Exception:
             # It was the error of a batch that is done with.
             pass
@@ -127,54 +133,8 @@ def order_of(loader):
     }
 
 
-def _check_order(state, order):
-    """Raises a ``ValueError`` if a loader with ``order`` would leave out other samples than those that are done."""
-    size, sampler, length = (state.get(key, order[key]) for key in order)
-    if size != order[BATCH_SIZE]:
-        raise ValueError(
-            f"the state was taken with batch_size={size}, but the loader has batch_size={order[BATCH_SIZE]}: "
-            "finish the pass with the same batches"
-        )
-    if sampler != order[SAMPLER_NAME]:
-        was, now = (name or "an IterableDataset" for name in (sampler, order[SAMPLER_NAME]))
-        raise ValueError(
-            f"the state was taken with {was}, but the loader has {now}: finish the pass with the same sampler and kind of "
-            "dataset"
-        )
-    if length != order[SAMPLER_LENGTH]:
-        raise ValueError(
-            f"the state was taken with a {sampler} of {length} indices, but the loader's has {order[SAMPLER_LENGTH]}: "
-            "finish the pass with the same dataset and sampler"
-        )
-
-
-def checked(state, loader):
-    """Returns a copy of a state, or ``None`` if it is empty, if the loader can go on with it.
-
-    Raises a ``TypeError`` or a ``ValueError`` if it cannot.
-    """
-    if not isinstance(state, dict):
-        raise TypeError(f"the state of a loader is a dict, and not {type(state).__name__}")
-    if not state:
-        return None
-    missing = [key for key in (NUM_WORKERS, NUM_YIELDED, SAMPLER_ITER_YIELDED, FINISHED, BASE_SEED) if key not in state]
-    if missing:
-        raise ValueError(f"this is not a state of slotline's DataLoader: it has no {missing[0]!r}")
-    if not state[FINISHED]:
-        _check_order(state, order_of(loader))
-    count = state[NUM_WORKERS]
-    if count != loader.num_workers and not state[FINISHED]:
-        snapshots = state[SNAPSHOT][WORKER_SNAPSHOTS].values() if count > 0 else [state]
-        if loader._dataset_kind == _DatasetKind.Iterable or any(part.get(DATASET_STATE) for part in snapshots):
-            raise ValueError(
-                f"the state was taken with num_workers={count}, and its dataset has a state in each of them, so a loader "
-                f"with num_workers={loader.num_workers} cannot go on: finish the pass with as many workers"
-            )
-    return copy.deepcopy(state)
-
-
 class Random:
-    """The state of a generator, or nothing if there is none. It becomes a text only if somebody asks for that."""
+    """The state of a generator, or nothing if there is none. It is encoded as text only when that is needed."""
 
     def __init__(self, generator=None, text=None):
         self._text = text

@@ -14,7 +14,7 @@ _MOST_CAUSES = 8
 
 
 class Stats:
-    """What happened in a pass so far. Times are in seconds."""
+    """The statistics of a pass. Times are in seconds."""
 
     def __init__(self, num_workers):
         self.batches = 0

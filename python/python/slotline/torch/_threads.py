@@ -1,8 +1,8 @@
 """Loading by threads of this process.
 
-They pay where samples are made without the interpreter's lock: by libraries that let go of it (decoding, decompression,
-files, large arrays), or by an interpreter that has none. A worker is as one that is a process (:mod:`_processes`), except
-that its messages are handed over as they are.
+They are worthwhile where samples are made without the interpreter's lock: by libraries that release it (decoding,
+decompression, files, large arrays), or by an interpreter that has none. They work as processes do (:mod:`_processes`), but
+messages are passed as objects.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from slotline.torch import _worker
 from slotline.torch._collate import worker_of_thread
 from slotline.torch._processes import ProcessIterator
 
-# Where a channel ends.
+# The last message of a channel.
 _CLOSED = object()
 
 
 def is_default() -> bool:
-    """Whether workers are threads if nobody says what they are: if several of them can run at a time."""
+    """Whether workers are threads by default: if several of them can run Python at a time."""
     return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -83,7 +83,7 @@ class ThreadIterator(ProcessIterator):
     def _start(self, loader):
         _tell_threads_apart()
         spec = self._spec(loader)
-        # A stream's iterator is made by each worker, and what several of them share they would advance together.
+        # Each worker makes an iterator of a stream; those of one object could share its position.
         is_copied = self._is_iterable if loader.copy_dataset is None else loader.copy_dataset
         states = self._worker_states()
         for worker_id in range(self._num_workers):
@@ -106,7 +106,7 @@ class ThreadIterator(ProcessIterator):
             return
         self._shutdown = True
         for requests, _ in self._channels:
-            # What it has not begun yet is not made.
+            # Tasks that were not begun are dropped.
             while not requests.empty():
                 try:
                     requests.get_nowait()
@@ -118,6 +118,11 @@ class ThreadIterator(ProcessIterator):
                 worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
 
 
+class _Worker(_worker.Worker):
+    # Only the dataset can raise it here: that of a signal is raised in the main thread.
+    errors = (Exception, KeyboardInterrupt)
+
+
 def _work(spec, dataset, port, worker_id, shared_seed, state):
     seed = spec.base_seed + worker_id
 
@@ -127,13 +132,13 @@ def _work(spec, dataset, port, worker_id, shared_seed, state):
     _worker.pin(spec, worker_id)
     where = f"in DataLoader worker thread {worker_id}"
     try:
-        _worker.Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
+        _Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
     finally:
         worker_of_thread.info = None
 
 
 def _info(worker_id, num_workers, seed, dataset):
-    """Tells a worker about itself. Since threads share the default generators, it has its own ones."""
+    """Returns the ``WorkerInfo`` of a thread, with generators of its own, since threads share the default ones."""
     entries = dict(id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset)
     if hasattr(_torch_worker, "_RNG"):
         numpy = None
@@ -148,9 +153,9 @@ def _info(worker_id, num_workers, seed, dataset):
 
 
 def _tell_threads_apart():
-    """Has torch's ``get_worker_info`` return what is so in its thread.
+    """Makes torch's ``get_worker_info`` return that of the thread that calls it.
 
-    It returns a global variable, and programs have imported it under any name, so its body is replaced.
+    It returns a global variable. Programs may have imported it under any name, so its code is replaced in place.
     """
     function = _torch_worker.get_worker_info
     function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
@@ -169,5 +174,5 @@ def _stop_all():
         iterator._shutdown_workers()
 
 
-# While the interpreter can still run threads. After that, it would end them anywhere.
+# While the interpreter can still run threads. Later, it would end them at any point.
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What runs in the process of a worker."""
+"""Workers: what they are asked for, and how they answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slotline.torch import _collate, _state
 from slotline.torch._fetch import NOTHING, make_fetcher
 from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK
 
-# How often a worker that has nothing to do looks whether its loader is still there, in seconds.
+# How often a worker that has nothing to do checks whether its loader is still there, in seconds.
 _PATIENCE = 5.0
 
 
@@ -33,7 +33,7 @@ class _Samples:
 
 
 def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state):
-    """Is a worker process. Goes on from ``state``, if there is one."""
+    """Runs a worker process, which resumes from ``state`` if there is one."""
     dataset = dataset_holder.pop()
     pin(spec, worker_id)
     parent = os.getppid()
@@ -67,13 +67,16 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state)
 
 
 def pin(spec, worker_id):
-    """Has this thread run on the core that is its own, if cores were given."""
+    """Pins this thread to its core, if cores were given."""
     if spec.affinity:
         os.sched_setaffinity(0, {spec.affinity[worker_id % len(spec.affinity)]})
 
 
 class Worker:
     """Makes the batches that a loader asks for."""
+
+    # The exceptions that are raised in the loop. An interrupt of a process has interrupted the loop too, and ends the worker.
+    errors: tuple[type[BaseException], ...] = (Exception,)
 
     def __init__(self, spec, dataset, worker_id, shared_seed, state, inform, where):
         self._spec = spec
@@ -82,7 +85,7 @@ class Worker:
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
         inform(self._dataset)
-        # The error that all tasks have instead of batches.
+        # The error with which all tasks are answered.
         self._failure = None
         self._is_exhausted = False
         self._steps = 0
@@ -90,7 +93,7 @@ class Worker:
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
             self._fetcher = _fetcher(spec, self._dataset, state)
-        except Exception:
+        except self.errors:
             self._failure = ExceptionWrapper(where=where)
 
     def serve(self, port, is_wanted):
@@ -114,7 +117,7 @@ class Worker:
                 self._begin(value)
             elif kind == END:
                 return
-            # What it refers to must not wait for the next task.
+            # What it refers to must be freed before the next task comes.
             message = value = None
 
     def _begin(self, shared_seed):
@@ -125,7 +128,7 @@ class Worker:
         self._dataset = _seeded(self._dataset, self._rng, shared_seed)
         try:
             self._fetcher = _fetcher(self._spec, self._dataset, None)
-        except Exception:
+        except self.errors:
             self._failure = ExceptionWrapper(where=self._where)
 
     def _make(self, port, task, index):
@@ -148,7 +151,7 @@ class Worker:
                 port.collate(BATCH, task, batch.samples)
             else:
                 port.send(BATCH, task, batch)
-        except Exception as error:
+        except self.errors as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
                 # The next pass begins with what the dataset has now.
@@ -168,7 +171,7 @@ class Worker:
 
 
 def _report(port, task, wrapper):
-    """Sends an exception. If its type cannot be pickled, another one tells about it."""
+    """Sends an exception. If its type cannot be pickled, sends a ``RuntimeError`` with its text."""
     try:
         port.send(ERROR, task, wrapper)
     except Exception:

@@ -1,0 +1,179 @@
+"""Checks of a state before a loader resumes from it.
+
+First each field by itself, then what must agree: fields with each other, and the state with the loader.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+
+import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data.dataloader import _DatasetKind
+
+from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable, wrong
+from slotline._errors import StateError
+from slotline.torch import _state
+from slotline.torch._samplers import Draws
+
+
+def _is_random(text) -> bool:
+    try:
+        state = bytearray(base64.b64decode(text, validate=True))
+        torch.Generator().set_state(torch.frombuffer(state, dtype=torch.uint8))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+_RANDOM = Kind(_is_random, "the state of a generator in base64")
+_LOADER = {
+    _state.NUM_WORKERS: COUNT,
+    _state.BATCH_SIZE: nullable(integer(1, (1 << 63) - 1)),
+    _state.SAMPLER_NAME: nullable(TEXT),
+    _state.SAMPLER_LENGTH: nullable(COUNT),
+    _state.NUM_YIELDED: COUNT,
+    _state.FINISHED: FLAG,
+    _state.LEN_CALLED: nullable(COUNT),
+    _state.BASE_SEED: COUNT,
+    _state.SHARED_SEED: nullable(COUNT),
+    _state.GENERATOR: nullable(_RANDOM),
+    _state.SAMPLER_GENERATOR: nullable(_RANDOM),
+    _state.SAMPLER_ITER_YIELDED: COUNT,
+}
+# What reads the dataset: the loop, or a worker.
+_FETCHER = {_state.FETCHER_STATE: nullable(DICT), _state.DATASET_STATE: ANYTHING}
+_WORKER = {**_FETCHER, _state.SINCE: COUNT}
+_STREAM = {_state.DATASET_ITER_STATE: ANYTHING, _state.FETCHER_ENDED: FLAG}
+
+
+def checked(state, loader):
+    """Returns a copy of a state, or ``None`` if it is empty, if the loader can resume from it.
+
+    Raises a ``TypeError`` or a :class:`StateError` if it cannot.
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"the state of a loader is a dict, and not {type(state).__name__}")
+    if not state:
+        return None
+    check_fields(state, _LOADER)
+    if _state.AHEAD in state:
+        check_fields(state, {_state.AHEAD: COUNTS})
+    _check_workers(state)
+    _check_counts(state)
+    if not state[_state.FINISHED]:
+        _check_order(state, _state.order_of(loader))
+        _check_length(state, loader)
+        _check_streams(state, loader)
+        _check_num_workers(state, loader)
+    _check_randomness(state, loader)
+    return copy.deepcopy(state)
+
+
+def _parts(state):
+    """Returns what the state has about each reader of the dataset, by its path."""
+    if state[_state.NUM_WORKERS] == 0:
+        return {"": state}
+    workers = state[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
+    return {f"{_state.SNAPSHOT}.{_state.WORKER_SNAPSHOTS}.{name}.": part for name, part in workers.items()}
+
+
+def _check_workers(state):
+    count = state[_state.NUM_WORKERS]
+    if count > 0:
+        check_fields(state, {_state.SNAPSHOT: DICT, _state.LAST_WORKER: integer(-1, count - 1)})
+        check_fields(state[_state.SNAPSHOT], {_state.WORKER_SNAPSHOTS: DICT}, f"{_state.SNAPSHOT}.")
+        workers, path = state[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS], f"{_state.SNAPSHOT}.{_state.WORKER_SNAPSHOTS}"
+        if len(workers) != count:
+            raise wrong(_state.NUM_WORKERS, count, f"{path!r} has {len(workers)} workers")
+        check_fields(workers, {f"worker_{k}": DICT for k in range(count)}, f"{path}.")
+    for path, part in _parts(state).items():
+        check_fields(part, _WORKER if count > 0 else _FETCHER, path)
+        if part[_state.FETCHER_STATE] is not None:
+            check_fields(part[_state.FETCHER_STATE], _STREAM, f"{path}{_state.FETCHER_STATE}.")
+
+
+def _check_counts(state):
+    """Compares counts with the number of batches of indices that are done with."""
+    first = state[_state.SAMPLER_ITER_YIELDED]
+    ahead = state.get(_state.AHEAD, [])
+    if any(number <= first for number in ahead):
+        raise wrong(_state.AHEAD, ahead, f"all batches up to number {first} are done")
+    done = first + len(ahead)
+    counts = [(_state.NUM_YIELDED, state[_state.NUM_YIELDED])]
+    if state[_state.NUM_WORKERS] > 0:
+        counts += [(path + _state.SINCE, part[_state.SINCE]) for path, part in _parts(state).items()]
+    for name, count in counts:
+        if count > done:
+            raise wrong(name, count, f"only {done} batches are done")
+
+
+def _check_order(state, order):
+    """Compares what decides about the indices, so that the samples that are left out are those that are done."""
+    size, sampler, length = (state[key] for key in order)
+    if size != order[_state.BATCH_SIZE]:
+        raise StateError(
+            f"the state was taken with batch_size={size}, but the loader has batch_size={order[_state.BATCH_SIZE]}: "
+            "finish the pass with the same batches"
+        )
+    if sampler != order[_state.SAMPLER_NAME]:
+        was, now = (name or "an IterableDataset" for name in (sampler, order[_state.SAMPLER_NAME]))
+        raise StateError(
+            f"the state was taken with {was}, but the loader has {now}: finish the pass with the same sampler and kind of "
+            "dataset"
+        )
+    if length != order[_state.SAMPLER_LENGTH]:
+        raise StateError(
+            f"the state was taken with a {sampler} of {length} indices, but the loader's has {order[_state.SAMPLER_LENGTH]}: "
+            "finish the pass with the same dataset and sampler"
+        )
+
+
+def _check_length(state, loader):
+    """Compares the numbers of batches with those of a pass. Samplers of the program are compared when they are asked."""
+    if state[_state.SAMPLER_LENGTH] is None:
+        return
+    total = len(loader._index_sampler)
+    if state[_state.SAMPLER_ITER_YIELDED] > total:
+        raise wrong(_state.SAMPLER_ITER_YIELDED, state[_state.SAMPLER_ITER_YIELDED], f"a pass has {total} batches")
+    ahead = state.get(_state.AHEAD, [])
+    if ahead and max(ahead) >= total:
+        raise wrong(_state.AHEAD, ahead, f"a pass has {total} batches")
+
+
+def _check_streams(state, loader):
+    is_stream = loader._dataset_kind == _DatasetKind.Iterable
+    # Without workers, there is an entry only for a dataset or an iterator that has a state.
+    has_entry = is_stream and (state[_state.NUM_WORKERS] > 0 or _state.is_stateful(loader.dataset))
+    for path, part in _parts(state).items():
+        if has_entry and part[_state.FETCHER_STATE] is None:
+            raise wrong(path + _state.FETCHER_STATE, None, "the dataset is a stream")
+    if isinstance(loader.dataset, IterDataPipe) and state[_state.SHARED_SEED] is None:
+        raise wrong(_state.SHARED_SEED, None, "the dataset is a datapipe, which is seeded with it")
+
+
+def _check_num_workers(state, loader):
+    count = state[_state.NUM_WORKERS]
+    if count == loader.num_workers:
+        return
+    has_state = any(part[_state.DATASET_STATE] for part in _parts(state).values())
+    if loader._dataset_kind == _DatasetKind.Iterable or has_state:
+        raise StateError(
+            f"the state was taken with num_workers={count}, and its dataset has a state in each of them, so a loader "
+            f"with num_workers={loader.num_workers} cannot resume: finish the pass with as many workers"
+        )
+
+
+def _check_randomness(state, loader):
+    """Checks that the state has what the sampler drew from, if it has drawn anything."""
+    draws = Draws(loader._index_sampler, loader.generator, None)
+    is_finished = state[_state.FINISHED]
+    if not is_finished and state[_state.SAMPLER_ITER_YIELDED] == 0 and _state.AHEAD not in state:
+        return
+    if draws.is_stateful and _state.SAMPLER_STATE not in state:
+        raise StateError(f"the state has no {_state.SAMPLER_STATE!r}, but the loader's sampler has a state")
+    if draws.is_loaders and state[_state.GENERATOR] is None:
+        raise wrong(_state.GENERATOR, None, "the loader's sampler draws from the loader's generator")
+    if draws.is_random and not is_finished and state[_state.SAMPLER_GENERATOR] is None:
+        raise wrong(_state.SAMPLER_GENERATOR, None, "the loader's sampler draws from another generator than the loader's")

@@ -1,0 +1,68 @@
+"""Pickles objects, but not the tensors in them, which are sent as they are.
+
+Storages, and tensors whose elements are less than a byte, cannot be pickled, or only by copying them twice. torch's reductions
+for its own queues make them of untyped storages, and of these, the bytes are sent as a tensor.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+
+import torch
+from torch.multiprocessing import reductions
+
+_received = threading.local()
+_SMALL = {getattr(torch, f"{sign}int{bits}", None) for sign in ("", "u") for bits in range(1, 8)} - {None}
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file, is_sendable):
+        super().__init__(file, 5)
+        self._is_sendable = is_sendable
+        self.tensors = []
+
+    def reducer_override(self, value):
+        if isinstance(value, torch.Tensor):
+            if self._is_sendable(value):
+                return self._send(value, _tensor)
+            if type(value) is torch.Tensor and value.dtype in _SMALL:
+                return reductions.reduce_tensor(value)
+        elif isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
+            return self._send(torch.empty(0, dtype=torch.uint8).set_(value), _storage)
+        elif isinstance(value, torch.TypedStorage) and value.device.type == "cpu":
+            if type(value) is torch.TypedStorage:
+                return reductions.reduce_typed_storage(value)
+            return reductions.reduce_typed_storage_child(value)
+        return NotImplemented
+
+    def _send(self, tensor, receive):
+        self.tensors.append(tensor)
+        return receive, (len(self.tensors) - 1,)
+
+
+def dumps(value, is_sendable):
+    """Returns the pickled object and the tensors in it."""
+    file = io.BytesIO()
+    pickler = _Pickler(file, is_sendable)
+    pickler.dump(value)
+    return file.getvalue(), pickler.tensors
+
+
+def loads(pickled, tensors):
+    """Returns the object. ``tensors`` are those in it."""
+    before = getattr(_received, "tensors", None)
+    _received.tensors = tensors
+    try:
+        return pickle.loads(pickled)
+    finally:
+        _received.tensors = before
+
+
+def _tensor(number):
+    return _received.tensors[number]
+
+
+def _storage(number):
+    return _received.tensors[number].untyped_storage()

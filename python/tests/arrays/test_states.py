@@ -1,0 +1,133 @@
+"""States of `slotline.Loader` that are damaged, or of another dataset."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+import slotline
+from slotline import Arrays, Loader
+
+COUNT = 37
+DATA = Arrays(x=np.zeros((COUNT, 2), "u1"), i=np.arange(COUNT))
+KINDS = [{}, {"shuffle": True}, {"shuffle": True, "replacement": True}, {"shuffle": True, "rank": 1, "world_size": 2}]
+VALUES = ["x", "1:999", "1:1099511627776", "", -1, -1 << 70, 1 << 20, 1 << 62, 1 << 70, 1.5, None, True, [], ["x"], {}]
+
+
+def make(options, data=DATA):
+    return Loader(data, 4, seed=1, **options)
+
+
+def rest(loader):
+    return [batch["i"].tolist() for batch in loader]
+
+
+def state_of(loader, passes, batches):
+    """Returns the state after so many passes and batches, as a file would hold it."""
+    for _ in range(passes):
+        list(loader)
+    current = iter(loader)
+    for _ in range(batches):
+        next(current)
+    return json.loads(json.dumps(loader.state_dict()))
+
+
+def damages(state, path=()):
+    """Yields the path of each field, with each value that it is damaged to, and the state then; `...` if it is missing."""
+    for name, value in state.items():
+        at = (*path, name)
+        yield at, ..., {other: value for other, value in state.items() if other != name}
+        for wrong in VALUES:
+            if not (wrong is True and isinstance(value, bool)):
+                yield at, wrong, {**state, name: copy.deepcopy(wrong)}
+        if isinstance(value, dict):
+            for inner, wrong, damaged in damages(value, at):
+                yield inner, wrong, {**state, name: damaged}
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+@pytest.mark.parametrize("passes", [0, 2])
+def test_damage_is_an_error_or_makes_no_difference(options, passes):
+    state = state_of(make(options), passes, 3)
+    loader = make(options)
+    loader.load_state_dict(state)
+    expected = rest(loader)
+    refused = set()
+    for path, wrong, damaged in damages(state):
+        loader = make(options)
+        try:
+            loader.load_state_dict(damaged)
+            found = rest(loader)
+        except slotline.StateError:
+            refused.add(path)
+        else:
+            assert found == expected, (path, wrong)
+    assert {path for path, _, _ in damages(state)} <= refused
+
+
+@pytest.mark.parametrize(
+    "path, value, words",
+    [
+        ("batches", "x", "'batches' is 'x', but it must be an integer from 0 to 2..63 - 1"),
+        ("batches", -1, "'batches' is -1, but it must be an integer"),
+        ("batches", ..., "the state has no 'batches'"),
+        ("drop_last", 0, "'drop_last' is 0, but it must be True or False"),
+        ("epoch", 1 << 32, "'epoch' is 4294967296, but it must be an integer from 0 to 2..32 - 1"),
+        ("missing", [-1], r"'missing' is \[-1\], but it must be a list of integers"),
+        ("start", None, "'start' is None, but it must be a dict"),
+        ("start.generator", 7, "'start.generator' is 7, but it must be a string"),
+        ("start.generator", "1:999", "generator is at number 999, but epoch 0 begins at number 0"),
+        ("start.sampler.name", 7, "'start.sampler.name' is 7, but it must be a string"),
+        ("fields", "x", "'x', but the loader's is '[0-9a-f]{16}': finish the pass with the names, dtypes and shapes"),
+    ],
+)
+def test_the_error_names_the_field(path, value, words):
+    state = state_of(make({"shuffle": True}), 0, 3)
+    *outer, name = path.split(".")
+    part = state
+    for key in outer:
+        part = part[key]
+    part[name] = value
+    if value is ...:
+        del part[name]
+    loader = make({"shuffle": True})
+    expected = rest(make({"shuffle": True}))
+    with pytest.raises(slotline.StateError, match=words):
+        loader.load_state_dict(state)
+    assert loader.epoch == 0 and rest(loader) == expected
+
+
+def test_what_is_no_dict_is_refused():
+    for value in (None, 3, "{}", []):
+        with pytest.raises(slotline.StateError, match=f"is a dict, and not {type(value).__name__}"):
+            make({}).load_state_dict(value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Arrays(y=np.zeros((COUNT, 2), "u1"), i=np.arange(COUNT)),
+        Arrays(x=np.zeros((COUNT, 2), "i1"), i=np.arange(COUNT)),
+        Arrays(x=np.zeros((COUNT, 3), "u1"), i=np.arange(COUNT)),
+        Arrays(i=np.arange(COUNT), x=np.zeros((COUNT, 2), "u1")),
+        Arrays(i=np.arange(COUNT)),
+        Arrays(np.zeros((COUNT, 2), "u1"), np.arange(COUNT)),
+    ],
+    ids=str,
+)
+def test_a_state_of_a_dataset_with_other_fields_is_refused(other):
+    state = state_of(make({}), 0, 3)
+    with pytest.raises(slotline.StateError, match="dataset of other fields"):
+        make({}, other).load_state_dict(state)
+
+
+def test_a_state_of_other_contents_with_the_same_fields_is_accepted():
+    state = state_of(make({}), 0, 3)
+    loader = make({}, Arrays(x=np.ones((COUNT, 2), "u1"), i=np.arange(COUNT) + 100))
+    loader.load_state_dict(state)
+    assert sum(rest(loader), []) == list(range(112, 137))
+    # A state of slotline for Rust has no digest.
+    del state["fields"]
+    loader.load_state_dict(state)
+    assert sum(rest(loader), []) == list(range(112, 137))

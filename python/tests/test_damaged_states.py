@@ -1,0 +1,190 @@
+"""A state that is damaged is an error that names the field, unless the batches are the same."""
+
+import copy
+import json
+
+import pytest
+import torch
+from conftest import same
+from test_state import Counts, Noisy, Plain, StatefulStream, Stream, Walks, disturb, taken
+from torch.utils.data.datapipes.iter import IterableWrapper
+
+import slotline
+from slotline.torch import DataLoader
+
+LOADERS = {
+    "in order": lambda workers: DataLoader(Plain(), 3, num_workers=workers),
+    "shuffled": lambda workers: DataLoader(Plain(), 3, shuffle=True, num_workers=workers),
+    "with a generator": lambda workers: DataLoader(
+        Plain(), 3, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(1)
+    ),
+    "sampler with a state": lambda workers: DataLoader(Plain(), 3, sampler=Counts(), num_workers=workers),
+    "sampler's iterator with a state": lambda workers: DataLoader(Plain(), 3, sampler=Walks(), num_workers=workers),
+    "list": lambda workers: DataLoader(Plain(), 3, sampler=list(range(20)), num_workers=workers),
+    "dataset with a state": lambda workers: DataLoader(Noisy(), 3, shuffle=True, num_workers=workers),
+    "stream": lambda workers: DataLoader(Stream(), 3, num_workers=workers),
+    "stream with a state": lambda workers: DataLoader(StatefulStream(), 3, num_workers=workers),
+    "datapipe": lambda workers: DataLoader(
+        IterableWrapper(range(30)).shuffle().sharding_filter(), 3, shuffle=True, num_workers=workers
+    ),
+}
+VALUES = ["x", "zz", "", -1, -1 << 70, 1 << 62, 1 << 70, 1.5, None, True, [], ["x"], {}, {"x": 1}]
+# What a dataset or a sampler has saved, which only they can check.
+OPAQUE = {"dataset_state", "dataset_iter_state", "_sampler_state", "_sampler_iter_state"}
+# Any number is a seed.
+SEEDS = {"_base_seed", "_shared_seed"}
+
+
+def damages(state, path=()):
+    """Yields the path of each field, with each value that it is damaged to, and the state then; `...` if it is missing."""
+    for name, value in state.items():
+        at = (*path, name)
+        yield at, ..., {other: value for other, value in state.items() if other != name}
+        if name in OPAQUE:
+            continue
+        for wrong in VALUES:
+            if name in SEEDS and wrong == 1 << 62 or wrong is True and isinstance(value, bool):
+                continue
+            yield at, wrong, {**state, name: copy.deepcopy(wrong)}
+        if isinstance(value, dict):
+            for inner, wrong, damaged in damages(value, at):
+                yield inner, wrong, {**state, name: damaged}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("make", LOADERS.values(), ids=LOADERS)
+def test_damage_is_an_error_or_makes_no_difference(make, workers):
+    state, _ = taken(make(workers), 4)
+
+    def rest(state):
+        disturb()
+        loader = make(workers)
+        loader.load_state_dict(state)
+        return list(loader)
+
+    expected = rest(state)
+    assert expected
+    refused = set()
+    for path, wrong, damaged in damages(state):
+        try:
+            found = rest(damaged)
+        except slotline.StateError:
+            refused.add(path)
+        except Exception as error:
+            raise AssertionError(f"{path} = {wrong!r} is {error!r}") from error
+        else:
+            try:
+                same(found, expected)
+            except AssertionError as error:
+                raise AssertionError(f"{path} = {wrong!r} gives other batches") from error
+    fields = {path for path, _, _ in damages(state)}
+    assert {path for path in fields if path[-1] not in OPAQUE} <= refused
+
+
+SHUFFLED = dict(shuffle=True, batch_size=3)
+NESTED = "_snapshot._worker_snapshots.worker_1"
+
+
+@pytest.mark.parametrize(
+    "path, value, words",
+    [
+        ("_num_yielded", "x", "'_num_yielded' is 'x', but it must be an integer from 0 to 2..63 - 1"),
+        ("_num_yielded", -1, "'_num_yielded' is -1, but it must be an integer"),
+        ("_num_yielded", 1 << 40, "'_num_yielded' is 1099511627776, but only 4 batches are done"),
+        ("_num_yielded", True, "'_num_yielded' is True, but it must be an integer"),
+        ("_num_yielded", ..., "the state has no '_num_yielded'; it is damaged, or not a state of this class"),
+        ("_sampler_iter_yielded", 17, "'_sampler_iter_yielded' is 17, but a pass has 16 batches"),
+        ("_sampler_generator", "zz", "'_sampler_generator' is 'zz', but it must be the state of a generator in base64 or None"),
+        ("_sampler_generator", "AAAA", "'_sampler_generator' is 'AAAA', but it must be the state of a generator"),
+        ("_sampler_generator", None, "'_sampler_generator' is None, but the loader's sampler draws from another generator"),
+        ("_generator", 3, "'_generator' is 3, but it must be the state of a generator in base64 or None"),
+        ("_iterator_finished", 1, "'_iterator_finished' is 1, but it must be True or False"),
+        ("_base_seed", None, "'_base_seed' is None, but it must be an integer"),
+        ("_ahead", "x", "'_ahead' is 'x', but it must be a list of integers"),
+        ("_ahead", [3], "'_ahead' is .3., but all batches up to number 4 are done"),
+        ("_ahead", [99], "'_ahead' is .99., but a pass has 16 batches"),
+        ("_num_workers", 3, "'_num_workers' is 3, but '_snapshot._worker_snapshots' has 2 workers"),
+        ("_last_yielded_worker_id", 2, "'_last_yielded_worker_id' is 2, but it must be an integer from -1 to 1"),
+        ("_snapshot", [], r"'_snapshot' is \[\], but it must be a dict"),
+        (NESTED, ..., "'_num_workers' is 2, but '_snapshot._worker_snapshots' has 1 workers"),
+        (f"{NESTED}.dataset_state", ..., f"the state has no '{NESTED}.dataset_state'"),
+        (f"{NESTED}._steps_since_snapshot", 99, f"'{NESTED}._steps_since_snapshot' is 99, but only 4 batches are done"),
+    ],
+)
+def test_the_error_names_the_field(path, value, words):
+    loader = DataLoader(Plain(), num_workers=2, **SHUFFLED)
+    state, _ = taken(loader, 4)
+    *outer, name = path.split(".")
+    part = state
+    for key in outer:
+        part = part[key]
+    if value is ...:
+        del part[name]
+    else:
+        part[name] = value
+    expected = list(DataLoader(Plain(), 3))
+    other = DataLoader(Plain(), **SHUFFLED)
+    with pytest.raises(slotline.StateError, match=words):
+        other.load_state_dict(state)
+    # The loader is as it was.
+    assert sorted(torch.cat(list(other)).tolist()) == torch.cat(expected).tolist()
+
+
+def test_batches_that_are_done_ahead_are_counted():
+    state, _ = taken(DataLoader(Plain(), 3), 4)
+    state |= {"_sampler_iter_yielded": 2, "_ahead": [4, 6]}
+
+    def rest(state):
+        loader = DataLoader(Plain(), 3)
+        loader.load_state_dict(state)
+        return list(loader)
+
+    every = list(DataLoader(Plain(), 3))
+    same(rest(state), [every[k] for k in (2, 3, 5, *range(7, 16))])
+    for wrong in (..., [], [4], [2], [1, 4], [4, "6"], [4, 1 << 62], 4, None, {"4": 6}):
+        damaged = {key: value for key, value in state.items() if key != "_ahead"}
+        if wrong is not ...:
+            damaged["_ahead"] = wrong
+        with pytest.raises(slotline.StateError):
+            rest(damaged)
+
+
+@pytest.mark.parametrize("kind", [dict(), dict(num_workers=2), dict(num_workers=2, worker_method="thread")], ids=str)
+def test_a_stream_that_is_too_short_is_an_error(kind):
+    state, _ = taken(DataLoader(Stream(), 1, **kind), 14)
+
+    class Short(Stream):
+        def _part(self):
+            return 0, 3
+
+    loader = DataLoader(Short(), 1, **kind)
+    loader.load_state_dict(state)
+    with pytest.raises(slotline.StateError, match="the stream ended after 3: resume with the same dataset"):
+        list(loader)
+
+
+def test_a_sampler_that_is_too_short_is_an_error():
+    state, _ = taken(DataLoader(Plain(), 3, sampler=list(range(20))), 4)
+    loader = DataLoader(Plain(), 3, sampler=list(range(5)))
+    loader.load_state_dict(state)
+    with pytest.raises(slotline.StateError, match="'_sampler_iter_yielded' is 4, but the sampler has only 2 batches"):
+        list(loader)
+
+
+def test_a_state_needs_a_generator_where_the_loader_has_one():
+    with_one = DataLoader(Plain(), generator=torch.Generator(), **SHUFFLED)
+    without = DataLoader(Plain(), **SHUFFLED)
+    with pytest.raises(slotline.StateError, match="'_generator' is None, but the loader's sampler draws from the loader's"):
+        with_one.load_state_dict(taken(without, 4)[0])
+    with pytest.raises(slotline.StateError, match="'_sampler_generator' is None, but .* another generator than the loader's"):
+        without.load_state_dict(taken(with_one, 4)[0])
+
+
+def test_states_that_were_written_as_json_are_not_damaged():
+    for make in LOADERS.values():
+        for workers in (0, 2):
+            for count in (0, 1, 4):
+                loader = make(workers)
+                state, rest = taken(loader, count)
+                for each in (state, json.loads(json.dumps(loader.state_dict()))):
+                    make(workers).load_state_dict(each)
