@@ -1,8 +1,11 @@
-//! The chapters of slotline's user book that have Rust code: `cargo test --doc -p slotline-book` compiles and runs it.
+//! The README, and the chapters of slotline's user book that have Rust code: `cargo test --doc -p slotline-book` compiles and runs it.
 //!
 //! The text is in `docs/src`, and `mdbook build docs` makes the book.
 
 #![doc(test(attr(deny(unused))))]
+
+#[doc = include_str!("../README.md")]
+pub mod readme {}
 
 #[doc = include_str!("src/introduction.md")]
 pub mod introduction {}
@@ -12,6 +15,9 @@ pub mod first_loop {}
 
 #[doc = include_str!("src/datasets.md")]
 pub mod datasets {}
+
+#[doc = include_str!("src/files.md")]
+pub mod files {}
 
 #[doc = include_str!("src/samplers.md")]
 pub mod samplers {}

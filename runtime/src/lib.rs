@@ -82,8 +82,3 @@ pub mod torch {}
 
 /// Any error that user code can return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The README, so that its program runs as a doc test.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;

@@ -219,6 +219,17 @@ impl<'a> Record<'a> {
         self.fields.position(name).and_then(|i| self.value(i))
     }
 
+    /// Returns the bytes of a field as [`bytes`](Self::bytes) does, for as long as the dataset and the [`Context`] are
+    /// borrowed, so that they can be in another sample; `None` also if they were made for this record, by decoding.
+    ///
+    /// [`Context`]: slotline::dataset::Context
+    pub fn borrowed(&self, name: &str) -> Option<&'a [u8]> {
+        match self.values.get(self.fields.position(name)?)? {
+            Value::Bytes(Cow::Borrowed(bytes)) => Some(bytes),
+            Value::Bytes(Cow::Owned(_)) | Value::Number(_) => None,
+        }
+    }
+
     /// Returns the bytes of field `i`, as [`bytes`](Self::bytes) does.
     pub fn value(&self, i: usize) -> Option<&[u8]> {
         Some(match self.values.get(i)? {

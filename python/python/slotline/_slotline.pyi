@@ -13,6 +13,7 @@ __all__ = [
     "Gatherer",
     "Memory",
     "Pass",
+    "Pool",
     "Port",
     "Source",
     "Tensor",
@@ -28,6 +29,7 @@ class Pool:
     def __new__(cls) -> Pool: ...
 
 
+@final
 class Collator:
     """Makes batches of lists of samples as torch's ``default_collate`` does, in memory of this process."""
 
