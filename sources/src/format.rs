@@ -118,6 +118,58 @@ impl<'a> Input<'a> {
         }
         spans.iter().zip(&mut self.memory.0).map(|(span, memory)| self.files.read(*span, memory)).collect()
     }
+
+    /// Reads these bytes one after another, as if they were one span. Several spans are copied into memory of the thread.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or ends before the bytes do.
+    pub fn joined(self, spans: impl IntoIterator<Item = Span>) -> Result<&'a [u8], Error> {
+        let [one, all, _] = self.memory.buffers();
+        joined(self.files, spans, one, all)
+    }
+
+    /// Reads these bytes as [`joined`](Self::joined) does, and has `convert` append others to memory of the thread, which
+    /// is empty and is returned.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or ends before the bytes do.
+    pub fn converted(
+        self,
+        spans: impl IntoIterator<Item = Span>,
+        convert: impl FnOnce(&[u8], &mut Vec<u8>),
+    ) -> Result<&'a [u8], Error> {
+        let [one, all, to] = self.memory.buffers();
+        to.clear();
+        convert(joined(self.files, spans, one, all)?, to);
+        Ok(to)
+    }
+}
+
+impl Memory {
+    fn buffers<const N: usize>(&mut self) -> &mut [Vec<u8>; N] {
+        if self.0.len() < N {
+            self.0.resize_with(N, Vec::new);
+        }
+        self.0.first_chunk_mut().expect("there are at least as many")
+    }
+}
+
+fn joined<'a>(
+    files: &'a Files,
+    spans: impl IntoIterator<Item = Span>,
+    one: &'a mut Vec<u8>,
+    all: &'a mut Vec<u8>,
+) -> Result<&'a [u8], Error> {
+    let mut spans = spans.into_iter();
+    let Some(first) = spans.next() else { return Ok(&[]) };
+    let Some(second) = spans.next() else { return files.read(first, one) };
+    all.clear();
+    for span in [first, second].into_iter().chain(spans) {
+        all.extend_from_slice(files.read(span, one)?);
+    }
+    Ok(all)
 }
 
 /// The samples of a [`Format`], by index. A clone shares everything.

@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
 //! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
 //! [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
@@ -20,6 +21,8 @@ mod format;
 mod record;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "tokens")]
+pub mod tokens;
 
 pub use detect::open;
 pub use error::Error;

@@ -1,0 +1,274 @@
+//! Blocks of tokens, at equal distances.
+
+use std::path::{Path, PathBuf};
+
+use slotline::dtype::{DType, Kind};
+
+use super::layout::{Labels, Layout};
+use crate::files::{Files, Span};
+use crate::{Error, Format, Input, Record, RecordFields, Records};
+
+/// The header of llm.c's files, in bytes: 256 numbers of 32 bits.
+const HEADER: u64 = 1024;
+
+/// How files of tokens are cut into samples.
+///
+/// Sample `i` of a file has the `block_size` + 1 tokens from token `i · stride` on: the last one is the label of the one
+/// before. Tokens at the end that do not fill a sample are left out. The files follow one another, and no sample crosses
+/// from one into the next.
+///
+/// nanoGPT draws blocks at random positions. With a stride of 1, sample `i` starts at token `i`, and a
+/// `RandomSampler` with replacement draws as nanoGPT's `get_batch` does (from torch's generator, in torch's order).
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline_sources::tokens::BlockOptions;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("train.bin");
+/// # std::fs::write(&path, (0..9_u16).flat_map(u16::to_le_bytes).collect::<Vec<_>>())?;
+/// let blocks = BlockOptions::new(4).widen(true).labels(true).open_raw([path])?;
+/// let mut loader = Loader::builder(blocks).batch_size(2).build()?;
+/// let batch = loader.epoch()?.next().expect("two blocks")?;
+/// let columns = batch.tensors();
+/// assert_eq!(columns.get(0).unwrap().typed::<i64>().unwrap().as_slice(), [0, 1, 2, 3, 4, 5, 6, 7]);
+/// assert_eq!(columns.get(1).unwrap().typed::<i64>().unwrap().as_slice(), [1, 2, 3, 4, 5, 6, 7, 8]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BlockOptions {
+    block_size: usize,
+    stride: usize,
+    dtype: DType,
+    widen: bool,
+    labels: bool,
+}
+
+/// Samples of `tokens: [block_size + 1]`, or with [labels](BlockOptions::labels) of `tokens` and `labels`, each
+/// `[block_size]`.
+#[derive(Debug)]
+pub struct Blocks {
+    files: Files,
+    shards: Vec<Shard>,
+    len: usize,
+    /// Bytes from one sample to the next.
+    stride: u64,
+    /// Bytes of a sample.
+    bytes: u64,
+    layout: Layout,
+}
+
+/// A file of tokens.
+#[derive(Debug)]
+struct Shard {
+    /// The number of the first sample.
+    first: usize,
+    /// The position of the first token, in bytes.
+    start: u64,
+}
+
+/// How files are opened.
+#[derive(Clone, Copy)]
+enum Header {
+    No,
+    LlmC,
+}
+
+impl BlockOptions {
+    /// Cuts files into samples of `block_size` + 1 tokens.
+    pub fn new(block_size: usize) -> Self {
+        Self { block_size, stride: block_size, dtype: DType::U16, widen: false, labels: false }
+    }
+
+    /// Sets the tokens from the start of a sample to that of the next, `block_size` by default.
+    pub fn stride(mut self, tokens: usize) -> Self {
+        self.stride = tokens;
+        self
+    }
+
+    /// Sets the type of the tokens in files without a header, `u16` by default; any integer.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Whether tokens become `i64`.
+    pub fn widen(mut self, widen: bool) -> Self {
+        self.widen = widen;
+        self
+    }
+
+    /// Whether a sample is two fields of `block_size` tokens, `tokens` and `labels`, which are the tokens after them.
+    pub fn labels(mut self, labels: bool) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be found, its length is not that of whole tokens, there is not one sample, or the options are
+    /// invalid.
+    pub fn open_raw(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Records<Blocks>, Error> {
+        self.open(Files::open(paths)?, Header::No)
+    }
+
+    /// Opens files as [`open_raw`](Self::open_raw) does, and maps them.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_raw`](Self::open_raw), or if a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map_raw(
+        &self,
+        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
+    ) -> Result<Records<Blocks>, Error> {
+        // SAFETY: the caller guarantees that the files do not change.
+        self.open(unsafe { Files::open(paths)?.map() }?, Header::No)
+    }
+
+    /// Opens files of llm.c (`dev/data/data_common.py`): a header of 1024 bytes, then `u16` (version 1, as for GPT-2) or
+    /// `u32` (version 7, as for Llama 3).
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, has another header or length, the files have different types, there is not one sample,
+    /// or the options are invalid.
+    pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Records<Blocks>, Error> {
+        self.open(Files::open(paths)?, Header::LlmC)
+    }
+
+    /// Opens files as [`open_llmc`](Self::open_llmc) does, and maps them.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_llmc`](Self::open_llmc), or if a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map_llmc(
+        &self,
+        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
+    ) -> Result<Records<Blocks>, Error> {
+        // SAFETY: the caller guarantees that the files do not change.
+        self.open(unsafe { Files::open(paths)?.map() }?, Header::LlmC)
+    }
+
+    fn open(&self, files: Files, header: Header) -> Result<Records<Blocks>, Error> {
+        if !matches!(self.dtype.kind(), Kind::Unsigned | Kind::Signed) {
+            return Err(Error::usage(format!("tokens of type {}", self.dtype), "set `dtype` to a type of integers"));
+        }
+        let per_sample = self.block_size.checked_add(1).filter(|_| self.block_size > 0 && self.stride > 0);
+        let per_sample = per_sample.ok_or_else(|| {
+            let problem = format!("blocks of {} tokens with a stride of {}", self.block_size, self.stride);
+            Error::usage(problem, "set both to at least 1")
+        })?;
+        let (mut shards, mut len, mut dtype) = (Vec::new(), 0_usize, None);
+        for file in 0..files.len() {
+            let path = files.path(file);
+            let found = files.file_len(file).unwrap_or(0);
+            let (stored, start) = match header {
+                Header::No => (self.dtype, 0),
+                Header::LlmC => (llmc(&files, file, &path, found)?, HEADER),
+            };
+            if *dtype.get_or_insert(stored) != stored {
+                let problem = format!("tokens of type {stored}, and other files have another type");
+                return Err(Error::format(path.display(), None, problem, "open files of one tokenizer"));
+            }
+            let size = stored.size() as u64;
+            if !(found - start).is_multiple_of(size) {
+                let problem = format!("{} bytes, which is not a multiple of {size}", found - start);
+                let advice = "set `dtype` to the type that was written, or copy the file again";
+                return Err(Error::format(path.display(), None, problem, advice));
+            }
+            shards.push(Shard { first: len, start });
+            if let Some(rest) = ((found - start) / size).checked_sub(per_sample as u64) {
+                // At most the bytes of all files, which are fewer than 2^64.
+                len = len.saturating_add((rest / self.stride as u64) as usize + 1);
+            }
+        }
+        if len == 0 {
+            let problem = format!("no file has the {per_sample} tokens of a sample");
+            return Err(Error::usage(problem, "set a smaller block size, or pass other files"));
+        }
+        let stored = dtype.unwrap_or(self.dtype);
+        let labels = if self.labels { Labels::Extra } else { Labels::No };
+        let layout = Layout::new(stored, self.widen, per_sample, labels)?;
+        let size = stored.size() as u64;
+        // With several samples, a stride fits in a file.
+        let stride = (self.stride as u64).saturating_mul(size);
+        Ok(Records::new(Blocks { files, shards, len, stride, bytes: per_sample as u64 * size, layout }))
+    }
+}
+
+/// Checks the header of a file of llm.c, and returns the type of its tokens.
+fn llmc(files: &Files, file: usize, path: &Path, found: u64) -> Result<DType, Error> {
+    let mut memory = Vec::new();
+    let start = files.read(Span { file, start: 0, len: Some(found.min(HEADER)) }, &mut memory)?;
+    parse_llmc(start, found).map_err(|(offset, problem, advice)| Error::format(path.display(), offset, problem, advice))
+}
+
+/// Parses the first 1024 bytes of a file of this length.
+fn parse_llmc(header: &[u8], found: u64) -> Result<DType, (u64, String, &'static str)> {
+    let (numbers, _) = header.as_chunks::<4>();
+    let [magic, version, count] = match numbers {
+        [magic, version, count, ..] if header.len() as u64 == HEADER => {
+            [magic, version, count].map(|bytes| u32::from_le_bytes(*bytes))
+        }
+        _ => return Err((0, format!("{found} bytes, and a header has {HEADER}"), "copy the file again")),
+    };
+    let dtype = match (magic, version) {
+        (20240520, 1) => DType::U16,
+        (20240801, 7) => DType::U32,
+        (20240520 | 20240801, _) => {
+            let problem =
+                format!("version {version}, and version {} was expected", if magic == 20240520 { 1 } else { 7 });
+            return Err((4, problem, "write the file with a current version of llm.c"));
+        }
+        _ => {
+            let problem = format!("expected the number 20240520 or 20240801 of llm.c, found {magic}");
+            return Err((0, problem, "open files without a header with `open_raw`"));
+        }
+    };
+    let expected = HEADER + u64::from(count) * dtype.size() as u64;
+    if expected != found {
+        let problem = format!("{count} tokens make a file of {expected} bytes, and it has {found}");
+        return Err((8, problem, "copy the file again"));
+    }
+    Ok(dtype)
+}
+
+impl Blocks {
+    fn span(&self, index: usize) -> Span {
+        let file = self.shards.partition_point(|shard| shard.first <= index) - 1;
+        let shard = &self.shards[file];
+        Span { file, start: shard.start + (index - shard.first) as u64 * self.stride, len: Some(self.bytes) }
+    }
+}
+
+impl Format for Blocks {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.layout.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        each(self.span(index));
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        self.layout.read(input, [self.span(index)])
+    }
+}

@@ -1,0 +1,120 @@
+//! A sequence of Megatron's files for each sample.
+
+use std::path::Path;
+
+use slotline::dtype::DType;
+
+use super::indexed::Index;
+use super::layout::{tokens, widened};
+use crate::files::{Files, Span};
+use crate::record::Room;
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+
+/// The sequences of Megatron's `IndexedDataset`: `tokens`, a list, and `mode: i8` if the file has modes.
+///
+/// Checked against megatron-core 0.16.1.
+#[derive(Debug)]
+pub struct Sequences {
+    files: Files,
+    index: Index,
+    dtype: DType,
+    fields: RecordFields,
+}
+
+/// How sequences are read.
+#[derive(Clone, Debug, Default)]
+pub struct SequenceOptions {
+    widen: bool,
+}
+
+impl SequenceOptions {
+    /// Makes the default options: tokens keep their type.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether tokens become `i64`.
+    pub fn widen(mut self, widen: bool) -> Self {
+        self.widen = widen;
+        self
+    }
+
+    /// Opens `<prefix>.bin` and `<prefix>.idx`.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or the index is not one of these tokens.
+    pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
+        let (index, bin) = Index::open(prefix.as_ref())?;
+        self.of(index, Files::open([bin])?)
+    }
+
+    /// Opens files as [`open`](Self::open) does, and maps the tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), or if the file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    pub unsafe fn map(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
+        let (index, bin) = Index::open(prefix.as_ref())?;
+        // SAFETY: the caller guarantees that the file does not change.
+        self.of(index, unsafe { Files::open([bin])?.map() }?)
+    }
+
+    fn of(&self, index: Index, files: Files) -> Result<Records<Sequences>, Error> {
+        let dtype = widened(index.dtype, self.widen)?;
+        let room = Room::of(index.lengths.iter().map(|&length| length.into()));
+        let mut fields = vec![("tokens", FieldKind::List(dtype, room))];
+        if !index.modes.is_empty() {
+            fields.push(("mode", FieldKind::Number(DType::I8)));
+        }
+        Ok(Records::new(Sequences { files, index, dtype, fields: RecordFields::new(fields) }))
+    }
+}
+
+impl Sequences {
+    /// Opens `<prefix>.bin` and `<prefix>.idx` with the default options.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, or the index is not one of these tokens.
+    pub fn open(prefix: impl AsRef<Path>) -> Result<Records<Self>, Error> {
+        SequenceOptions::new().open(prefix)
+    }
+
+    /// Returns the index, with the documents that the sequences belong to.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    fn span(&self, index: usize) -> Span {
+        self.index.span(0, index, 0, self.index.lengths[index].into())
+    }
+}
+
+impl Format for Sequences {
+    fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        each(self.span(index));
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let tokens = Value::from(tokens(input, [self.span(index)], self.index.dtype, self.dtype)?);
+        let mode = self.index.modes.get(index).map(|&mode| Value::number(mode));
+        Ok(Record::new(&self.fields, [tokens].into_iter().chain(mode)))
+    }
+}
