@@ -14,7 +14,8 @@ use slotline_sources::{Format, RecordField, Records};
 
 /// The `--help` text of SOURCE.
 pub(crate) const SOURCE_HELP: &str = "\
-A file or folder, whose format is found out: a folder with a folder of files for each class, a NumPy file, or an IDX file. \
+A file or folder, whose format is found out: a folder with a folder of files for each class, tokens of nanoGPT, llm.c or Megatron \
+(.bin, .idx), a NumPy file, or an IDX file. With the cargo feature `remote`, also the URL of an object: s3://bucket/path. \
 Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
 idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
 memory-mapped, and must not change while the program runs";
@@ -40,7 +41,9 @@ impl FromStr for Named {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(source) => Ok(Self::Arrays(source)),
-            Err(ParseSourceError::Kind) if Path::new(text).exists() => Ok(Self::Path(text.into())),
+            Err(ParseSourceError::Kind) if Path::new(text).exists() || text.contains("://") => {
+                Ok(Self::Path(text.into()))
+            }
             Err(ParseSourceError::Kind) => Err(format!("there is no such file or folder; {}", ParseSourceError::Kind)),
             Err(error) => Err(error.to_string()),
         }
@@ -67,7 +70,7 @@ impl Named {
             Self::Arrays(source) => source.clone(),
             Self::Path(path) => match array(path) {
                 Some(source) => source,
-                None => return Ok(Opened::Records(slotline_sources::open(std::slice::from_ref(path))?)),
+                None => return Ok(Opened::Records(slotline_sources::open(path)?)),
             },
         };
         // SAFETY: the caller guarantees that the files do not change.

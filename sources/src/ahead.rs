@@ -2,8 +2,7 @@
 //!
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
 //! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
-//! the mean size of a sample, and a counter of the samples that were read, which lies in memory that worker processes
-//! share. While they are far enough ahead, one of them looks at it every [`LOOK`].
+//! the mean size of a sample, and the number of samples that were read ([`Read`]). While they are far enough ahead, one of them looks at it every [`LOOK`].
 //!
 //! Where the bytes are in memory already, asking for them is wasted work. So after [`CALM`] samples in a row that are, the
 //! threads look at one sample in [`SPARSE`] only, until they find one that is not.
@@ -34,6 +33,32 @@ pub(crate) struct Asked {
     pub(crate) resident: bool,
 }
 
+/// How many samples a thread reads before it adds them to the number that all threads share.
+const TOGETHER: u64 = 16;
+
+/// Counts the samples that were read in the latest pass, in memory that worker processes share.
+pub(crate) struct Read(Pages);
+
+impl Read {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Pages::shared(size_of::<AtomicU64>())?))
+    }
+
+    fn samples(&self) -> &AtomicU64 {
+        // SAFETY: the pages are zeros at first, aligned, and longer than this number, the only thing that they hold.
+        unsafe { self.0.start().cast().as_ref() }
+    }
+
+    /// Counts a sample that was read; `own` are those that this thread has not added yet.
+    #[inline]
+    pub(crate) fn count(&self, own: &mut u64) {
+        *own += 1;
+        if *own == TOGETHER {
+            self.samples().fetch_add(std::mem::take(own), Ordering::Relaxed);
+        }
+    }
+}
+
 /// The threads of a dataset that reads ahead. They end soon after this is dropped; nobody waits for them, since a forked
 /// process does not have them.
 pub(crate) struct Ahead(Arc<Shared>);
@@ -46,8 +71,7 @@ struct Shared {
     closed: AtomicBool,
     /// How long a thread sleeps that is far enough ahead.
     pause: Duration,
-    /// The number of samples that were read in the latest pass, by all processes.
-    samples_read: Pages,
+    read: Arc<Read>,
 }
 
 /// A pass that is being read.
@@ -66,7 +90,7 @@ struct Pass {
 
 impl Ahead {
     /// Starts threads that stay at most `budget` bytes ahead.
-    pub(crate) fn start(threads: usize, budget: u64, ask: Box<Ask>) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize, budget: u64, read: Arc<Read>, ask: Box<Ask>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             ask,
             budget,
@@ -74,7 +98,7 @@ impl Ahead {
             begun: Condvar::new(),
             closed: AtomicBool::new(false),
             pause: LOOK * threads as u32,
-            samples_read: Pages::shared(size_of::<AtomicU64>())?,
+            read,
         });
         let ahead = Self(shared);
         for number in 0..threads {
@@ -86,17 +110,11 @@ impl Ahead {
 
     /// Begins to read ahead in a pass, in place of the one before.
     pub(crate) fn begin(&self, upcoming: Upcoming) {
-        self.0.samples_read().store(0, Ordering::Relaxed);
+        self.0.read.samples().store(0, Ordering::Relaxed);
         let next = AtomicUsize::new(upcoming.positions().start);
         let (taken, asked, bytes, calm) = Default::default();
         *self.0.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
         self.0.begun.notify_all();
-    }
-
-    /// Counts a sample that was read.
-    #[inline]
-    pub(crate) fn count(&self) {
-        self.0.samples_read().fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -108,11 +126,6 @@ impl Drop for Ahead {
 }
 
 impl Shared {
-    fn samples_read(&self) -> &AtomicU64 {
-        // SAFETY: the pages are zeros at first, aligned, and longer than this number, the only thing that they hold.
-        unsafe { self.samples_read.start().cast().as_ref() }
-    }
-
     fn pass(&self) -> MutexGuard<'_, Option<Arc<Pass>>> {
         self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,7 +152,7 @@ impl Shared {
 
     /// Whether the bytes that were asked for, and not read yet, are within the budget.
     fn may_go_on(&self, pass: &Pass) -> bool {
-        let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.samples_read().load(Ordering::Relaxed));
+        let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples().load(Ordering::Relaxed));
         let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);
         ahead.saturating_mul(mean) < self.budget
     }
@@ -152,7 +165,7 @@ impl Shared {
         }
         let Some(index) = pass.upcoming.index(position) else { return true };
         // A sample that was read already is not needed any more.
-        let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.samples_read().load(Ordering::Relaxed);
+        let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.read.samples().load(Ordering::Relaxed);
         if is_late || (pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE)) {
             return true;
         }
@@ -172,6 +185,12 @@ impl Shared {
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, pass)) {
             *current = None;
         }
+    }
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Read").field(self.samples()).finish()
     }
 }
 
@@ -195,7 +214,7 @@ mod tests {
             list.lock().unwrap().push(index);
             Asked { bytes: 100, resident }
         };
-        (Ahead::start(1, budget, Box::new(ask)).unwrap(), asked)
+        (Ahead::start(1, budget, Arc::new(Read::new().unwrap()), Box::new(ask)).unwrap(), asked)
     }
 
     /// Waits until so many samples were asked for, and returns them after a while in which there could be more.
@@ -216,10 +235,10 @@ mod tests {
         ahead.begin(Upcoming::new(60, indices));
         let all: Vec<_> = (0..60).filter_map(indices).collect();
         assert_eq!(wait(&asked, 10), all[..10]);
-        (0..5).for_each(|_| ahead.count());
+        ahead.0.read.samples().fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
         // What was read before it was asked for is passed over.
-        (0..25).for_each(|_| ahead.count());
+        ahead.0.read.samples().fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
         // The next pass begins at once, even if the one before is not at its end.
         for _ in 0..2 {

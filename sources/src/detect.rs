@@ -1,24 +1,34 @@
 //! Finding out what a path is.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::files::{Files, Span};
 use crate::{Error, Format, Records};
 
-/// Opens data of any format that was built in, by its contents and its names.
+/// Opens data of any format that was built in, by its contents and its names, with the format's default options.
 ///
 /// | path | format |
 /// |---|---|
 /// | a folder with folders in it | [`folder`](crate::folder) |
+/// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
+/// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
+/// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
+///
+/// A path may also be the URL of an object, if the feature for it was built in (see [`Files::open`]).
 ///
 /// # Errors
 ///
 /// If the path can't be read, its format is not known or was not built in, or the format's own errors.
-pub fn open(paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
-    let [path] = paths else {
-        return Err(Error::usage(format!("{} paths", paths.len()), "pass one"));
-    };
-    let found = path.metadata().map_err(|source| Error::io(path, "open", source))?;
-    if found.is_dir() { open_folder(path) } else { Err(unknown(path)) }
+pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
+    let path = path.as_ref();
+    if path.is_dir() {
+        return open_folder(path);
+    }
+    let files = Files::open([path])?;
+    let len = files.file_len(0).unwrap_or(0).min(1 << 10);
+    let mut memory = Vec::new();
+    let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
+    open_file(path, start)
 }
 
 fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
@@ -26,6 +36,36 @@ fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
     return Ok(crate::folder::Folder::open(path)?.erased());
     #[cfg(not(feature = "folder"))]
     Err(unknown(path))
+}
+
+/// Opens a file that starts with these bytes.
+fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
+    #[cfg(feature = "tokens")]
+    {
+        use crate::tokens::{BlockOptions, Sequences};
+        const BLOCK: usize = 1024;
+        if start.starts_with(b"MMIDIDX\0") {
+            return Ok(Sequences::open(path.with_extension(""))?.erased());
+        }
+        let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
+        if let Some(20_240_520 | 20_240_801) = magic {
+            return Ok(BlockOptions::new(BLOCK).open_llmc([path])?.erased());
+        }
+        if has_extension(path, "bin") {
+            if path.with_extension("idx").is_file() {
+                return Ok(Sequences::open(path.with_extension(""))?.erased());
+            }
+            return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
+        }
+    }
+    let _ = start;
+    Err(unknown(path))
+}
+
+/// Whether a name ends in this, in upper or lower case.
+#[cfg(feature = "tokens")]
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
 fn unknown(path: &Path) -> Error {

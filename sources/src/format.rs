@@ -7,7 +7,7 @@ use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::sample::Fields;
 use smallvec::SmallVec;
 
-use crate::ahead::{Ahead, Asked};
+use crate::ahead::{Ahead, Asked, Read};
 use crate::files::{Files, Span};
 use crate::{Error, Record, RecordFields};
 
@@ -91,9 +91,14 @@ pub struct Input<'a> {
     memory: &'a mut Memory,
 }
 
-/// The memory of a thread that reads, one buffer for each span.
+/// The memory of a thread that reads.
 #[derive(Debug, Default)]
-pub(crate) struct Memory(Vec<Vec<u8>>);
+pub(crate) struct Memory {
+    /// One for each span.
+    buffers: Vec<Vec<u8>>,
+    /// The samples that were read, and not counted yet.
+    read: u64,
+}
 
 impl<'a> Input<'a> {
     /// Reads these bytes, as many spans as the sample has.
@@ -113,10 +118,11 @@ impl<'a> Input<'a> {
     /// If a file can't be read, or ends before the bytes do.
     pub fn list(self, spans: impl IntoIterator<Item = Span>) -> Result<SmallVec<[&'a [u8]; 4]>, Error> {
         let spans: SmallVec<[Span; 4]> = spans.into_iter().collect();
-        if self.memory.0.len() < spans.len() {
-            self.memory.0.resize_with(spans.len(), Vec::new);
+        let buffers = &mut self.memory.buffers;
+        if buffers.len() < spans.len() {
+            buffers.resize_with(spans.len(), Vec::new);
         }
-        spans.iter().zip(&mut self.memory.0).map(|(span, memory)| self.files.read(*span, memory)).collect()
+        spans.iter().zip(buffers).map(|(span, memory)| self.files.read(*span, memory)).collect()
     }
 
     /// Reads these bytes one after another, as if they were one span. Several spans are copied into memory of the thread.
@@ -149,10 +155,10 @@ impl<'a> Input<'a> {
 
 impl Memory {
     fn buffers<const N: usize>(&mut self) -> &mut [Vec<u8>; N] {
-        if self.0.len() < N {
-            self.0.resize_with(N, Vec::new);
+        if self.buffers.len() < N {
+            self.buffers.resize_with(N, Vec::new);
         }
-        self.0.first_chunk_mut().expect("there are at least as many")
+        self.buffers.first_chunk_mut().expect("there are at least as many")
     }
 }
 
@@ -176,6 +182,8 @@ fn joined<'a>(
 #[derive(Debug)]
 pub struct Records<F: ?Sized> {
     format: Arc<F>,
+    /// Made before any worker is forked; `None` if the system has no memory for it.
+    read: Option<Arc<Read>>,
     /// Made when the first pass begins; `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
     budget: u64,
@@ -187,12 +195,12 @@ const BUDGET: u64 = 256 << 20;
 impl<F: Format> Records<F> {
     /// Makes a dataset of a format.
     pub fn new(format: F) -> Self {
-        Self { format: Arc::new(format), ahead: Arc::default(), budget: BUDGET }
+        Self { format: Arc::new(format), read: new_count(), ahead: Arc::default(), budget: BUDGET }
     }
 
     /// Returns the same dataset as one of any format.
     pub fn erased(self) -> Records<dyn Format> {
-        Records { format: self.format, ahead: self.ahead, budget: self.budget }
+        Records { format: self.format, read: self.read, ahead: self.ahead, budget: self.budget }
     }
 }
 
@@ -204,7 +212,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// to come, in the order of need. The bytes are in the system's page cache, not in memory of this process. Asking has
     /// no effect on results, and next to none on speed where the files are in memory.
     pub fn read_ahead(mut self, bytes: u64) -> Self {
-        (self.budget, self.ahead) = (bytes, Arc::default());
+        (self.budget, self.read, self.ahead) = (bytes, new_count(), Arc::default());
         self
     }
 
@@ -216,8 +224,13 @@ impl<F: Format + ?Sized> Records<F> {
 
 impl<F: ?Sized> Clone for Records<F> {
     fn clone(&self) -> Self {
-        Self { format: self.format.clone(), ahead: self.ahead.clone(), budget: self.budget }
+        let (format, read, ahead) = (self.format.clone(), self.read.clone(), self.ahead.clone());
+        Self { format, read, ahead, budget: self.budget }
     }
+}
+
+fn new_count() -> Option<Arc<Read>> {
+    Read::new().ok().map(Arc::new)
 }
 
 impl<F: Format + ?Sized> Dataset for Records<F> {
@@ -231,18 +244,20 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         if index >= self.format.len() {
             return Err(OutOfRange { dataset: "Records", index, len: self.format.len() }.into());
         }
-        if let Some(Some(ahead)) = self.ahead.get() {
-            ahead.count();
+        let memory: &mut Memory = cx.local();
+        if let Some(read) = &self.read {
+            read.count(&mut memory.read);
         }
-        let input = Input { files: self.format.files(), memory: cx.local() };
+        let input = Input { files: self.format.files(), memory };
         Ok(self.format.read(index, input)?)
     }
 
     fn reads_ahead(&self) -> bool {
-        self.budget > 0
+        self.budget > 0 && self.read.is_some()
     }
 
     fn begin_pass(&self, upcoming: Upcoming) {
+        let Some(read) = &self.read else { return };
         let ahead = self.ahead.get_or_init(|| {
             let format = self.format.clone();
             let ask = move |index| {
@@ -253,7 +268,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
                 });
                 asked
             };
-            Ahead::start(self.format.files().requests(), self.budget, Box::new(ask)).ok()
+            Ahead::start(self.format.files().requests(), self.budget, read.clone(), Box::new(ask)).ok()
         });
         if let Some(ahead) = ahead {
             self.format.files().begin_pass();
