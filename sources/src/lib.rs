@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | tars of WebDataset | [`tar::Tar`] |
 //!
 //! Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
 //! [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
@@ -15,7 +16,11 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "tar")]
+pub mod paths;
 mod record;
+#[cfg(feature = "tar")]
+pub mod tar;
 
 pub use error::Error;
 pub use format::{Format, Input, Records};
