@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | tars of WebDataset | [`tar::Tar`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
 //! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
@@ -18,9 +19,13 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "tar")]
+pub mod paths;
 mod record;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "tar")]
+pub mod tar;
 #[cfg(feature = "tokens")]
 pub mod tokens;
 

@@ -1,0 +1,275 @@
+//! Lists of files: braces, globs and `::`.
+//!
+//! | pattern | files |
+//! |---|---|
+//! | `train-{000..012}.tar` | `train-000.tar` to `train-012.tar` |
+//! | `{train,val}.tar`, `{a..c}.tar`, `{0..9..3}.tar` | alternatives, letters, every third number |
+//! | `train-*.tar`, `**/?.tar`, `[0-4].tar` | those that exist, sorted |
+//! | `train.tar::val-{0..3}.tar` | the files of several patterns, in order |
+//!
+//! Braces are those of bash and of Python's `braceexpand` (0.1.7), which webdataset uses: they may be nested, name files
+//! that must exist, and `\` before a character makes it an ordinary one. Globs follow. A path that exists is taken as it
+//! is, whatever characters it has.
+
+use std::path::{Path, PathBuf};
+
+use glob::MatchOptions;
+
+use crate::Error;
+
+/// The maximum number of paths that the braces of one pattern stand for.
+const MOST: usize = 1 << 20;
+
+/// The maximum depth of nested braces.
+const DEEPEST: usize = 16;
+
+/// Returns the files that these patterns stand for, in order.
+///
+/// ```
+/// use slotline_sources::paths::expand;
+///
+/// let paths = expand(["data/train-{08..10}.tar::data/val.tar"])?;
+/// let names = ["data/train-08.tar", "data/train-09.tar", "data/train-10.tar", "data/val.tar"];
+/// assert_eq!(paths, names.map(std::path::PathBuf::from));
+/// # Ok::<(), slotline_sources::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// If braces are not balanced, stand for more than 2^20 paths or are nested more than 16 deep; if a glob is not valid,
+/// matches no file or a folder can't be listed; or if there are no patterns. A path without a glob need not exist.
+pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Vec<PathBuf>, Error> {
+    let mut paths = Vec::new();
+    for pattern in patterns {
+        let pattern = pattern.as_ref();
+        match pattern.to_str() {
+            Some(text) if !pattern.exists() => {
+                for part in text.split("::") {
+                    for path in braces(part)? {
+                        globbed(path, &mut paths)?;
+                    }
+                }
+            }
+            _ => paths.push(pattern.to_owned()),
+        }
+    }
+    if paths.is_empty() {
+        return Err(Error::usage("no files", "pass at least one path"));
+    }
+    Ok(paths)
+}
+
+/// Adds the files that match, if this is a glob.
+fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
+    if !path.contains(['*', '?', '[']) || Path::new(&path).exists() {
+        paths.push(path.into());
+        return Ok(());
+    }
+    let options =
+        MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
+    let matches = glob::glob_with(&path, options).map_err(|error| {
+        Error::usage(format!("the pattern {path} is not valid: {error}"), "write `[*]` for a literal asterisk")
+    })?;
+    let before = paths.len();
+    for found in matches {
+        let found = found.map_err(|error| {
+            let folder = error.path().to_owned();
+            Error::io(&folder, "list", error.into())
+        })?;
+        if !found.is_dir() {
+            paths.push(found);
+        }
+    }
+    if paths.len() == before {
+        return Err(Error::usage(format!("no file matches {path}"), "check the pattern and the working directory"));
+    }
+    Ok(())
+}
+
+/// Returns the texts that a pattern with braces stands for.
+fn braces(pattern: &str) -> Result<Vec<String>, Error> {
+    let mut texts = sequence(pattern, pattern, 0)?;
+    for text in texts.iter_mut().filter(|text| text.contains('\\')) {
+        let mut plain = String::with_capacity(text.len());
+        let mut chars = text.chars();
+        while let Some(char) = chars.next() {
+            plain.push(if char == '\\' { chars.next().unwrap_or('\\') } else { char });
+        }
+        *text = plain;
+    }
+    Ok(texts)
+}
+
+/// Expands a part of `pattern` that may have braces anywhere.
+fn sequence(part: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Error> {
+    if depth > DEEPEST {
+        let problem = format!("the braces of {pattern} are nested more than {DEEPEST} deep");
+        return Err(Error::usage(problem, "list the files instead"));
+    }
+    let mut texts = vec![String::new()];
+    let mut rest = part;
+    while let Some(open) = marks(rest).find(|&(_, byte)| byte != b',') {
+        let close = closing(rest, open).ok_or_else(|| {
+            Error::usage(format!("the braces of {pattern} are not balanced"), "write `\\{` and `\\}` for literal ones")
+        })?;
+        let choices = choices(&rest[open.0 + 1..close], pattern, depth)?;
+        if texts.len().saturating_mul(choices.len()) > MOST {
+            return Err(Error::usage(format!("{pattern} stands for more than {MOST} paths"), "check the ranges"));
+        }
+        let head = &rest[..open.0];
+        texts =
+            texts.iter().flat_map(|text| choices.iter().map(move |choice| format!("{text}{head}{choice}"))).collect();
+        rest = &rest[close + 1..];
+    }
+    texts.iter_mut().for_each(|text| text.push_str(rest));
+    Ok(texts)
+}
+
+/// Returns the position of the brace that closes `open`; `None` if there is none, or `open` closes one.
+fn closing(text: &str, open: (usize, u8)) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (at, byte) in marks(text).filter(|&(at, _)| at >= open.0) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 && byte == b'}' {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Returns the positions of braces and commas that are not escaped.
+fn marks(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let mut escaped = false;
+    text.bytes().enumerate().filter(move |&(_, byte)| {
+        let ordinary = std::mem::take(&mut escaped);
+        escaped = byte == b'\\' && !ordinary;
+        !ordinary && matches!(byte, b'{' | b'}' | b',')
+    })
+}
+
+/// Returns what a pair of braces stands for, from what is between them.
+fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Error> {
+    if let Some(range) = range(inside) {
+        return range.ok_or_else(|| {
+            Error::usage(format!("a range of {pattern} has more than {MOST} numbers"), "check the range")
+        });
+    }
+    let (mut texts, mut start, mut open) = (Vec::new(), 0, 0_usize);
+    for (at, byte) in marks(inside) {
+        match byte {
+            b'{' => open += 1,
+            b'}' => open = open.saturating_sub(1),
+            _ if open == 0 => {
+                texts.extend(sequence(&inside[start..at], pattern, depth + 1)?);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    let last = sequence(&inside[start..], pattern, depth + 1)?;
+    if start == 0 {
+        // Neither a range nor alternatives: the braces are ordinary characters.
+        return Ok(last.into_iter().map(|text| format!("{{{text}}}")).collect());
+    }
+    texts.extend(last);
+    Ok(texts)
+}
+
+/// Expands `1..9`, `a..e` or `0..9..3`. `None` if it is no range, `Some(None)` if it is too long.
+fn range(inside: &str) -> Option<Option<Vec<String>>> {
+    let parts: Vec<&str> = inside.split("..").collect();
+    let (first, last, step) = match parts[..] {
+        [first, last] => (first, last, 1),
+        [first, last, step] => (first, last, digits(step)?.unsigned_abs().max(1)),
+        _ => return None,
+    };
+    if let ([first @ (b'A'..=b'Z' | b'a'..=b'z')], [last @ (b'A'..=b'Z' | b'a'..=b'z')]) =
+        (first.as_bytes(), last.as_bytes())
+    {
+        // The alphabet of braceexpand: all capitals, then all small letters.
+        let alphabet: Vec<u8> = (b'A'..=b'Z').chain(b'a'..=b'z').collect();
+        let place = |letter| alphabet.iter().position(|each| each == letter).map_or(0, |place| place as i64);
+        let letter = |place: i64| char::from(alphabet[place as usize]).to_string();
+        return Some(steps(place(first), place(last), step).map(|places| places.into_iter().map(letter).collect()));
+    }
+    let padded = |text: &str| text.trim_start_matches('-').starts_with('0') && text != "0" && text != "-0";
+    let width = if padded(first) || padded(last) { first.len().max(last.len()) } else { 0 };
+    let numbers = steps(digits(first)?, digits(last)?, step);
+    Some(numbers.map(|numbers| numbers.into_iter().map(|number| format!("{number:0width$}")).collect()))
+}
+
+/// Parses digits with an optional sign.
+fn digits(text: &str) -> Option<i64> {
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    (!unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+/// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are too many.
+fn steps(first: i64, last: i64, step: u64) -> Option<Vec<i64>> {
+    let count = first.abs_diff(last) / step + 1;
+    let offset = |i: u64| if first <= last { (i * step) as i64 } else { ((i * step) as i64).wrapping_neg() };
+    (count <= MOST as u64).then(|| (0..count).map(|i| first.wrapping_add(offset(i))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_are_those_of_braceexpand() {
+        // What braceexpand 0.1.7 returns.
+        let cases: [(&str, &[&str]); 18] = [
+            ("a", &["a"]),
+            ("item{1..3}", &["item1", "item2", "item3"]),
+            ("{a..c}", &["a", "b", "c"]),
+            ("{Y..b}", &["Y", "Z", "a", "b"]),
+            ("{c..a}", &["c", "b", "a"]),
+            ("x{,.y}", &["x", "x.y"]),
+            ("p{2.{5..6},3.{2,3}}", &["p2.5", "p2.6", "p3.2", "p3.3"]),
+            ("{07..10}", &["07", "08", "09", "10"]),
+            ("{a..g..3}", &["a", "d", "g"]),
+            ("{4..1}", &["4", "3", "2", "1"]),
+            ("{2..-1}", &["2", "1", "0", "-1"]),
+            ("{-01..1}", &["-01", "000", "001"]),
+            ("{0..9..4}", &["0", "4", "8"]),
+            ("{0..9..-4}", &["0", "4", "8"]),
+            ("{0..3..0}", &["0", "1", "2", "3"]),
+            ("{a}{1,2}", &["{a}1", "{a}2"]),
+            ("{}{1..1}", &["{}1"]),
+            (r"{1\{2,\,}", &["1{2", ","]),
+        ];
+        for (pattern, texts) in cases {
+            assert_eq!(braces(pattern).unwrap(), texts, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn braces_that_make_no_sense_are_errors() {
+        for pattern in ["{1{2,3}", "}", "a}{", "{", "{1..99999999}", "{0..-9223372036854775808}"] {
+            braces(pattern).expect_err(pattern);
+        }
+        braces(&"{0..9}".repeat(7)).expect_err("ten million");
+        braces(&("{a,".repeat(100) + &"}".repeat(100))).expect_err("too deep");
+    }
+
+    #[test]
+    fn globs_find_files_that_exist() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.tar", "a.tar", ".c.tar", "[x].tar", "d.txt"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names = |pattern: &str| {
+            let paths = expand([folder.path().join(pattern)]).unwrap();
+            paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("*.tar"), ["[x].tar", "a.tar", "b.tar"]);
+        assert_eq!(names("[x].tar"), ["[x].tar"]);
+        assert_eq!(names("{b,a}.t*"), ["b.tar", "a.tar"]);
+        expand([folder.path().join("*.zip")]).expect_err("none");
+        expand(Vec::<PathBuf>::new()).expect_err("no patterns");
+    }
+}

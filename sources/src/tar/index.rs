@@ -1,0 +1,160 @@
+//! Where the samples of one shard are.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use super::header::Members;
+use super::name::split;
+use crate::Error;
+
+/// The samples of one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Index {
+    /// The names of the fields, in the order of their first appearance.
+    pub(super) suffixes: Vec<String>,
+    /// The keys, one after another.
+    pub(super) keys: Vec<u8>,
+    pub(super) samples: Vec<Ends>,
+    pub(super) members: Vec<Member>,
+}
+
+/// Where the key and the members of a sample end; they start where those of the sample before it end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) key: u64,
+    pub(super) members: u64,
+}
+
+/// One file of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// The number of the field in the shard's list.
+    pub(super) suffix: u32,
+    /// The position of the data.
+    pub(super) start: u64,
+    /// The length of the data.
+    pub(super) len: u64,
+}
+
+impl Index {
+    /// Walks over the headers of a shard.
+    pub(super) fn build(path: &Path, file: &File, len: u64, missing_end: bool) -> Result<Self, Error> {
+        let mut building = Building::new(path);
+        let mut members = Members::new(path, file, len, missing_end);
+        while let Some(member) = members.next()? {
+            if let Some((key, suffix)) = split(&member.name) {
+                building.add(key, suffix, member.start, member.len)?;
+            }
+        }
+        Ok(building.index)
+    }
+
+    /// Returns the key of a sample.
+    pub(super) fn key(&self, sample: usize) -> &[u8] {
+        let start = sample.checked_sub(1).map_or(0, |before| self.samples[before].key);
+        &self.keys[start as usize..self.samples[sample].key as usize]
+    }
+
+    /// Returns the members of a sample.
+    pub(super) fn members(&self, sample: usize) -> &[Member] {
+        let start = sample.checked_sub(1).map_or(0, |before| self.samples[before].members);
+        &self.members[start as usize..self.samples[sample].members as usize]
+    }
+
+    /// Keeps the samples for which `keep` holds.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Self, usize) -> bool) {
+        let mut kept = Self { suffixes: std::mem::take(&mut self.suffixes), ..Self::default() };
+        for sample in (0..self.samples.len()).filter(|&sample| keep(self, sample)) {
+            kept.keys.extend_from_slice(self.key(sample));
+            kept.members.extend_from_slice(self.members(sample));
+            kept.samples.push(Ends { key: kept.keys.len() as u64, members: kept.members.len() as u64 });
+        }
+        *self = kept;
+    }
+
+    /// Whether all positions lie in the shard and in each other's bounds.
+    pub(super) fn is_sound(&self, shard_len: u64) -> bool {
+        let mut last = Ends::default();
+        let ordered = self.samples.iter().all(|ends| {
+            let ordered = last.key <= ends.key && last.members < ends.members;
+            last = *ends;
+            ordered
+        });
+        let within = |member: &Member| {
+            let end = member.start.checked_add(member.len);
+            (member.suffix as usize) < self.suffixes.len() && end.is_some_and(|end| end <= shard_len)
+        };
+        // Members do not overlap; and those of one sample have fields of their own.
+        let apart = self.members.windows(2).all(|pair| pair[0].start.saturating_add(pair[0].len) <= pair[1].start);
+        ordered
+            && (last.key, last.members) == (self.keys.len() as u64, self.members.len() as u64)
+            && self.members.iter().all(within)
+            && apart
+            && (0..self.samples.len()).all(|sample| distinct(self.members(sample)))
+    }
+}
+
+/// Whether no two members have the same field.
+fn distinct(members: &[Member]) -> bool {
+    members.len() < 2 || {
+        let mut suffixes: Vec<u32> = members.iter().map(|member| member.suffix).collect();
+        suffixes.sort_unstable();
+        suffixes.windows(2).all(|pair| pair[0] != pair[1])
+    }
+}
+
+/// An index that is being built.
+pub(super) struct Building<'a> {
+    path: &'a Path,
+    pub(super) index: Index,
+    known: HashMap<String, u32>,
+    /// For each field, the number of the samples when it was last seen.
+    seen: Vec<usize>,
+}
+
+impl<'a> Building<'a> {
+    pub(super) fn new(path: &'a Path) -> Self {
+        Self { path, index: Index::default(), known: HashMap::new(), seen: Vec::new() }
+    }
+
+    /// Adds a member: to the last sample if that has its key, else to a new one.
+    pub(super) fn add(&mut self, key: &[u8], suffix: &[u8], start: u64, len: u64) -> Result<(), Error> {
+        let index = &mut self.index;
+        let error = |problem: String, advice| Error::format(self.path.display(), start, problem, advice);
+        let suffix = std::str::from_utf8(suffix).map_err(|_| {
+            let found = String::from_utf8_lossy(suffix).into_owned();
+            error(format!("the name of a field is not UTF-8: `{found}`"), "write the tar with UTF-8 names")
+        })?;
+        let suffix = suffix.to_lowercase();
+        let is_new = index.samples.is_empty() || index.key(index.samples.len() - 1) != key;
+        if is_new {
+            index.keys.extend_from_slice(key);
+            index.samples.push(Ends { key: index.keys.len() as u64, members: index.members.len() as u64 });
+        }
+        let samples = index.samples.len();
+        let number = match self.known.get(&suffix) {
+            Some(&number) => number,
+            None => {
+                let number = u32::try_from(index.suffixes.len())
+                    .map_err(|_| error("more than 2^32 fields".to_owned(), "check the names of the members"))?;
+                self.known.insert(suffix.clone(), number);
+                index.suffixes.push(suffix.clone());
+                self.seen.push(0);
+                number
+            }
+        };
+        if std::mem::replace(&mut self.seen[number as usize], samples) == samples
+            || matches!(suffix.as_str(), "__key__" | "__url__")
+        {
+            let key = String::from_utf8_lossy(key);
+            let problem = format!("two files `{suffix}` in the sample {key}, or a reserved name");
+            return Err(error(problem, "write the tar again with one file for each field"));
+        }
+        index.members.push(Member { suffix: number, start, len });
+        if let Some(ends) = index.samples.last_mut() {
+            ends.members = index.members.len() as u64;
+        }
+        Ok(())
+    }
+}

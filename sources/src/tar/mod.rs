@@ -1,0 +1,214 @@
+//! Tars of [WebDataset](https://github.com/webdataset/webdataset), by index: each sample is some files with one key.
+//!
+//! Names are split and files grouped as by webdataset 1.0.2. `dir/0001.seg.png` is the file of field `seg.png` in the
+//! sample with key `dir/0001`; upper-case letters of a field become lower-case. Only files that follow each other form a
+//! sample; a sample ends with its shard. Folders, links, hidden files and `__…__` are skipped. Two files of one field are
+//! an error.
+//!
+//! A shard is walked over once, from header to header. The [index](IndexFiles) is saved for the next time. Sparse and
+//! compressed tars are errors. Beyond webdataset, which stops silently at a damaged header: that is an error, too.
+
+mod header;
+mod index;
+mod name;
+mod options;
+mod saved;
+mod value;
+
+use std::fmt;
+
+use slotline::dtype::DType;
+
+use crate::files::{Files, Span};
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records};
+use index::{Index, Member};
+pub use options::{Decode, IndexFiles, TarOptions};
+
+/// The name of the field for the key of a sample, as webdataset calls it.
+pub const KEY: &str = "__key__";
+
+/// The samples of one or more tars.
+///
+/// The fields are all that occur, in the order of their first appearance, or those that
+/// [`fields`](TarOptions::fields) lists. What they hold follows from the last extension ([`Decode`]).
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline_sources::tar::Tar;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let mut bytes = Vec::new();
+/// # for (name, data) in [("1.jpg", "miaow"), ("1.cls", "0"), ("2.jpg", "woof"), ("2.cls", "1")] {
+/// #     let mut block = vec![0; 1024];
+/// #     block[..name.len()].copy_from_slice(name.as_bytes());
+/// #     block[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
+/// #     block[148..156].fill(b' ');
+/// #     block[156] = b'0';
+/// #     let sum: u32 = block[..512].iter().map(|&byte| u32::from(byte)).sum();
+/// #     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+/// #     block[512..512 + data.len()].copy_from_slice(data.as_bytes());
+/// #     bytes.extend(block);
+/// # }
+/// # bytes.extend([0; 1024]);
+/// # std::fs::write(folder.path().join("pets-000.tar"), bytes)?;
+/// let pets = Tar::open([folder.path().join("pets-{000..000}.tar")])?;
+/// let mut loader = Loader::builder(pets).batch_size(2).build()?;
+/// let batch = loader.epoch()?.next().expect("two samples")?;
+/// let columns = batch.tensors();
+/// assert_eq!(columns.get(0).unwrap().bytes(), b"miaowwoof");
+/// assert_eq!(columns.get(1).unwrap().typed::<i64>().unwrap().as_slice(), [0, 1]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct Tar {
+    files: Files,
+    shards: Vec<Shard>,
+    /// The number of the first sample of each shard, and the number of all samples.
+    starts: Vec<usize>,
+    fields: RecordFields,
+    sources: Vec<Source>,
+    skipped: usize,
+}
+
+/// A shard and where the dataset's fields are in it.
+struct Shard {
+    index: Index,
+    /// For each source, the number of the suffix in the shard's list.
+    suffixes: Vec<Option<u32>>,
+}
+
+/// Where a field comes from.
+enum Source {
+    /// The key of the sample.
+    Key,
+    /// A member of this name, and what becomes of it.
+    Member(String, Decode),
+}
+
+impl Tar {
+    /// Opens tars, with the default [options](TarOptions).
+    ///
+    /// # Errors
+    ///
+    /// As [`TarOptions::open`].
+    pub fn open(paths: impl IntoIterator<Item = impl AsRef<std::path::Path>>) -> Result<Records<Self>, Error> {
+        TarOptions::new().open(paths)
+    }
+
+    /// Returns the number of samples that were left out because they lack a field; see [`TarOptions::skip_incomplete`].
+    pub fn skipped(&self) -> usize {
+        self.skipped
+    }
+
+    /// Returns the key of a sample: the name of its files up to the first dot of the last component.
+    ///
+    /// # Panics
+    ///
+    /// If there is no sample `index`.
+    pub fn key(&self, index: usize) -> &[u8] {
+        let (shard, sample) = self.place(index);
+        self.shards[shard].index.key(sample)
+    }
+
+    /// Returns the shard of a sample, and its number there.
+    fn place(&self, index: usize) -> (usize, usize) {
+        let shard = self.starts.partition_point(|&start| start <= index) - 1;
+        (shard, index - self.starts[shard])
+    }
+
+    /// Returns the members of a sample that are read, in the order of the fields.
+    fn members(&self, shard: usize, sample: usize) -> impl Iterator<Item = Member> + Clone {
+        let shard = &self.shards[shard];
+        let members = shard.index.members(sample);
+        shard.suffixes.iter().filter_map(move |&suffix| {
+            let suffix = suffix?;
+            members.iter().find(|member| member.suffix == suffix).copied()
+        })
+    }
+
+    /// Returns the bytes from the first member's to the last one's, if not too many are read in vain.
+    fn whole(members: impl Iterator<Item = Member>) -> Option<(u64, u64)> {
+        let (mut start, mut end, mut bytes) = (u64::MAX, 0, 0_u64);
+        for member in members {
+            start = start.min(member.start);
+            end = end.max(member.start + member.len);
+            bytes += member.len;
+        }
+        (start <= end && end - start <= bytes.saturating_mul(2)).then(|| (start, end - start))
+    }
+}
+
+impl Format for Tar {
+    fn len(&self) -> usize {
+        *self.starts.last().unwrap_or(&0)
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        let (file, sample) = self.place(index);
+        let members = self.members(file, sample);
+        match Self::whole(members.clone()) {
+            Some((start, len)) => each(Span { file, start, len: Some(len) }),
+            None => members.for_each(|member| each(Span { file, start: member.start, len: Some(member.len) })),
+        }
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let (file, sample) = self.place(index);
+        let members = self.members(file, sample);
+        let span = |start, len| Span { file, start, len: Some(len) };
+        let whole = Self::whole(members.clone());
+        let bytes = match whole {
+            Some((start, len)) => input.list([span(start, len)])?,
+            None => input.list(members.clone().map(|member| span(member.start, member.len)))?,
+        };
+        let mut members = members.enumerate();
+        let mut values = smallvec::SmallVec::<[_; 4]>::new();
+        for (field, source) in self.fields.as_slice().iter().zip(&self.sources) {
+            let problem = |start, problem: value::Problem| {
+                let key = String::from_utf8_lossy(self.key(index)).into_owned();
+                let problem_text = format!("the field {} of the sample {key}: {}", field.name, problem.0);
+                Error::format(self.files.path(file).display(), start, problem_text, problem.1)
+            };
+            let Source::Member(_, decode) = source else {
+                values.push(value::text(self.shards[file].index.key(sample)).map_err(|found| problem(None, found))?);
+                continue;
+            };
+            // Every sample has all fields: those without were left out at open.
+            let (i, member) = members
+                .next()
+                .ok_or_else(|| problem(None, value::Problem("no such file".to_owned(), "open the dataset again")))?;
+            let data = match whole {
+                Some((start, _)) => &bytes[0][(member.start - start) as usize..][..member.len as usize],
+                None => bytes[i],
+            };
+            values.push(value::decode(*decode, &field.kind, data).map_err(|found| problem(Some(member.start), found))?);
+        }
+        Ok(Record::new(&self.fields, values))
+    }
+}
+
+impl fmt::Debug for Tar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tar")
+            .field("files", &self.files)
+            .field("len", &self.len())
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the kind of a field whose files have these lengths.
+fn kind(decode: Decode, lengths: impl Iterator<Item = u64>) -> FieldKind {
+    match decode {
+        Decode::Integer => FieldKind::Number(DType::I64),
+        Decode::Text => FieldKind::Text(crate::Room::of(lengths)),
+        Decode::Bytes | Decode::Npy => FieldKind::Bytes(crate::Room::of(lengths)),
+    }
+}

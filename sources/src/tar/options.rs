@@ -1,0 +1,323 @@
+//! How tars are opened.
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::index::Index;
+use super::{KEY, Shard, Source, Tar, kind, saved, value};
+use crate::files::{Files, Span};
+use crate::paths::expand;
+use crate::{Error, RecordFields, Records, Room};
+
+/// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
+///
+/// | extension | |
+/// |---|---|
+/// | `cls` `cls2` `index` `inx` `id` | [`Integer`](Decode::Integer) |
+/// | `txt` `text` `transcript` `json` `jsn` | [`Text`](Decode::Text) |
+/// | `npy` | [`Npy`](Decode::Npy) |
+/// | `pth` `pkl` `pickle` `pyd` | an error: pickles run code when they are read |
+/// | others | [`Bytes`](Decode::Bytes) |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Decode {
+    /// The bytes as they are.
+    Bytes,
+    /// UTF-8 text. JSON is not parsed.
+    Text,
+    /// Decimal digits, with blanks around them: an `i64`.
+    Integer,
+    /// A tensor in NumPy's `.npy` format. All have the dtype and the shape of the first sample's.
+    Npy,
+}
+
+/// Where the indexes of shards are saved. A saved index is used if the shard has the length and the time of modification
+/// that it had when it was indexed. Damaged indexes are made again. Errors in writing an index are ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexFiles {
+    /// Beside each shard, in `<name>.slotline-idx`.
+    #[default]
+    Beside,
+    /// In this folder, which must exist, under names that differ for shards in different folders.
+    In(PathBuf),
+    /// Nowhere: shards are walked over each time.
+    None,
+}
+
+/// How tars are read.
+#[derive(Clone, Debug, Default)]
+pub struct TarOptions {
+    fields: Option<Vec<String>>,
+    decode: HashMap<String, Decode>,
+    key: bool,
+    skip_incomplete: bool,
+    missing_end: bool,
+    index_files: IndexFiles,
+    dali: Option<Vec<PathBuf>>,
+}
+
+impl TarOptions {
+    /// Makes the default options: all fields, decoded by their extensions, with indexes beside the shards.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets which fields are read, in this order. The default is all, in the order of their first appearance.
+    pub fn fields(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.fields = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets what the files of a field become, instead of what follows from the extension.
+    pub fn decode(mut self, field: impl Into<String>, decode: Decode) -> Self {
+        self.decode.insert(field.into(), decode);
+        self
+    }
+
+    /// Whether the key of each sample is its first field, [`__key__`](KEY), a text.
+    pub fn key(mut self, key: bool) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Whether samples that lack a field are left out, instead of being an error.
+    pub fn skip_incomplete(mut self, skip: bool) -> Self {
+        self.skip_incomplete = skip;
+        self
+    }
+
+    /// Whether a shard may end without the block of zeros that ends a tar. By default this is an error, since the shard
+    /// may be truncated. With this option no indexes are saved.
+    pub fn missing_end(mut self, allow: bool) -> Self {
+        self.missing_end = allow;
+        self
+    }
+
+    /// Sets where indexes are saved.
+    pub fn index_files(mut self, files: IndexFiles) -> Self {
+        self.index_files = files;
+        self
+    }
+
+    /// Sets indexes that DALI's `wds2idx.py` wrote (`v1.2`), one for each shard, instead of walking over the shards.
+    /// [Patterns](crate::paths) are expanded.
+    pub fn dali_indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
+        self.dali = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
+        self
+    }
+
+    /// Opens tars. [Patterns](crate::paths) are expanded: `train-{000..012}.tar`, `train-*.tar`, `a.tar::b.tar`. As many
+    /// shards are indexed at the same time as there are cores.
+    ///
+    /// # Errors
+    ///
+    /// If a shard can't be read or is not a tar; if a sample lacks a field, or has two files of one; if a field
+    /// holds pickles; if an index of DALI's does not fit its shard; or if there are no fields.
+    pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
+        let paths = expand(paths)?;
+        let files = Files::open(&paths)?;
+        self.finish(paths, files)
+    }
+
+    /// Opens tars as [`open`](Self::open) does, and maps them, so that samples are copied once, into the batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), or if a shard can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// See [`Files::map`].
+    pub unsafe fn map(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
+        let paths = expand(paths)?;
+        // SAFETY: the caller guarantees that the files do not change.
+        let files = unsafe { Files::open(&paths)?.map()? };
+        self.finish(paths, files)
+    }
+
+    fn finish(&self, paths: Vec<PathBuf>, files: Files) -> Result<Records<Tar>, Error> {
+        let mut indexes = match &self.dali {
+            None => each(&paths, |path| saved::load_or_build(path, &self.index_files, self.missing_end))?,
+            Some(given) => {
+                let given = expand(given)?;
+                if given.len() != paths.len() {
+                    let problem = format!("{} indexes for {} shards", given.len(), paths.len());
+                    return Err(Error::usage(problem, "pass one index for each shard, in the same order"));
+                }
+                let pairs: Vec<_> = given.iter().zip(&paths).collect();
+                each(&pairs, |(index, shard)| saved::dali(index, shard))?
+            }
+        };
+        for (file, index) in indexes.iter().enumerate() {
+            // A shard that became shorter after `files` looked.
+            let len = files.file_len(file).unwrap_or(0);
+            if index.members.iter().any(|member| member.start.saturating_add(member.len) > len) {
+                return Err(Error::io(&paths[file], "read", std::io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        let names = match &self.fields {
+            Some(names) => names.clone(),
+            None => union(&indexes),
+        };
+        let sources = self.sources(&names, &paths)?;
+        let suffixes = |index: &Index| -> Vec<Option<u32>> {
+            let place = |source: &Source| match source {
+                Source::Key => None,
+                Source::Member(name, _) => {
+                    index.suffixes.iter().position(|suffix| suffix == name).map(|place| place as u32)
+                }
+            };
+            sources.iter().map(place).collect()
+        };
+        let (mut starts, mut skipped, mut shards) = (vec![0], 0, Vec::new());
+        for (path, mut index) in paths.iter().zip(indexes.drain(..)) {
+            let suffixes = suffixes(&index);
+            let before = index.samples.len();
+            let lacking = |index: &Index, sample| {
+                let has = |suffix: u32| index.members(sample).iter().any(|member| member.suffix == suffix);
+                let members = sources.iter().zip(&suffixes);
+                members
+                    .filter_map(|(source, suffix)| match source {
+                        Source::Member(name, _) if !suffix.is_some_and(has) => Some(name.clone()),
+                        _ => None,
+                    })
+                    .next()
+            };
+            if self.skip_incomplete {
+                index.retain(|index, sample| lacking(index, sample).is_none());
+            } else if let Some((sample, name)) =
+                (0..before).find_map(|sample| lacking(&index, sample).map(|name| (sample, name)))
+            {
+                let key = String::from_utf8_lossy(index.key(sample));
+                let offset = index.members(sample).first().map(|member| member.start);
+                let problem = format!("the sample {key} has no file `{name}`");
+                let advice = "list `fields` that all samples have, or set `skip_incomplete`";
+                return Err(Error::format(path.display(), offset, problem, advice));
+            }
+            skipped += before - index.samples.len();
+            starts.push(starts[starts.len() - 1] + index.samples.len());
+            shards.push(Shard { index, suffixes });
+        }
+        let fields = fields(&sources, &shards, &files)?;
+        Ok(Records::new(Tar { files, shards, starts, fields, sources, skipped }))
+    }
+
+    /// Returns where the fields come from.
+    fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+        let mut sources = Vec::new();
+        if self.key {
+            sources.push(Source::Key);
+        }
+        for (i, name) in names.iter().enumerate() {
+            if names[..i].contains(name) {
+                return Err(Error::usage(format!("the field {name} is listed twice"), "list it once"));
+            }
+            if name == KEY {
+                return Err(Error::usage("the key is listed as a field", "set the option `key`"));
+            }
+            let extension = name.rsplit('.').next().unwrap_or(name);
+            let decode = match self.decode.get(name) {
+                Some(decode) => *decode,
+                None => match extension {
+                    "cls" | "cls2" | "index" | "inx" | "id" => Decode::Integer,
+                    "txt" | "text" | "transcript" | "json" | "jsn" => Decode::Text,
+                    "npy" => Decode::Npy,
+                    "pth" | "pkl" | "pickle" | "pyd" => {
+                        let problem = format!("the field {name} holds pickles, which run code when they are read");
+                        let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+                        let advice = "list the other fields in `fields`, or decode it as bytes";
+                        return Err(Error::format(path, None, problem, advice));
+                    }
+                    _ => Decode::Bytes,
+                },
+            };
+            sources.push(Source::Member(name.clone(), decode));
+        }
+        if let Some(name) = self.decode.keys().find(|name| !names.contains(name)) {
+            return Err(Error::usage(format!("`decode` names {name}, which is no field"), "check its spelling"));
+        }
+        if sources.is_empty() {
+            let advice = "check that it is a tar with names like `KEY.FIELD`";
+            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+            return Err(Error::format(path, None, "no samples", advice));
+        }
+        Ok(sources)
+    }
+}
+
+/// Returns the names of the fields of all shards, in the order of their first appearance.
+fn union(indexes: &[Index]) -> Vec<String> {
+    let mut names = Vec::<String>::new();
+    let mut known = std::collections::HashSet::new();
+    for suffix in indexes.iter().flat_map(|index| &index.suffixes) {
+        if known.insert(suffix.as_str()) {
+            names.push(suffix.clone());
+        }
+    }
+    names
+}
+
+/// Returns the kinds of the fields.
+fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordFields, Error> {
+    let mut fields = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        let (name, kind) = match source {
+            Source::Key => {
+                let keys = shards.iter().flat_map(|shard| {
+                    (0..shard.index.samples.len()).map(|sample| shard.index.key(sample).len() as u64)
+                });
+                (KEY, crate::FieldKind::Text(Room::of(keys)))
+            }
+            Source::Member(name, decode) => {
+                let members = || {
+                    shards.iter().enumerate().flat_map(move |(file, shard)| {
+                        let of_field = move |member: &&super::Member| Some(member.suffix) == shard.suffixes[i];
+                        shard.index.members.iter().filter(of_field).map(move |member| (file, *member))
+                    })
+                };
+                let kind = match (decode, members().next()) {
+                    (Decode::Npy, Some((file, member))) => {
+                        let mut memory = Vec::new();
+                        let span = Span { file, start: member.start, len: Some(member.len) };
+                        value::npy_kind(files.read(span, &mut memory)?).map_err(|problem| {
+                            let text = format!("the field {name}: {}", problem.0);
+                            Error::format(files.path(file).display(), member.start, text, problem.1)
+                        })?
+                    }
+                    _ => kind(*decode, members().map(|(_, member)| member.len)),
+                };
+                (name.as_str(), kind)
+            }
+        };
+        fields.push((name, kind));
+    }
+    Ok(RecordFields::new(fields))
+}
+
+/// Calls `work` for each item, on as many threads as there are cores; returns the results, or the first error.
+fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R, Error> + Sync) -> Result<Vec<R>, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let take = || {
+        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
+            let result = work(item);
+            if result.is_err() {
+                // No shard after this one is begun.
+                next.store(items.len(), Ordering::Relaxed);
+            }
+            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..cores.min(items.len())).for_each(|_| _ = scope.spawn(take));
+        take();
+    });
+    let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    results.sort_unstable_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,58 @@
+//! What the bytes of a file become.
+
+use std::borrow::Cow;
+
+use slotline::source::parse_npy;
+
+use super::Decode;
+use crate::{FieldKind, Value};
+
+/// Why a file is not what its extension says, and what to do.
+#[derive(Debug)]
+pub(super) struct Problem(pub(super) String, pub(super) &'static str);
+
+pub(super) fn decode<'a>(decode: Decode, kind: &FieldKind, data: &'a [u8]) -> Result<Value<'a>, Problem> {
+    match decode {
+        Decode::Bytes => Ok(Value::from(data)),
+        Decode::Text => text(data),
+        Decode::Integer => {
+            let parsed = std::str::from_utf8(data).ok().and_then(|text| text.trim().parse::<i64>().ok());
+            parsed.map(Value::number).ok_or_else(|| {
+                let found = String::from_utf8_lossy(&data[..data.len().min(20)]).escape_debug().to_string();
+                Problem(format!("expected an integer, found `{found}`"), "correct the file, or decode it as bytes")
+            })
+        }
+        Decode::Npy => {
+            let array = parse_npy(data)
+                .map_err(|error| Problem(error.to_string(), "write the file again, or decode it as bytes"))?;
+            let FieldKind::Tensor(dtype, shape) = kind else { return Ok(Value::from(data)) };
+            if (array.dtype(), array.shape()) != (*dtype, &shape[..]) {
+                let problem = format!(
+                    "expected {dtype} {shape:?} as in the first sample, found {} {:?}",
+                    array.dtype(),
+                    array.shape()
+                );
+                return Err(Problem(problem, "make all arrays alike, or decode the field as bytes"));
+            }
+            Ok(Value::Bytes(Cow::Owned(array.bytes().to_vec())))
+        }
+    }
+}
+
+/// Checks that the bytes are UTF-8.
+pub(super) fn text(data: &[u8]) -> Result<Value<'_>, Problem> {
+    match std::str::from_utf8(data) {
+        Ok(_) => Ok(Value::from(data)),
+        Err(error) => {
+            let problem = format!("expected UTF-8, found another byte after {} bytes of it", error.valid_up_to());
+            Err(Problem(problem, "write it as UTF-8, or decode it as bytes"))
+        }
+    }
+}
+
+/// Returns dtype and shape of the first array of a field.
+pub(super) fn npy_kind(data: &[u8]) -> Result<FieldKind, Problem> {
+    let array =
+        parse_npy(data).map_err(|error| Problem(error.to_string(), "write the file again, or decode it as bytes"))?;
+    Ok(FieldKind::Tensor(array.dtype(), array.shape().to_vec()))
+}
