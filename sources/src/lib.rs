@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
 //! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
@@ -18,7 +19,11 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "mds")]
+pub mod mds;
 mod record;
+#[cfg(feature = "mds")]
+mod shards;
 #[cfg(feature = "tokens")]
 pub mod tokens;
 
