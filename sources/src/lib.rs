@@ -3,11 +3,12 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tars of WebDataset | [`tar::Tar`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
-//! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
-//! [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
+//! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes
+//! become the fields of a [`Record`]. [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
 //!
 //! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
 //! It never causes a panic, wrong data, or memory beyond the size of the file.
@@ -19,11 +20,15 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "mds")]
+pub mod mds;
 #[cfg(feature = "tar")]
 pub mod paths;
 mod record;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "mds")]
+mod shards;
 #[cfg(feature = "tar")]
 pub mod tar;
 #[cfg(feature = "tokens")]

@@ -1,0 +1,426 @@
+//! Shards of MosaicML Streaming (MDS).
+
+mod encoding;
+mod index;
+mod shard;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotline::dtype::DType;
+
+use self::encoding::{AnyArray, Encoding, digits};
+use self::shard::Offsets;
+use crate::files::{Files, Span};
+use crate::record::Room;
+use crate::shards::{Compression, Unpacked};
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+
+const ADVICE: &str = "write the dataset again with mosaicml-streaming, or copy the shard again";
+
+/// How many samples are looked at to choose the room for columns of any length.
+const LOOKED_AT: usize = 256;
+
+/// The samples of shards that `MDSWriter` of mosaicml-streaming 0.13 wrote, in their order; a field for each column.
+///
+/// | encoding | field |
+/// |---|---|
+/// | `bytes`, `jpeg`, `png` | bytes |
+/// | `str`, `json`, `str_decimal` | text |
+/// | `int`, `uint8` … `float64` | a number |
+/// | `str_int`, `str_float` | a number, `i64` or `f64` |
+/// | `ndarray:dtype:shape` | a tensor |
+/// | `ndarray:dtype`, `ndarray` | a list of the elements, and a list `<name>.shape: i64` |
+///
+/// Arrays of `ndarray` have the type of the first sample's. `pkl`, `pil`, `jpegarray` and lists are not read; leave such
+/// columns out with [`columns`](MdsOptions::columns).
+///
+/// A compressed shard (zstd or gz), without the raw one beside it, is unpacked into memory as a whole when the first
+/// sample of it is read. Shards stay in memory up to the [limit](MdsOptions::memory_limit); those that were not used for
+/// longest are dropped first. Shuffling over more than that unpacks shards again and again: unpack such data once, on
+/// disk.
+#[derive(Debug)]
+pub struct Mds {
+    files: Files,
+    shards: Vec<Shard>,
+    unpacked: Unpacked,
+    len: usize,
+    columns: Vec<Column>,
+    fields: RecordFields,
+}
+
+#[derive(Debug)]
+struct Shard {
+    /// The number of the first sample.
+    first: usize,
+    samples: usize,
+    path: PathBuf,
+    /// The bytes of the shard, not compressed.
+    bytes: u64,
+    stored: Stored,
+}
+
+#[derive(Debug)]
+enum Stored {
+    Raw(Offsets),
+    Packed(Compression),
+}
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    encoding: Encoding,
+    /// Whether it is read.
+    chosen: bool,
+}
+
+/// How MDS is read.
+#[derive(Clone, Debug)]
+pub struct MdsOptions {
+    columns: Option<Vec<String>>,
+    memory_limit: u64,
+    verify: bool,
+}
+
+impl Default for MdsOptions {
+    fn default() -> Self {
+        Self { columns: None, memory_limit: 1 << 30, verify: false }
+    }
+}
+
+impl MdsOptions {
+    /// Makes the default options: all columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the columns to read.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets how many bytes of unpacked shards are kept, 1 GiB by default. A shard may not be larger. Shards that threads
+    /// are unpacking or reading come in addition.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Whether all files are read and compared with the hashes in the index when the dataset is opened; off by default.
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Opens the folder of an `index.json`.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, the index or a shard is invalid, a hash differs, or a column can't be read.
+    pub fn open(&self, folder: impl AsRef<Path>) -> Result<Records<Mds>, Error> {
+        self.of(folder.as_ref(), Ok)
+    }
+
+    /// Opens a folder as [`open`](Self::open) does, and maps the shards that are not compressed.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), or if a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map(&self, folder: impl AsRef<Path>) -> Result<Records<Mds>, Error> {
+        // SAFETY: the caller guarantees that the files do not change.
+        self.of(folder.as_ref(), |files| unsafe { files.map() })
+    }
+
+    fn of(&self, folder: &Path, map: impl FnOnce(Files) -> Result<Files, Error>) -> Result<Records<Mds>, Error> {
+        let index = index::read(folder)?;
+        let path = folder.join("index.json");
+        let columns = self.chosen(&path, &index.columns)?;
+        let files = map(Files::open(index.shards.iter().map(|shard| &shard.path))?)?;
+        let (mut shards, mut len, mut memory) = (Vec::new(), 0_usize, Vec::new());
+        for (file, shard) in index.shards.into_iter().enumerate() {
+            let found = files.file_len(file).unwrap_or(0);
+            if found != shard.file.bytes {
+                let problem = format!("{found} bytes, and the index says {}", shard.file.bytes);
+                return Err(Error::format(shard.path.display(), None, problem, ADVICE));
+            }
+            if self.verify {
+                let all = Span { file, start: 0, len: None };
+                index::verify(&shard, files.read(all, &mut memory)?)?;
+            }
+            let wrong = |problem: String| Error::format(path.display(), None, problem, ADVICE);
+            // Each sample has an offset of 4 bytes.
+            if shard.samples > shard.bytes / 4 {
+                return Err(wrong(format!("shard {file} has {} samples in {} bytes", shard.samples, shard.bytes)));
+            }
+            let stored = match shard.compression {
+                Some(_) if shard.bytes > self.memory_limit => {
+                    let problem = format!(
+                        "shard {file} has {} bytes, unpacked, and the limit is {}",
+                        shard.bytes, self.memory_limit
+                    );
+                    return Err(Error::format(
+                        path.display(),
+                        None,
+                        problem,
+                        "raise `memory_limit`, or unpack it on disk",
+                    ));
+                }
+                Some(compression) => Stored::Packed(compression),
+                None => {
+                    let table = Span { file, start: 0, len: Some((8 + 4 * shard.samples).min(found)) };
+                    let table = files.read(table, &mut memory)?;
+                    Stored::Raw(Offsets::parse(&shard.path, table, shard.samples as usize, found)?)
+                }
+            };
+            let samples = shard.samples as usize;
+            shards.push(Shard { first: len, samples, path: shard.path, bytes: shard.bytes, stored });
+            len = len.checked_add(samples).ok_or_else(|| wrong("too many samples".into()))?;
+        }
+        let unpacked = Unpacked::new(shards.len(), self.memory_limit);
+        let mut mds = Mds { files, shards, unpacked, len, columns, fields: RecordFields::default() };
+        mds.fields = mds.look()?;
+        Ok(Records::new(mds))
+    }
+
+    /// Checks the columns, and marks those to read.
+    fn chosen(&self, path: &Path, listed: &[(String, String, Option<u64>)]) -> Result<Vec<Column>, Error> {
+        if let Some(name) = self.columns.iter().flatten().find(|name| listed.iter().all(|column| column.0 != **name)) {
+            let names: Vec<_> = listed.iter().map(|column| column.0.as_str()).collect();
+            let problem = format!("{}: no column {name:?}, but {}", path.display(), names.join(", "));
+            return Err(Error::usage(problem, "choose among these columns"));
+        }
+        let mut columns = Vec::new();
+        for (name, encoding, size) in listed {
+            let chosen = self.columns.as_ref().is_none_or(|columns| columns.contains(name));
+            let found = Encoding::named(encoding).ok_or_else(|| {
+                let problem = format!("column {name:?} has the unknown encoding {encoding:?}");
+                Error::format(path.display(), None, problem, ADVICE)
+            })?;
+            if chosen && found == Encoding::Refused {
+                let problem = format!("column {name:?} has the encoding {encoding:?}, which only Python can read");
+                return Err(Error::format(path.display(), None, problem, "leave it out with `columns`"));
+            }
+            if found.size().map(|size| size as u64) != *size {
+                let size = size.map_or("any number of".to_owned(), |size| size.to_string());
+                let problem = format!("column {name:?} of {encoding:?} has values of {size} bytes");
+                return Err(Error::format(path.display(), None, problem, ADVICE));
+            }
+            columns.push(Column { name: name.clone(), encoding: found, chosen });
+        }
+        Ok(columns)
+    }
+}
+
+impl Mds {
+    /// Opens the folder of an `index.json` with the default options.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, the index or a shard is invalid, or a column can't be read.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Records<Self>, Error> {
+        MdsOptions::new().open(folder)
+    }
+
+    /// Looks at samples of the first shard to choose the fields.
+    fn look(&mut self) -> Result<RecordFields, Error> {
+        let sampled = self.shards.iter().position(|shard| shard.samples > 0);
+        let mut lengths = vec![(Vec::new(), Vec::new()); self.columns.len()];
+        let needed = self.columns.iter().any(|column| column.chosen && column.encoding.size().is_none());
+        if let Some(shard) = sampled.filter(|_| needed) {
+            let mut memory = Vec::new();
+            for i in 0..self.shards[shard].samples.min(LOOKED_AT) {
+                let bytes = self.shared(shard)?;
+                let sample = match &bytes {
+                    Some(bytes) => &bytes[self.range(shard, i, bytes)?],
+                    None => self.files.read(self.span(shard, i), &mut memory)?,
+                };
+                let index = self.shards[shard].first + i;
+                let mut found = Vec::new();
+                self.split(index, sample, |column, bytes| found.push((column, bytes)))?;
+                for (column, bytes) in found {
+                    if let Encoding::AnyArray(dtype) = self.columns[column].encoding {
+                        let array =
+                            AnyArray::parse(bytes, dtype).map_err(|problem| self.wrong(index, column, &problem))?;
+                        lengths[column].0.push((array.elements.len() / array.dtype.size()) as u64);
+                        lengths[column].1.push((array.shape.len() as u64, array.dtype));
+                    } else {
+                        lengths[column].0.push(bytes.len() as u64);
+                    }
+                }
+            }
+        }
+        let mut fields = Vec::new();
+        for (column, (lengths, arrays)) in self.columns.iter().zip(lengths).filter(|(column, _)| column.chosen) {
+            let room = Room::estimate(lengths);
+            let kind = match &column.encoding {
+                Encoding::Bytes => FieldKind::Bytes(room),
+                Encoding::Text => FieldKind::Text(room),
+                Encoding::Number(dtype) => FieldKind::Number(*dtype),
+                Encoding::StrInt => FieldKind::Number(DType::I64),
+                Encoding::StrFloat => FieldKind::Number(DType::F64),
+                Encoding::Array(dtype, shape) => FieldKind::Tensor(*dtype, shape.clone()),
+                Encoding::AnyArray(dtype) => {
+                    let dtype = dtype.or(arrays.first().map(|array| array.1)).unwrap_or(DType::U8);
+                    fields.push((column.name.clone(), FieldKind::List(dtype, room)));
+                    let room = Room::estimate(arrays.iter().map(|array| array.0));
+                    fields.push((format!("{}.shape", column.name), FieldKind::List(DType::I64, room)));
+                    continue;
+                }
+                Encoding::Refused => unreachable!("refused columns are not chosen"),
+            };
+            fields.push((column.name.clone(), kind));
+        }
+        if let Some((name, _)) = fields
+            .iter()
+            .enumerate()
+            .find_map(|(i, field)| fields[..i].iter().any(|other| other.0 == field.0).then_some(field))
+        {
+            return Err(Error::usage(format!("two fields have the name {name:?}"), "leave one out with `columns`"));
+        }
+        Ok(RecordFields::new(fields))
+    }
+
+    /// Returns an unpacked shard; `None` if it is not compressed.
+    fn shared(&self, shard: usize) -> Result<Option<Arc<Vec<u8>>>, Error> {
+        let Shard { path, bytes: expected, stored: Stored::Packed(compression), .. } = &self.shards[shard] else {
+            return Ok(None);
+        };
+        let unpack = || {
+            let mut memory = Vec::new();
+            let packed = self.files.read(Span { file: shard, start: 0, len: None }, &mut memory)?;
+            let bytes = compression.unpack(path, packed, (*expected).min(self.unpacked.limit()))?;
+            if bytes.len() as u64 != *expected {
+                let problem = format!("unpacks to {} bytes, and the index says {expected}", bytes.len());
+                return Err(Error::format(path.display(), None, problem, ADVICE));
+            }
+            Ok(bytes)
+        };
+        self.unpacked.get(shard, unpack).map(Some)
+    }
+
+    fn shard(&self, index: usize) -> (usize, usize) {
+        let shard = self.shards.partition_point(|shard| shard.first <= index) - 1;
+        (shard, index - self.shards[shard].first)
+    }
+
+    /// Returns where a sample of a raw shard is.
+    fn span(&self, shard: usize, i: usize) -> Span {
+        match &self.shards[shard].stored {
+            Stored::Raw(offsets) => {
+                let (start, end) = offsets.range(i);
+                Span { file: shard, start, len: Some(end - start) }
+            }
+            Stored::Packed(_) => Span { file: shard, start: 0, len: None },
+        }
+    }
+
+    /// Returns where a sample of an unpacked shard is.
+    fn range(&self, shard: usize, i: usize, bytes: &[u8]) -> Result<std::ops::Range<usize>, Error> {
+        let Shard { path, samples, .. } = &self.shards[shard];
+        shard::range(path, bytes, *samples, i)
+    }
+
+    /// Calls `each` with the number and the bytes of every chosen column of a sample.
+    fn split<'a>(&self, index: usize, sample: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Result<(), Error> {
+        let variable = self.columns.iter().filter(|column| column.encoding.size().is_none()).count();
+        let cut = |column| self.wrong(index, column, "the sample ends before it");
+        let (sizes, mut rest) = sample.split_at_checked(4 * variable).ok_or_else(|| cut(0))?;
+        let mut sizes = sizes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes) as usize);
+        for (i, column) in self.columns.iter().enumerate() {
+            let size = column.encoding.size().or_else(|| sizes.next()).ok_or_else(|| cut(i))?;
+            let bytes;
+            (bytes, rest) = rest.split_at_checked(size).ok_or_else(|| cut(i))?;
+            if column.chosen {
+                each(i, bytes);
+            }
+        }
+        if !rest.is_empty() {
+            return Err(self.wrong(index, self.columns.len() - 1, &format!("{} bytes follow it", rest.len())));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, index: usize, column: usize, problem: &str) -> Error {
+        let (shard, i) = self.shard(index);
+        let (path, name) = (self.shards[shard].path.display(), &self.columns[column].name);
+        Error::format(path, None, format!("sample {i}, column {name:?}: {problem}"), ADVICE)
+    }
+
+    /// Adds the values of a column.
+    fn decode<'a>(
+        &self,
+        column: &Column,
+        bytes: &'a [u8],
+        dtype: DType,
+        add: &mut impl FnMut(Value<'a>),
+    ) -> Result<(), String> {
+        match column.encoding {
+            Encoding::Text => {
+                std::str::from_utf8(bytes).map_err(|error| format!("a text that is not UTF-8: {error}"))?;
+                add(bytes.into());
+            }
+            Encoding::StrInt => add(digits(bytes, true)?),
+            Encoding::StrFloat => add(digits(bytes, false)?),
+            Encoding::AnyArray(declared) => {
+                let array = AnyArray::parse(bytes, declared)?;
+                if array.dtype != dtype {
+                    return Err(format!("an array of {}, and the first sample's is of {dtype}", array.dtype));
+                }
+                add(array.elements.into());
+                let shape = array.shape.iter().flat_map(|dim| dim.to_ne_bytes()).collect::<Vec<_>>();
+                add(Value::Bytes(shape.into()));
+            }
+            _ => add(bytes.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Format for Mds {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        let (shard, i) = self.shard(index);
+        each(self.span(shard, i));
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let (shard, i) = self.shard(index);
+        let sample = match self.shared(shard)? {
+            Some(bytes) => {
+                let range = self.range(shard, i, &bytes)?;
+                input.converted([], |_, to| to.extend_from_slice(&bytes[range]))?
+            }
+            None => input.joined([self.span(shard, i)])?,
+        };
+        let mut values = smallvec::SmallVec::<[Value<'a>; 4]>::new();
+        let mut failed = None;
+        self.split(index, sample, |column, bytes| {
+            let dtype = self.fields.as_slice()[values.len()].kind.dtype();
+            let decoded = self.decode(&self.columns[column], bytes, dtype, &mut |value| values.push(value));
+            if let Err(problem) = decoded {
+                failed.get_or_insert((column, problem));
+                values.push(Value::from(&[][..]));
+            }
+        })?;
+        match failed {
+            Some((column, problem)) => Err(self.wrong(index, column, &problem)),
+            None => Ok(Record::new(&self.fields, values)),
+        }
+    }
+}
