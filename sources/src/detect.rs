@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+#[cfg(feature = "tar")]
+use crate::files::is_url;
 use crate::files::{Files, Span};
 use crate::{Error, Format, Records};
 
@@ -9,7 +11,9 @@ use crate::{Error, Format, Records};
 ///
 /// | path | format |
 /// |---|---|
-/// | a folder with folders in it | [`folder`](crate::folder) |
+/// | a folder with an `index.json` of shards | [`mds`](crate::mds) |
+/// | a folder with `.tar` files in it, a tar, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
+/// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
@@ -24,6 +28,18 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     if path.is_dir() {
         return open_folder(path);
     }
+    #[cfg(feature = "tar")]
+    if !is_url(path) && !path.exists() {
+        let paths = crate::paths::expand([path])?;
+        match &paths[..] {
+            [one] if one.as_path() != path => return open(one),
+            several if several.iter().all(|path| has_extension(path, "tar")) => return Ok(crate::tar::Tar::open(several)?.erased()),
+            several => {
+                let problem = format!("{} files", several.len());
+                return Err(Error::format(path.display(), None, problem, "pass one, or a pattern for tars"));
+            }
+        }
+    }
     let files = Files::open([path])?;
     let len = files.file_len(0).unwrap_or(0).min(1 << 10);
     let mut memory = Vec::new();
@@ -32,14 +48,43 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 }
 
 fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
+    #[cfg(feature = "mds")]
+    if index_lists(path, "\"shards\"") {
+        return Ok(crate::mds::Mds::open(path)?.erased());
+    }
+    #[cfg(feature = "litdata")]
+    if index_lists(path, "\"chunks\"") {
+        return Ok(crate::litdata::LitData::open(path)?.erased());
+    }
+    #[cfg(feature = "tar")]
+    if holds_tars(path)? {
+        return Ok(crate::tar::Tar::open([path.join("*.tar")])?.erased());
+    }
     #[cfg(feature = "folder")]
     return Ok(crate::folder::Folder::open(path)?.erased());
     #[cfg(not(feature = "folder"))]
     Err(unknown(path))
 }
 
+/// Whether a folder has an `index.json` with this in it.
+#[cfg(any(feature = "mds", feature = "litdata"))]
+fn index_lists(folder: &Path, key: &str) -> bool {
+    std::fs::read_to_string(folder.join("index.json")).is_ok_and(|text| text.contains(key))
+}
+
+/// Whether there are tars directly in a folder.
+#[cfg(feature = "tar")]
+fn holds_tars(path: &Path) -> Result<bool, Error> {
+    let entries = path.read_dir().map_err(|source| Error::io(path, "list", source))?;
+    Ok(entries.flatten().any(|entry| has_extension(&entry.path(), "tar")))
+}
+
 /// Opens a file that starts with these bytes.
 fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
+    #[cfg(feature = "tar")]
+    if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
+        return Ok(crate::tar::Tar::open([path])?.erased());
+    }
     #[cfg(feature = "tokens")]
     {
         use crate::tokens::{BlockOptions, Sequences};
@@ -63,7 +108,7 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
 }
 
 /// Whether a name ends in this, in upper or lower case.
-#[cfg(feature = "tokens")]
+#[cfg(any(feature = "tar", feature = "tokens"))]
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }

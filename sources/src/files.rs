@@ -293,7 +293,7 @@ impl Open {
 }
 
 /// Whether a path is a URL.
-fn is_url(path: &Path) -> bool {
+pub(crate) fn is_url(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.contains("://"))
 }
 
