@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
 //! | tars of WebDataset | [`tar::Tar`] |
 //!
 //! Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
@@ -16,6 +17,8 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "manifest")]
+pub mod manifest;
 #[cfg(feature = "tar")]
 pub mod paths;
 mod record;
