@@ -122,11 +122,20 @@ impl FolderOptions {
     fn list(&self, root: &Path, class: &str, list: &mut Vec<PathBuf>) -> Result<(), Error> {
         let first = list.len();
         for entry in WalkDir::new(root.join(class)).follow_links(true) {
-            let entry = entry.map_err(|error| walk_error(root, error))?;
-            let name = entry.file_name().to_string_lossy().to_lowercase();
-            if !entry.file_type().is_dir() && self.extensions.iter().any(|extension| name.ends_with(extension.as_str()))
-            {
-                list.push(entry.path().strip_prefix(root).unwrap_or(entry.path()).to_owned());
+            let path = match entry {
+                Ok(entry) if entry.file_type().is_dir() => continue,
+                Ok(entry) => entry.into_path(),
+                // torchvision lists a link to nothing; it is an error when it is read.
+                Err(error) => match error.path() {
+                    Some(path) if error.loop_ancestor().is_none() && path.is_symlink() && !path.exists() => {
+                        path.to_owned()
+                    }
+                    _ => return Err(walk_error(root, error)),
+                },
+            };
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+            if self.extensions.iter().any(|extension| name.ends_with(extension.as_str())) {
+                list.push(path.strip_prefix(root).unwrap_or(&path).to_owned());
             }
         }
         // torchvision sorts the folders by their whole paths, as texts, and the files in each by their names.

@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tars of WebDataset | [`tar::Tar`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
@@ -20,6 +21,8 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "manifest")]
+pub mod manifest;
 #[cfg(feature = "mds")]
 pub mod mds;
 #[cfg(feature = "tar")]

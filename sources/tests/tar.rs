@@ -1,4 +1,5 @@
 //! Tars of WebDataset are read as webdataset reads them.
+#![cfg(feature = "tar")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,285 @@
+//! Manifests: CSV or JSONL files with a row for each sample, one column of which names a file.
+//!
+//! A sample is the bytes of its file, `data`, and the other columns, in order. What a column holds is decided over the
+//! whole file:
+//!
+//! | kind | CSV | JSONL |
+//! |---|---|---|
+//! | `i64` | every cell is an integer that fits | the same |
+//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number |
+//! | `bool` | every cell is `true`, `True`, `TRUE` or a form of `false` | every value is a truth value |
+//! | text | otherwise | every value is a text, or every value is a list or an object, as JSON |
+//!
+//! In CSV an empty cell, and in JSONL `null` or a missing key, is a missing value: in a column of texts an empty text; in
+//! others an error that names line and column, unless the column has a [default](ManifestOptions::default_number).
+//! Blanks around numbers make a text. In JSONL values of different kinds in one column are an error.
+//!
+//! `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder` are such files (datasets 5.2):
+//! their column `file_name` names the file, relative to the manifest's folder.
+
+mod table;
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+use slotline::dtype::DType;
+
+use crate::files::{Files, Span};
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use table::{Column, Values};
+
+/// The name of the field for the bytes of the file.
+pub const DATA: &str = "data";
+
+/// The columns that name a file, unless [`ManifestOptions::file_column`] names another one: the first that exists.
+pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
+
+/// How many files are looked at to choose the room for their bytes.
+const LOOKED_AT: usize = 1024;
+
+/// Files that a CSV or JSONL file lists, with its other columns.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline_sources::manifest::Manifest;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # std::fs::write(folder.path().join("1.jpg"), "miaow")?;
+/// # std::fs::write(folder.path().join("2.jpg"), "woof")?;
+/// # let path = folder.path().join("metadata.csv");
+/// std::fs::write(&path, "file_name,label\n1.jpg,0\n2.jpg,1\n")?;
+/// let pets = Manifest::open(&path)?;
+/// let mut loader = Loader::builder(pets).batch_size(2).build()?;
+/// let batch = loader.epoch()?.next().expect("two files")?;
+/// let columns = batch.tensors();
+/// assert_eq!(columns.get(0).unwrap().bytes(), b"miaowwoof");
+/// assert_eq!(columns.get(1).unwrap().typed::<i64>().unwrap().as_slice(), [0, 1]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Debug)]
+pub struct Manifest {
+    files: Files,
+    columns: Vec<Values>,
+    fields: RecordFields,
+}
+
+/// The formats of manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ManifestFormat {
+    /// Rows of cells between these delimiters, the first row being the names of the columns; quotes as in RFC 4180.
+    Csv {
+        /// The byte between cells.
+        delimiter: u8,
+    },
+    /// One JSON object in each line.
+    Jsonl,
+}
+
+/// How a manifest is read.
+#[derive(Clone, Debug, Default)]
+pub struct ManifestOptions {
+    format: Option<ManifestFormat>,
+    file_column: Option<String>,
+    root: Option<PathBuf>,
+    columns: Option<Vec<String>>,
+    defaults: HashMap<String, f64>,
+}
+
+impl ManifestOptions {
+    /// Makes the default options: all columns, and files relative to the manifest's folder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs), `.jsonl` or `.ndjson`.
+    pub fn format(mut self, format: ManifestFormat) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// Sets the column that names the files. By default it is the first of [`FILE_COLUMNS`] that exists.
+    pub fn file_column(mut self, name: impl Into<String>) -> Self {
+        self.file_column = Some(name.into());
+        self
+    }
+
+    /// Sets the folder that the files are relative to. By default it is the manifest's.
+    pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.root = Some(root.into());
+        self
+    }
+
+    /// Sets which columns are read, in this order, besides the one that names the files. By default all are.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the value for missing values of a column of numbers or truth values (false is 0). For a column of integers
+    /// it must be an integer.
+    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
+        self.defaults.insert(column.into(), value);
+        self
+    }
+
+    /// Reads a manifest. The files that it lists are not opened before their samples are read.
+    ///
+    /// # Errors
+    ///
+    /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is missing; or if a
+    /// file's name is absolute or has `..` in it.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
+        let path = path.as_ref();
+        let format = match self.format {
+            Some(format) => format,
+            None => match path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).as_deref() {
+                Some("csv") => ManifestFormat::Csv { delimiter: b',' },
+                Some("tsv") => ManifestFormat::Csv { delimiter: b'\t' },
+                Some("jsonl" | "ndjson") => ManifestFormat::Jsonl,
+                _ => {
+                    let problem = "expected a name that ends in .csv, .tsv, .jsonl or .ndjson";
+                    return Err(Error::format(path.display(), None, problem, "rename it, or set `format`"));
+                }
+            },
+        };
+        let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
+        let root = match &self.root {
+            Some(root) => root.clone(),
+            None => path.parent().unwrap_or(Path::new("")).to_owned(),
+        };
+        self.parse(path, &bytes, format, root)
+    }
+
+    /// Parses the bytes of a manifest.
+    fn parse(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        format: ManifestFormat,
+        root: PathBuf,
+    ) -> Result<Records<Manifest>, Error> {
+        let mut columns = match format {
+            ManifestFormat::Csv { delimiter } => table::csv(path, bytes, delimiter)?,
+            ManifestFormat::Jsonl => table::jsonl(path, bytes)?,
+        };
+        let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+        let lacking = |name: &str| {
+            let problem = format!("no column {name}; there are {}", names.join(", "));
+            Error::format(path.display(), None, problem, "check its spelling, or set `file_column` and `columns`")
+        };
+        let mut take = |name: &str| {
+            let place = columns.iter().position(|column| column.name == name);
+            place.map(|place| columns.remove(place)).ok_or_else(|| lacking(name))
+        };
+        let file_column = match &self.file_column {
+            Some(name) => name,
+            None => {
+                FILE_COLUMNS.into_iter().find(|name| names.iter().any(|each| each == name)).unwrap_or(FILE_COLUMNS[0])
+            }
+        };
+        let files = take(file_column)?;
+        let columns: Vec<Column> = match &self.columns {
+            Some(names) => names.iter().map(|name| take(name)).collect::<Result<_, _>>()?,
+            None => columns,
+        };
+        if let Some(name) = self.defaults.keys().find(|name| columns.iter().all(|column| column.name != **name)) {
+            return Err(lacking(name));
+        }
+        if columns.iter().any(|column| column.name == DATA) {
+            let advice = "rename it, or list the other columns in `columns`";
+            return Err(Error::format(path.display(), None, "a column has the name `data`", advice));
+        }
+        let files = relative(path, root, &files)?;
+        let lengths = (0..files.len()).step_by(files.len().div_ceil(LOOKED_AT).max(1));
+        let lengths = lengths.map(|file| files.path(file).metadata().map_or(0, |found| found.len()));
+        let room = if files.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) };
+        let mut fields = vec![(DATA.to_owned(), FieldKind::Bytes(room))];
+        let mut values = Vec::new();
+        for column in columns {
+            let default = self.defaults.get(&column.name).copied();
+            let name = column.name.clone();
+            let column = column.decide(path, default)?;
+            fields.push((name, column.kind()));
+            values.push(column);
+        }
+        Ok(Records::new(Manifest { files, columns: values, fields: RecordFields::new(fields) }))
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest, with the [default options](ManifestOptions).
+    ///
+    /// # Errors
+    ///
+    /// As [`ManifestOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Records<Self>, Error> {
+        ManifestOptions::new().open(path)
+    }
+}
+
+/// Returns the files that a column names.
+fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error> {
+    let mut paths = Vec::with_capacity(column.cells.len());
+    for (row, _) in column.cells.iter().enumerate() {
+        let name = column.text(path, row)?;
+        let climbs = |component| !matches!(component, Component::Normal(_) | Component::CurDir);
+        if name.is_empty() || name.contains('\0') || Path::new(name).components().any(climbs) {
+            let problem =
+                format!("line {}: expected a path in the folder, found `{}`", column.lines[row], name.escape_debug());
+            return Err(Error::format(
+                path.display(),
+                None,
+                problem,
+                "write a relative path without `..`, or set `root`",
+            ));
+        }
+        paths.push(name);
+    }
+    Ok(Files::each(root, paths))
+}
+
+impl Format for Manifest {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        each(Span { file: index, start: 0, len: None });
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let [data] = input.spans([Span { file: index, start: 0, len: None }])?;
+        let values = self.columns.iter().map(|column| column.value(index));
+        Ok(Record::new(&self.fields, std::iter::once(Value::from(data)).chain(values)))
+    }
+}
+
+impl Values {
+    /// Returns the kind of a field with these values.
+    fn kind(&self) -> FieldKind {
+        match self {
+            Self::Integers(_) => FieldKind::Number(DType::I64),
+            Self::Floats(_) => FieldKind::Number(DType::F64),
+            Self::Bools(_) => FieldKind::Number(DType::Bool),
+            Self::Texts(texts) => FieldKind::Text(Room::of(texts.iter().map(|text| text.len() as u64))),
+        }
+    }
+
+    fn value(&self, row: usize) -> Value<'_> {
+        match self {
+            Self::Integers(numbers) => Value::number(numbers[row]),
+            Self::Floats(numbers) => Value::number(numbers[row]),
+            Self::Bools(truths) => Value::number(truths[row]),
+            Self::Texts(texts) => Value::from(texts[row].as_bytes()),
+        }
+    }
+}
