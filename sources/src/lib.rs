@@ -3,6 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | chunks of LitData | [`litdata::LitData`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
@@ -19,10 +20,12 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "litdata")]
+pub mod litdata;
 #[cfg(feature = "mds")]
 pub mod mds;
 mod record;
-#[cfg(feature = "mds")]
+#[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
 #[cfg(feature = "tokens")]
 pub mod tokens;
