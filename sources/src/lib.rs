@@ -5,6 +5,8 @@
 //! | a folder of files for each class | [`folder::Folder`] |
 //! | chunks of LitData | [`litdata::LitData`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
+//! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
+//! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //!
 //! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
@@ -24,7 +26,13 @@ mod format;
 pub mod litdata;
 #[cfg(feature = "mds")]
 pub mod mds;
+#[cfg(feature = "npz")]
+pub mod npz;
 mod record;
+#[cfg(any(feature = "npz", feature = "safetensors"))]
+pub mod rows;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
 #[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
 #[cfg(feature = "tokens")]
