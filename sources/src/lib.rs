@@ -3,6 +3,10 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
+//! | chunks of LitData | [`litdata::LitData`] |
+//! | shards of MosaicML Streaming | [`mds::Mds`] |
+//! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
+//! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tars of WebDataset | [`tar::Tar`] |
@@ -21,6 +25,18 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+#[cfg(feature = "litdata")]
+pub mod litdata;
+#[cfg(feature = "mds")]
+pub mod mds;
+#[cfg(feature = "npz")]
+pub mod npz;
+mod record;
+#[cfg(any(feature = "npz", feature = "safetensors"))]
+pub mod rows;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+#[cfg(any(feature = "litdata", feature = "mds"))]
 #[cfg(feature = "manifest")]
 pub mod manifest;
 #[cfg(feature = "mds")]

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::shards::{Compression, inside};
+use crate::shards::{ADVICE, Compression, inside};
 use crate::{Error, files};
-
-const ADVICE: &str = "write the dataset again with mosaicml-streaming, or copy index.json again";
 
 #[derive(Deserialize)]
 struct Index {

@@ -2,21 +2,16 @@
 
 mod encoding;
 mod index;
-mod shard;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use slotline::dtype::DType;
 
 use self::encoding::{AnyArray, Encoding, digits};
-use self::shard::Offsets;
 use crate::files::{Files, Span};
 use crate::record::Room;
-use crate::shards::{Compression, Unpacked};
+use crate::shards::{ADVICE, Cut, Listed, Store};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
-
-const ADVICE: &str = "write the dataset again with mosaicml-streaming, or copy the shard again";
 
 /// How many samples are looked at to choose the room for columns of any length.
 const LOOKED_AT: usize = 256;
@@ -41,29 +36,9 @@ const LOOKED_AT: usize = 256;
 /// disk.
 #[derive(Debug)]
 pub struct Mds {
-    files: Files,
-    shards: Vec<Shard>,
-    unpacked: Unpacked,
-    len: usize,
+    store: Store,
     columns: Vec<Column>,
     fields: RecordFields,
-}
-
-#[derive(Debug)]
-struct Shard {
-    /// The number of the first sample.
-    first: usize,
-    samples: usize,
-    path: PathBuf,
-    /// The bytes of the shard, not compressed.
-    bytes: u64,
-    stored: Stored,
-}
-
-#[derive(Debug)]
-enum Stored {
-    Raw(Offsets),
-    Packed(Compression),
 }
 
 #[derive(Debug)]
@@ -141,48 +116,27 @@ impl MdsOptions {
         let path = folder.join("index.json");
         let columns = self.chosen(&path, &index.columns)?;
         let files = map(Files::open(index.shards.iter().map(|shard| &shard.path))?)?;
-        let (mut shards, mut len, mut memory) = (Vec::new(), 0_usize, Vec::new());
-        for (file, shard) in index.shards.into_iter().enumerate() {
+        let mut memory = Vec::new();
+        for (file, shard) in index.shards.iter().enumerate() {
             let found = files.file_len(file).unwrap_or(0);
             if found != shard.file.bytes {
                 let problem = format!("{found} bytes, and the index says {}", shard.file.bytes);
                 return Err(Error::format(shard.path.display(), None, problem, ADVICE));
             }
             if self.verify {
-                let all = Span { file, start: 0, len: None };
-                index::verify(&shard, files.read(all, &mut memory)?)?;
+                index::verify(shard, files.read(Span { file, start: 0, len: None }, &mut memory)?)?;
             }
-            let wrong = |problem: String| Error::format(path.display(), None, problem, ADVICE);
-            // Each sample has an offset of 4 bytes.
-            if shard.samples > shard.bytes / 4 {
-                return Err(wrong(format!("shard {file} has {} samples in {} bytes", shard.samples, shard.bytes)));
-            }
-            let stored = match shard.compression {
-                Some(_) if shard.bytes > self.memory_limit => {
-                    let problem = format!(
-                        "shard {file} has {} bytes, unpacked, and the limit is {}",
-                        shard.bytes, self.memory_limit
-                    );
-                    return Err(Error::format(
-                        path.display(),
-                        None,
-                        problem,
-                        "raise `memory_limit`, or unpack it on disk",
-                    ));
-                }
-                Some(compression) => Stored::Packed(compression),
-                None => {
-                    let table = Span { file, start: 0, len: Some((8 + 4 * shard.samples).min(found)) };
-                    let table = files.read(table, &mut memory)?;
-                    Stored::Raw(Offsets::parse(&shard.path, table, shard.samples as usize, found)?)
-                }
-            };
-            let samples = shard.samples as usize;
-            shards.push(Shard { first: len, samples, path: shard.path, bytes: shard.bytes, stored });
-            len = len.checked_add(samples).ok_or_else(|| wrong("too many samples".into()))?;
         }
-        let unpacked = Unpacked::new(shards.len(), self.memory_limit);
-        let mut mds = Mds { files, shards, unpacked, len, columns, fields: RecordFields::default() };
+        let listed = index.shards.into_iter().map(|shard| Listed {
+            path: shard.path,
+            compression: shard.compression,
+            samples: shard.samples,
+            least: shard.bytes,
+            most: shard.bytes,
+            cut: Cut::Table,
+        });
+        let store = Store::new(files, &path, listed, self.memory_limit)?;
+        let mut mds = Mds { store, columns, fields: RecordFields::default() };
         mds.fields = mds.look()?;
         Ok(Records::new(mds))
     }
@@ -228,18 +182,9 @@ impl Mds {
 
     /// Looks at samples of the first shard to choose the fields.
     fn look(&mut self) -> Result<RecordFields, Error> {
-        let sampled = self.shards.iter().position(|shard| shard.samples > 0);
         let mut lengths = vec![(Vec::new(), Vec::new()); self.columns.len()];
-        let needed = self.columns.iter().any(|column| column.chosen && column.encoding.size().is_none());
-        if let Some(shard) = sampled.filter(|_| needed) {
-            let mut memory = Vec::new();
-            for i in 0..self.shards[shard].samples.min(LOOKED_AT) {
-                let bytes = self.shared(shard)?;
-                let sample = match &bytes {
-                    Some(bytes) => &bytes[self.range(shard, i, bytes)?],
-                    None => self.files.read(self.span(shard, i), &mut memory)?,
-                };
-                let index = self.shards[shard].first + i;
+        if self.columns.iter().any(|column| column.chosen && column.encoding.size().is_none()) {
+            self.store.look(LOOKED_AT, |index, sample| {
                 let mut found = Vec::new();
                 self.split(index, sample, |column, bytes| found.push((column, bytes)))?;
                 for (column, bytes) in found {
@@ -252,7 +197,8 @@ impl Mds {
                         lengths[column].0.push(bytes.len() as u64);
                     }
                 }
-            }
+                Ok(())
+            })?;
         }
         let mut fields = Vec::new();
         for (column, (lengths, arrays)) in self.columns.iter().zip(lengths).filter(|(column, _)| column.chosen) {
@@ -285,46 +231,6 @@ impl Mds {
         Ok(RecordFields::new(fields))
     }
 
-    /// Returns an unpacked shard; `None` if it is not compressed.
-    fn shared(&self, shard: usize) -> Result<Option<Arc<Vec<u8>>>, Error> {
-        let Shard { path, bytes: expected, stored: Stored::Packed(compression), .. } = &self.shards[shard] else {
-            return Ok(None);
-        };
-        let unpack = || {
-            let mut memory = Vec::new();
-            let packed = self.files.read(Span { file: shard, start: 0, len: None }, &mut memory)?;
-            let bytes = compression.unpack(path, packed, (*expected).min(self.unpacked.limit()))?;
-            if bytes.len() as u64 != *expected {
-                let problem = format!("unpacks to {} bytes, and the index says {expected}", bytes.len());
-                return Err(Error::format(path.display(), None, problem, ADVICE));
-            }
-            Ok(bytes)
-        };
-        self.unpacked.get(shard, unpack).map(Some)
-    }
-
-    fn shard(&self, index: usize) -> (usize, usize) {
-        let shard = self.shards.partition_point(|shard| shard.first <= index) - 1;
-        (shard, index - self.shards[shard].first)
-    }
-
-    /// Returns where a sample of a raw shard is.
-    fn span(&self, shard: usize, i: usize) -> Span {
-        match &self.shards[shard].stored {
-            Stored::Raw(offsets) => {
-                let (start, end) = offsets.range(i);
-                Span { file: shard, start, len: Some(end - start) }
-            }
-            Stored::Packed(_) => Span { file: shard, start: 0, len: None },
-        }
-    }
-
-    /// Returns where a sample of an unpacked shard is.
-    fn range(&self, shard: usize, i: usize, bytes: &[u8]) -> Result<std::ops::Range<usize>, Error> {
-        let Shard { path, samples, .. } = &self.shards[shard];
-        shard::range(path, bytes, *samples, i)
-    }
-
     /// Calls `each` with the number and the bytes of every chosen column of a sample.
     fn split<'a>(&self, index: usize, sample: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) -> Result<(), Error> {
         let variable = self.columns.iter().filter(|column| column.encoding.size().is_none()).count();
@@ -346,9 +252,9 @@ impl Mds {
     }
 
     fn wrong(&self, index: usize, column: usize, problem: &str) -> Error {
-        let (shard, i) = self.shard(index);
-        let (path, name) = (self.shards[shard].path.display(), &self.columns[column].name);
-        Error::format(path, None, format!("sample {i}, column {name:?}: {problem}"), ADVICE)
+        let (path, i) = self.store.place(index);
+        let name = &self.columns[column].name;
+        Error::format(path.display(), None, format!("sample {i}, column {name:?}: {problem}"), ADVICE)
     }
 
     /// Adds the values of a column.
@@ -383,7 +289,7 @@ impl Mds {
 
 impl Format for Mds {
     fn len(&self) -> usize {
-        self.len
+        self.store.len()
     }
 
     fn fields(&self) -> &RecordFields {
@@ -391,23 +297,15 @@ impl Format for Mds {
     }
 
     fn files(&self) -> &Files {
-        &self.files
+        self.store.files()
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        let (shard, i) = self.shard(index);
-        each(self.span(shard, i));
+        each(self.store.span(index));
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let (shard, i) = self.shard(index);
-        let sample = match self.shared(shard)? {
-            Some(bytes) => {
-                let range = self.range(shard, i, &bytes)?;
-                input.converted([], |_, to| to.extend_from_slice(&bytes[range]))?
-            }
-            None => input.joined([self.span(shard, i)])?,
-        };
+        let sample = self.store.sample(index, input)?;
         let mut values = smallvec::SmallVec::<[Value<'a>; 4]>::new();
         let mut failed = None;
         self.split(index, sample, |column, bytes| {

@@ -1,0 +1,142 @@
+//! Rows of several tensors: sample `i` is row `i` of each.
+
+use std::path::Path;
+
+use slotline::dtype::DType;
+
+use crate::files::{Files, Span};
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+
+/// Tensors of one length; a sample is a row of each, along the first dimension. Fields have the names of the tensors.
+#[derive(Debug)]
+pub struct Rows {
+    files: Files,
+    columns: Vec<Column>,
+    len: usize,
+    fields: RecordFields,
+}
+
+/// A tensor in a file.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) place: Place,
+}
+
+/// Where the elements of a tensor are, in C order.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// From this byte of the file on, which has all of them.
+    File(u64),
+    /// From this byte of the memory on, which has all of them.
+    #[cfg_attr(not(feature = "npz"), expect(dead_code, reason = "only .npz files are unpacked"))]
+    Memory(Vec<u8>, usize),
+}
+
+impl Column {
+    /// Returns the bytes of all elements; `None` if they can't be counted.
+    pub(crate) fn bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
+        // A dimension of 0 must not hide an overflow of the others.
+        let dims = shape.iter().try_fold(dtype.size() as u64, |product, &dim| product.checked_mul(dim.max(1)))?;
+        Some(if shape.contains(&0) { 0 } else { dims })
+    }
+
+    fn row(&self) -> u64 {
+        Self::bytes(self.dtype, &self.shape[1..]).unwrap_or(0)
+    }
+}
+
+impl Rows {
+    /// Makes the dataset of the tensors in the file with these names, or of all of them.
+    pub(crate) fn of(
+        path: &Path,
+        files: Files,
+        mut found: Vec<Column>,
+        names: Option<&[String]>,
+    ) -> Result<Records<Self>, Error> {
+        let usage = |problem: String, advice| Err(Error::usage(format!("{}: {problem}", path.display()), advice));
+        let mut columns = Vec::new();
+        match names {
+            None => columns = found,
+            Some(names) => {
+                for name in names {
+                    let Some(at) = found.iter().position(|column| column.name == *name) else {
+                        return usage(format!("no tensor {name:?}"), "check `names`; each may be chosen once");
+                    };
+                    columns.push(found.swap_remove(at));
+                }
+            }
+        }
+        let Some(len) = columns.first().and_then(|column| column.shape.first()).copied() else {
+            return usage("no tensor with rows".into(), "choose others with `names`");
+        };
+        let mut fields = Vec::new();
+        for column in &columns {
+            let Some((&rows, row)) = column.shape.split_first() else {
+                return usage(format!("{:?} is one number", column.name), "leave it out with `names`");
+            };
+            if rows != len {
+                let problem = format!("{:?} has {len} rows, and {:?} has {rows}", columns[0].name, column.name);
+                return usage(problem, "choose tensors of one length with `names`");
+            }
+            if column.row() == 0 {
+                return usage(format!("the rows of {:?} are empty", column.name), "leave it out with `names`");
+            }
+            // The elements are in a file or in memory, so their numbers fit.
+            let row: Vec<_> = row.iter().map(|&dim| dim as usize).collect();
+            let scalar = row.is_empty();
+            let kind = if scalar { FieldKind::Number(column.dtype) } else { FieldKind::Tensor(column.dtype, row) };
+            fields.push((column.name.clone(), kind));
+        }
+        Ok(Records::new(Self { files, columns, len: len as usize, fields: RecordFields::new(fields) }))
+    }
+
+    fn file_spans(&self, index: usize) -> impl Iterator<Item = Span> + '_ {
+        self.columns.iter().filter_map(move |column| match column.place {
+            Place::File(start) => {
+                Some(Span { file: 0, start: start + index as u64 * column.row(), len: Some(column.row()) })
+            }
+            Place::Memory(..) => None,
+        })
+    }
+}
+
+impl Format for Rows {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        self.file_spans(index).for_each(each);
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let mut read = input.list(self.file_spans(index))?.into_iter();
+        let mut values = smallvec::SmallVec::<[Value<'a>; 4]>::new();
+        for column in &self.columns {
+            let bytes = match &column.place {
+                Place::File(_) => read.next().unwrap_or_default(),
+                Place::Memory(memory, start) => {
+                    let (start, row) = (start + index * column.row() as usize, column.row() as usize);
+                    &memory[start..start + row]
+                }
+            };
+            if column.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+                let problem = format!("{:?}, row {index}: a truth value that is neither 0 nor 1", column.name);
+                return Err(Error::format(self.files.path(0).display(), None, problem, "write the file again"));
+            }
+            values.push(bytes.into());
+        }
+        Ok(Record::new(&self.fields, values))
+    }
+}
