@@ -11,11 +11,13 @@ use crate::{Error, Format, Records};
 ///
 /// | path | format |
 /// |---|---|
-/// | a folder with an `index.json` of shards | [`mds`](crate::mds) |
+/// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
+/// | a folder with a `metadata.csv` or `metadata.jsonl`; a `.csv` or `.jsonl` file | [`manifest`](crate::manifest) |
 /// | a folder with `.tar` files in it, a tar, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
+/// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
 /// A path may also be the URL of an object, if the feature for it was built in (see [`Files::open`]).
@@ -32,8 +34,12 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     if !is_url(path) && !path.exists() {
         let paths = crate::paths::expand([path])?;
         match &paths[..] {
-            [one] if one.as_path() != path => return open(one),
-            several if several.iter().all(|path| has_extension(path, "tar")) => return Ok(crate::tar::Tar::open(several)?.erased()),
+            // It does not exist, which the next step says.
+            [one] if one.as_path() == path => {}
+            [one] => return open(one),
+            several if several.iter().all(|path| has_extension(path, "tar")) => {
+                return Ok(crate::tar::Tar::open(several)?.erased());
+            }
             several => {
                 let problem = format!("{} files", several.len());
                 return Err(Error::format(path.display(), None, problem, "pass one, or a pattern for tars"));
@@ -55,6 +61,12 @@ fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
     #[cfg(feature = "litdata")]
     if index_lists(path, "\"chunks\"") {
         return Ok(crate::litdata::LitData::open(path)?.erased());
+    }
+    #[cfg(feature = "manifest")]
+    for name in ["metadata.csv", "metadata.jsonl"] {
+        if path.join(name).is_file() {
+            return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
+        }
     }
     #[cfg(feature = "tar")]
     if holds_tars(path)? {
@@ -85,6 +97,18 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
     if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
         return Ok(crate::tar::Tar::open([path])?.erased());
     }
+    #[cfg(feature = "manifest")]
+    if has_extension(path, "csv") || has_extension(path, "jsonl") {
+        return Ok(crate::manifest::Manifest::open(path)?.erased());
+    }
+    #[cfg(feature = "safetensors")]
+    if has_extension(path, "safetensors") {
+        return Ok(crate::safetensors::SafetensorsOptions::new().open(path)?.erased());
+    }
+    #[cfg(feature = "npz")]
+    if has_extension(path, "npz") {
+        return Ok(crate::npz::NpzOptions::new().open(path)?.erased());
+    }
     #[cfg(feature = "tokens")]
     {
         use crate::tokens::{BlockOptions, Sequences};
@@ -108,7 +132,7 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
 }
 
 /// Whether a name ends in this, in upper or lower case.
-#[cfg(any(feature = "tar", feature = "tokens"))]
+#[cfg_attr(not(feature = "tar"), allow(dead_code))] // Some formats are known by their contents only.
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }

@@ -3,17 +3,17 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
-//! | chunks of LitData | [`litdata::LitData`] |
-//! | shards of MosaicML Streaming | [`mds::Mds`] |
-//! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
-//! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
-//! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | tars of WebDataset | [`tar::Tar`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
+//! | shards of MosaicML Streaming | [`mds::Mds`] |
+//! | chunks of LitData | [`litdata::LitData`] |
+//! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
+//! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
 //! [`open`] finds out what a path is. Each is a [`Format`]: it knows where in which file a sample is, and how its bytes
-//! become the fields of a [`Record`]. [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
+//! become the fields of a [`Record`]. [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the
+//! same for all formats ([`files`]).
 //!
 //! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
 //! It never causes a panic, wrong data, or memory beyond the size of the file.
@@ -27,26 +27,22 @@ pub mod folder;
 mod format;
 #[cfg(feature = "litdata")]
 pub mod litdata;
-#[cfg(feature = "mds")]
-pub mod mds;
-#[cfg(feature = "npz")]
-pub mod npz;
-mod record;
-#[cfg(any(feature = "npz", feature = "safetensors"))]
-pub mod rows;
-#[cfg(feature = "safetensors")]
-pub mod safetensors;
-#[cfg(any(feature = "litdata", feature = "mds"))]
 #[cfg(feature = "manifest")]
 pub mod manifest;
 #[cfg(feature = "mds")]
 pub mod mds;
+#[cfg(feature = "npz")]
+pub mod npz;
 #[cfg(feature = "tar")]
 pub mod paths;
 mod record;
 #[cfg(feature = "remote")]
 mod remote;
-#[cfg(feature = "mds")]
+#[cfg(any(feature = "npz", feature = "safetensors"))]
+pub mod rows;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
+#[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
 #[cfg(feature = "tar")]
 pub mod tar;

@@ -1,0 +1,63 @@
+//! What a path is, found out from what foreign programs wrote.
+
+#![cfg(all(
+    feature = "folder",
+    feature = "litdata",
+    feature = "manifest",
+    feature = "mds",
+    feature = "npz",
+    feature = "safetensors",
+    feature = "tar",
+    feature = "tokens"
+))]
+
+use std::path::{Path, PathBuf};
+
+use slotline::Dataset;
+use slotline::dataset::Context;
+
+fn data(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
+}
+
+#[test]
+fn each_format_is_found_out() {
+    for (path, fields) in [
+        ("tar/shard-000000.tar", "cls"),
+        ("tar/shard-{000000..000001}.tar", "cls"),
+        ("mds/raw", ""),
+        ("mds/zstd", ""),
+        ("litdata/raw", ""),
+        ("manifest/csv", ""),
+        ("tokens/corpus0.idx", "tokens: u16 list"),
+        ("tokens/corpus0.bin", "tokens: u16 list"),
+        ("tokens/int32_modes.bin", "mode: i8"),
+        ("arrays/all.safetensors", ""),
+        ("arrays/stored.npz", ""),
+    ] {
+        let records = slotline_sources::open(data(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let found: Vec<_> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
+        assert!(found.join(", ").contains(fields), "{path}: {found:?}");
+        let mut cx = Context::default();
+        assert!(!records.is_empty());
+        for index in 0..records.len() {
+            records.get(index, &mut cx).unwrap_or_else(|error| panic!("{path}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_nothing_of_these_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "something").unwrap();
+    for (path, words) in [
+        (text, "not a format that this build reads"),
+        (folder.path().to_owned(), "no folders in it"),
+        (folder.path().join("none"), "check the path"),
+        (folder.path().join("*.tar"), "no file"),
+    ] {
+        let error = slotline_sources::open(&path).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
