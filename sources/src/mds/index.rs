@@ -117,9 +117,9 @@ pub(super) fn verify(shard: &Shard, bytes: &[u8]) -> Result<(), Error> {
             "sha256" => hex(&sha2::Sha256::digest(bytes)),
             "sha384" => hex(&sha2::Sha384::digest(bytes)),
             "sha512" => hex(&sha2::Sha512::digest(bytes)),
-            "xxh64" => format!("{:016x}", xxhash_rust::xxh64::xxh64(bytes, 0)),
-            "xxh3_64" => format!("{:016x}", xxhash_rust::xxh3::xxh3_64(bytes)),
-            "xxh128" | "xxh3_128" => format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes)),
+            "xxh64" => format!("{:016x}", twox_hash::XxHash64::oneshot(0, bytes)),
+            "xxh3_64" => format!("{:016x}", twox_hash::XxHash3_64::oneshot(bytes)),
+            "xxh128" | "xxh3_128" => format!("{:032x}", twox_hash::XxHash3_128::oneshot(bytes)),
             _ => {
                 let problem = format!("{}: hashes of the kind {name:?}", shard.path.display());
                 return Err(Error::usage(problem, "use sha1, sha2 or xxhash, or don't set `verify`"));

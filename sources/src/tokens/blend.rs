@@ -134,3 +134,28 @@ impl Format for Blend {
         self.layout.read(input, self.plans[usize::from(part)].spans(sample as usize, part.into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums are `numpy.sum`'s, of NumPy 2.1.3.
+    #[test]
+    fn sums_are_those_of_numpy() {
+        let expected = [
+            (1, 0.3333333333333333),
+            (7, 1.328968253968254),
+            (8, 1.4289682539682538),
+            (9, 1.5198773448773446),
+            (20, 2.190813250217275),
+            (128, 3.948591338265976),
+            (129, 3.956224926052236),
+            (200, 4.387956567549058),
+            (1000, 5.987467865541362),
+        ];
+        for (len, want) in expected {
+            let numbers: Vec<_> = (0..len).map(|i| 1.0 / f64::from(i + 3)).collect();
+            assert_eq!(sum(&numbers), want, "{len} numbers");
+        }
+    }
+}

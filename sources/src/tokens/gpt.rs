@@ -17,7 +17,8 @@ use crate::{Error, Format, Input, Record, RecordFields, Records};
 /// sequence; a loader that shuffles shuffles once more. As in Megatron, there may be more samples than asked for.
 ///
 /// A sample is `tokens: [sequence_length + 1]`, or with [labels](GptOptions::labels) `tokens` and `labels`, each
-/// `[sequence_length]`. Megatron's `loss_mask` and `position_ids` do not depend on the files, and are left out.
+/// `[sequence_length]`. Tokens equal to the tokenizer's padding token, which Megatron replaces by 0, stay as they are.
+/// Megatron's `loss_mask` and `position_ids` do not depend on the files, and are left out.
 #[derive(Debug)]
 pub struct Gpt {
     files: Files,
