@@ -5,6 +5,7 @@
 //! | a folder of files for each class | [`folder::Folder`] |
 //! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
 //! | tars of WebDataset | [`tar::Tar`] |
+//! | TFRecord files of `tf.Example`s | [`tfrecord::TfRecord`] |
 //!
 //! Each is a [`Format`]: it knows where in which file a sample is, and how its bytes become the fields of a [`Record`].
 //! [`Records`] makes a [`Dataset`](slotline::Dataset) of it. How bytes are read is the same for all formats ([`files`]).
@@ -19,11 +20,15 @@ pub mod folder;
 mod format;
 #[cfg(feature = "manifest")]
 pub mod manifest;
-#[cfg(feature = "tar")]
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
+mod parallel;
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
 pub mod paths;
 mod record;
 #[cfg(feature = "tar")]
 pub mod tar;
+#[cfg(feature = "tfrecord")]
+pub mod tfrecord;
 
 pub use error::Error;
 pub use format::{Format, Input, Records};
