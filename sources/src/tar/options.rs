@@ -8,6 +8,7 @@ use super::{KEY, Shard, Source, Tar, kind, saved, value};
 use crate::files::{Files, Span};
 use crate::parallel::each;
 use crate::paths::expand;
+use crate::record::MOST_FIELDS;
 use crate::{Error, RecordFields, Records, Room};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
@@ -206,6 +207,11 @@ impl TarOptions {
 
     /// Returns where the fields come from.
     fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+        if names.len() > MOST_FIELDS {
+            let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
+            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+            return Err(Error::format(path, None, problem, "list those to read in `fields`"));
+        }
         let mut sources = Vec::new();
         if self.key {
             sources.push(Source::Key);

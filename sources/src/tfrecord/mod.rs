@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 use crate::files::{Files, Span};
 use crate::parallel::each;
 use crate::paths::expand;
+use crate::record::MOST_FIELDS;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use example::Feature;
 
@@ -200,6 +201,11 @@ impl TfRecordOptions {
                 names
             }
         };
+        if names.len() > MOST_FIELDS {
+            let problem = format!("{} different features; the maximum is {MOST_FIELDS}", names.len());
+            let path = records.files.path(0);
+            return Err(Error::format(path.display(), None, problem, "list those to read in `fields`"));
+        }
         if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::usage(format!("the feature {name} is listed twice"), "list it once"));
         }
