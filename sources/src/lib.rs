@@ -5,6 +5,7 @@
 //! | a folder of files for each class | [`folder::Folder`] |
 //! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
 //! | tars of WebDataset | [`tar::Tar`] |
+//! | TFRecord files of `tf.Example`s | [`tfrecord::TfRecord`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | chunks of LitData | [`litdata::LitData`] |
@@ -29,6 +30,9 @@ mod format;
 pub mod litdata;
 #[cfg(feature = "manifest")]
 pub mod manifest;
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
+mod parallel;
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
 #[cfg(feature = "mds")]
 pub mod mds;
 #[cfg(feature = "npz")]
@@ -46,6 +50,8 @@ pub mod safetensors;
 mod shards;
 #[cfg(feature = "tar")]
 pub mod tar;
+#[cfg(feature = "tfrecord")]
+pub mod tfrecord;
 #[cfg(feature = "tokens")]
 pub mod tokens;
 

@@ -52,6 +52,10 @@ impl Room {
     }
 }
 
+/// The maximum number of fields that are taken from a file.
+#[cfg(any(feature = "manifest", feature = "tar", feature = "tfrecord"))]
+pub(crate) const MOST_FIELDS: usize = 4096;
+
 /// The name and the kind of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordField {

@@ -138,6 +138,9 @@ fn bad_manifests_are_errors_that_name_the_place() {
     }
     let nested = format!("{{\"file_name\": \"a\", \"n\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     open_with(nested, "jsonl", &ManifestOptions::new()).expect_err("too deep");
+    let keys: String = (0..2000).map(|n| format!("{{\"file_name\": \"a\", \"{n}\": 1}}\n")).collect();
+    let error = open_with(keys, "jsonl", &ManifestOptions::new()).unwrap_err().to_string();
+    assert!(error.contains("different keys"), "{error}");
     let gone = open_with("file_name\nb.png\n", "csv", &ManifestOptions::new()).unwrap();
     let error = gone.get(0, &mut Context::default()).unwrap_err().to_string();
     assert!(error.contains("b.png"), "{error}");

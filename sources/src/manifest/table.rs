@@ -9,6 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value as Json;
 
 use crate::Error;
+use crate::record::MOST_FIELDS;
 
 /// A column as it was written.
 #[derive(Debug)]
@@ -127,6 +128,10 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
             if cells[column].len() > lines.len() {
                 return Err(error(format!("the key {} is there twice", names[column])));
             }
+            // Lines with keys of their own would take memory in proportion to the square of the file's length.
+            if names.len() > MOST_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
+                return Err(error(format!("the lines have {} different keys", names.len())));
+            }
             cells[column].resize(lines.len(), Cell::Missing);
             let cell =
                 cell(value).ok_or_else(|| error(format!("the number of {} is no i64 and no f64", names[column])))?;
@@ -182,6 +187,9 @@ impl<'de> Deserialize<'de> for Object {
 
 fn columns(path: &Path, names: Vec<String>, cells: Vec<Vec<Cell>>, lines: Vec<u64>) -> Result<Vec<Column>, Error> {
     let error = |problem: String| Error::format(path.display(), None, problem, "name each column once, and list files");
+    if names.len() > MOST_FIELDS {
+        return Err(error(format!("{} columns; the maximum is {MOST_FIELDS}", names.len())));
+    }
     if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
         return Err(error(format!("two columns have the name `{name}`")));
     }

@@ -1,15 +1,14 @@
 //! How tars are opened.
 
 use std::collections::HashMap;
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::index::Index;
 use super::{KEY, Shard, Source, Tar, kind, saved, value};
 use crate::files::{Files, Span};
+use crate::parallel::each;
 use crate::paths::expand;
+use crate::record::MOST_FIELDS;
 use crate::{Error, RecordFields, Records, Room};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
@@ -208,6 +207,11 @@ impl TarOptions {
 
     /// Returns where the fields come from.
     fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+        if names.len() > MOST_FIELDS {
+            let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
+            let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+            return Err(Error::format(path, None, problem, "list those to read in `fields`"));
+        }
         let mut sources = Vec::new();
         if self.key {
             sources.push(Source::Key);
@@ -296,28 +300,4 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
         fields.push((name, kind));
     }
     Ok(RecordFields::new(fields))
-}
-
-/// Calls `work` for each item, on as many threads as there are cores; returns the results, or the first error.
-fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> Result<R, Error> + Sync) -> Result<Vec<R>, Error> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
-    let take = || {
-        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
-            let result = work(item);
-            if result.is_err() {
-                // No shard after this one is begun.
-                next.store(items.len(), Ordering::Relaxed);
-            }
-            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        (1..cores.min(items.len())).for_each(|_| _ = scope.spawn(take));
-        take();
-    });
-    let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    results.sort_unstable_by_key(|(i, _)| *i);
-    results.into_iter().map(|(_, result)| result).collect()
 }

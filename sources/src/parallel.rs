@@ -1,0 +1,34 @@
+//! Work on many files at the same time.
+
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Error;
+
+/// Calls `work` for each item, on as many threads as there are cores; returns the results, or the first error.
+pub(crate) fn each<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let take = || {
+        while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
+            let result = work(item);
+            if result.is_err() {
+                // No shard after this one is begun.
+                next.store(items.len(), Ordering::Relaxed);
+            }
+            results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..cores.min(items.len())).for_each(|_| _ = scope.spawn(take));
+        take();
+    });
+    let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    results.sort_unstable_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,222 @@
+//! `tf.Example`, a protocol buffer: a map from names to lists of bytes, of `f32` or of `i64`.
+//!
+//! Unknown fields are skipped; of several entries with one name the last one counts; lists may be packed or not; all as
+//! the protocol buffer's specification demands.
+
+use smallvec::SmallVec;
+
+/// Why bytes are not a `tf.Example`: what is wrong, and at which byte.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed(pub(super) &'static str, pub(super) usize);
+
+/// The values of one name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Feature<'a> {
+    /// No list.
+    #[default]
+    Empty,
+    Bytes(SmallVec<[&'a [u8]; 1]>),
+    /// Little-endian `f32`s, in one or more runs.
+    Floats(SmallVec<[&'a [u8]; 1]>),
+    /// Integers of variable length, in one or more runs.
+    Integers(SmallVec<[&'a [u8]; 1]>),
+}
+
+/// Bytes that are parsed, and where they are in the record.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// The value of a field of a protocol buffer.
+enum Field<'a> {
+    Varint,
+    Fixed(&'a [u8]),
+    Message(Reader<'a>),
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
+        let split = usize::try_from(len).ok().and_then(|len| self.bytes.split_at_checked(len));
+        let (taken, rest) = split.ok_or(Malformed("a length beyond the end", self.at))?;
+        (self.bytes, self.at) = (rest, self.at + taken.len());
+        Ok(taken)
+    }
+
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0_u64;
+        for (i, &byte) in self.bytes.iter().take(10).enumerate() {
+            // The tenth byte holds one bit; protobuf ignores the others.
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte < 0x80 {
+                (self.bytes, self.at) = (&self.bytes[i + 1..], self.at + i + 1);
+                return Ok(value);
+            }
+        }
+        Err(Malformed("an unfinished integer", self.at))
+    }
+
+    /// Returns the next field and its number; `None` at the end.
+    fn field(&mut self) -> Result<Option<(u64, Field<'a>)>, Malformed> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let at = self.at;
+        let tag = self.varint()?;
+        let field = match tag & 7 {
+            0 => {
+                self.varint()?;
+                Field::Varint
+            }
+            1 => Field::Fixed(self.take(8)?),
+            2 => {
+                let len = self.varint()?;
+                let at = self.at;
+                Field::Message(Reader { bytes: self.take(len)?, at })
+            }
+            5 => Field::Fixed(self.take(4)?),
+            _ => return Err(Malformed("a field of an unknown kind", at)),
+        };
+        if tag >> 3 == 0 {
+            return Err(Malformed("a field with number 0", at));
+        }
+        Ok(Some((tag >> 3, field)))
+    }
+}
+
+/// Calls `each` with the names and values of a `tf.Example`, in the order in which they are written.
+pub(super) fn parse<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a str, Feature<'a>)) -> Result<(), Malformed> {
+    let mut example = Reader { bytes, at: 0 };
+    while let Some((number, field)) = example.field()? {
+        let (1, Field::Message(mut features)) = (number, field) else { continue };
+        while let Some((number, field)) = features.field()? {
+            let (1, Field::Message(mut entry)) = (number, field) else { continue };
+            let (mut name, mut feature) = ("", Feature::default());
+            while let Some((number, field)) = entry.field()? {
+                match (number, field) {
+                    (1, Field::Message(key)) => {
+                        name = std::str::from_utf8(key.bytes)
+                            .map_err(|_| Malformed("a name that is not UTF-8", key.at))?;
+                    }
+                    (2, Field::Message(value)) => feature.merge(value)?,
+                    _ => {}
+                }
+            }
+            each(name, feature);
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Feature<'a> {
+    /// Adds what a message says.
+    fn merge(&mut self, mut message: Reader<'a>) -> Result<(), Malformed> {
+        while let Some((number, field)) = message.field()? {
+            let Field::Message(mut list) = field else { continue };
+            match (number, &*self) {
+                (1, Self::Bytes(_)) | (2, Self::Floats(_)) | (3, Self::Integers(_)) => {}
+                (1, _) => *self = Self::Bytes(SmallVec::new()),
+                (2, _) => *self = Self::Floats(SmallVec::new()),
+                (3, _) => *self = Self::Integers(SmallVec::new()),
+                _ => continue,
+            }
+            loop {
+                let before = list;
+                let Some((number, field)) = list.field()? else { break };
+                match (number, field, &mut *self) {
+                    (1, Field::Message(value), Self::Bytes(values)) => values.push(value.bytes),
+                    (1, Field::Message(run), Self::Floats(runs)) if run.bytes.len().is_multiple_of(4) => {
+                        runs.push(run.bytes);
+                    }
+                    (1, Field::Fixed(value @ [_, _, _, _]), Self::Floats(runs)) => runs.push(value),
+                    (1, Field::Message(run), Self::Integers(runs)) => {
+                        integers(run.bytes, run.at, |_| {})?;
+                        runs.push(run.bytes);
+                    }
+                    (1, Field::Varint, Self::Integers(runs)) => {
+                        let mut value = before;
+                        value.varint()?;
+                        let len = value.bytes.len() - list.bytes.len();
+                        runs.push(&value.bytes[..len]);
+                    }
+                    (1, _, _) => return Err(Malformed("a value of another kind than its list", before.at)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the integers.
+    pub(super) fn integers(runs: &[&[u8]], mut each: impl FnMut(i64)) {
+        for run in runs {
+            // They were checked when the feature was parsed.
+            let _ = integers(run, 0, &mut each);
+        }
+    }
+}
+
+fn integers(run: &[u8], at: usize, mut each: impl FnMut(i64)) -> Result<(), Malformed> {
+    let mut reader = Reader { bytes: run, at };
+    while !reader.bytes.is_empty() {
+        each(reader.varint()?.cast_signed());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+    }
+
+    fn example(value: &[u8]) -> Vec<u8> {
+        message(1, &message(1, &[message(1, b"x"), message(2, value)].concat()))
+    }
+
+    fn found(bytes: &[u8]) -> Result<Feature<'_>, Malformed> {
+        let mut found = Feature::Empty;
+        parse(bytes, |name, feature| {
+            assert_eq!(name, "x");
+            found = feature;
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn lists_may_be_packed_or_not() {
+        let unpacked = message(3, &[8, 1, 8, 0xac, 2]);
+        let packed = message(3, &message(1, &[1, 0xac, 2]));
+        for list in [&unpacked, &packed] {
+            let bytes = example(list);
+            let Feature::Integers(runs) = found(&bytes).unwrap() else { panic!("integers") };
+            let mut numbers = Vec::new();
+            Feature::integers(&runs, |number| numbers.push(number));
+            assert_eq!(numbers, [1, 300]);
+        }
+        let floats = example(&message(2, &[0x0d, 0, 0, 0x80, 0x3f]));
+        assert_eq!(found(&floats), Ok(Feature::Floats(SmallVec::from_slice(&[&[0, 0, 0x80, 0x3f][..]]))));
+    }
+
+    #[test]
+    fn of_two_lists_of_different_kinds_the_last_counts() {
+        let both = [message(3, &[8, 1]), message(1, &message(1, b"b"))].concat();
+        assert_eq!(found(&example(&both)), Ok(Feature::Bytes(SmallVec::from_slice(&[&b"b"[..]]))));
+        let twice = [message(1, &message(1, b"a")), message(1, &message(1, b"b"))].concat();
+        assert_eq!(found(&example(&twice)), Ok(Feature::Bytes(SmallVec::from_slice(&[&b"a"[..], b"b"]))));
+    }
+
+    #[test]
+    fn malformed_bytes_are_errors() {
+        for bytes in [&[0x0a, 5][..], &[0x0b], &[0x80], &[0xff; 11], &[2, 0]] {
+            found(bytes).expect_err("malformed");
+        }
+        found(&example(&message(2, &message(1, &[0; 3])))).expect_err("not a whole number of floats");
+        found(&example(&message(3, &message(1, &[0x80])))).expect_err("an unfinished integer");
+        found(&example(&message(3, &message(1, &[0x80; 20])))).expect_err("a long integer");
+        found(&example(&message(1, &[8, 1]))).expect_err("an integer in a list of bytes");
+    }
+}

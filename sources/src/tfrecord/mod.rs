@@ -1,0 +1,387 @@
+//! TFRecord files of `tf.Example`s, by index.
+//!
+//! Each feature is a field, sorted by name; what it holds is decided by the first records, over all files:
+//!
+//! | feature | field |
+//! |---|---|
+//! | `int64_list`, `float_list`, of one value in every record | an `i64` or `f32` |
+//! | of another number of values, the same in every record | a tensor |
+//! | of any number | a list |
+//! | `bytes_list` of one value | bytes |
+//!
+//! [`TfRecordOptions::declare`] decides otherwise. A record that contradicts is an error that names it. A
+//! `bytes_list` of more values is not supported, nor are `tf.SequenceExample`s and compressed files.
+
+mod example;
+mod walk;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use slotline::dtype::DType;
+use smallvec::SmallVec;
+
+use crate::files::{Files, Span};
+use crate::parallel::each;
+use crate::paths::expand;
+use crate::record::MOST_FIELDS;
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use example::Feature;
+
+/// The records of one or more TFRecord files.
+///
+/// ```
+/// use slotline::Loader;
+/// use slotline_sources::tfrecord::TfRecord;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+/// # let mut bytes = Vec::new();
+/// # for label in [7, 9] {
+/// #     let data = [&b"\x0a\x10\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01"[..], &[label]].concat();
+/// #     let len = (data.len() as u64).to_le_bytes();
+/// #     bytes.extend([&len[..], &masked(&len), &data, &masked(&data)].concat());
+/// # }
+/// # std::fs::write(folder.path().join("train-0.tfrecord"), bytes)?;
+/// let records = TfRecord::open([folder.path().join("train-*.tfrecord")])?;
+/// let mut loader = Loader::builder(records).batch_size(2).build()?;
+/// let batch = loader.epoch()?.next().expect("two records")?;
+/// assert_eq!(batch.tensors().get(0).unwrap().typed::<i64>().unwrap().as_slice(), [7, 9]);
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct TfRecord {
+    files: Files,
+    /// Where the records of each file end.
+    ends: Vec<Vec<u64>>,
+    /// The number of the first record of each file, and the number of all records.
+    starts: Vec<usize>,
+    fields: RecordFields,
+    check: bool,
+}
+
+/// How TFRecord files are read.
+#[derive(Clone, Debug)]
+pub struct TfRecordOptions {
+    fields: Option<Vec<String>>,
+    declared: BTreeMap<String, FieldKind>,
+    look_at: usize,
+    check_data: bool,
+    indexes: Option<Vec<std::path::PathBuf>>,
+}
+
+impl Default for TfRecordOptions {
+    fn default() -> Self {
+        Self { fields: None, declared: BTreeMap::new(), look_at: 1000, check_data: true, indexes: None }
+    }
+}
+
+impl TfRecordOptions {
+    /// Makes the default options: all features, decided by the first 1000 records, and all checksums checked.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets which features are read, in this order. By default all of the first records are, sorted by name.
+    pub fn fields(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.fields = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets what a feature holds: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a number, a tensor or a
+    /// list of `i64` or `f32`.
+    pub fn declare(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
+        self.declared.insert(name.into(), kind);
+        self
+    }
+
+    /// Sets how many records, from the first on, decide what the features hold. The default is 1000.
+    pub fn look_at(mut self, records: usize) -> Self {
+        self.look_at = records.max(1);
+        self
+    }
+
+    /// Whether the checksum of the data is checked whenever a record is read. The default is to check it. That of the
+    /// length is always checked.
+    pub fn check_data(mut self, check: bool) -> Self {
+        self.check_data = check;
+        self
+    }
+
+    /// Sets indexes that `tfrecord2idx` wrote, one for each file, instead of walking over the files.
+    /// [Patterns](crate::paths) are expanded.
+    pub fn indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
+        self.indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
+        self
+    }
+
+    /// Opens files. [Patterns](crate::paths) are expanded. As many files are indexed at the same time as there are cores.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read or has no valid records, or one of the first records lacks a field, or has one that is
+    /// not supported.
+    pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
+        let paths = expand(paths)?;
+        let files = Files::open(&paths)?;
+        let ends = match &self.indexes {
+            None => each(&paths, |path| walk::walk(path))?,
+            Some(indexes) => {
+                let indexes = expand(indexes)?;
+                if indexes.len() != paths.len() {
+                    let problem = format!("{} indexes for {} files", indexes.len(), paths.len());
+                    return Err(Error::usage(problem, "pass one index for each file, in the same order"));
+                }
+                let pairs: Vec<_> = indexes.iter().zip(&paths).collect();
+                each(&pairs, |(index, path)| walk::index(index, path))?
+            }
+        };
+        let mut starts = vec![0];
+        for ends in &ends {
+            starts.push(starts[starts.len() - 1] + ends.len());
+        }
+        let fields = RecordFields::default();
+        let mut records = TfRecord { files, ends, starts, fields, check: self.check_data };
+        if records.len() == 0 {
+            let problem = "no records";
+            return Err(Error::format(paths[0].display(), None, problem, "check that it was written completely"));
+        }
+        records.fields = self.decide(&records)?;
+        Ok(Records::new(records))
+    }
+
+    /// Decides what the fields hold.
+    fn decide(&self, records: &TfRecord) -> Result<RecordFields, Error> {
+        let count = records.len().min(self.look_at);
+        // For each name: in which record it is first, and the dtype (`U8` for bytes) and the lengths.
+        let mut seen = BTreeMap::<String, (usize, DType, Vec<u64>)>::new();
+        let mut memory = Vec::new();
+        for index in 0..count {
+            let bytes = records.files.read(records.span(index), &mut memory)?;
+            let mut features = BTreeMap::new();
+            records.parse(index, bytes, |name, feature| _ = features.insert(name, feature))?;
+            for (name, feature) in features {
+                let wanted = self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
+                if !wanted || self.declared.contains_key(name) {
+                    continue;
+                }
+                let (dtype, len) = match &feature {
+                    Feature::Empty => (None, 0),
+                    Feature::Bytes(values) if values.len() == 1 => (Some(DType::U8), values[0].len()),
+                    Feature::Bytes(values) => {
+                        let problem = format!("the feature {name} has {} values of bytes", values.len());
+                        let advice = "list the other features in `fields`: only one value is supported";
+                        return Err(records.error(index, 0, &problem, advice));
+                    }
+                    Feature::Floats(runs) => (Some(DType::F32), runs.iter().map(|run| run.len() / 4).sum()),
+                    Feature::Integers(runs) => {
+                        let mut count = 0;
+                        Feature::integers(runs, |_| count += 1);
+                        (Some(DType::I64), count)
+                    }
+                };
+                let known = seen.entry(name.to_owned()).or_insert((index, dtype.unwrap_or(DType::Bool), Vec::new()));
+                match dtype {
+                    Some(dtype) if known.1 == DType::Bool => known.1 = dtype,
+                    Some(dtype) if known.1 != dtype => {
+                        let problem = format!("the feature {name} holds {dtype}, in others {}", known.1);
+                        return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
+                    }
+                    _ => {}
+                }
+                known.2.push(len as u64);
+            }
+        }
+        let names: Vec<String> = match &self.fields {
+            Some(names) => names.clone(),
+            None => {
+                let mut names: Vec<String> = seen.keys().chain(self.declared.keys()).cloned().collect();
+                names.sort_unstable();
+                names
+            }
+        };
+        if names.len() > MOST_FIELDS {
+            let problem = format!("{} different features; the maximum is {MOST_FIELDS}", names.len());
+            let path = records.files.path(0);
+            return Err(Error::format(path.display(), None, problem, "list those to read in `fields`"));
+        }
+        if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
+            return Err(Error::usage(format!("the feature {name} is listed twice"), "list it once"));
+        }
+        if let Some(name) = self.declared.keys().find(|name| !names.contains(name)) {
+            return Err(Error::usage(format!("the declared feature {name} is not among `fields`"), "list it there"));
+        }
+        let mut fields = Vec::new();
+        for name in names {
+            let kind = match (self.declared.get(&name), seen.get(&name)) {
+                (Some(kind), _) => supported(&name, kind)?,
+                (None, Some((_, dtype, lengths))) if lengths.len() == count && *dtype != DType::Bool => {
+                    let room = || {
+                        let lengths = lengths.iter().copied();
+                        if count == records.len() { Room::of(lengths) } else { Room::estimate(lengths) }
+                    };
+                    match (dtype, lengths[0], lengths.iter().all(|&len| len == lengths[0])) {
+                        (DType::U8, ..) => FieldKind::Bytes(room()),
+                        (_, 1, true) => FieldKind::Number(*dtype),
+                        (_, len @ 2.., true) => FieldKind::Tensor(*dtype, vec![len as usize]),
+                        _ => FieldKind::List(*dtype, room()),
+                    }
+                }
+                (None, found) => {
+                    let problem = format!(
+                        "the feature {name} has values in {} of the first {count} records",
+                        found.map_or(0, |(_, dtype, lengths)| if *dtype == DType::Bool { 0 } else { lengths.len() })
+                    );
+                    let path = records.files.path(0);
+                    let advice = "list features in `fields` that all records have, or `declare` it";
+                    return Err(Error::format(path.display(), None, problem, advice));
+                }
+            };
+            fields.push((name, kind));
+        }
+        Ok(RecordFields::new(fields))
+    }
+}
+
+/// Returns a declared kind, if it can be read.
+fn supported(name: &str, kind: &FieldKind) -> Result<FieldKind, Error> {
+    let fits = match kind {
+        FieldKind::Bytes(_) | FieldKind::Text(_) => true,
+        FieldKind::Tensor(dtype, shape) => {
+            let items = shape.iter().try_fold(1_usize, |items, &len| items.checked_mul(len));
+            matches!(dtype, DType::F32 | DType::I64) && items.is_some_and(|items| items.checked_mul(8).is_some())
+        }
+        other => matches!(other.dtype(), DType::F32 | DType::I64),
+    };
+    if fits {
+        return Ok(kind.clone());
+    }
+    let problem = format!("the feature {name} is declared as {kind:?}");
+    Err(Error::usage(problem, "declare bytes, a text, or a number, a tensor or a list of i64 or f32"))
+}
+
+impl TfRecord {
+    /// Opens files, with the [default options](TfRecordOptions).
+    ///
+    /// # Errors
+    ///
+    /// As [`TfRecordOptions::open`].
+    pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
+        TfRecordOptions::new().open(paths)
+    }
+
+    /// Returns where a whole record is.
+    fn span(&self, index: usize) -> Span {
+        let file = self.starts.partition_point(|&start| start <= index) - 1;
+        let record = index - self.starts[file];
+        let start = record.checked_sub(1).map_or(0, |before| self.ends[file][before]);
+        Span { file, start, len: Some(self.ends[file][record] - start) }
+    }
+
+    /// Checks the bytes of a record, and calls `each` with its features.
+    fn parse<'a>(&self, index: usize, record: &'a [u8], each: impl FnMut(&'a str, Feature<'a>)) -> Result<(), Error> {
+        let data = walk::data(record, self.check).map_err(|problem| self.error(index, 0, problem, walk::DAMAGED))?;
+        example::parse(data, each).map_err(|problem| {
+            let text = format!("expected a tf.Example, found {}", problem.0);
+            self.error(index, walk::HEADER + problem.1 as u64, &text, "write it as a tf.Example")
+        })
+    }
+
+    fn error(&self, index: usize, at: u64, problem: &str, advice: &'static str) -> Error {
+        let span = self.span(index);
+        let record = index - self.starts[span.file];
+        let path = self.files.path(span.file);
+        Error::format(path.display(), span.start + at, format!("record {record}: {problem}"), advice)
+    }
+}
+
+impl Format for TfRecord {
+    fn len(&self) -> usize {
+        *self.starts.last().unwrap_or(&0)
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        each(self.span(index));
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let [bytes] = input.spans([self.span(index)])?;
+        let mut features: SmallVec<[Option<Feature<'a>>; 4]> = SmallVec::new();
+        features.resize(self.fields.as_slice().len(), None);
+        self.parse(index, bytes, |name, feature| {
+            if let Some(field) = self.fields.position(name) {
+                features[field] = Some(feature);
+            }
+        })?;
+        let mut values: SmallVec<[Value<'a>; 4]> = SmallVec::new();
+        for (field, feature) in self.fields.as_slice().iter().zip(features) {
+            let value = feature.ok_or_else(|| "no such feature".to_owned());
+            let value = value.and_then(|feature| value_of(&field.kind, feature)).map_err(|problem| {
+                let problem = format!("expected {field}, found {problem}");
+                self.error(index, 0, &problem, "`declare` what the feature holds, or list others in `fields`")
+            })?;
+            values.push(value);
+        }
+        Ok(Record::new(&self.fields, values))
+    }
+}
+
+/// Makes the value of a field, or says what was found instead.
+fn value_of<'a>(kind: &FieldKind, feature: Feature<'a>) -> Result<Value<'a>, String> {
+    let dtype = kind.dtype();
+    let bytes: Cow<'a, [u8]> = match feature {
+        Feature::Bytes(values) if dtype == DType::U8 => {
+            let [value] = values[..] else { return Err(format!("{} values of bytes", values.len())) };
+            if matches!(kind, FieldKind::Text(_)) && std::str::from_utf8(value).is_err() {
+                return Err("bytes that are not UTF-8".to_owned());
+            }
+            return Ok(Value::from(value));
+        }
+        Feature::Floats(runs) if dtype == DType::F32 => match runs[..] {
+            [run] if cfg!(target_endian = "little") => Cow::Borrowed(run),
+            _ => {
+                let numbers = runs.iter().flat_map(|run| run.as_chunks::<4>().0);
+                numbers.flat_map(|number| f32::from_le_bytes(*number).to_ne_bytes()).collect()
+            }
+        },
+        Feature::Integers(runs) if dtype == DType::I64 => {
+            let mut bytes = Vec::new();
+            Feature::integers(&runs, |number| bytes.extend_from_slice(&number.to_ne_bytes()));
+            Cow::Owned(bytes)
+        }
+        Feature::Empty if dtype != DType::U8 => Cow::Borrowed(&[]),
+        Feature::Empty => return Err("no value".to_owned()),
+        Feature::Bytes(_) => return Err("bytes".to_owned()),
+        Feature::Floats(_) => return Err("floats".to_owned()),
+        Feature::Integers(_) => return Err("integers".to_owned()),
+    };
+    let found = bytes.len() / dtype.size();
+    let expected = match kind {
+        FieldKind::Number(_) => Some(1),
+        FieldKind::Tensor(_, shape) => Some(shape.iter().product()),
+        _ => None,
+    };
+    match expected {
+        Some(expected) if expected != found => Err(format!("{found} values")),
+        _ => Ok(Value::Bytes(bytes)),
+    }
+}
+
+impl fmt::Debug for TfRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TfRecord")
+            .field("files", &self.files)
+            .field("len", &self.len())
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,103 @@
+//! The records of a file: u64 length, u32 masked CRC-32C of it, the data, u32 masked CRC-32C of that; little-endian.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::Error;
+
+/// The number of bytes before the data.
+pub(super) const HEADER: u64 = 12;
+
+/// The number of bytes after the data.
+pub(super) const FOOTER: u64 = 4;
+
+pub(super) const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
+
+/// Returns where each record of a file ends, from the lengths in the file.
+pub(super) fn walk(path: &Path) -> Result<Vec<u64>, Error> {
+    let (file, len) = open(path)?;
+    let (mut ends, mut at) = (Vec::new(), 0);
+    while at < len {
+        let error = |problem: String, advice| Error::format(path.display(), at, problem, advice);
+        let mut header = [0; HEADER as usize];
+        if len - at < HEADER {
+            return Err(error(format!("expected a header of {HEADER} bytes, found {}", len - at), DAMAGED));
+        }
+        file.read_exact_at(&mut header, at).map_err(|source| Error::io(path, "read", source))?;
+        let Some(data) = data_len(&header) else {
+            let (problem, advice) = match header {
+                [0x1f, 0x8b, ..] if at == 0 => ("a gzip file", "unpack it with `gunzip`"),
+                [0x78, ..] if at == 0 => ("a length with a wrong checksum", "it may be compressed: write it without"),
+                _ => ("a length with a wrong checksum", DAMAGED),
+            };
+            return Err(error(format!("expected a record, found {problem}"), advice));
+        };
+        let end = data.checked_add(HEADER + FOOTER).and_then(|whole| at.checked_add(whole));
+        let end = end.filter(|&end| end <= len);
+        at = end.ok_or_else(|| {
+            error(format!("a record of {data} bytes, but the file ends after {}", len - at - HEADER), DAMAGED)
+        })?;
+        ends.push(at);
+    }
+    Ok(ends)
+}
+
+/// Reads an index that `tfrecord2idx` wrote: a line for each record, with its position and its length.
+pub(super) fn index(path: &Path, data: &Path) -> Result<Vec<u64>, Error> {
+    let (_, len) = open(data)?;
+    let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
+    let mut ends = Vec::new();
+    let mut end = 0_u64;
+    for (number, line) in text.lines().enumerate() {
+        let parsed =
+            line.split_once(' ').and_then(|(start, len)| Some((start.parse().ok()?, len.trim().parse().ok()?)));
+        let next = parsed.filter(|&(start, len): &(u64, u64)| start == end && len >= HEADER + FOOTER);
+        let next = next.and_then(|(start, len)| start.checked_add(len)).filter(|&next| next <= len);
+        end = next.ok_or_else(|| {
+            let problem = format!("line {}: expected the record from byte {end} on, found `{line:.60}`", number + 1);
+            Error::format(path.display(), None, problem, "make the index again, or go without it")
+        })?;
+        ends.push(end);
+    }
+    if end != len {
+        let problem = format!("its records end at byte {end} of {len}");
+        return Err(Error::format(path.display(), None, problem, "make the index again, or go without it"));
+    }
+    Ok(ends)
+}
+
+fn open(path: &Path) -> Result<(File, u64), Error> {
+    let failed = |source| Error::io(path, "open", source);
+    let found = path.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Err(failed(ErrorKind::IsADirectory.into()));
+    }
+    Ok((File::open(path).map_err(failed)?, found.len()))
+}
+
+/// Returns the length in a header, if its checksum is right.
+fn data_len(header: &[u8; HEADER as usize]) -> Option<u64> {
+    let (len, checksum) = header.split_first_chunk::<8>()?;
+    (*checksum == masked(len)).then(|| u64::from_le_bytes(*len))
+}
+
+/// Returns the data of a whole record, or what is wrong with it.
+pub(super) fn data(record: &[u8], check: bool) -> Result<&[u8], &'static str> {
+    let too_short = "a record without header and data";
+    let (header, rest) = record.split_first_chunk().ok_or(too_short)?;
+    let (data, checksum) = rest.split_last_chunk::<{ FOOTER as usize }>().ok_or(too_short)?;
+    if data_len(header) != Some(data.len() as u64) {
+        return Err("a length with a wrong checksum, or another one than in the index");
+    }
+    if check && *checksum != masked(data) {
+        return Err("data with a wrong checksum");
+    }
+    Ok(data)
+}
+
+/// Returns the checksum of TFRecord: CRC-32C, rotated and with a number added, so that it can be part of checked data.
+fn masked(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}

@@ -1,0 +1,217 @@
+//! TFRecord files are read as the package tfrecord reads them.
+#![cfg(feature = "tfrecord")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
+use slotline::Dataset;
+use slotline::dataset::Context;
+use slotline::dtype::DType;
+use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
+use slotline_sources::{FieldKind, Format, Records, Room};
+
+mod support;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tfrecord").join(name)
+}
+
+fn same(records: &Records<TfRecord>) {
+    // JSON has no infinity: it is `null`, as serde_json writes it.
+    let expected: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
+    let files = ["0.tfrecord", "1.tfrecord"].map(|name| expected[name].as_array().unwrap().clone());
+    let expected = files.concat();
+    assert_eq!(records.len(), expected.len());
+    let mut cx = Context::default();
+    for (index, expected) in expected.iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        let names: Vec<&String> = record.fields().as_slice().iter().map(|field| &field.name).collect();
+        assert_eq!(names, expected.as_object().unwrap().keys().collect::<Vec<_>>());
+        for field in record.fields().as_slice() {
+            let found = match field.kind.dtype() {
+                DType::U8 => {
+                    let bytes = record.bytes(&field.name).unwrap();
+                    let hash: String = Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+                    json!([bytes.len(), hash])
+                }
+                DType::I64 => json!(record.elements::<i64>(&field.name)),
+                DType::F32 => {
+                    let found = record.elements::<f32>(&field.name).unwrap();
+                    json!(found.into_iter().map(f64::from).collect::<Vec<_>>())
+                }
+                _ => panic!("{field}"),
+            };
+            assert_eq!(found, expected[&field.name], "{field} of record {index}");
+        }
+    }
+}
+
+#[test]
+fn records_are_read_as_by_the_package_tfrecord() {
+    let records = TfRecord::open([data("{0..1}.tfrecord")]).unwrap();
+    same(&records);
+    let fields: Vec<String> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
+    let kinds = ["box: f32 [4]", "größe: i64 [2]", "image: bytes", "label: i64", "tokens: i64 list", "weight: f32"];
+    let mut sorted = kinds.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(fields, sorted);
+    same(&TfRecordOptions::new().indexes([data("*.tfindex")]).open([data("*.tfrecord")]).unwrap());
+    same(&TfRecordOptions::new().look_at(2).check_data(false).open([data("*.tfrecord")]).unwrap());
+}
+
+#[test]
+fn a_pass_over_records_resumes() {
+    support::resumes(|| TfRecord::open([data("*.tfrecord")]).unwrap());
+    support::resumes(|| {
+        TfRecordOptions::new().look_at(2).fields(["tokens", "box"]).open([data("*.tfrecord")]).unwrap()
+    });
+}
+
+/// Makes a file of records.
+fn file(records: &[&[u8]]) -> Vec<u8> {
+    let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let record = |data: &&[u8]| {
+        let len = (data.len() as u64).to_le_bytes();
+        [&len[..], &masked(&len), data, &masked(data)].concat()
+    };
+    records.iter().flat_map(record).collect()
+}
+
+fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+}
+
+/// Makes a `tf.Example` of one feature `x`, a list of this number.
+fn example(list: u8, values: &[u8]) -> Vec<u8> {
+    message(1, &message(1, &[message(1, b"x"), message(2, &message(list, values))].concat()))
+}
+
+/// Writes, opens and reads a file; returns the number of samples that are valid, or the message of the first error.
+fn read(path: &Path, bytes: &[u8], options: &TfRecordOptions) -> Result<usize, String> {
+    fs::write(path, bytes).unwrap();
+    let records = options.open([path]).map_err(|error| error.to_string())?;
+    let mut cx = Context::default();
+    (0..records.len())
+        .try_for_each(|index| records.get(index, &mut cx).map(drop))
+        .map_err(|error| error.to_string())?;
+    Ok(records.len())
+}
+
+#[test]
+fn records_that_contradict_are_errors_that_name_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tfrecord");
+    let one = example(3, &[8, 1]);
+    let two = example(3, &[8, 1, 8, 2]);
+    let float = example(2, &message(1, &[0; 4]));
+    let bytes = example(1, &message(1, b"ab\xff"));
+    let several = example(1, &[message(1, b"a"), message(1, b"b")].concat());
+    let room = Room { items: 4, exceeded: true };
+    let options = TfRecordOptions::new;
+    let first = || options().look_at(1);
+    let cases: [(TfRecordOptions, &[&[u8]], &str); 13] = [
+        (first(), &[&one, &two], "record 1: expected x: i64, found 2 values"),
+        (first(), &[&two, &one], "record 1: expected x: i64 [2], found 1 values"),
+        (first(), &[&one, &float], "record 1: expected x: i64, found floats"),
+        (first(), &[&one, &[]], "record 1: expected x: i64, found no such feature"),
+        (first(), &[&bytes, &one], "record 1: expected x: bytes, found integers"),
+        (options(), &[&one, &float], "record 1: the feature x holds f32, in others i64"),
+        (options(), &[&one, &[]], "the feature x has values in 1 of the first 2 records"),
+        (options(), &[&several], "byte 0: record 0: the feature x has 2 values of bytes"),
+        (options(), &[&one, &[0x0a]], "an unfinished integer"),
+        (options(), &[], "no records"),
+        (options().declare("x", FieldKind::Text(room)), &[&bytes], "not UTF-8"),
+        (options().declare("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
+        (options().fields(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
+    ];
+    for (options, records, message) in cases {
+        let error = read(&path, &file(records), &options).expect_err(message);
+        assert!(error.contains(message), "{error}");
+    }
+    let list = options().declare("x", FieldKind::List(DType::I64, room));
+    assert_eq!(read(&path, &file(&[&one, &two, &one]), &list), Ok(3));
+    assert_eq!(read(&path, &file(&[&one, &two, &one]), &options()), Ok(3));
+    let tensor = options().declare("x", FieldKind::Tensor(DType::I64, vec![1, 2]));
+    assert_eq!(read(&path, &file(&[&two]), &tensor), Ok(1));
+}
+
+#[test]
+fn truncated_and_damaged_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tfrecord");
+    let good = fs::read(data("0.tfrecord")).unwrap();
+    let ends: Vec<usize> = fs::read_to_string(data("0.tfindex"))
+        .unwrap()
+        .lines()
+        .map(|line| line.split(' ').map(|number| number.parse::<usize>().unwrap()).sum())
+        .collect();
+    let options = TfRecordOptions::new();
+    assert_eq!(read(&path, &good, &options), Ok(5));
+    for len in 0..good.len() {
+        // A file that ends with a record is a whole one.
+        let whole = ends.iter().position(|&end| end == len).map(|last| last + 1);
+        assert_eq!(read(&path, &good[..len], &options).ok(), whole, "{len} bytes");
+    }
+    let mut bytes = good.clone();
+    for at in 0..bytes.len() {
+        for flip in [1, 0x80, 0xff] {
+            bytes[at] ^= flip;
+            read(&path, &bytes, &options).expect_err("every byte has a checksum");
+            let _ = read(&path, &bytes, &TfRecordOptions::new().check_data(false));
+            bytes[at] ^= flip;
+        }
+    }
+    // A length that is right about itself, but not about the file.
+    let mut long = u64::MAX.to_le_bytes().to_vec();
+    long.extend(crc32c::crc32c(&long).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes());
+    let error = read(&path, &long, &options).unwrap_err();
+    assert!(error.contains("byte 0: a record of 18446744073709551615 bytes"), "{error}");
+    let error = read(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0", &options).unwrap_err();
+    assert!(error.contains("gunzip"), "{error}");
+}
+
+#[test]
+fn an_index_that_lies_is_an_error() {
+    let text = fs::read_to_string(data("0.tfindex")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let index = folder.path().join("lies");
+    let open = |text: &str| {
+        fs::write(&index, text).unwrap();
+        TfRecordOptions::new().indexes([&index]).open([data("0.tfrecord")])
+    };
+    assert_eq!(open(&text).unwrap().len(), 5);
+    let lines: Vec<&str> = text.lines().collect();
+    let swapped = [lines[1], lines[0]].join("\n");
+    for lie in [
+        "",
+        "0 5",
+        "0 99999999",
+        "x y",
+        "0",
+        "0 18446744073709551615",
+        lines[0],
+        &swapped,
+        &text.replacen("0 ", "1 ", 1),
+    ] {
+        let error = open(lie).expect_err(lie).to_string();
+        assert!(error.contains("lies"), "{error}");
+    }
+    let whole = format!("0 {}", fs::metadata(data("0.tfrecord")).unwrap().len());
+    let error = open(&whole).expect_err("the header says otherwise").to_string();
+    assert!(error.contains("another one than in the index"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn random_records_do_not_panic(records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..4), raw: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let inner: Vec<Vec<u8>> = records.iter().map(|bytes| message(1, &message(1, bytes))).collect();
+        let records = if raw { &records } else { &inner };
+        let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+        let _ = read(&folder.path().join("x"), &file(&records), &TfRecordOptions::new());
+        let _ = read(&folder.path().join("x"), &records.concat(), &TfRecordOptions::new());
+    }
+}
