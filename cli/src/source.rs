@@ -14,8 +14,10 @@ use slotline_sources::{Format, RecordField, Records};
 
 /// The `--help` text of SOURCE.
 pub(crate) const SOURCE_HELP: &str = "\
-A file or folder, whose format is found out: a folder with a folder of files for each class, tokens of nanoGPT, llm.c or Megatron \
-(.bin, .idx), a NumPy file, or an IDX file. With the cargo feature `remote`, also the URL of an object: s3://bucket/path. \
+A file or folder, whose format is found out: a folder with a folder of files for each class, tars of WebDataset (also as a \
+pattern: 'shard-{000..099}.tar'), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
+Megatron (.bin, .idx), MDS, LitData, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature `remote`, also \
+the URL of an object: s3://bucket/path. \
 Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
 idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
 memory-mapped, and must not change while the program runs";
@@ -39,11 +41,10 @@ impl FromStr for Named {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let is_path = || Path::new(text).exists() || text.contains(['{', '*', '?']) || text.contains("://");
         match text.parse() {
             Ok(source) => Ok(Self::Arrays(source)),
-            Err(ParseSourceError::Kind) if Path::new(text).exists() || text.contains("://") => {
-                Ok(Self::Path(text.into()))
-            }
+            Err(ParseSourceError::Kind) if is_path() => Ok(Self::Path(text.into())),
             Err(ParseSourceError::Kind) => Err(format!("there is no such file or folder; {}", ParseSourceError::Kind)),
             Err(error) => Err(error.to_string()),
         }

@@ -17,6 +17,7 @@ use crate::{Error, Format, Records};
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
+/// | `.tfrecord`, `.tfrecords` | [`tfrecord`](crate::tfrecord) |
 /// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
@@ -100,6 +101,10 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
     #[cfg(feature = "manifest")]
     if has_extension(path, "csv") || has_extension(path, "jsonl") {
         return Ok(crate::manifest::Manifest::open(path)?.erased());
+    }
+    #[cfg(feature = "tfrecord")]
+    if has_extension(path, "tfrecord") || has_extension(path, "tfrecords") {
+        return Ok(crate::tfrecord::TfRecord::open([path])?.erased());
     }
     #[cfg(feature = "safetensors")]
     if has_extension(path, "safetensors") {

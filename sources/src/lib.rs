@@ -30,14 +30,13 @@ mod format;
 pub mod litdata;
 #[cfg(feature = "manifest")]
 pub mod manifest;
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
-mod parallel;
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
 #[cfg(feature = "mds")]
 pub mod mds;
 #[cfg(feature = "npz")]
 pub mod npz;
-#[cfg(feature = "tar")]
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
+mod parallel;
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
 pub mod paths;
 mod record;
 #[cfg(feature = "remote")]
