@@ -324,7 +324,7 @@ fn keeps_order(view: &View<'_>) -> bool {
 /// A tensor of rows of another one, of which there is at least one.
 pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
     let first = rows.first();
-    if keeps_order(&first) {
+    if keeps_order(first) {
         return None;
     }
     let count = i64::try_from(rows.len()).ok().filter(|&count| count > 0)?;

@@ -8,6 +8,7 @@
     feature = "npz",
     feature = "safetensors",
     feature = "tar",
+    feature = "tfrecord",
     feature = "tokens"
 ))]
 
@@ -16,15 +17,23 @@ use std::path::{Path, PathBuf};
 use slotline::Dataset;
 use slotline::dataset::Context;
 
-fn data(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
+/// Returns a path in the test data. Tars are copied, since their indexes are saved beside them.
+fn data(path: &str, copies: &Path) -> PathBuf {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let Some(tar) = path.strip_prefix("tar/") else { return data.join(path) };
+    for entry in data.join("tar").read_dir().unwrap().flatten() {
+        std::fs::copy(entry.path(), copies.join(entry.file_name())).unwrap();
+    }
+    copies.join(tar)
 }
 
 #[test]
 fn each_format_is_found_out() {
+    let copies = tempfile::tempdir().unwrap();
     for (path, fields) in [
         ("tar/shard-000000.tar", "cls"),
         ("tar/shard-{000000..000001}.tar", "cls"),
+        ("tfrecord/0.tfrecord", ""),
         ("mds/raw", ""),
         ("mds/zstd", ""),
         ("litdata/raw", ""),
@@ -35,7 +44,8 @@ fn each_format_is_found_out() {
         ("arrays/all.safetensors", ""),
         ("arrays/stored.npz", ""),
     ] {
-        let records = slotline_sources::open(data(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let records =
+            slotline_sources::open(data(path, copies.path())).unwrap_or_else(|error| panic!("{path}: {error}"));
         let found: Vec<_> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
         assert!(found.join(", ").contains(fields), "{path}: {found:?}");
         let mut cx = Context::default();
