@@ -125,6 +125,9 @@ impl Remote {
         let mut ranges = self.fetched.lock();
         ranges.pass += 1;
         ranges.by_key.clear();
+        drop(ranges);
+        // Whoever waits for one of them fetches it.
+        self.fetched.arrived.notify_all();
     }
 
     /// Begins to fetch bytes that will be read. Returns whether this was not asked for already.
@@ -146,17 +149,10 @@ impl Remote {
             pass
         };
         let request = self.request(&self.connection, key);
-        let fetched = self.fetched.clone();
+        let coming = Coming { fetched: self.fetched.clone(), key, pass };
         self.connection.runtime.spawn(async move {
             let bytes = request.await.map_err(Arc::new);
-            let mut ranges = fetched.lock();
-            if ranges.pass == pass
-                && let Some(range) = ranges.by_key.get_mut(&key)
-            {
-                range.bytes = Some(bytes);
-                drop(ranges);
-                fetched.arrived.notify_all();
-            }
+            coming.settle(Some(bytes));
         });
         true
     }
@@ -222,6 +218,37 @@ impl Remote {
             }
             Ok(bytes)
         }
+    }
+}
+
+/// A range that is being fetched. If that ends without a result, nobody waits for it any longer.
+struct Coming {
+    fetched: Arc<Fetched>,
+    key: Key,
+    pass: u64,
+}
+
+impl Coming {
+    /// Sets what has come, unless a new pass has begun; without it, the range counts as not asked for.
+    fn settle(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
+        let mut ranges = self.fetched.lock();
+        if ranges.pass == self.pass
+            && let Entry::Occupied(mut range) = ranges.by_key.entry(self.key)
+            && range.get().bytes.is_none()
+        {
+            match bytes {
+                Some(bytes) => range.get_mut().bytes = Some(bytes),
+                None => drop(range.remove()),
+            }
+            drop(ranges);
+            self.fetched.arrived.notify_all();
+        }
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.settle(None);
     }
 }
 
@@ -301,7 +328,7 @@ fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + S
     runtime.spawn(async move {
         let _ = send.send(future.await);
     });
-    receive.recv().expect("the thread for requests lives as long as the process")
+    receive.recv().expect("a request does not panic, and its thread lives as long as the process")
 }
 
 fn parse(url: &str) -> Result<Url, Error> {

@@ -264,3 +264,18 @@ fn what_is_not_there_is_an_error() {
     let error = Files::open(["http://host/x", "/y"]).unwrap_err().to_string();
     assert!(error.starts_with("/y is a file, and others are URLs"), "{error}");
 }
+
+#[test]
+fn a_pass_that_begins_while_another_one_waits_lets_it_go_on() {
+    let server = Server::start(&[], Answer::Late(30));
+    let numbers = server.numbers();
+    let passes: Vec<_> = (0..3)
+        .map(|_| {
+            let numbers = numbers.clone();
+            thread::spawn(move || pass(numbers, 2, false))
+        })
+        .collect();
+    for pass in passes {
+        assert_eq!(pass.join().unwrap(), Ok(expected()));
+    }
+}
