@@ -2,7 +2,8 @@
 //!
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
 //! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
-//! the mean size of a sample, and the number of samples that were read ([`Read`]). While they are far enough ahead, one of them looks at it every [`LOOK`].
+//! the mean size of a sample, and the number of samples that were read ([`Read`]). While they are far enough ahead, one
+//! of them looks at it every [`LOOK`].
 //!
 //! Where the bytes are in memory already, asking for them is wasted work. So after [`CALM`] samples in a row that are, the
 //! threads look at one sample in [`SPARSE`] only, until they find one that is not.

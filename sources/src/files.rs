@@ -16,8 +16,14 @@ use memmap2::{Advice, Mmap, MmapOptions};
 
 use crate::Error;
 use crate::ahead::Asked;
+#[cfg(any(feature = "folder", feature = "manifest"))]
+use crate::record::Room;
 #[cfg(feature = "remote")]
 use crate::remote::Remote;
+
+/// How many files are looked at to choose the room for whole files.
+#[cfg(any(feature = "folder", feature = "manifest"))]
+const LOOKED_AT: usize = 1024;
 
 /// The size of a page, or less.
 const PAGE: usize = 4096;
@@ -175,6 +181,15 @@ impl Files {
             #[cfg(feature = "remote")]
             List::Remote(remote) => remote.object_len(file),
         }
+    }
+
+    /// Chooses the room for whole files from their lengths, or from those of some if there are many. One that can't be
+    /// looked at counts as empty.
+    #[cfg(any(feature = "folder", feature = "manifest"))]
+    pub(crate) fn room(&self) -> Room {
+        let lengths = (0..self.len()).step_by(self.len().div_ceil(LOOKED_AT).max(1));
+        let lengths = lengths.map(|file| self.path(file).metadata().map_or(0, |found| found.len()));
+        if self.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) }
     }
 
     /// Returns these bytes, if the file is mapped and has them.

@@ -6,14 +6,10 @@ use slotline::dtype::DType;
 use walkdir::WalkDir;
 
 use crate::files::{Files, Span};
-use crate::record::Room;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// The extensions of torchvision's `ImageFolder`.
 pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
-
-/// How many files are looked at to choose the room for their bytes.
-const LOOKED_AT: usize = 1024;
 
 /// Files in folders that are named after their classes; a sample is the bytes of a file, `data`, and the number of its
 /// class, `label: i64`.
@@ -111,11 +107,10 @@ impl FolderOptions {
                 "add files, or set `extensions` or `allow_empty`",
             ));
         }
-        let lengths = list.iter().step_by(list.len().div_ceil(LOOKED_AT).max(1));
-        let lengths = lengths.map(|path| root.join(path).metadata().map_or(0, |found| found.len()));
-        let room = if list.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) };
-        let fields = RecordFields::new([("data", FieldKind::Bytes(room)), ("label", FieldKind::Number(DType::I64))]);
-        Ok(Records::new(Folder { files: Files::each(root, &list), classes, starts, fields }))
+        let files = Files::each(root, &list);
+        let (data, label) = (FieldKind::Bytes(files.room()), FieldKind::Number(DType::I64));
+        let fields = RecordFields::new([("data", data), ("label", label)]);
+        Ok(Records::new(Folder { files, classes, starts, fields }))
     }
 
     /// Adds the files of a class, relative to the root.

@@ -34,9 +34,6 @@ pub const DATA: &str = "data";
 /// The columns that name a file, unless [`ManifestOptions::file_column`] names another one: the first that exists.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 
-/// How many files are looked at to choose the room for their bytes.
-const LOOKED_AT: usize = 1024;
-
 /// Files that a CSV or JSONL file lists, with its other columns.
 ///
 /// ```
@@ -191,10 +188,7 @@ impl ManifestOptions {
             return Err(Error::format(path.display(), None, "a column has the name `data`", advice));
         }
         let files = relative(path, root, &files)?;
-        let lengths = (0..files.len()).step_by(files.len().div_ceil(LOOKED_AT).max(1));
-        let lengths = lengths.map(|file| files.path(file).metadata().map_or(0, |found| found.len()));
-        let room = if files.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) };
-        let mut fields = vec![(DATA.to_owned(), FieldKind::Bytes(room))];
+        let mut fields = vec![(DATA.to_owned(), FieldKind::Bytes(files.room()))];
         let mut values = Vec::new();
         for column in columns {
             let default = self.defaults.get(&column.name).copied();
