@@ -22,8 +22,17 @@ const CALM: usize = 256;
 const SPARSE: usize = 16;
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Asks for the bytes of a sample, by its index.
-pub(crate) type Ask = dyn Fn(usize) -> Asked + Send + Sync;
+/// How many samples are asked for before requests are sent: those of neighbours are sent as one.
+const SENT_TOGETHER: usize = 64;
+
+/// What threads ask for bytes.
+pub(crate) trait Ask: Send + Sync {
+    /// Asks for the bytes of a sample, by its index.
+    fn ask(&self, index: usize) -> Asked;
+
+    /// Sends the requests for what was asked for.
+    fn send(&self) {}
+}
 
 /// What is known of the bytes of a sample.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +74,7 @@ impl Read {
 pub(crate) struct Ahead(Arc<Shared>);
 
 struct Shared {
-    ask: Box<Ask>,
+    ask: Box<dyn Ask>,
     budget: u64,
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
@@ -91,7 +100,7 @@ struct Pass {
 
 impl Ahead {
     /// Starts threads that stay at most `budget` bytes ahead.
-    pub(crate) fn start(threads: usize, budget: u64, read: Arc<Read>, ask: Box<Ask>) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize, budget: u64, read: Arc<Read>, ask: Box<dyn Ask>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             ask,
             budget,
@@ -133,13 +142,19 @@ impl Shared {
 
     /// The life of a thread.
     fn run(&self) {
+        let mut not_sent = 0;
         while !self.closed.load(Ordering::Relaxed) {
             let pass = self.pass().clone();
             match pass {
-                Some(pass) if self.may_go_on(&pass) => {
+                Some(pass) if not_sent < SENT_TOGETHER && self.may_go_on(&pass) => {
+                    not_sent += 1;
                     if !self.step(&pass) {
                         self.end(&pass);
                     }
+                }
+                _ if not_sent > 0 => {
+                    self.ask.send();
+                    not_sent = 0;
                 }
                 Some(_) => thread::sleep(self.pause),
                 None => {
@@ -170,7 +185,7 @@ impl Shared {
         if is_late || (pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE)) {
             return true;
         }
-        let Asked { bytes, resident } = (self.ask)(index);
+        let Asked { bytes, resident } = self.ask.ask(index);
         pass.bytes.fetch_add(bytes, Ordering::Relaxed);
         pass.asked.fetch_add(1, Ordering::Relaxed);
         match resident {
@@ -207,14 +222,22 @@ mod tests {
 
     use super::*;
 
+    struct Recorded {
+        asked: Arc<Mutex<Vec<usize>>>,
+        resident: bool,
+    }
+
+    impl Ask for Recorded {
+        fn ask(&self, index: usize) -> Asked {
+            self.asked.lock().unwrap().push(index);
+            Asked { bytes: 100, resident: self.resident }
+        }
+    }
+
     /// Reads ahead in samples of 100 bytes, and records their indices.
     fn recorded(budget: u64, resident: bool) -> (Ahead, Arc<Mutex<Vec<usize>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let list = asked.clone();
-        let ask = move |index| {
-            list.lock().unwrap().push(index);
-            Asked { bytes: 100, resident }
-        };
+        let ask = Recorded { asked: asked.clone(), resident };
         (Ahead::start(1, budget, Arc::new(Read::new().unwrap()), Box::new(ask)).unwrap(), asked)
     }
 

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-#[cfg(feature = "tar")]
-use crate::files::is_url;
-use crate::files::{Files, Span};
+use crate::files::read_whole;
+use crate::files::{Files, Span, is_url, names_in};
 use crate::{Error, Format, Records};
 
 /// Opens data of any format that was built in, by its contents and its names, with the format's default options.
@@ -17,11 +16,12 @@ use crate::{Error, Format, Records};
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
-/// | `.tfrecord`, `.tfrecords` | [`tfrecord`](crate::tfrecord) |
+/// | `.tfrecord`, `.tfrecords`, one or several, as a pattern | [`tfrecord`](crate::tfrecord) |
 /// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
-/// A path may also be the URL of an object, if the feature for it was built in (see [`Files::open`]).
+/// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the feature for it was
+/// built in (see [`Files::open`]). Web servers can't be asked what is in a folder.
 ///
 /// # Errors
 ///
@@ -31,65 +31,78 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     if path.is_dir() {
         return open_folder(path);
     }
-    #[cfg(feature = "tar")]
-    if !is_url(path) && !path.exists() {
+    #[cfg(any(feature = "tar", feature = "tfrecord"))]
+    if !path.exists() {
         let paths = crate::paths::expand([path])?;
         match &paths[..] {
-            // It does not exist, which the next step says.
+            // It does not exist, which the next step says, or is a URL.
             [one] if one.as_path() == path => {}
             [one] => return open(one),
+            #[cfg(feature = "tar")]
             several if several.iter().all(|path| has_extension(path, "tar")) => {
                 return Ok(crate::tar::Tar::open(several)?.erased());
             }
+            #[cfg(feature = "tfrecord")]
+            several if several.iter().all(|path| is_tfrecord(path)) => {
+                return Ok(crate::tfrecord::TfRecord::open(several)?.erased());
+            }
             several => {
                 let problem = format!("{} files", several.len());
-                return Err(Error::format(path.display(), None, problem, "pass one, or a pattern for tars"));
+                let advice = "pass one, or a pattern for tars or for TFRecord files";
+                return Err(Error::format(path.display(), None, problem, advice));
             }
         }
     }
-    let files = Files::open([path])?;
+    let files = match Files::open([path]) {
+        // A bucket has no folders, only names with slashes.
+        Err(error) if is_url(path) => return if is_folder(path) { open_folder(path) } else { Err(error) },
+        files => files?,
+    };
     let len = files.file_len(0).unwrap_or(0).min(1 << 10);
     let mut memory = Vec::new();
     let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
     open_file(path, start)
 }
 
+/// Whether there is something below a URL.
+fn is_folder(path: &Path) -> bool {
+    names_in(path).is_ok_and(|names| !names.is_empty())
+}
+
 fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
-    #[cfg(feature = "mds")]
-    if index_lists(path, "\"shards\"") {
-        return Ok(crate::mds::Mds::open(path)?.erased());
-    }
-    #[cfg(feature = "litdata")]
-    if index_lists(path, "\"chunks\"") {
-        return Ok(crate::litdata::LitData::open(path)?.erased());
+    let names = names_in(path)?;
+    let has = |name: &str| names.iter().any(|found| found == name);
+    #[cfg(any(feature = "mds", feature = "litdata"))]
+    if has("index.json") {
+        let index = read_whole(&path.join("index.json"))?;
+        let index = String::from_utf8_lossy(&index);
+        #[cfg(feature = "mds")]
+        if index.contains("\"shards\"") {
+            return Ok(crate::mds::Mds::open(path)?.erased());
+        }
+        #[cfg(feature = "litdata")]
+        if index.contains("\"chunks\"") {
+            return Ok(crate::litdata::LitData::open(path)?.erased());
+        }
     }
     #[cfg(feature = "manifest")]
     for name in ["metadata.csv", "metadata.jsonl"] {
-        if path.join(name).is_file() {
+        if has(name) {
             return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
         }
     }
     #[cfg(feature = "tar")]
-    if holds_tars(path)? {
-        return Ok(crate::tar::Tar::open([path.join("*.tar")])?.erased());
+    {
+        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
+        let tars: Vec<_> = visible.filter(|path| has_extension(path, "tar")).collect();
+        if !tars.is_empty() {
+            return Ok(crate::tar::Tar::open(tars)?.erased());
+        }
     }
     #[cfg(feature = "folder")]
     return Ok(crate::folder::Folder::open(path)?.erased());
     #[cfg(not(feature = "folder"))]
     Err(unknown(path))
-}
-
-/// Whether a folder has an `index.json` with this in it.
-#[cfg(any(feature = "mds", feature = "litdata"))]
-fn index_lists(folder: &Path, key: &str) -> bool {
-    std::fs::read_to_string(folder.join("index.json")).is_ok_and(|text| text.contains(key))
-}
-
-/// Whether there are tars directly in a folder.
-#[cfg(feature = "tar")]
-fn holds_tars(path: &Path) -> Result<bool, Error> {
-    let entries = path.read_dir().map_err(|source| Error::io(path, "list", source))?;
-    Ok(entries.flatten().any(|entry| has_extension(&entry.path(), "tar")))
 }
 
 /// Opens a file that starts with these bytes.
@@ -103,7 +116,7 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
         return Ok(crate::manifest::Manifest::open(path)?.erased());
     }
     #[cfg(feature = "tfrecord")]
-    if has_extension(path, "tfrecord") || has_extension(path, "tfrecords") {
+    if is_tfrecord(path) {
         return Ok(crate::tfrecord::TfRecord::open([path])?.erased());
     }
     #[cfg(feature = "safetensors")]
@@ -126,7 +139,7 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
             return Ok(BlockOptions::new(BLOCK).open_llmc([path])?.erased());
         }
         if has_extension(path, "bin") {
-            if path.with_extension("idx").is_file() {
+            if Files::open([path.with_extension("idx")]).is_ok() {
                 return Ok(Sequences::open(path.with_extension(""))?.erased());
             }
             return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
@@ -136,8 +149,11 @@ fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
     Err(unknown(path))
 }
 
+fn is_tfrecord(path: &Path) -> bool {
+    has_extension(path, "tfrecord") || has_extension(path, "tfrecords")
+}
+
 /// Whether a name ends in this, in upper or lower case.
-#[cfg_attr(not(feature = "tar"), allow(dead_code))] // Some formats are known by their contents only.
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }

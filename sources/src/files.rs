@@ -5,10 +5,10 @@
 //! thread. [`Files::map`] maps the files instead, so that nothing is copied.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -16,13 +16,13 @@ use memmap2::{Advice, Mmap, MmapOptions};
 
 use crate::Error;
 use crate::ahead::Asked;
-#[cfg(any(feature = "folder", feature = "manifest"))]
 use crate::record::Room;
+#[cfg(feature = "remote")]
+use crate::remote::Listed;
 #[cfg(feature = "remote")]
 use crate::remote::Remote;
 
 /// How many files are looked at to choose the room for whole files.
-#[cfg(any(feature = "folder", feature = "manifest"))]
 const LOOKED_AT: usize = 1024;
 
 /// The size of a page, or less.
@@ -46,8 +46,17 @@ enum List {
 struct Open {
     path: PathBuf,
     len: u64,
+    /// When it was modified last: seconds and nanoseconds.
+    modified: (i64, i64),
     handle: OnceLock<File>,
     map: Option<Mmap>,
+}
+
+/// A state of a file: its length, and what changes whenever its contents do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) len: u64,
+    pub(crate) version: Vec<u8>,
 }
 
 /// A range of bytes of one file.
@@ -81,7 +90,7 @@ impl Files {
             if !found.is_file() {
                 return Err(Error::io(&path, "open", std::io::ErrorKind::IsADirectory.into()));
             }
-            Ok(Open { len: found.len(), path, handle: OnceLock::new(), map: None })
+            Ok(Open { len: found.len(), path, modified: modified(&found), handle: OnceLock::new(), map: None })
         };
         let list = paths.into_iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { list: List::Open(list) })
@@ -112,6 +121,12 @@ impl Files {
             ends.push(paths.len() as u64);
         }
         Self { list: List::Each { root: root.into(), paths, ends } }
+    }
+
+    /// Makes the objects below the URL of a folder that were listed.
+    #[cfg(feature = "remote")]
+    pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
+        Ok(Self { list: List::Remote(Remote::listed(folder, listed)?) })
     }
 
     /// Maps the files that stay open, so that reading copies nothing.
@@ -185,10 +200,10 @@ impl Files {
 
     /// Chooses the room for whole files from their lengths, or from those of some if there are many. One that can't be
     /// looked at counts as empty.
-    #[cfg(any(feature = "folder", feature = "manifest"))]
     pub(crate) fn room(&self) -> Room {
         let lengths = (0..self.len()).step_by(self.len().div_ceil(LOOKED_AT).max(1));
-        let lengths = lengths.map(|file| self.path(file).metadata().map_or(0, |found| found.len()));
+        let length = |file| self.file_len(file).or_else(|| Some(self.path(file).metadata().ok()?.len()));
+        let lengths = lengths.map(|file| length(file).unwrap_or(0));
         if self.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) }
     }
 
@@ -197,6 +212,48 @@ impl Files {
         let List::Open(list) = &self.list else { return None };
         let map = list.get(span.file)?.map.as_ref()?;
         map.get(range(span, map.len() as u64)?)
+    }
+
+    /// Returns the state of a file as it was when it was opened; `None` if it has no version, or has changed since.
+    pub(crate) fn state(&self, file: usize) -> Option<State> {
+        match &self.list {
+            List::Open(list) => {
+                let open = list.get(file)?;
+                let found = open.handle().ok()?.metadata().ok()?;
+                let (seconds, nanos) = modified(&found);
+                let version = [seconds.to_le_bytes(), nanos.to_le_bytes()].concat();
+                (found.len() == open.len && modified(&found) == open.modified)
+                    .then_some(State { len: open.len, version })
+            }
+            List::Each { .. } => None,
+            #[cfg(feature = "remote")]
+            List::Remote(remote) => {
+                let version = remote.version(file)?.as_bytes().to_vec();
+                Some(State { len: remote.object_len(file)?, version })
+            }
+        }
+    }
+
+    /// Whether the files are in buckets or on servers.
+    pub(crate) fn is_remote(&self) -> bool {
+        #[cfg(feature = "remote")]
+        if matches!(self.list, List::Remote(_)) {
+            return true;
+        }
+        false
+    }
+
+    /// Reads these bytes into `memory`, which is lengthened if necessary.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or ends before the bytes do.
+    pub(crate) fn read_into(&self, span: Span, memory: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(bytes) = self.mapped(span) {
+            room(memory, bytes.len()).copy_from_slice(bytes);
+            return Ok(());
+        }
+        self.read(span, memory).map(|_| ())
     }
 
     /// Reads these bytes: returns those that are mapped, or reads them into `memory`, which is lengthened if necessary.
@@ -278,6 +335,14 @@ impl Files {
         asked.unwrap_or_default()
     }
 
+    /// Sends requests for the bytes that were asked for, which wait for this so that neighbours are fetched together.
+    pub(crate) fn send(&self) {
+        #[cfg(feature = "remote")]
+        if let List::Remote(remote) = &self.list {
+            remote.send();
+        }
+    }
+
     /// Returns how many threads should ask for bytes at a time: opening a file that is not in memory waits for the disk.
     pub(crate) fn requests(&self) -> usize {
         match &self.list {
@@ -305,6 +370,31 @@ impl Open {
         let handle = File::open(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
         Ok(self.handle.get_or_init(|| handle))
     }
+}
+
+/// Returns when a file was modified last.
+fn modified(found: &Metadata) -> (i64, i64) {
+    (found.mtime(), found.mtime_nsec())
+}
+
+/// Reads a whole file or object.
+pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
+    let (files, mut memory) = (Files::open([path])?, Vec::new());
+    files.read_into(Span { file: 0, start: 0, len: None }, &mut memory)?;
+    Ok(memory)
+}
+
+/// Returns the names of what is directly in a folder, sorted.
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
+    #[cfg(feature = "remote")]
+    if is_url(folder) {
+        return crate::remote::names_in(&folder.to_string_lossy());
+    }
+    let failed = |source| Error::io(folder, "list", source);
+    let name = |entry: std::io::Result<std::fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    let mut names = folder.read_dir().map_err(failed)?.map(name).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Whether a path is a URL.

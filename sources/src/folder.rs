@@ -1,5 +1,6 @@
 //! Folders of files, one folder for each class, as torchvision's `ImageFolder` and `DatasetFolder` read them.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use slotline::dtype::DType;
@@ -80,23 +81,50 @@ impl FolderOptions {
         self
     }
 
-    /// Lists the files below `root`.
+    /// Lists the files below `root`, a folder or its URL (see [`Files::open`]).
     ///
     /// # Errors
     ///
     /// If a folder can't be listed, there are no classes, or a class has no files.
     pub fn open(&self, root: impl AsRef<Path>) -> Result<Records<Folder>, Error> {
         let root = root.as_ref();
+        #[cfg(feature = "remote")]
+        if crate::files::is_url(root) {
+            return self.open_url(&root.to_string_lossy());
+        }
         let classes = classes(root)?;
-        let (mut list, mut starts, mut empty) = (Vec::new(), vec![0], Vec::new());
+        let (mut list, mut starts) = (Vec::new(), vec![0]);
         for class in &classes {
-            let before = list.len();
             self.list(root, class, &mut list)?;
             starts.push(list.len());
-            if list.len() == before {
-                empty.push(class.as_str());
-            }
         }
+        self.check(root, &classes, &starts)?;
+        Ok(Folder::new(Files::each(root, &list), classes, starts))
+    }
+
+    /// Lists the objects below a URL.
+    #[cfg(feature = "remote")]
+    fn open_url(&self, root: &str) -> Result<Records<Folder>, Error> {
+        let mut list = crate::remote::list(root)?;
+        let class = |name: &str| name.split_once('/').map(|(class, _)| class.to_owned());
+        let mut classes: Vec<String> = list.iter().filter_map(|object| class(&object.name)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        if classes.is_empty() {
+            return Err(no_classes(root));
+        }
+        list.retain(|object| object.name.contains('/') && self.chooses(&object.name));
+        list.sort_by_cached_key(|object| (class(&object.name), key(Path::new(&object.name))));
+        let count = |name: &String| list.partition_point(|object| class(&object.name).as_ref() <= Some(name));
+        let starts: Vec<usize> = std::iter::once(0).chain(classes.iter().map(count)).collect();
+        self.check(Path::new(root), &classes, &starts)?;
+        Ok(Folder::new(Files::listed(root, list)?, classes, starts))
+    }
+
+    /// Checks that no class is empty, unless it may be.
+    fn check(&self, root: &Path, classes: &[String], starts: &[usize]) -> Result<(), Error> {
+        let pairs = classes.iter().zip(starts.windows(2));
+        let empty: Vec<&str> = pairs.filter(|(_, at)| at[0] == at[1]).map(|(class, _)| class.as_str()).collect();
         if !empty.is_empty() && !self.allow_empty {
             let problem =
                 format!("no files for the classes {} that end in {}", empty.join(", "), self.extensions.join(", "));
@@ -107,10 +135,13 @@ impl FolderOptions {
                 "add files, or set `extensions` or `allow_empty`",
             ));
         }
-        let files = Files::each(root, &list);
-        let (data, label) = (FieldKind::Bytes(files.room()), FieldKind::Number(DType::I64));
-        let fields = RecordFields::new([("data", data), ("label", label)]);
-        Ok(Records::new(Folder { files, classes, starts, fields }))
+        Ok(())
+    }
+
+    /// Whether a file has one of the extensions.
+    fn chooses(&self, name: &str) -> bool {
+        let name = name.to_lowercase();
+        self.extensions.iter().any(|extension| name.ends_with(extension.as_str()))
     }
 
     /// Adds the files of a class, relative to the root.
@@ -128,19 +159,24 @@ impl FolderOptions {
                     _ => return Err(walk_error(root, error)),
                 },
             };
-            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            if self.extensions.iter().any(|extension| name.ends_with(extension.as_str())) {
+            if self.chooses(&path.file_name().unwrap_or_default().to_string_lossy()) {
                 list.push(path.strip_prefix(root).unwrap_or(&path).to_owned());
             }
         }
-        // torchvision sorts the folders by their whole paths, as texts, and the files in each by their names.
-        let key = |path: &PathBuf| {
-            let folder = path.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
-            (folder, path.file_name().unwrap_or_default().to_owned())
-        };
-        list[first..].sort_by_cached_key(key);
+        list[first..].sort_by_cached_key(|path| key(path));
         Ok(())
     }
+}
+
+/// What torchvision sorts files by: their folders' whole paths, as texts, and in each their names.
+fn key(path: &Path) -> (OsString, OsString) {
+    let folder = path.parent().unwrap_or(Path::new("")).as_os_str().to_owned();
+    (folder, path.file_name().unwrap_or_default().to_owned())
+}
+
+fn no_classes(root: impl std::fmt::Display) -> Error {
+    let problem = "no folders in it, which would be the classes";
+    Error::format(root, None, problem, "pass the folder that has a folder for each class")
 }
 
 /// Returns the names of the folders directly below `root`, sorted.
@@ -159,8 +195,7 @@ fn classes(root: &Path) -> Result<Vec<String>, Error> {
         classes.push(name);
     }
     if classes.is_empty() {
-        let problem = "no folders in it, which would be the classes";
-        return Err(Error::format(root.display(), None, problem, "pass the folder that has a folder for each class"));
+        return Err(no_classes(root.display()));
     }
     classes.sort_unstable();
     Ok(classes)
@@ -182,6 +217,12 @@ impl Folder {
     /// If a folder can't be listed, there are no classes, or a class has no files.
     pub fn open(root: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         FolderOptions::new().open(root)
+    }
+
+    fn new(files: Files, classes: Vec<String>, starts: Vec<usize>) -> Records<Self> {
+        let (data, label) = (FieldKind::Bytes(files.room()), FieldKind::Number(DType::I64));
+        let fields = RecordFields::new([("data", data), ("label", label)]);
+        Records::new(Self { files, classes, starts, fields })
     }
 
     /// Returns the names of the classes; a label is a position in this list.

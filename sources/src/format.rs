@@ -7,7 +7,7 @@ use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::sample::Fields;
 use smallvec::SmallVec;
 
-use crate::ahead::{Ahead, Asked, Read};
+use crate::ahead::{Ahead, Ask, Asked, Read};
 use crate::files::{Files, Span};
 use crate::{Error, Record, RecordFields};
 
@@ -233,6 +233,24 @@ fn new_count() -> Option<Arc<Read>> {
     Read::new().ok().map(Arc::new)
 }
 
+/// Asks for the spans of samples.
+struct Spans<F: ?Sized>(Arc<F>);
+
+impl<F: Format + ?Sized> Ask for Spans<F> {
+    fn ask(&self, index: usize) -> Asked {
+        let mut asked = Asked { bytes: 0, resident: true };
+        self.0.spans(index, &mut |span| {
+            let of = self.0.files().will_need(span);
+            asked = Asked { bytes: asked.bytes + of.bytes, resident: asked.resident && of.resident };
+        });
+        asked
+    }
+
+    fn send(&self) {
+        self.0.files().send();
+    }
+}
+
 impl<F: Format + ?Sized> Dataset for Records<F> {
     type Sample<'a> = Record<'a>;
 
@@ -259,16 +277,13 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
     fn begin_pass(&self, upcoming: Upcoming) {
         let Some(read) = &self.read else { return };
         let ahead = self.ahead.get_or_init(|| {
-            let format = self.format.clone();
-            let ask = move |index| {
-                let (files, mut asked) = (format.files(), Asked { bytes: 0, resident: true });
-                format.spans(index, &mut |span| {
-                    let of = files.will_need(span);
-                    asked = Asked { bytes: asked.bytes + of.bytes, resident: asked.resident && of.resident };
-                });
-                asked
-            };
-            Ahead::start(self.format.files().requests(), self.budget, read.clone(), Box::new(ask)).ok()
+            Ahead::start(
+                self.format.files().requests(),
+                self.budget,
+                read.clone(),
+                Box::new(Spans(self.format.clone())),
+            )
+            .ok()
         });
         if let Some(ahead) = ahead {
             self.format.files().begin_pass();

@@ -19,6 +19,23 @@
 //! A file that is not as its format demands is an [`Error`] that names the file and the place in it, and says what to do.
 //! It never causes a panic, wrong data, or memory beyond the size of the file.
 
+// What only some formats use is unused in a build without them. A build of all shows what nobody uses.
+#![cfg_attr(
+    not(all(
+        feature = "folder",
+        feature = "litdata",
+        feature = "manifest",
+        feature = "mds",
+        feature = "npz",
+        feature = "remote",
+        feature = "safetensors",
+        feature = "tar",
+        feature = "tfrecord",
+        feature = "tokens",
+    )),
+    allow(dead_code, unused_imports, unused_variables)
+)]
+
 mod ahead;
 mod detect;
 pub mod error;
@@ -45,6 +62,8 @@ mod remote;
 pub mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
+mod saved;
 #[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
 #[cfg(feature = "tar")]
@@ -53,8 +72,12 @@ pub mod tar;
 pub mod tfrecord;
 #[cfg(feature = "tokens")]
 pub mod tokens;
+#[cfg(any(feature = "npz", feature = "tar", feature = "tfrecord"))]
+mod window;
 
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
+#[cfg(any(feature = "tar", feature = "tfrecord"))]
+pub use saved::IndexFiles;

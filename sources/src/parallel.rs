@@ -5,13 +5,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Error;
+use crate::files::Files;
 
-/// Calls `work` for each item, on as many threads as there are cores; returns the results, or the first error.
+/// How many objects on servers are worked on at a time.
+const REMOTE: usize = 32;
+
+/// Calls `work` for each item, on as many threads as there are cores, or more if `files` are on servers, since work on
+/// those waits. Returns the results, or the first error.
 pub(crate) fn each<T: Sync, R: Send>(
+    files: &Files,
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = if files.is_remote() { REMOTE } else { cores };
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let take = || {
@@ -25,7 +32,7 @@ pub(crate) fn each<T: Sync, R: Send>(
         }
     };
     std::thread::scope(|scope| {
-        (1..cores.min(items.len())).for_each(|_| _ = scope.spawn(take));
+        (1..threads.min(items.len())).for_each(|_| _ = scope.spawn(take));
         take();
     });
     let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());

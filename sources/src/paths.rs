@@ -9,13 +9,17 @@
 //!
 //! Braces are those of bash and of Python's `braceexpand` (0.1.7), which webdataset uses: they may be nested, name files
 //! that must exist, and `\` before a character makes it an ordinary one. Globs follow. A path that exists is taken as it
-//! is, whatever characters it has.
+//! is, whatever characters it has. Braces of URLs are expanded, too; a glob in one lists what is in the folder before it.
 
 use std::path::{Path, PathBuf};
 
 use glob::MatchOptions;
 
 use crate::Error;
+
+/// How globs match.
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// The maximum number of paths that the braces of one pattern stand for.
 const MOST: usize = 1 << 20;
@@ -65,11 +69,11 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
         paths.push(path.into());
         return Ok(());
     }
-    let options =
-        MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
-    let matches = glob::glob_with(&path, options).map_err(|error| {
-        Error::usage(format!("the pattern {path} is not valid: {error}"), "write `[*]` for a literal asterisk")
-    })?;
+    #[cfg(feature = "remote")]
+    if crate::files::is_url(Path::new(&path)) {
+        return listed(&path, paths);
+    }
+    let matches = glob::glob_with(&path, OPTIONS).map_err(|error| invalid(&path, error))?;
     let before = paths.len();
     for found in matches {
         let found = found.map_err(|error| {
@@ -81,9 +85,32 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
         }
     }
     if paths.len() == before {
-        return Err(Error::usage(format!("no file matches {path}"), "check the pattern and the working directory"));
+        return Err(no_match(&path));
     }
     Ok(())
+}
+
+/// Adds the objects whose URLs match.
+#[cfg(feature = "remote")]
+fn listed(pattern: &str, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let glob = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
+    let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
+    let matcher = glob::Pattern::new(relative).map_err(|error| invalid(pattern, error))?;
+    let before = paths.len();
+    for object in crate::remote::list(folder)? {
+        if matcher.matches_with(&object.name, OPTIONS) {
+            paths.push(crate::remote::below(folder, &object.name).into());
+        }
+    }
+    if paths.len() == before { Err(no_match(pattern)) } else { Ok(()) }
+}
+
+fn invalid(pattern: &str, error: glob::PatternError) -> Error {
+    Error::usage(format!("the pattern {pattern} is not valid: {error}"), "write `[*]` for a literal asterisk")
+}
+
+fn no_match(pattern: &str) -> Error {
+    Error::usage(format!("no file matches {pattern}"), "check the pattern, and the working directory")
 }
 
 /// Returns the texts that a pattern with braces stands for.

@@ -53,7 +53,6 @@ impl Room {
 }
 
 /// The maximum number of fields that are taken from a file.
-#[cfg(any(feature = "manifest", feature = "tar", feature = "tfrecord"))]
 pub(crate) const MOST_FIELDS: usize = 4096;
 
 /// The name and the kind of a field.

@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Handle};
@@ -23,6 +23,12 @@ use crate::Error;
 
 /// How many requests are under way at a time.
 const REQUESTS: usize = 128;
+
+/// How many bytes that nobody asked for may lie between ranges that are fetched by one request.
+const GAP: u64 = 32 << 10;
+
+/// The maximum number of bytes of such a request.
+const LONGEST: u64 = 8 << 20;
 
 /// Objects that were found.
 pub(crate) struct Remote {
@@ -42,6 +48,79 @@ struct Object {
     path: Path,
     len: u64,
     version: Option<String>,
+}
+
+/// An object that was found below a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// Its path below the folder.
+    pub(crate) name: String,
+    path: Path,
+    len: u64,
+    version: Option<String>,
+}
+
+/// Lists all objects below a folder, sorted by path.
+pub(crate) fn list(folder: &str) -> Result<Vec<Listed>, Error> {
+    let connected = connect(folder)?;
+    let (store, prefix) = (connected.store, connected.path.clone());
+    let metas = wait(&connected.runtime, async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await });
+    let mut listed = Vec::new();
+    for meta in metas.map_err(|source| failed(folder, None, source))? {
+        // The folder itself may be an object, of no bytes.
+        let Some(name) = relative(&connected.path, &meta.location) else { continue };
+        listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag });
+    }
+    listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(listed)
+}
+
+/// Returns the names of what is directly in a folder, sorted; those of folders end with a slash.
+pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
+    let connected = connect(folder)?;
+    let (store, prefix) = (connected.store, connected.path.clone());
+    let found = wait(&connected.runtime, async move { store.list_with_delimiter(Some(&prefix)).await });
+    let found = found.map_err(|source| failed(folder, None, source))?;
+    let files = found.objects.iter().filter_map(|meta| relative(&connected.path, &meta.location));
+    let folders = found.common_prefixes.iter().filter_map(|path| Some(relative(&connected.path, path)? + "/"));
+    let mut names: Vec<String> = files.chain(folders).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Returns the URL of an object, from that of a folder above it, and the path between.
+pub(crate) fn below(folder: &str, name: &str) -> String {
+    let mut url = folder.trim_end_matches('/').to_owned();
+    url.push('/');
+    for part in name.chars() {
+        match part {
+            '%' => url.push_str("%25"),
+            '?' => url.push_str("%3F"),
+            '#' => url.push_str("%23"),
+            part => url.push(part),
+        }
+    }
+    url
+}
+
+/// Returns the part of a path below a folder, if it is below it.
+fn relative(folder: &Path, path: &Path) -> Option<String> {
+    let parts: Vec<_> = path.prefix_match(folder)?.collect();
+    let name = parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/");
+    (!name.is_empty()).then_some(name)
+}
+
+/// A path on a server.
+struct Connected {
+    runtime: Handle,
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+}
+
+fn connect(url: &str) -> Result<Connected, Error> {
+    let Connection { runtime, mut stores, .. } =
+        Connection::new(&[parse(url)?[..url::Position::BeforePath].to_owned()])?;
+    Ok(Connected { runtime, store: stores.remove(0), path: path_of(url)? })
 }
 
 /// What a process needs to make requests.
@@ -67,6 +146,8 @@ struct Ranges {
     /// The number of the pass: what was asked for in an earlier one is not kept.
     pass: u64,
     by_key: HashMap<Key, Range>,
+    /// Those for which no request was made yet.
+    waiting: Vec<Key>,
 }
 
 struct Range {
@@ -105,6 +186,21 @@ impl Remote {
         Ok(Self { objects, connection, forked: OnceLock::new(), fetched: Arc::default() })
     }
 
+    /// Makes objects below `folder` that were listed.
+    pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
+        let parsed = parse(folder)?;
+        let connection = Connection::new(&[parsed[..url::Position::BeforePath].to_owned()])?;
+        let object = |Listed { name, path, len, version }: Listed| Object {
+            url: below(folder, &name),
+            store: 0,
+            path,
+            len,
+            version,
+        };
+        let objects = listed.into_iter().map(object).collect();
+        Ok(Self { objects, connection, forked: OnceLock::new(), fetched: Arc::default() })
+    }
+
     /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.objects.len()
@@ -120,41 +216,68 @@ impl Remote {
         self.objects.get(object).map(|object| object.len)
     }
 
+    /// Returns the tag of an object, if its server has given it one.
+    pub(crate) fn version(&self, object: usize) -> Option<&str> {
+        self.objects.get(object)?.version.as_deref()
+    }
+
     /// Begins a pass: what was asked for before is let go.
     pub(crate) fn begin(&self) {
         let mut ranges = self.fetched.lock();
         ranges.pass += 1;
         ranges.by_key.clear();
+        ranges.waiting.clear();
         drop(ranges);
         // Whoever waits for one of them fetches it.
         self.fetched.arrived.notify_all();
     }
 
-    /// Begins to fetch bytes that will be read. Returns whether this was not asked for already.
-    pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) -> bool {
+    /// Notes bytes that will be read. They are fetched after the next [`send`](Self::send).
+    pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) {
         if len == 0 || self.connection.process != std::process::id() {
-            return false;
+            return;
         }
-        let key = (object, start, len);
-        let pass = {
+        let (mut ranges, key) = (self.fetched.lock(), (object, start, len));
+        match ranges.by_key.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().wanted += 1,
+            Entry::Vacant(new) => {
+                new.insert(Range { wanted: 1, bytes: None });
+                ranges.waiting.push(key);
+            }
+        }
+    }
+
+    /// Begins to fetch the bytes that were noted: those that lie together, by one request.
+    pub(crate) fn send(&self) {
+        let (pass, mut waiting) = {
             let mut ranges = self.fetched.lock();
-            let pass = ranges.pass;
-            match ranges.by_key.entry(key) {
-                Entry::Occupied(mut known) => {
-                    known.get_mut().wanted += 1;
-                    return false;
-                }
-                Entry::Vacant(new) => new.insert(Range { wanted: 1, bytes: None }),
-            };
-            pass
+            (ranges.pass, std::mem::take(&mut ranges.waiting))
         };
-        let request = self.request(&self.connection, key);
-        let coming = Coming { fetched: self.fetched.clone(), key, pass };
-        self.connection.runtime.spawn(async move {
-            let bytes = request.await.map_err(Arc::new);
-            coming.settle(Some(bytes));
-        });
-        true
+        // Sorted, so that neighbours are found; then in the order of the first need.
+        let mut order: Vec<usize> = (0..waiting.len()).collect();
+        order.sort_unstable_by_key(|&i| waiting[i]);
+        let mut groups: Vec<(usize, Key, Vec<Key>)> = Vec::new();
+        for i in order {
+            let (object, start, len) = waiting[i];
+            match groups.last_mut() {
+                Some((first, whole, keys)) if may_join(*whole, (object, start, len)) => {
+                    *first = i.min(*first);
+                    whole.2 = whole.2.max(start + len - whole.1);
+                    keys.push(waiting[i]);
+                }
+                _ => groups.push((i, waiting[i], vec![waiting[i]])),
+            }
+        }
+        waiting.clear();
+        groups.sort_unstable_by_key(|(first, ..)| *first);
+        for (_, whole, keys) in groups {
+            let request = self.request(&self.connection, whole);
+            let coming = Coming { fetched: self.fetched.clone(), keys, start: whole.1, pass };
+            self.connection.runtime.spawn(async move {
+                let bytes = request.await.map_err(Arc::new);
+                coming.settle(Some(bytes));
+            });
+        }
     }
 
     /// Reads bytes: those that were fetched, or are being fetched, or else by a request of their own.
@@ -221,28 +344,37 @@ impl Remote {
     }
 }
 
-/// A range that is being fetched. If that ends without a result, nobody waits for it any longer.
+/// Ranges that are being fetched by one request. If that ends without a result, nobody waits for them any longer.
 struct Coming {
     fetched: Arc<Fetched>,
-    key: Key,
+    keys: Vec<Key>,
+    /// The first byte of the request.
+    start: u64,
     pass: u64,
 }
 
 impl Coming {
-    /// Sets what has come, unless a new pass has begun; without it, the range counts as not asked for.
+    /// Sets what has come, unless a new pass has begun; without it, the ranges count as not asked for.
     fn settle(&self, bytes: Option<Result<bytes::Bytes, Arc<Error>>>) {
         let mut ranges = self.fetched.lock();
-        if ranges.pass == self.pass
-            && let Entry::Occupied(mut range) = ranges.by_key.entry(self.key)
-            && range.get().bytes.is_none()
-        {
-            match bytes {
-                Some(bytes) => range.get_mut().bytes = Some(bytes),
+        if ranges.pass != self.pass {
+            return;
+        }
+        for key in &self.keys {
+            let Entry::Occupied(mut range) = ranges.by_key.entry(*key) else { continue };
+            if range.get().bytes.is_some() {
+                continue;
+            }
+            let part = (key.1 - self.start) as usize..(key.1 - self.start + key.2) as usize;
+            match &bytes {
+                Some(bytes) => {
+                    range.get_mut().bytes = Some(bytes.as_ref().map(|all| all.slice(part)).map_err(Arc::clone))
+                }
                 None => drop(range.remove()),
             }
-            drop(ranges);
-            self.fetched.arrived.notify_all();
         }
+        drop(ranges);
+        self.fetched.arrived.notify_all();
     }
 }
 
@@ -273,6 +405,12 @@ impl Fetched {
             ranges = self.arrived.wait(ranges).unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Whether a range may be fetched by the request for another one, which starts before it.
+fn may_join((object, start, len): Key, next: Key) -> bool {
+    let end = start + len;
+    next.0 == object && next.1 <= end + GAP && (next.1 + next.2).max(end) - start <= LONGEST
 }
 
 impl Connection {
@@ -332,7 +470,13 @@ fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + S
 }
 
 fn parse(url: &str) -> Result<Url, Error> {
-    Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))
+    let parsed =
+        Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))?;
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        let advice = "write `%3F` and `%23` for these characters in a path; signed URLs are not read: give credentials";
+        return Err(Error::format(url, None, "the URL has a `?` or `#`", advice));
+    }
+    Ok(parsed)
 }
 
 fn path_of(url: &str) -> Result<Path, Error> {

@@ -31,7 +31,6 @@ pub(crate) enum Place {
     /// From this byte of the file on, which has all of them.
     File(u64),
     /// From this byte of the memory on, which has all of them.
-    #[cfg_attr(not(feature = "npz"), expect(dead_code, reason = "only .npz files are unpacked"))]
     Memory(Vec<u8>, usize),
 }
 

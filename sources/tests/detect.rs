@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use slotline::Dataset;
 use slotline::dataset::Context;
 
-/// Returns a path in the test data. Tars are copied, since their indexes are saved beside them.
+/// Returns a path in the test data. Files are copied whose indexes are saved beside them.
 fn data(path: &str, copies: &Path) -> PathBuf {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let Some(tar) = path.strip_prefix("tar/") else { return data.join(path) };
-    for entry in data.join("tar").read_dir().unwrap().flatten() {
+    let Some((folder @ ("tar" | "tfrecord"), name)) = path.split_once('/') else { return data.join(path) };
+    for entry in data.join(folder).read_dir().unwrap().flatten() {
         std::fs::copy(entry.path(), copies.join(entry.file_name())).unwrap();
     }
-    copies.join(tar)
+    copies.join(name)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,10 +40,20 @@ struct Server {
     most_at_a_time: Arc<AtomicUsize>,
 }
 
-const LEN: usize = 8 * 500;
+/// How many numbers are read.
+const COUNT: usize = 500;
 
-fn contents() -> Vec<u8> {
-    (0..LEN / 8).flat_map(|i| (i as i64 * 1_000_003).to_ne_bytes()).collect()
+/// How many bytes lie between numbers that are fetched by requests of their own.
+const APART: usize = 34 << 10;
+
+const LEN: usize = APART * COUNT;
+
+/// Numbers that follow from their positions.
+static CONTENTS: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..LEN).step_by(8).flat_map(|at| number(at).to_ne_bytes()).collect());
+
+fn number(at: usize) -> i64 {
+    at as i64 * 1_000_003
 }
 
 impl Server {
@@ -83,7 +93,7 @@ impl Server {
     }
 
     fn numbers(&self) -> Records<Numbers> {
-        Records::new(Numbers::open(&self.url).unwrap())
+        Records::new(Numbers::open(&self.url, APART).unwrap())
     }
 }
 
@@ -111,7 +121,7 @@ fn request(reader: &mut impl BufRead) -> Option<(String, Option<(usize, usize)>)
 
 /// Answers a request. Returns whether the connection goes on.
 fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, answer: Answer) -> bool {
-    let data = contents();
+    let data = &*CONTENTS;
     let (mut start, mut end) = range.unwrap_or((0, LEN));
     let mut status = if range.is_some() { 206 } else { 200 };
     let mut version = "one";
@@ -138,39 +148,44 @@ fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, an
 
 /// Numbers of eight bytes.
 #[derive(Debug)]
-struct Numbers(Files, RecordFields);
+struct Numbers {
+    files: Files,
+    fields: RecordFields,
+    /// How far they are from each other, in bytes.
+    apart: usize,
+}
 
 impl Numbers {
-    fn open(url: &str) -> Result<Self, Error> {
+    fn open(url: &str, apart: usize) -> Result<Self, Error> {
         let fields = RecordFields::new([("number", FieldKind::Number(DType::I64))]);
-        Ok(Self(Files::open([url])?, fields))
+        Ok(Self { files: Files::open([url])?, fields, apart })
     }
 
-    fn span(index: usize) -> Span {
-        Span { file: 0, start: 8 * index as u64, len: Some(8) }
+    fn span(&self, index: usize) -> Span {
+        Span { file: 0, start: (self.apart * index) as u64, len: Some(8) }
     }
 }
 
 impl Format for Numbers {
     fn len(&self) -> usize {
-        self.0.file_len(0).unwrap() as usize / 8
+        COUNT
     }
 
     fn fields(&self) -> &RecordFields {
-        &self.1
+        &self.fields
     }
 
     fn files(&self) -> &Files {
-        &self.0
+        &self.files
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        each(Self::span(index));
+        each(self.span(index));
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let [bytes] = input.spans([Self::span(index)])?;
-        Ok(Record::new(&self.1, [Value::from(bytes)]))
+        let [bytes] = input.spans([self.span(index)])?;
+        Ok(Record::new(&self.fields, [Value::from(bytes)]))
     }
 }
 
@@ -195,7 +210,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// Returns the numbers in the order of a pass.
 fn expected() -> Vec<i64> {
-    let whole = slotline::dataset::from_fn(LEN / 8, |i, _| Ok(i as i64 * 1_000_003));
+    let whole = slotline::dataset::from_fn(COUNT, |i, _| Ok(number(APART * i)));
     let mut loader = Loader::builder(whole).batch_size(50).shuffle(true).seed(7).build().unwrap();
     loader.epoch().unwrap().flat_map(|batch| batch.unwrap().tensors().as_slice().to_vec()).collect()
 }
@@ -218,9 +233,23 @@ fn many_requests_are_under_way_at_a_time() {
     assert_eq!(pass(server.numbers(), 0, false), Ok(expected()));
     // The first one may be read before it was asked for.
     let requests = server.requests.load(Ordering::SeqCst);
-    assert!((LEN / 8..LEN / 8 + 4).contains(&requests), "each range is fetched once, and not {requests} in all");
+    assert!((COUNT..COUNT + 4).contains(&requests), "each range is fetched once, and not {requests} in all");
     let most = server.most_at_a_time.load(Ordering::SeqCst);
     assert!(most > 32 && begun.elapsed() < Duration::from_secs(8), "{most} at a time, {:?}", begun.elapsed());
+}
+
+#[test]
+fn what_lies_together_is_fetched_together() {
+    let server = Server::start(&[], Answer::Right);
+    let numbers = Records::new(Numbers::open(&server.url, 24).unwrap());
+    let mut loader = Loader::builder(numbers).batch_size(50).build().unwrap();
+    let mut all = Vec::new();
+    for batch in loader.epoch().unwrap() {
+        all.extend_from_slice(batch.unwrap().tensors().get(0).unwrap().typed::<i64>().unwrap().as_slice());
+    }
+    assert_eq!(all, (0..COUNT).map(|i| number(24 * i)).collect::<Vec<_>>());
+    let requests = server.requests.load(Ordering::SeqCst);
+    assert!(requests <= COUNT / 16, "{requests} requests");
 }
 
 #[test]
@@ -258,7 +287,7 @@ fn what_is_not_there_is_an_error() {
         ("http://[/x".to_owned(), "not a URL"),
         ("ftp://host/x".to_owned(), "cannot read ftp://host"),
     ] {
-        let error = with_causes(&Numbers::open(&url).unwrap_err());
+        let error = with_causes(&Numbers::open(&url, 8).unwrap_err());
         assert!(error.contains(words), "{error}");
     }
     let error = Files::open(["http://host/x", "/y"]).unwrap_err().to_string();

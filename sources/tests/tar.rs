@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
-use slotline_sources::tar::{Decode, IndexFiles, Tar, TarOptions};
-use slotline_sources::{Error, FieldKind, Records};
+use slotline_sources::tar::{Decode, Tar, TarOptions};
+use slotline_sources::{Error, FieldKind, IndexFiles, Records};
 
 mod support;
 

@@ -11,9 +11,14 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
-use slotline_sources::{FieldKind, Format, Records, Room};
+use slotline_sources::{FieldKind, Format, IndexFiles, Records, Room};
 
 mod support;
+
+/// Options that write no files into the data.
+fn options() -> TfRecordOptions {
+    TfRecordOptions::new().index_files(IndexFiles::None)
+}
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tfrecord").join(name)
@@ -51,23 +56,21 @@ fn same(records: &Records<TfRecord>) {
 
 #[test]
 fn records_are_read_as_by_the_package_tfrecord() {
-    let records = TfRecord::open([data("{0..1}.tfrecord")]).unwrap();
+    let records = options().open([data("{0..1}.tfrecord")]).unwrap();
     same(&records);
     let fields: Vec<String> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
     let kinds = ["box: f32 [4]", "größe: i64 [2]", "image: bytes", "label: i64", "tokens: i64 list", "weight: f32"];
     let mut sorted = kinds.to_vec();
     sorted.sort_unstable();
     assert_eq!(fields, sorted);
-    same(&TfRecordOptions::new().indexes([data("*.tfindex")]).open([data("*.tfrecord")]).unwrap());
-    same(&TfRecordOptions::new().look_at(2).check_data(false).open([data("*.tfrecord")]).unwrap());
+    same(&options().indexes([data("*.tfindex")]).open([data("*.tfrecord")]).unwrap());
+    same(&options().look_at(2).check_data(false).open([data("*.tfrecord")]).unwrap());
 }
 
 #[test]
 fn a_pass_over_records_resumes() {
-    support::resumes(|| TfRecord::open([data("*.tfrecord")]).unwrap());
-    support::resumes(|| {
-        TfRecordOptions::new().look_at(2).fields(["tokens", "box"]).open([data("*.tfrecord")]).unwrap()
-    });
+    support::resumes(|| options().open([data("*.tfrecord")]).unwrap());
+    support::resumes(|| options().look_at(2).fields(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
 }
 
 /// Makes a file of records.
@@ -110,7 +113,6 @@ fn records_that_contradict_are_errors_that_name_them() {
     let bytes = example(1, &message(1, b"ab\xff"));
     let several = example(1, &[message(1, b"a"), message(1, b"b")].concat());
     let room = Room { items: 4, exceeded: true };
-    let options = TfRecordOptions::new;
     let first = || options().look_at(1);
     let cases: [(TfRecordOptions, &[&[u8]], &str); 13] = [
         (first(), &[&one, &two], "record 1: expected x: i64, found 2 values"),
@@ -127,8 +129,8 @@ fn records_that_contradict_are_errors_that_name_them() {
         (options().declare("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
         (options().fields(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
     ];
-    for (options, records, message) in cases {
-        let error = read(&path, &file(records), &options).expect_err(message);
+    for (chosen, records, message) in cases {
+        let error = read(&path, &file(records), &chosen).expect_err(message);
         assert!(error.contains(message), "{error}");
     }
     let list = options().declare("x", FieldKind::List(DType::I64, room));
@@ -148,28 +150,27 @@ fn truncated_and_damaged_files_are_errors() {
         .lines()
         .map(|line| line.split(' ').map(|number| number.parse::<usize>().unwrap()).sum())
         .collect();
-    let options = TfRecordOptions::new();
-    assert_eq!(read(&path, &good, &options), Ok(5));
+    assert_eq!(read(&path, &good, &options()), Ok(5));
     for len in 0..good.len() {
         // A file that ends with a record is a whole one.
         let whole = ends.iter().position(|&end| end == len).map(|last| last + 1);
-        assert_eq!(read(&path, &good[..len], &options).ok(), whole, "{len} bytes");
+        assert_eq!(read(&path, &good[..len], &options()).ok(), whole, "{len} bytes");
     }
     let mut bytes = good.clone();
     for at in 0..bytes.len() {
         for flip in [1, 0x80, 0xff] {
             bytes[at] ^= flip;
-            read(&path, &bytes, &options).expect_err("every byte has a checksum");
-            let _ = read(&path, &bytes, &TfRecordOptions::new().check_data(false));
+            read(&path, &bytes, &options()).expect_err("every byte has a checksum");
+            let _ = read(&path, &bytes, &options().check_data(false));
             bytes[at] ^= flip;
         }
     }
     // A length that is right about itself, but not about the file.
     let mut long = u64::MAX.to_le_bytes().to_vec();
     long.extend(crc32c::crc32c(&long).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes());
-    let error = read(&path, &long, &options).unwrap_err();
+    let error = read(&path, &long, &options()).unwrap_err();
     assert!(error.contains("byte 0: a record of 18446744073709551615 bytes"), "{error}");
-    let error = read(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0", &options).unwrap_err();
+    let error = read(&path, b"\x1f\x8b\x08\0\0\0\0\0\0\0\0\0\0\0\0\0", &options()).unwrap_err();
     assert!(error.contains("gunzip"), "{error}");
 }
 
@@ -180,7 +181,7 @@ fn an_index_that_lies_is_an_error() {
     let index = folder.path().join("lies");
     let open = |text: &str| {
         fs::write(&index, text).unwrap();
-        TfRecordOptions::new().indexes([&index]).open([data("0.tfrecord")])
+        options().indexes([&index]).open([data("0.tfrecord")])
     };
     assert_eq!(open(&text).unwrap().len(), 5);
     let lines: Vec<&str> = text.lines().collect();
@@ -211,7 +212,7 @@ proptest! {
         let inner: Vec<Vec<u8>> = records.iter().map(|bytes| message(1, &message(1, bytes))).collect();
         let records = if raw { &records } else { &inner };
         let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
-        let _ = read(&folder.path().join("x"), &file(&records), &TfRecordOptions::new());
-        let _ = read(&folder.path().join("x"), &records.concat(), &TfRecordOptions::new());
+        let _ = read(&folder.path().join("x"), &file(&records), &options());
+        let _ = read(&folder.path().join("x"), &records.concat(), &options());
     }
 }

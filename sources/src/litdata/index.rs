@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::Error;
+use crate::files::read_whole;
 use crate::shards::ADVICE;
-use crate::{Error, files};
 
 #[derive(Deserialize)]
 pub(super) struct Index {
@@ -38,10 +39,9 @@ pub(super) struct Config {
 
 /// Reads the index of a folder, and refuses what is not read.
 pub(super) fn read(path: &Path) -> Result<Index, Error> {
-    let (files, mut memory) = (files::Files::open([path])?, Vec::new());
-    let bytes = files.read(files::Span { file: 0, start: 0, len: None }, &mut memory)?;
+    let bytes = read_whole(path)?;
     let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
-    let index: Index = match serde_json::from_slice(bytes) {
+    let index: Index = match serde_json::from_slice(&bytes) {
         Ok(index) => index,
         Err(error) => return wrong(format!("not an index of LitData: {error}"), ADVICE),
     };

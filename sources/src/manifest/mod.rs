@@ -24,7 +24,7 @@ use std::path::{Component, Path, PathBuf};
 
 use slotline::dtype::DType;
 
-use crate::files::{Files, Span};
+use crate::files::{Files, Span, read_whole};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use table::{Column, Values};
 
@@ -140,7 +140,7 @@ impl ManifestOptions {
                 }
             },
         };
-        let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
+        let bytes = read_whole(path)?;
         let root = match &self.root {
             Some(root) => root.clone(),
             None => path.parent().unwrap_or(Path::new("")).to_owned(),
@@ -229,6 +229,11 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
             ));
         }
         paths.push(name);
+    }
+    #[cfg(feature = "remote")]
+    if crate::files::is_url(&root) {
+        let root = root.to_string_lossy();
+        return Files::open(paths.iter().map(|name| crate::remote::below(&root, name)));
     }
     Ok(Files::each(root, paths))
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::Error;
+use crate::files::read_whole;
 use crate::shards::{ADVICE, Compression, inside};
-use crate::{Error, files};
 
 #[derive(Deserialize)]
 struct Index {
@@ -55,9 +56,7 @@ pub(super) struct Shards {
 /// Reads the index of a folder.
 pub(super) fn read(folder: &Path) -> Result<Shards, Error> {
     let path = folder.join("index.json");
-    let (files, mut memory) = (files::Files::open([&path])?, Vec::new());
-    let bytes = files.read(files::Span { file: 0, start: 0, len: None }, &mut memory)?;
-    parse(&path, folder, bytes)
+    parse(&path, folder, &read_whole(&path)?)
 }
 
 fn parse(path: &Path, folder: &Path, bytes: &[u8]) -> Result<Shards, Error> {

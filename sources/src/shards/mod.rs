@@ -42,7 +42,6 @@ pub(crate) enum Cut {
     /// In a table at its start.
     Table,
     /// One after another, all of the same length in bytes.
-    #[cfg_attr(not(feature = "litdata"), expect(dead_code, reason = "only LitData has blocks"))]
     Blocks { start: u64, len: u64 },
 }
 

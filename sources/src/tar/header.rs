@@ -4,17 +4,13 @@
 //! name. PAX and GNU put longer names and sizes into the data of a header before it. What a header means is as in Python's
 //! `tarfile` (3.11), which webdataset reads tars with.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::Error;
+use crate::window::Window;
 
 /// The length of a header, and what data is padded to a multiple of.
 pub(super) const BLOCK: u64 = 512;
-
-/// How many bytes are read at once: small files, which labels are, need no further read for the next header.
-const WINDOW: usize = 4096;
 
 /// The maximum length of the data of a PAX header or a GNU long name.
 const LONGEST_EXTENSION: u64 = 1 << 20;
@@ -36,12 +32,10 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     path: &'a Path,
-    file: &'a File,
+    window: Window<'a>,
     len: u64,
     /// The position of the next header.
     at: u64,
-    window: Vec<u8>,
-    window_start: u64,
     missing_end: bool,
 }
 
@@ -53,9 +47,9 @@ struct Extension {
 }
 
 impl<'a> Members<'a> {
-    /// Walks over a file of this length. With `missing_end`, it may end without a block of zeros.
-    pub(super) fn new(path: &'a Path, file: &'a File, len: u64, missing_end: bool) -> Self {
-        Self { path, file, len, at: 0, window: Vec::new(), window_start: 0, missing_end }
+    /// Walks over a file. With `missing_end`, it may end without a block of zeros.
+    pub(super) fn new(path: &'a Path, window: Window<'a>, missing_end: bool) -> Self {
+        Self { path, len: window.file_len(), window, at: 0, missing_end }
     }
 
     /// Returns the next regular file; `None` at the end.
@@ -132,23 +126,17 @@ impl<'a> Members<'a> {
             let advice = "it may be truncated: copy it again, or set `missing_end` if it is complete";
             return Err(self.error(at, problem, if left == 0 && at > 0 { advice } else { DAMAGED }));
         }
-        let held = self.window_start..self.window_start + self.window.len() as u64;
-        if at < held.start || at + BLOCK > held.end {
-            let len = left.min(WINDOW as u64) as usize;
-            self.window.resize(len, 0);
-            self.window_start = at;
-            let read = self.file.read_exact_at(&mut self.window, at);
-            read.map_err(|source| Error::io(self.path, "read", source))?;
-        }
-        let start = (at - self.window_start) as usize;
-        let block = self.window[start..].first_chunk();
-        Ok(*block.expect("the window holds the block"))
+        Ok(*self.window.bytes(at, BLOCK)?.first_chunk().expect("a block was asked for"))
     }
 
     /// Checks that the file does not start like a compressed one.
-    fn unpacked(&self) -> Result<(), Error> {
-        let mut start = [0; 2];
-        self.file.read_exact_at(&mut start, 0).map_err(|source| Error::io(self.path, "read", source))?;
+    fn unpacked(&mut self) -> Result<(), Error> {
+        let block = self.window.bytes(0, self.len.min(BLOCK))?;
+        // A name may start with these bytes, too.
+        if block.first_chunk().is_some_and(checksum_is_right) {
+            return Ok(());
+        }
+        let start = [block[0], block[1]];
         let (name, advice) = match &start {
             b"\x1f\x8b" => ("gzip", "unpack it with `gunzip`: samples of a compressed tar can't be read by index"),
             b"BZ" => ("bzip2", "unpack it with `bunzip2`: samples of a compressed tar can't be read by index"),
@@ -156,11 +144,6 @@ impl<'a> Members<'a> {
             b"\x28\xb5" => ("zstd", "unpack it with `unzstd`: samples of a compressed tar can't be read by index"),
             _ => return Ok(()),
         };
-        // A name may start with these bytes, too.
-        let mut block = [0; BLOCK as usize];
-        if self.file.read_exact_at(&mut block, 0).is_ok() && checksum_is_right(&block) {
-            return Ok(());
-        }
         Err(self.error(0, format!("expected a tar, found a {name} file"), advice))
     }
 
@@ -200,15 +183,13 @@ impl<'a> Members<'a> {
     }
 
     /// Reads the data of a header that is about another header.
-    fn extension_data(&self, start: u64, len: u64) -> Result<Vec<u8>, Error> {
+    fn extension_data(&mut self, start: u64, len: u64) -> Result<Vec<u8>, Error> {
         self.after(start, len)?;
         if len > LONGEST_EXTENSION {
             let problem = format!("a PAX header or long name of {len} bytes; the maximum is {LONGEST_EXTENSION}");
             return Err(self.error(start, problem, DAMAGED));
         }
-        let mut data = vec![0; len as usize];
-        self.file.read_exact_at(&mut data, start).map_err(|source| Error::io(self.path, "read", source))?;
-        Ok(data)
+        Ok(self.window.bytes(start, len)?.to_vec())
     }
 
     /// Takes name and size from a PAX header. Headers before it take precedence, as in `tarfile`.

@@ -1,12 +1,13 @@
 //! Where the samples of one shard are.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::Path;
 
 use super::header::Members;
 use super::name::split;
 use crate::Error;
+use crate::files::Files;
+use crate::window::Window;
 
 /// The samples of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,9 +40,10 @@ pub(super) struct Member {
 
 impl Index {
     /// Walks over the headers of a shard.
-    pub(super) fn build(path: &Path, file: &File, len: u64, missing_end: bool) -> Result<Self, Error> {
-        let mut building = Building::new(path);
-        let mut members = Members::new(path, file, len, missing_end);
+    pub(super) fn build(files: &Files, shard: usize, missing_end: bool) -> Result<Self, Error> {
+        let path = files.path(shard);
+        let mut building = Building::new(&path);
+        let mut members = Members::new(&path, Window::new(files, shard), missing_end);
         while let Some(member) = members.next()? {
             if let Some((key, suffix)) = split(&member.name) {
                 building.add(key, suffix, member.start, member.len)?;

@@ -5,7 +5,7 @@
 //! sample; a sample ends with its shard. Folders, links, hidden files and `__…__` are skipped. Two files of one field are
 //! an error.
 //!
-//! A shard is walked over once, from header to header. The [index](IndexFiles) is saved for the next time. Sparse and
+//! A shard is walked over once, from header to header. The [index](crate::IndexFiles) is saved for the next time. Sparse and
 //! compressed tars are errors. Beyond webdataset, which stops silently at a damaged header: that is an error, too.
 
 mod header;
@@ -22,7 +22,7 @@ use slotline::dtype::DType;
 use crate::files::{Files, Span};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records};
 use index::{Index, Member};
-pub use options::{Decode, IndexFiles, TarOptions};
+pub use options::{Decode, TarOptions};
 
 /// The name of the field for the key of a sample, as webdataset calls it.
 pub const KEY: &str = "__key__";

@@ -9,6 +9,7 @@ use crate::files::{Files, Span};
 use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
+use crate::saved::IndexFiles;
 use crate::{Error, RecordFields, Records, Room};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
@@ -31,20 +32,6 @@ pub enum Decode {
     Integer,
     /// A tensor in NumPy's `.npy` format. All have the dtype and the shape of the first sample's.
     Npy,
-}
-
-/// Where the indexes of shards are saved. A saved index is used if the shard has the length and the time of modification
-/// that it had when it was indexed. Damaged indexes are made again. Errors in writing an index are ignored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IndexFiles {
-    /// Beside each shard, in `<name>.slotline-idx`.
-    #[default]
-    Beside,
-    /// In this folder, which must exist, under names that differ for shards in different folders.
-    In(PathBuf),
-    /// Nowhere: shards are walked over each time.
-    None,
 }
 
 /// How tars are read.
@@ -139,16 +126,20 @@ impl TarOptions {
     }
 
     fn finish(&self, paths: Vec<PathBuf>, files: Files) -> Result<Records<Tar>, Error> {
+        let shards: Vec<usize> = (0..files.len()).collect();
         let mut indexes = match &self.dali {
-            None => each(&paths, |path| saved::load_or_build(path, &self.index_files, self.missing_end))?,
+            None => each(&files, &shards, |&shard| {
+                let build = || Index::build(&files, shard, self.missing_end);
+                // An index of a tar without its end is not one for readers that require it.
+                if self.missing_end { build() } else { self.index_files.load_or(&files, shard, &saved::CODEC, build) }
+            })?,
             Some(given) => {
                 let given = expand(given)?;
                 if given.len() != paths.len() {
                     let problem = format!("{} indexes for {} shards", given.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each shard, in the same order"));
                 }
-                let pairs: Vec<_> = given.iter().zip(&paths).collect();
-                each(&pairs, |(index, shard)| saved::dali(index, shard))?
+                each(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
             }
         };
         for (file, index) in indexes.iter().enumerate() {

@@ -1,107 +1,22 @@
-//! Indexes that are saved, so that a shard is walked over once.
+//! Saved indexes of tars, and those of DALI.
 //!
-//! All numbers are little-endian: 8 bytes of magic; u64 length of the shard, i64 seconds and u32 nanoseconds of its last
-//! modification; u64 counts of the bytes of the names of fields, the fields, the bytes of the keys, the samples, the
-//! members; u32 ends of the names, the names, the keys; two u64 for each sample; u32, u64, u64 for each member; u32
-//! CRC-32C of everything before.
-//!
-//! A file that is damaged or belongs to another state of the shard is as good as none. It is written under another name
-//! and renamed, so that no reader sees a part of it.
+//! A [saved](crate::saved) index of a tar has u64 counts of the bytes of the names of fields, the fields, the bytes of the
+//! keys, the samples, the members; u32 ends of the names, the names, the keys; two u64 for each sample; u32, u64, u64 for
+//! each member.
 
-use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 
+use super::header;
 use super::index::{Ends, Index, Member};
-use super::{IndexFiles, header};
 use crate::Error;
+use crate::files::{Files, Span, read_whole};
+use crate::saved::{Codec, take};
 
-const MAGIC: &[u8; 8] = b"SLOTTAR1";
+/// How indexes of tars are saved.
+pub(super) const CODEC: Codec<Index> = Codec { magic: b"SLOTTAR2", encode, decode };
 
-/// What follows the name of a shard in the name of its index.
-const EXTENSION: &str = ".slotline-idx";
-
-/// The state of a shard that an index belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    len: u64,
-    seconds: i64,
-    nanos: u32,
-}
-
-impl Stamp {
-    fn of(found: &Metadata) -> Self {
-        Self { len: found.len(), seconds: found.mtime(), nanos: found.mtime_nsec() as u32 }
-    }
-}
-
-/// Returns the index of a shard: the saved one if it belongs to the shard, else a new one, which is saved.
-pub(super) fn load_or_build(path: &Path, files: &IndexFiles, missing_end: bool) -> Result<Index, Error> {
-    let failed = |source| Error::io(path, "open", source);
-    // Checked before opening, which would block on a pipe.
-    if !path.metadata().map_err(failed)?.is_file() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    }
-    let file = File::open(path).map_err(failed)?;
-    let stamp = Stamp::of(&file.metadata().map_err(failed)?);
-    let saved = match files {
-        IndexFiles::Beside => path.file_name().map(|name| path.with_file_name(with_extension(name.to_owned()))),
-        IndexFiles::In(folder) => named_in(folder, path),
-        IndexFiles::None => None,
-    };
-    // An index of a tar without its end is not one for readers that require it.
-    let saved = saved.filter(|_| !missing_end);
-    if let Some(index) = saved.as_ref().and_then(|saved| fs::read(saved).ok()).and_then(|bytes| decode(&bytes, stamp)) {
-        return Ok(index);
-    }
-    let index = Index::build(path, &file, stamp.len, missing_end)?;
-    if let Some(saved) = saved
-        && file.metadata().is_ok_and(|found| Stamp::of(&found) == stamp)
-    {
-        // A folder that can't be written to only costs the next walk.
-        let _ = write(&saved, &encode(&index, stamp));
-    }
-    Ok(index)
-}
-
-/// Returns the path of an index in a folder for the indexes of many shards, some of which may have the same name.
-fn named_in(folder: &Path, shard: &Path) -> Option<PathBuf> {
-    let place = crc32c::crc32c(shard.canonicalize().ok()?.parent()?.as_os_str().as_bytes());
-    let mut name = shard.file_name()?.to_owned();
-    name.push(format!("-{place:08x}"));
-    Some(folder.join(with_extension(name)))
-}
-
-fn with_extension(mut name: OsString) -> OsString {
-    name.push(EXTENSION);
-    name
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}-{count}", std::process::id()));
-    let aside = PathBuf::from(name);
-    let written = File::create_new(&aside).and_then(|mut file| file.write_all(bytes));
-    let written = written.and_then(|()| fs::rename(&aside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    written
-}
-
-fn encode(index: &Index, stamp: Stamp) -> Vec<u8> {
+fn encode(index: &Index, bytes: &mut Vec<u8>) {
     let names: usize = index.suffixes.iter().map(String::len).sum();
-    let mut bytes = Vec::new();
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&stamp.len.to_le_bytes());
-    bytes.extend_from_slice(&stamp.seconds.to_le_bytes());
-    bytes.extend_from_slice(&stamp.nanos.to_le_bytes());
     for count in [names, index.suffixes.len(), index.keys.len(), index.samples.len(), index.members.len()] {
         bytes.extend_from_slice(&(count as u64).to_le_bytes());
     }
@@ -121,25 +36,11 @@ fn encode(index: &Index, stamp: Stamp) -> Vec<u8> {
         bytes.extend_from_slice(&member.start.to_le_bytes());
         bytes.extend_from_slice(&member.len.to_le_bytes());
     }
-    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
-    bytes
 }
 
-/// Returns the index, if the bytes are one for this state of the shard.
-fn decode(bytes: &[u8], stamp: Stamp) -> Option<Index> {
-    let (rest, checksum) = bytes.split_last_chunk::<4>()?;
-    if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
-        return None;
-    }
-    let mut rest = rest.strip_prefix(MAGIC)?;
-    let found = Stamp {
-        len: u64::from_le_bytes(take(&mut rest)?),
-        seconds: i64::from_le_bytes(take(&mut rest)?),
-        nanos: u32::from_le_bytes(take(&mut rest)?),
-    };
-    if found != stamp {
-        return None;
-    }
+/// Returns the index, if the bytes are one for a shard of this length.
+fn decode(bytes: &[u8], shard_len: u64) -> Option<Index> {
+    let mut rest = bytes;
     let mut counts = [0; 5];
     for count in &mut counts {
         *count = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
@@ -175,26 +76,14 @@ fn decode(bytes: &[u8], stamp: Stamp) -> Option<Index> {
         samples: samples.as_chunks().0.iter().map(sample).collect(),
         members: members.as_chunks().0.iter().map(member).collect(),
     };
-    (rest.is_empty() && index.is_sound(stamp.len)).then_some(index)
-}
-
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (bytes, after) = rest.split_first_chunk()?;
-    *rest = after;
-    Some(*bytes)
+    (rest.is_empty() && index.is_sound(shard_len)).then_some(index)
 }
 
 /// Reads an index that DALI's `wds2idx.py` wrote (`v1.2`): after a line with the number of samples, a line for each, with
 /// extension, position, length and name of each member.
-pub(super) fn dali(path: &Path, shard: &Path) -> Result<Index, Error> {
-    use std::os::unix::fs::FileExt;
-    let text = fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
-    let failed = |source| Error::io(shard, "open", source);
-    if !shard.metadata().map_err(failed)?.is_file() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    }
-    let file = File::open(shard).map_err(failed)?;
-    let shard_len = file.metadata().map_err(failed)?.len();
+pub(super) fn dali(path: &Path, files: &Files, shard: usize) -> Result<Index, Error> {
+    let text = String::from_utf8_lossy(&read_whole(path)?).into_owned();
+    let (shard_len, shard_path, mut memory) = (files.file_len(shard).unwrap_or(0), files.path(shard), Vec::new());
     let error = |line: usize, problem: String| {
         let problem = format!("line {}: {problem}", line + 1);
         Error::format(path.display(), None, problem, "make the index again, with DALI's wds2idx, or go without it")
@@ -203,7 +92,7 @@ pub(super) fn dali(path: &Path, shard: &Path) -> Result<Index, Error> {
     let first = lines.next().map_or("", |(_, line)| line);
     let count = first.strip_prefix("v1.2 ").and_then(|count| count.trim().parse::<usize>().ok());
     let count = count.ok_or_else(|| error(0, format!("expected `v1.2` and a number, found `{first:.40}`")))?;
-    let mut building = super::index::Building::new(shard);
+    let mut building = super::index::Building::new(&shard_path);
     let mut end = 0;
     for (number, line) in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -221,10 +110,10 @@ pub(super) fn dali(path: &Path, shard: &Path) -> Result<Index, Error> {
             let follows = start.checked_sub(header::BLOCK).is_some_and(|header| header >= end);
             let finish = start.checked_add(len).filter(|&finish| finish <= shard_len && follows);
             end = finish.ok_or_else(bad)?;
-            let mut block = [0; header::BLOCK as usize];
-            file.read_exact_at(&mut block, start - header::BLOCK).map_err(|source| Error::io(shard, "read", source))?;
-            if header::size(&block) != Some(len) {
-                return Err(error(number, format!("{name} is not at byte {start} of {}", shard.display())));
+            let block = Span { file: shard, start: start - header::BLOCK, len: Some(header::BLOCK) };
+            let block = files.read(block, &mut memory)?.first_chunk();
+            if block.and_then(header::size) != Some(len) {
+                return Err(error(number, format!("{name} is not at byte {start} of {}", shard_path.display())));
             }
             let Some((key, suffix)) = super::name::split(name.as_bytes()) else { continue };
             if suffix != extension.as_bytes() {
@@ -247,8 +136,10 @@ pub(super) fn dali(path: &Path, shard: &Path) -> Result<Index, Error> {
 mod tests {
     use super::*;
 
-    fn example() -> (Index, Stamp) {
-        let index = Index {
+    const LEN: u64 = 10240;
+
+    fn example() -> Index {
+        Index {
             suffixes: vec!["jpg".to_owned(), "cls".to_owned()],
             keys: b"onetwo".to_vec(),
             samples: vec![Ends { key: 3, members: 2 }, Ends { key: 6, members: 3 }],
@@ -257,33 +148,32 @@ mod tests {
                 Member { suffix: 1, start: 1536, len: 1 },
                 Member { suffix: 0, start: 2560, len: 0 },
             ],
-        };
-        (index, Stamp { len: 10240, seconds: -5, nanos: 17 })
+        }
+    }
+
+    fn encoded(index: &Index) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(index, &mut bytes);
+        bytes
     }
 
     #[test]
     fn an_index_is_read_as_it_was_written() {
-        let (index, stamp) = example();
-        let bytes = encode(&index, stamp);
-        assert_eq!(decode(&bytes, stamp), Some(index));
-        assert_eq!(decode(&bytes, Stamp { nanos: 18, ..stamp }), None);
+        let index = example();
+        assert_eq!(decode(&encoded(&index), LEN), Some(index));
     }
 
     #[test]
-    fn a_damaged_index_is_none() {
-        let (index, stamp) = example();
-        let bytes = encode(&index, stamp);
+    fn a_part_of_an_index_is_none() {
+        let bytes = encoded(&example());
         for at in 0..bytes.len() {
-            assert_eq!(decode(&bytes[..at], stamp), None);
-            let mut flipped = bytes.clone();
-            flipped[at] ^= 0x10;
-            assert_eq!(decode(&flipped, stamp), None);
+            assert_eq!(decode(&bytes[..at], LEN), None);
         }
     }
 
     #[test]
     fn an_index_that_lies_is_none() {
-        let (index, stamp) = example();
+        let index = example();
         let lies: [fn(&mut Index); 7] = [
             |index| index.members[2].start = u64::MAX,
             |index| index.members[2].len = 8000,
@@ -296,7 +186,7 @@ mod tests {
         for lie in lies {
             let mut index = index.clone();
             lie(&mut index);
-            assert_eq!(decode(&encode(&index, stamp), stamp), None);
+            assert_eq!(decode(&encoded(&index), LEN), None);
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::files::{Files, Span};
 use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
+use crate::saved::IndexFiles;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use example::Feature;
 
@@ -68,12 +69,20 @@ pub struct TfRecordOptions {
     declared: BTreeMap<String, FieldKind>,
     look_at: usize,
     check_data: bool,
+    index_files: IndexFiles,
     indexes: Option<Vec<std::path::PathBuf>>,
 }
 
 impl Default for TfRecordOptions {
     fn default() -> Self {
-        Self { fields: None, declared: BTreeMap::new(), look_at: 1000, check_data: true, indexes: None }
+        Self {
+            fields: None,
+            declared: BTreeMap::new(),
+            look_at: 1000,
+            check_data: true,
+            index_files: IndexFiles::Beside,
+            indexes: None,
+        }
     }
 }
 
@@ -109,6 +118,12 @@ impl TfRecordOptions {
         self
     }
 
+    /// Sets where indexes are saved.
+    pub fn index_files(mut self, files: IndexFiles) -> Self {
+        self.index_files = files;
+        self
+    }
+
     /// Sets indexes that `tfrecord2idx` wrote, one for each file, instead of walking over the files.
     /// [Patterns](crate::paths) are expanded.
     pub fn indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
@@ -125,16 +140,18 @@ impl TfRecordOptions {
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
         let paths = expand(paths)?;
         let files = Files::open(&paths)?;
+        let numbers: Vec<usize> = (0..files.len()).collect();
         let ends = match &self.indexes {
-            None => each(&paths, |path| walk::walk(path))?,
+            None => each(&files, &numbers, |&file| {
+                self.index_files.load_or(&files, file, &walk::CODEC, || walk::walk(&files, file))
+            })?,
             Some(indexes) => {
                 let indexes = expand(indexes)?;
                 if indexes.len() != paths.len() {
                     let problem = format!("{} indexes for {} files", indexes.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each file, in the same order"));
                 }
-                let pairs: Vec<_> = indexes.iter().zip(&paths).collect();
-                each(&pairs, |(index, path)| walk::index(index, path))?
+                each(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
             }
         };
         let mut starts = vec![0];

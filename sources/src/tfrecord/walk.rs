@@ -1,11 +1,11 @@
 //! The records of a file: u64 length, u32 masked CRC-32C of it, the data, u32 masked CRC-32C of that; little-endian.
 
-use std::fs::File;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::Error;
+use crate::files::{Files, read_whole};
+use crate::saved::Codec;
+use crate::window::Window;
 
 /// The number of bytes before the data.
 pub(super) const HEADER: u64 = 12;
@@ -16,16 +16,15 @@ pub(super) const FOOTER: u64 = 4;
 pub(super) const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
 /// Returns where each record of a file ends, from the lengths in the file.
-pub(super) fn walk(path: &Path) -> Result<Vec<u64>, Error> {
-    let (file, len) = open(path)?;
-    let (mut ends, mut at) = (Vec::new(), 0);
+pub(super) fn walk(files: &Files, file: usize) -> Result<Vec<u64>, Error> {
+    let (path, mut window) = (files.path(file), Window::new(files, file));
+    let (mut ends, mut at, len) = (Vec::new(), 0, window.file_len());
     while at < len {
         let error = |problem: String, advice| Error::format(path.display(), at, problem, advice);
-        let mut header = [0; HEADER as usize];
         if len - at < HEADER {
             return Err(error(format!("expected a header of {HEADER} bytes, found {}", len - at), DAMAGED));
         }
-        file.read_exact_at(&mut header, at).map_err(|source| Error::io(path, "read", source))?;
+        let header = *window.bytes(at, HEADER)?.first_chunk().expect("a header was asked for");
         let Some(data) = data_len(&header) else {
             let (problem, advice) = match header {
                 [0x1f, 0x8b, ..] if at == 0 => ("a gzip file", "unpack it with `gunzip`"),
@@ -45,9 +44,8 @@ pub(super) fn walk(path: &Path) -> Result<Vec<u64>, Error> {
 }
 
 /// Reads an index that `tfrecord2idx` wrote: a line for each record, with its position and its length.
-pub(super) fn index(path: &Path, data: &Path) -> Result<Vec<u64>, Error> {
-    let (_, len) = open(data)?;
-    let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
+pub(super) fn index(path: &Path, len: u64) -> Result<Vec<u64>, Error> {
+    let text = String::from_utf8_lossy(&read_whole(path)?).into_owned();
     let mut ends = Vec::new();
     let mut end = 0_u64;
     for (number, line) in text.lines().enumerate() {
@@ -68,14 +66,18 @@ pub(super) fn index(path: &Path, data: &Path) -> Result<Vec<u64>, Error> {
     Ok(ends)
 }
 
-fn open(path: &Path) -> Result<(File, u64), Error> {
-    let failed = |source| Error::io(path, "open", source);
-    let found = path.metadata().map_err(failed)?;
-    if !found.is_file() {
-        return Err(failed(ErrorKind::IsADirectory.into()));
-    }
-    Ok((File::open(path).map_err(failed)?, found.len()))
-}
+/// How the ends of records are saved: a u64 for each.
+pub(super) const CODEC: Codec<Vec<u64>> = Codec {
+    magic: b"SLOTTFR1",
+    encode: |ends, bytes| ends.iter().for_each(|end| bytes.extend_from_slice(&end.to_le_bytes())),
+    decode: |bytes, len| {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let ends: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let room = |start: u64, end: u64| end.checked_sub(start).is_some_and(|whole| whole >= HEADER + FOOTER);
+        let apart = ends.first().is_none_or(|&end| room(0, end)) && ends.windows(2).all(|pair| room(pair[0], pair[1]));
+        (rest.is_empty() && apart && ends.last().copied().unwrap_or(0) == len).then_some(ends)
+    },
+};
 
 /// Returns the length in a header, if its checksum is right.
 fn data_len(header: &[u8; HEADER as usize]) -> Option<u64> {

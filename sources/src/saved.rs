@@ -1,0 +1,167 @@
+//! Indexes that are saved, so that a file is walked over once.
+//!
+//! A saved index is, with little-endian numbers: 8 bytes that name the format; u64 length of the file, u32 length of its
+//! version and the version, which are the seconds and nanoseconds of its last modification or the tag of an object; what
+//! the format writes; u32 CRC-32C of everything before.
+//!
+//! One that is damaged or belongs to another state of the file is as good as none. It is written under another name and
+//! renamed, so that no reader sees a part of it.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Error;
+use crate::files::{Files, State, is_url};
+
+/// What follows the name of a file in the name of its index.
+const EXTENSION: &str = ".slotline-idx";
+
+/// Where indexes of files are saved. A saved index is used if the file has the length and the time of modification, or
+/// the object the tag, that it had when it was indexed. Damaged indexes are made again. Errors in writing an index are
+/// ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexFiles {
+    /// Beside each file, in `<name>.slotline-idx`; those of objects in the user's cache: `slotline/indexes` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`.
+    #[default]
+    Beside,
+    /// In this folder, which must exist, under names that differ for files in different folders.
+    In(PathBuf),
+    /// Nowhere: files are walked over each time.
+    None,
+}
+
+/// How a format writes its indexes.
+pub(crate) struct Codec<T> {
+    pub(crate) magic: &'static [u8; 8],
+    pub(crate) encode: fn(&T, &mut Vec<u8>),
+    /// Returns the index for a file of this length, if the bytes are one.
+    pub(crate) decode: fn(&[u8], u64) -> Option<T>,
+}
+
+impl IndexFiles {
+    /// Returns the index of a file: the saved one if it belongs to the file, else what `build` makes, which is saved.
+    pub(crate) fn load_or<T>(
+        &self,
+        files: &Files,
+        file: usize,
+        codec: &Codec<T>,
+        build: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let path = files.path(file);
+        let saved = match self {
+            Self::Beside if is_url(&path) => user_cache().and_then(|folder| named_in(&folder, &path)),
+            Self::Beside => path.file_name().map(|name| path.with_file_name(with_extension(name.to_owned()))),
+            Self::In(folder) => named_in(folder, &path),
+            Self::None => None,
+        };
+        let Some((saved, state)) = saved.and_then(|saved| Some((saved, files.state(file)?))) else { return build() };
+        let found = fs::read(&saved).ok().and_then(|bytes| {
+            let index = unwrap(&bytes, codec.magic, &state)?;
+            (codec.decode)(index, state.len)
+        });
+        if let Some(index) = found {
+            return Ok(index);
+        }
+        let index = build()?;
+        if files.state(file).as_ref() == Some(&state) {
+            // A folder that can't be written to only costs the next walk.
+            let _ = write(&saved, &wrap(codec.magic, &state, |bytes| (codec.encode)(&index, bytes)));
+        }
+        Ok(index)
+    }
+}
+
+/// Returns the folder for indexes of objects, and makes it.
+fn user_cache() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    let indexes = cache.join("slotline/indexes");
+    fs::create_dir_all(&indexes).ok()?;
+    Some(indexes)
+}
+
+/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name.
+fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
+    let parent = if is_url(path) { path.parent()?.to_owned() } else { path.canonicalize().ok()?.parent()?.to_owned() };
+    let place = crc32c::crc32c(parent.as_os_str().as_bytes());
+    let mut name = path.file_name()?.to_owned();
+    name.push(format!("-{place:08x}"));
+    Some(folder.join(with_extension(name)))
+}
+
+fn with_extension(mut name: OsString) -> OsString {
+    name.push(EXTENSION);
+    name
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-{count}", std::process::id()));
+    let aside = PathBuf::from(name);
+    let written = File::create_new(&aside).and_then(|mut file| file.write_all(bytes));
+    let written = written.and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+fn wrap(magic: &[u8; 8], state: &State, index: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    bytes.extend_from_slice(&state.len.to_le_bytes());
+    bytes.extend_from_slice(&(state.version.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&state.version);
+    index(&mut bytes);
+    bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// Returns what a format wrote, if it belongs to this state of the file.
+fn unwrap<'a>(bytes: &'a [u8], magic: &[u8; 8], state: &State) -> Option<&'a [u8]> {
+    let (rest, checksum) = bytes.split_last_chunk::<4>()?;
+    if crc32c::crc32c(rest) != u32::from_le_bytes(*checksum) {
+        return None;
+    }
+    let mut rest = rest.strip_prefix(magic)?;
+    let len = u64::from_le_bytes(take(&mut rest)?);
+    let version = u32::from_le_bytes(take(&mut rest)?) as usize;
+    let (version, index) = rest.split_at_checked(version)?;
+    (len == state.len && version == state.version).then_some(index)
+}
+
+/// Takes bytes from the front.
+pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_believed_only_as_it_was_written_and_for_the_same_state() {
+        let state = State { len: 10240, version: b"tag".to_vec() };
+        let bytes = wrap(b"ABCDEFGH", &state, |bytes| bytes.extend_from_slice(b"index"));
+        let read = |bytes: &[u8], state: &State| unwrap(bytes, b"ABCDEFGH", state).map(<[u8]>::to_vec);
+        assert_eq!(read(&bytes, &state), Some(b"index".to_vec()));
+        assert_eq!(read(&bytes, &State { len: 10241, ..state.clone() }), None);
+        assert_eq!(read(&bytes, &State { version: b"tog".to_vec(), ..state.clone() }), None);
+        assert_eq!(unwrap(&bytes, b"HGFEDCBA", &state), None);
+        for at in 0..bytes.len() {
+            assert_eq!(read(&bytes[..at], &state), None);
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            assert_eq!(read(&flipped, &state), None);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Reading a file from front to back, with gaps.
+
+use crate::Error;
+use crate::files::{Files, Span};
+
+/// How many bytes are read at once from a disk: small files in a tar, which labels are, need no further read for the
+/// next header.
+const LOCAL: u64 = 4 << 10;
+
+/// How many bytes are read at once from a server, where each request takes long.
+const REMOTE: u64 = 4 << 20;
+
+/// A file of which a part is in memory.
+#[derive(Debug)]
+pub(crate) struct Window<'a> {
+    files: &'a Files,
+    file: usize,
+    len: u64,
+    size: u64,
+    /// The part: where it starts, how many bytes it has, and memory with room for it.
+    start: u64,
+    held: u64,
+    memory: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    /// Begins to read a file.
+    pub(crate) fn new(files: &'a Files, file: usize) -> Self {
+        let size = if files.is_remote() { REMOTE } else { LOCAL };
+        let len = files.file_len(file).unwrap_or(0);
+        Self { files, file, len, size, start: 0, held: 0, memory: Vec::new() }
+    }
+
+    /// Returns the length of the file, in bytes.
+    pub(crate) fn file_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the bytes from `at` on. Memory grows to their number.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or ends before they do.
+    pub(crate) fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error> {
+        let end = at.checked_add(len);
+        let holds = |end| at >= self.start && end <= self.start + self.held;
+        if !end.is_some_and(holds) {
+            self.held = 0;
+            let read = self.size.min(self.len.saturating_sub(at)).max(len);
+            self.files.read_into(Span { file: self.file, start: at, len: Some(read) }, &mut self.memory)?;
+            (self.start, self.held) = (at, read);
+        }
+        Ok(&self.memory[(at - self.start) as usize..][..len as usize])
+    }
+}
+
+/// A [`Window`] with a position, for parsers that read from it.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    window: Window<'a>,
+    at: u64,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(window: Window<'a>) -> Self {
+        Self { window, at: 0 }
+    }
+}
+
+impl std::io::Read for Cursor<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.window.len.saturating_sub(self.at).min(into.len() as u64);
+        into[..len as usize].copy_from_slice(self.window.bytes(self.at, len).map_err(std::io::Error::other)?);
+        self.at += len;
+        Ok(len as usize)
+    }
+}
+
+impl std::io::Seek for Cursor<'_> {
+    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
+        use std::io::SeekFrom::{Current, End, Start};
+        let at = match to {
+            Start(at) => Some(at),
+            End(offset) => self.window.len.checked_add_signed(offset),
+            Current(offset) => self.at.checked_add_signed(offset),
+        };
+        self.at = at.ok_or(std::io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
