@@ -53,8 +53,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
             }
         }
     }
+    if is_url(path) && path.extension().is_none() && is_folder(path) {
+        return open_folder(path);
+    }
     let files = match Files::open([path]) {
-        // A bucket has no folders, only names with slashes.
         Err(error) if is_url(path) => return if is_folder(path) { open_folder(path) } else { Err(error) },
         files => files?,
     };
@@ -64,9 +66,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     open_file(path, start)
 }
 
-/// Whether there is something below a URL.
+/// Whether there is something below a URL: a bucket has no folders, only names with slashes, and a web server can't be
+/// asked.
 fn is_folder(path: &Path) -> bool {
-    names_in(path).is_ok_and(|names| !names.is_empty())
+    !path.starts_with("http:") && !path.starts_with("https:") && names_in(path).is_ok_and(|names| !names.is_empty())
 }
 
 fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {

@@ -5,7 +5,7 @@
 //! the objects has the fetched ranges: a forked worker makes its own connections, and fetches what it reads.
 //!
 //! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
-//! of each answer is compared with it.
+//! of each answer is compared with it, if the server tells versions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -330,8 +330,9 @@ impl Remote {
             };
             let failed = |source| failed(&object.url, Some(range.clone()), source);
             let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
-            let version = answer.meta.e_tag.clone();
-            if version.is_some() && version != object.version {
+            if let (Some(found), Some(version)) = (&answer.meta.e_tag, &object.version)
+                && found != version
+            {
                 return Err(changed(&object.url));
             }
             let bytes = answer.bytes().await.map_err(failed)?;
