@@ -54,9 +54,19 @@ impl Read {
         Ok(Self(Pages::shared(size_of::<AtomicU64>())?))
     }
 
-    fn samples(&self) -> &AtomicU64 {
+    fn counter(&self) -> &AtomicU64 {
         // SAFETY: the pages are zeros at first, aligned, and longer than this number, the only thing that they hold.
         unsafe { self.0.start().cast().as_ref() }
+    }
+
+    /// Returns the number of samples that were read.
+    pub(crate) fn samples(&self) -> u64 {
+        self.counter().load(Ordering::Relaxed)
+    }
+
+    /// Begins a pass, of which nothing was read.
+    pub(crate) fn begin(&self) {
+        self.counter().store(0, Ordering::Relaxed);
     }
 
     /// Counts a sample that was read; `own` are those that this thread has not added yet.
@@ -64,7 +74,7 @@ impl Read {
     pub(crate) fn count(&self, own: &mut u64) {
         *own += 1;
         if *own == TOGETHER {
-            self.samples().fetch_add(std::mem::take(own), Ordering::Relaxed);
+            self.counter().fetch_add(std::mem::take(own), Ordering::Relaxed);
         }
     }
 }
@@ -118,9 +128,8 @@ impl Ahead {
         Ok(ahead)
     }
 
-    /// Begins to read ahead in a pass, in place of the one before.
+    /// Begins to read ahead in a pass, in place of the one before. [`Read::begin`] comes first.
     pub(crate) fn begin(&self, upcoming: Upcoming) {
-        self.0.read.samples().store(0, Ordering::Relaxed);
         let next = AtomicUsize::new(upcoming.positions().start);
         let (taken, asked, bytes, calm) = Default::default();
         *self.0.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
@@ -168,7 +177,7 @@ impl Shared {
 
     /// Whether the bytes that were asked for, and not read yet, are within the budget.
     fn may_go_on(&self, pass: &Pass) -> bool {
-        let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples().load(Ordering::Relaxed));
+        let ahead = pass.taken.load(Ordering::Relaxed).saturating_sub(self.read.samples());
         let mean = pass.bytes.load(Ordering::Relaxed) / pass.asked.load(Ordering::Relaxed).max(1);
         ahead.saturating_mul(mean) < self.budget
     }
@@ -181,7 +190,7 @@ impl Shared {
         }
         let Some(index) = pass.upcoming.index(position) else { return true };
         // A sample that was read already is not needed any more.
-        let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.read.samples().load(Ordering::Relaxed);
+        let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.read.samples();
         if is_late || (pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE)) {
             return true;
         }
@@ -206,7 +215,7 @@ impl Shared {
 
 impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Read").field(self.samples()).finish()
+        f.debug_tuple("Read").field(&self.samples()).finish()
     }
 }
 
@@ -259,14 +268,15 @@ mod tests {
         ahead.begin(Upcoming::new(60, indices));
         let all: Vec<_> = (0..60).filter_map(indices).collect();
         assert_eq!(wait(&asked, 10), all[..10]);
-        ahead.0.read.samples().fetch_add(5, Ordering::Relaxed);
+        ahead.0.read.counter().fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
         // What was read before it was asked for is passed over.
-        ahead.0.read.samples().fetch_add(25, Ordering::Relaxed);
+        ahead.0.read.counter().fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
         // The next pass begins at once, even if the one before is not at its end.
         for _ in 0..2 {
             asked.lock().unwrap().clear();
+            ahead.0.read.begin();
             ahead.begin(Upcoming::new(1_000, Some));
             assert_eq!(wait(&asked, 10), (0..10).collect::<Vec<_>>());
         }

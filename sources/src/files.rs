@@ -214,6 +214,15 @@ impl Files {
         map.get(range(span, map.len() as u64)?)
     }
 
+    /// Returns the objects, if the files are in buckets or on servers.
+    #[cfg(feature = "remote")]
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        match &self.list {
+            List::Remote(remote) => Some(remote),
+            List::Open(_) | List::Each { .. } => None,
+        }
+    }
+
     /// Returns the state of a file as it was when it was opened; `None` if it has no version, or has changed since.
     pub(crate) fn state(&self, file: usize) -> Option<State> {
         match &self.list {

@@ -8,6 +8,8 @@ use slotline::sample::Fields;
 use smallvec::SmallVec;
 
 use crate::ahead::{Ahead, Ask, Asked, Read};
+#[cfg(feature = "remote")]
+use crate::cache::{Cache, Planner};
 use crate::files::{Files, Span};
 use crate::{Error, Record, RecordFields};
 
@@ -186,6 +188,8 @@ pub struct Records<F: ?Sized> {
     read: Option<Arc<Read>>,
     /// Made when the first pass begins; `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
+    #[cfg(feature = "remote")]
+    planner: Arc<OnceLock<Option<Planner>>>,
     budget: u64,
 }
 
@@ -195,12 +199,26 @@ const BUDGET: u64 = 256 << 20;
 impl<F: Format> Records<F> {
     /// Makes a dataset of a format.
     pub fn new(format: F) -> Self {
-        Self { format: Arc::new(format), read: new_count(), ahead: Arc::default(), budget: BUDGET }
+        Self {
+            format: Arc::new(format),
+            read: new_count(),
+            ahead: Arc::default(),
+            #[cfg(feature = "remote")]
+            planner: Arc::default(),
+            budget: BUDGET,
+        }
     }
 
     /// Returns the same dataset as one of any format.
     pub fn erased(self) -> Records<dyn Format> {
-        Records { format: self.format, read: self.read, ahead: self.ahead, budget: self.budget }
+        Records {
+            format: self.format,
+            read: self.read,
+            ahead: self.ahead,
+            #[cfg(feature = "remote")]
+            planner: self.planner,
+            budget: self.budget,
+        }
     }
 }
 
@@ -216,6 +234,28 @@ impl<F: Format + ?Sized> Records<F> {
         self
     }
 
+    /// Keeps whole objects on a local disk, as far as the cache has room, once they are needed. This changes no results.
+    ///
+    /// A loader whose order is known has objects fetched before their samples are read, and those let go whose next use is
+    /// furthest away. Samples of other objects are read by ranges, as without a cache. So a cache as large as the data
+    /// makes every pass but the first one local; for a smaller one, an order that stays within some shards for a while is
+    /// best. Without effect for files of this machine, for objects without a tag (ETag), and for clones that exist already.
+    ///
+    /// ```no_run
+    /// use slotline_sources::{Cache, tar::Tar};
+    ///
+    /// let cache = Cache::new("/local/disk/cache", 100 << 30)?;
+    /// let photos = Tar::open(["s3://bucket/photos-{000..999}.tar"])?.cache(&cache);
+    /// # Ok::<(), slotline_sources::Error>(())
+    /// ```
+    #[cfg(feature = "remote")]
+    pub fn cache(self, cache: &Cache) -> Self {
+        if let Some(remote) = self.format.files().remote() {
+            remote.cache(cache.clone());
+        }
+        self
+    }
+
     /// Returns the format, with what it knows beside the samples.
     pub fn format(&self) -> &F {
         &self.format
@@ -224,8 +264,14 @@ impl<F: Format + ?Sized> Records<F> {
 
 impl<F: ?Sized> Clone for Records<F> {
     fn clone(&self) -> Self {
-        let (format, read, ahead) = (self.format.clone(), self.read.clone(), self.ahead.clone());
-        Self { format, read, ahead, budget: self.budget }
+        Self {
+            format: self.format.clone(),
+            read: self.read.clone(),
+            ahead: self.ahead.clone(),
+            #[cfg(feature = "remote")]
+            planner: self.planner.clone(),
+            budget: self.budget,
+        }
     }
 }
 
@@ -271,11 +317,27 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
     }
 
     fn reads_ahead(&self) -> bool {
-        self.budget > 0 && self.read.is_some()
+        #[cfg(feature = "remote")]
+        let is_cached = self.format.files().remote().is_some_and(|remote| remote.cached().is_some());
+        #[cfg(not(feature = "remote"))]
+        let is_cached = false;
+        (self.budget > 0 || is_cached) && self.read.is_some()
     }
 
     fn begin_pass(&self, upcoming: Upcoming) {
         let Some(read) = &self.read else { return };
+        read.begin();
+        self.format.files().begin_pass();
+        #[cfg(feature = "remote")]
+        if self.format.files().remote().is_some_and(|remote| remote.cached().is_some()) {
+            let planner = self.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());
+            if let Some(planner) = planner {
+                planner.begin(upcoming.clone(), &*self.format, read);
+            }
+        }
+        if self.budget == 0 {
+            return;
+        }
         let ahead = self.ahead.get_or_init(|| {
             Ahead::start(
                 self.format.files().requests(),
@@ -286,7 +348,6 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
             .ok()
         });
         if let Some(ahead) = ahead {
-            self.format.files().begin_pass();
             ahead.begin(upcoming);
         }
     }

@@ -37,6 +37,8 @@
 )]
 
 mod ahead;
+#[cfg(feature = "remote")]
+mod cache;
 mod detect;
 pub mod error;
 pub mod files;
@@ -75,6 +77,8 @@ pub mod tokens;
 #[cfg(any(feature = "npz", feature = "tar", feature = "tfrecord"))]
 mod window;
 
+#[cfg(feature = "remote")]
+pub use cache::Cache;
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};

@@ -16,10 +16,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use url::Url;
 
 use crate::Error;
+use crate::cache::{Cache, Cached, Place};
 
 /// How many requests are under way at a time.
 const REQUESTS: usize = 128;
@@ -27,16 +28,20 @@ const REQUESTS: usize = 128;
 /// How many bytes that nobody asked for may lie between ranges that are fetched by one request.
 const GAP: u64 = 32 << 10;
 
-/// The maximum number of bytes of such a request.
+/// The maximum number of bytes of such a request, and of those for a whole object.
 const LONGEST: u64 = 8 << 20;
+
+/// How many parts of a whole object are fetched at a time.
+const AT_A_TIME: usize = 4;
 
 /// Objects that were found.
 pub(crate) struct Remote {
-    objects: Vec<Object>,
+    objects: Arc<Vec<Object>>,
     connection: Connection,
     /// The connection of a process that was forked from the one that opened the objects.
     forked: OnceLock<Connection>,
     fetched: Arc<Fetched>,
+    cache: OnceLock<Arc<Cached>>,
 }
 
 /// One object.
@@ -124,6 +129,7 @@ fn connect(url: &str) -> Result<Connected, Error> {
 }
 
 /// What a process needs to make requests.
+#[derive(Clone)]
 struct Connection {
     process: u32,
     runtime: Handle,
@@ -183,7 +189,7 @@ impl Remote {
         });
         let heads = stream::iter(heads).buffered(REQUESTS).collect::<Vec<_>>();
         let objects = wait(&connection.runtime, heads).into_iter().collect::<Result<_, Error>>()?;
-        Ok(Self { objects, connection, forked: OnceLock::new(), fetched: Arc::default() })
+        Ok(Self::of(objects, connection))
     }
 
     /// Makes objects below `folder` that were listed.
@@ -197,8 +203,57 @@ impl Remote {
             len,
             version,
         };
-        let objects = listed.into_iter().map(object).collect();
-        Ok(Self { objects, connection, forked: OnceLock::new(), fetched: Arc::default() })
+        Ok(Self::of(listed.into_iter().map(object).collect(), connection))
+    }
+
+    fn of(objects: Vec<Object>, connection: Connection) -> Self {
+        let (forked, cache) = (OnceLock::new(), OnceLock::new());
+        Self { objects: Arc::new(objects), connection, forked, fetched: Arc::default(), cache }
+    }
+
+    /// Keeps objects in a cache, unless there is one already.
+    pub(crate) fn cache(&self, cache: Cache) {
+        let objects = self.objects.iter().map(|object| (&*object.url, object.len, object.version.as_deref()));
+        let _ = self.cache.set(Arc::new(Cached::new(cache, objects)));
+    }
+
+    /// Returns the cache.
+    pub(crate) fn cached(&self) -> Option<&Arc<Cached>> {
+        self.cache.get()
+    }
+
+    /// Fetches an object into the cache, on a thread.
+    pub(crate) fn fetch_whole(&self, object: usize, cached: &Arc<Cached>) {
+        let (connection, objects, to) = (self.connection.clone(), self.objects.clone(), cached.clone());
+        let fetch = move || {
+            to.fetch(object, |add| {
+                // A part waits until the parts before it are on the disk.
+                let (send, mut receive) = mpsc::channel(1);
+                let parts = (0..objects[object].len).step_by(LONGEST as usize);
+                let requests = parts.map({
+                    let (connection, objects) = (connection.clone(), objects.clone());
+                    move |start| {
+                        let len = LONGEST.min(objects[object].len - start);
+                        request(&connection, objects[object].clone(), start, len)
+                    }
+                });
+                connection.runtime.spawn(async move {
+                    let mut parts = stream::iter(requests).buffered(AT_A_TIME);
+                    while let Some(part) = parts.next().await {
+                        if send.send(part).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                while let Some(part) = receive.blocking_recv() {
+                    add(&part.map_err(std::io::Error::other)?)?;
+                }
+                Ok(())
+            });
+        };
+        if std::thread::Builder::new().name("slotline-fetch".to_owned()).spawn(fetch).is_err() {
+            cached.set(object, Place::Refused);
+        }
     }
 
     /// Returns the number of objects.
@@ -237,6 +292,9 @@ impl Remote {
         if len == 0 || self.connection.process != std::process::id() {
             return;
         }
+        if self.cached().is_some_and(|cached| cached.has(object)) {
+            return;
+        }
         let (mut ranges, key) = (self.fetched.lock(), (object, start, len));
         match ranges.by_key.entry(key) {
             Entry::Occupied(mut known) => known.get_mut().wanted += 1,
@@ -271,7 +329,7 @@ impl Remote {
         waiting.clear();
         groups.sort_unstable_by_key(|(first, ..)| *first);
         for (_, whole, keys) in groups {
-            let request = self.request(&self.connection, whole);
+            let request = request(&self.connection, self.objects[whole.0].clone(), whole.1, whole.2);
             let coming = Coming { fetched: self.fetched.clone(), keys, start: whole.1, pass };
             self.connection.runtime.spawn(async move {
                 let bytes = request.await.map_err(Arc::new);
@@ -287,13 +345,19 @@ impl Remote {
         }
         let key = (object, start, into.len() as u64);
         let process = std::process::id();
+        if self.cached().is_some_and(|cached| cached.read(object, start, into)) {
+            if self.connection.process == process {
+                self.fetched.forget(key);
+            }
+            return Ok(());
+        }
         let bytes = if self.connection.process == process { self.fetched.take(key) } else { None };
         let bytes = match bytes {
             // A request that failed long ago may succeed now.
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
                 let connection = if self.connection.process == process { &self.connection } else { self.forked()? };
-                wait(&connection.runtime, self.request(connection, key))?
+                wait(&connection.runtime, request(connection, self.objects[object].clone(), start, key.2))?
             }
         };
         into.copy_from_slice(&bytes);
@@ -304,44 +368,44 @@ impl Remote {
     fn forked(&self) -> Result<&Connection, Error> {
         if self.forked.get().is_none() {
             let mut places = vec![String::new(); self.connection.stores.len()];
-            for object in &self.objects {
+            for object in self.objects.iter() {
                 places[object.store] = parse(&object.url)?[..url::Position::BeforePath].to_owned();
             }
             let _ = self.forked.set(Connection::new(&places)?);
         }
         Ok(self.forked.get().expect("it was just set"))
     }
+}
 
-    /// Returns a request for a range.
-    fn request(
-        &self,
-        connection: &Connection,
-        (object, start, len): Key,
-    ) -> impl Future<Output = Result<bytes::Bytes, Error>> + Send + 'static {
-        let object = self.objects[object].clone();
-        let (store, permits) = (connection.stores[object.store].clone(), connection.permits.clone());
-        async move {
-            let range = start..start + len;
-            let _permit = permits.acquire().await;
-            let options = GetOptions {
-                range: Some(GetRange::Bounded(range.clone())),
-                if_match: object.version.clone(),
-                ..GetOptions::default()
-            };
-            let failed = |source| failed(&object.url, Some(range.clone()), source);
-            let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
-            if let (Some(found), Some(version)) = (&answer.meta.e_tag, &object.version)
-                && found != version
-            {
-                return Err(changed(&object.url));
-            }
-            let bytes = answer.bytes().await.map_err(failed)?;
-            if bytes.len() as u64 != len {
-                let problem = format!("{len} bytes were asked for, and {} came", bytes.len());
-                return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
-            }
-            Ok(bytes)
+/// Returns a request for a range of an object.
+fn request(
+    connection: &Connection,
+    object: Object,
+    start: u64,
+    len: u64,
+) -> impl Future<Output = Result<bytes::Bytes, Error>> + Send + use<> {
+    let (store, permits) = (connection.stores[object.store].clone(), connection.permits.clone());
+    async move {
+        let range = start..start + len;
+        let _permit = permits.acquire().await;
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: object.version.clone(),
+            ..GetOptions::default()
+        };
+        let failed = |source| failed(&object.url, Some(range.clone()), source);
+        let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
+        if let (Some(found), Some(version)) = (&answer.meta.e_tag, &object.version)
+            && found != version
+        {
+            return Err(changed(&object.url));
         }
+        let bytes = answer.bytes().await.map_err(failed)?;
+        if bytes.len() as u64 != len {
+            let problem = format!("{len} bytes were asked for, and {} came", bytes.len());
+            return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
+        }
+        Ok(bytes)
     }
 }
 
@@ -388,6 +452,16 @@ impl Drop for Coming {
 impl Fetched {
     fn lock(&self) -> MutexGuard<'_, Ranges> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go a range that was asked for and is not needed.
+    fn forget(&self, key: Key) {
+        if let Entry::Occupied(mut range) = self.lock().by_key.entry(key) {
+            range.get_mut().wanted -= 1;
+            if range.get().wanted == 0 {
+                range.remove();
+            }
+        }
     }
 
     /// Takes a range that was asked for, and waits until it is there.

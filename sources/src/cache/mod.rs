@@ -1,0 +1,282 @@
+//! Whole objects on a local disk, so that later passes, and samples that lie together, need no requests.
+//!
+//! Objects are fetched in the background, in the order of need, and let go when their next use is furthest away
+//! ([`plan`]). What is not in the cache is read by ranges, as without a cache. So the cache changes no results, and a disk
+//! that is full or slow, or a folder that is removed, only costs requests.
+//!
+//! A file is named by the object's name, address, length and tag: another version of an object is another file. It is
+//! written under a name that ends in `.part`, which whoever writes it has locked, and renamed when it is complete. The
+//! system releases the lock of a process that was killed, and the next one writes the part from its beginning. Another
+//! process that wants the file waits for the lock. A file may be removed at any time, by any process: each read opens it.
+
+mod plan;
+mod planner;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::Error;
+pub(crate) use plan::Place;
+pub(crate) use planner::Planner;
+
+/// The extension of the name of a file that is being written.
+const PART: &str = "part";
+
+/// How long a worker process waits for a file that another process writes, and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A folder for objects of buckets and servers, on a local disk, with a limit on their size. See
+/// [`Records::cache`](crate::Records::cache).
+///
+/// Datasets and processes of one machine may share a folder: each object is there once, and all count the same bytes. The
+/// limit may be exceeded for a moment when several of them fetch at the same time, or one reads a file that another one
+/// has removed. A folder of which datasets use more than fits is of little use: they remove each other's files.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    folder: PathBuf,
+    limit: u64,
+}
+
+impl Cache {
+    /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist. Its other contents must
+    /// be of caches only: the oldest files are removed.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can't be created.
+    pub fn new(folder: impl Into<PathBuf>, bytes: u64) -> Result<Self, Error> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder).map_err(|source| Error::io(&folder, "create", source))?;
+        Ok(Self { folder, limit: bytes })
+    }
+}
+
+/// The objects of one dataset, in a cache.
+pub(crate) struct Cached {
+    cache: Cache,
+    /// The names of the files; `None` for an object without a tag, whose versions can't be told apart.
+    names: Vec<Option<OsString>>,
+    by_name: HashMap<OsString, usize>,
+    lens: Vec<u64>,
+    /// The process that fetches. Workers that were forked from it only read.
+    process: u32,
+    places: Mutex<Vec<Place>>,
+    changed: Condvar,
+}
+
+impl Cached {
+    /// Makes the files for objects, from their URLs, lengths and tags.
+    pub(crate) fn new<'a>(cache: Cache, objects: impl Iterator<Item = (&'a str, u64, Option<&'a str>)>) -> Self {
+        let (mut names, mut lens) = (Vec::new(), Vec::new());
+        for (url, len, tag) in objects {
+            names.push(tag.map(|tag| name(url, len, tag)));
+            lens.push(len);
+        }
+        let by_name = names.iter().enumerate().filter_map(|(object, name)| Some((name.clone()?, object))).collect();
+        let places = Mutex::new(vec![Place::Refused; names.len()]);
+        Self { cache, names, by_name, lens, process: std::process::id(), places, changed: Condvar::new() }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, object: usize, place: Place) {
+        self.places()[object] = place;
+        self.changed.notify_all();
+    }
+
+    fn path(&self, object: usize) -> Option<PathBuf> {
+        Some(self.cache.folder.join(self.names[object].as_ref()?))
+    }
+
+    /// Whether an object is in the cache, or on its way.
+    pub(crate) fn has(&self, object: usize) -> bool {
+        matches!(self.places()[object], Place::Held | Place::Coming)
+    }
+
+    /// Reads bytes of an object, if it is in the cache or on its way. Returns whether it was.
+    pub(crate) fn read(&self, object: usize, start: u64, into: &mut [u8]) -> bool {
+        let Some(path) = self.path(object) else { return false };
+        let read = |into: &mut [u8]| File::open(&path).is_ok_and(|file| file.read_exact_at(into, start).is_ok());
+        if read(into) {
+            return true;
+        }
+        if std::process::id() != self.process {
+            return is_written(&part(&path)) && read(into);
+        }
+        let mut places = self.places();
+        while places[object] == Place::Coming {
+            places = self.changed.wait(places).unwrap_or_else(PoisonError::into_inner);
+        }
+        if places[object] == Place::Held && !path.exists() {
+            // Another process removed it.
+            places[object] = Place::Absent;
+        }
+        drop(places);
+        read(into)
+    }
+
+    fn len(&self, object: usize) -> u64 {
+        self.lens[object]
+    }
+
+    /// Fetches an object by requests for its parts: `each` calls its argument with them, in order.
+    pub(crate) fn fetch(
+        &self,
+        object: usize,
+        each: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
+    ) {
+        let fetched = self.path(object).ok_or(io::ErrorKind::Unsupported.into());
+        let fetched = fetched.and_then(|path| write(&path, self.lens[object], each));
+        self.set(object, if fetched.is_ok() { Place::Held } else { Place::Refused });
+    }
+
+    /// Removes an object.
+    fn let_go(&self, object: usize) {
+        if let Some(path) = self.path(object) {
+            let _ = fs::remove_file(path);
+        }
+        self.set(object, Place::Absent);
+    }
+
+    /// Forgets which objects could not be fetched.
+    fn begin(&self) {
+        for (place, name) in self.places().iter_mut().zip(&self.names) {
+            if *place == Place::Refused && name.is_some() {
+                *place = Place::Absent;
+            }
+        }
+    }
+
+    /// Looks at what is in the folder, and returns how much room is left. Removes parts that nobody writes, and while
+    /// there is no room for any object, the oldest files of other datasets.
+    fn look(&self) -> u64 {
+        let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+        let mut held = vec![false; self.names.len()];
+        let mut places = self.places();
+        let coming = places.iter().zip(&self.lens).filter(|(place, _)| **place == Place::Coming);
+        let mut used: u64 = coming.map(|(_, len)| len).sum();
+        for entry in self.cache.folder.read_dir().into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let Ok(found) = entry.metadata() else { continue };
+            if !found.is_file() {
+                continue;
+            }
+            let whole = path.extension().filter(|found| *found == PART).and_then(|_| path.file_stem());
+            let is_coming = |name| self.by_name.get(name).is_some_and(|&object| places[object] == Place::Coming);
+            match (self.by_name.get(&name), whole) {
+                (Some(&object), _) => held[object] = true,
+                // All its bytes are counted.
+                (None, Some(whole)) if is_coming(whole) => continue,
+                (None, Some(_)) if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) => {
+                    let _ = fs::remove_file(&path);
+                    continue;
+                }
+                (None, Some(_)) => {}
+                (None, None) => others.push((found.modified().unwrap_or(SystemTime::UNIX_EPOCH), path, found.len())),
+            }
+            used += found.len();
+        }
+        for (place, held) in places.iter_mut().zip(held) {
+            if matches!(place, Place::Absent | Place::Held) {
+                *place = if held { Place::Held } else { Place::Absent };
+            }
+        }
+        drop(places);
+        others.sort_unstable();
+        let wanted = self.lens.iter().copied().filter(|&len| len <= self.cache.limit).max().unwrap_or(0);
+        for (_, path, len) in others {
+            if used + wanted > self.cache.limit && fs::remove_file(&path).is_ok() {
+                used -= len;
+            }
+        }
+        self.cache.limit.saturating_sub(used)
+    }
+}
+
+/// Returns the name of the file for a version of an object.
+fn name(url: &str, len: u64, tag: &str) -> OsString {
+    let mut hasher = DefaultHasher::new();
+    (url, tag).hash(&mut hasher);
+    let plain = |text: &str, most: usize| -> String {
+        let keep = |char: char| if char.is_ascii_alphanumeric() || ".-_".contains(char) { char } else { '_' };
+        text.chars().rev().take(most).map(keep).collect::<Vec<_>>().into_iter().rev().collect()
+    };
+    let base = plain(url.rsplit('/').next().unwrap_or_default(), 100);
+    format!("{base}-{len}-{}-{:016x}", plain(tag.trim_matches('"'), 64), hasher.finish()).into()
+}
+
+fn part(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(PART);
+    name.into()
+}
+
+/// Waits until nobody writes a file any more. Returns whether somebody did.
+fn is_written(part: &Path) -> bool {
+    let begun = Instant::now();
+    let Ok(file) = File::open(part) else { return false };
+    while begun.elapsed() < PATIENCE {
+        if file.try_lock_shared().is_ok() {
+            return true;
+        }
+        thread::sleep(LOOK);
+    }
+    false
+}
+
+/// Writes a file, unless another process does, or has done so.
+fn write(
+    path: &Path,
+    len: u64,
+    each: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
+) -> io::Result<()> {
+    let part = part(path);
+    let file = loop {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&part)?;
+        file.lock()?;
+        if path.metadata().is_ok_and(|found| found.len() == len) {
+            return Ok(());
+        }
+        // Whoever had the lock before may have renamed or removed the file.
+        let (ours, named) = (file.metadata()?, part.metadata());
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
+            break file;
+        }
+    };
+    let mut written = 0;
+    let mut add = |bytes: &[u8]| {
+        file.write_all_at(bytes, written)?;
+        written += bytes.len() as u64;
+        Ok(())
+    };
+    let complete = file.set_len(0).and_then(|()| each(&mut add)).and_then(|()| {
+        if written != len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // After a crash of the system a complete name must not stand for an incomplete file.
+        file.sync_data()?;
+        fs::rename(&part, path)
+    });
+    if complete.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    complete
+}
+
+impl std::fmt::Debug for Cached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cached").field("cache", &self.cache).field("objects", &self.names.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,127 @@
+//! The thread that fetches objects and lets them go, while a pass is read.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use slotline::dataset::Upcoming;
+
+use super::plan::{Place, Plan, Step};
+use crate::Format;
+use crate::ahead::Read;
+use crate::remote::Remote;
+
+/// How many uses of files a plan knows.
+const HORIZON: usize = 1 << 18;
+
+/// How many of them before the pass begins: the others are found while it is read.
+const AT_ONCE: usize = 1 << 12;
+
+/// How many objects are fetched at a time.
+const AT_A_TIME: usize = 4;
+
+/// How long what is known of the folder is believed: other processes may use it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long the thread sleeps between two looks at what was read.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Plans what is in a cache. It ends soon after this is dropped.
+#[derive(Debug)]
+pub(crate) struct Planner(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    pass: Mutex<Option<Pass>>,
+    closed: AtomicBool,
+}
+
+/// A pass that is being read.
+#[derive(Debug)]
+struct Pass {
+    upcoming: Upcoming,
+    /// The next position that is not in the plan, and the number of samples before it.
+    position: usize,
+    samples: u64,
+    plan: Plan,
+    /// The room in the folder, and when it was looked at.
+    room: u64,
+    looked: Instant,
+}
+
+impl Planner {
+    /// Starts a thread for the objects of a format, which are in a cache.
+    pub(crate) fn start<F: Format + ?Sized>(format: Arc<F>, read: Arc<Read>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { pass: Mutex::default(), closed: AtomicBool::new(false) });
+        let planner = Self(shared.clone());
+        let life = move || {
+            while !shared.closed.load(Ordering::Relaxed) {
+                if let Some(remote) = format.files().remote() {
+                    shared.go_on(&*format, remote, &read, HORIZON);
+                }
+                thread::sleep(PAUSE);
+            }
+        };
+        thread::Builder::new().name("slotline-cache".to_owned()).spawn(life)?;
+        Ok(planner)
+    }
+
+    /// Begins a pass in place of the one before.
+    pub(crate) fn begin<F: Format + ?Sized>(&self, upcoming: Upcoming, format: &F, read: &Read) {
+        let Some(remote) = format.files().remote() else { return };
+        let Some(cached) = remote.cached() else { return };
+        cached.begin();
+        let (position, plan) = (upcoming.positions().start, Plan::new(remote.len()));
+        let pass = Pass { upcoming, position, samples: 0, plan, room: cached.look(), looked: Instant::now() };
+        *self.0.pass.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass);
+        self.0.go_on(format, remote, read, AT_ONCE);
+    }
+}
+
+impl Drop for Planner {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Brings the plan up to date, and begins to fetch what it wants.
+    fn go_on<F: Format + ?Sized>(&self, format: &F, remote: &Remote, read: &Read, horizon: usize) {
+        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(pass), Some(cached)) = (&mut *pass, remote.cached()) else { return };
+        pass.plan.read(read.samples());
+        let end = pass.upcoming.positions().end;
+        while pass.plan.len() < horizon && pass.position < end {
+            if let Some(index) = pass.upcoming.index(pass.position) {
+                format.spans(index, &mut |span| {
+                    let bytes = span.len.or(remote.object_len(span.file)).unwrap_or(0);
+                    pass.plan.add(pass.samples, span.file, bytes);
+                });
+                pass.samples += 1;
+            }
+            pass.position += 1;
+        }
+        loop {
+            let places = cached.places().clone();
+            if places.iter().filter(|&&place| place == Place::Coming).count() >= AT_A_TIME {
+                return;
+            }
+            if pass.looked.elapsed() > LOOK {
+                (pass.room, pass.looked) = (cached.look(), Instant::now());
+            }
+            match pass.plan.next(pass.room, |file| places[file], |file| cached.len(file)) {
+                Some(Step::LetGo(file)) => {
+                    cached.let_go(file);
+                    pass.room += cached.len(file);
+                }
+                Some(Step::Fetch(file)) => {
+                    pass.room -= cached.len(file);
+                    cached.set(file, Place::Coming);
+                    remote.fetch_whole(file, cached);
+                }
+                None => return,
+            }
+        }
+    }
+}

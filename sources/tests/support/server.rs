@@ -1,0 +1,137 @@
+//! A server of an object whose bytes are known, which may answer wrongly.
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// What the server does with a request for bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Answer {
+    Right,
+    /// After this many milliseconds.
+    Late(u64),
+    Status(u16),
+    /// The connection ends in the middle of the bytes.
+    Cut,
+    /// 206 with other bytes than those that were asked for.
+    Shifted,
+    /// 200 with all bytes.
+    Whole,
+    /// With another version.
+    Replaced,
+}
+
+/// A server of one object, at every path.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    pub(crate) script: Arc<Mutex<VecDeque<Answer>>>,
+    pub(crate) requests: Arc<AtomicUsize>,
+    pub(crate) most_at_a_time: Arc<AtomicUsize>,
+}
+
+/// How many numbers are read.
+pub(crate) const COUNT: usize = 500;
+
+/// How many bytes lie between numbers that are fetched by requests of their own.
+pub(crate) const APART: usize = 34 << 10;
+
+pub(crate) const LEN: usize = APART * COUNT;
+
+/// Numbers that follow from their positions.
+static CONTENTS: LazyLock<Vec<u8>> =
+    LazyLock::new(|| (0..LEN).step_by(8).flat_map(|at| number(at).to_ne_bytes()).collect());
+
+pub(crate) fn number(at: usize) -> i64 {
+    at as i64 * 1_000_003
+}
+
+impl Server {
+    /// Starts a server whose answers are these, and then `always`.
+    pub(crate) fn start(script: &[Answer], always: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/data/numbers.bin", listener.local_addr().unwrap());
+        let script = Arc::new(Mutex::new(script.iter().copied().collect::<VecDeque<_>>()));
+        let (requests, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let server = Self { url, script: script.clone(), requests: requests.clone(), most_at_a_time: most.clone() };
+        let now = Arc::new(AtomicUsize::new(0));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (script, requests, most, now) = (script.clone(), requests.clone(), most.clone(), now.clone());
+                thread::spawn(move || {
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    while let Some((head, range)) = request(&mut reader) {
+                        let answer = match range {
+                            Some(_) => {
+                                requests.fetch_add(1, Ordering::SeqCst);
+                                script.lock().unwrap().pop_front().unwrap_or(always)
+                            }
+                            None => Answer::Right,
+                        };
+                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        let goes_on = respond(&stream, &head, range, answer);
+                        now.fetch_sub(1, Ordering::SeqCst);
+                        if !goes_on {
+                            let _ = stream.shutdown(Shutdown::Both);
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        server
+    }
+}
+
+/// Reads the head of a request: its first line, and the range that it asks for.
+fn request(reader: &mut impl BufRead) -> Option<(String, Option<(usize, usize)>)> {
+    let (mut first, mut range) = (String::new(), None);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end();
+        if line.is_empty() {
+            return Some((first, range));
+        }
+        if first.is_empty() {
+            first = line.to_owned();
+        }
+        if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
+            let (start, end) = bytes.split_once('-').unwrap();
+            range = Some((start.parse().unwrap(), end.parse::<usize>().unwrap() + 1));
+        }
+    }
+}
+
+/// Answers a request. Returns whether the connection goes on.
+fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, answer: Answer) -> bool {
+    let data = &*CONTENTS;
+    let (mut start, mut end) = range.unwrap_or((0, LEN));
+    let mut status = if range.is_some() { 206 } else { 200 };
+    let mut version = "one";
+    match answer {
+        Answer::Late(millis) => thread::sleep(Duration::from_millis(millis)),
+        Answer::Status(code) => status = code,
+        Answer::Shifted => (start, end) = (start + 8, end + 8),
+        Answer::Whole => (start, end, status) = (0, LEN, 200),
+        Answer::Replaced => version = "two",
+        Answer::Right | Answer::Cut => {}
+    }
+    let body = if status >= 400 { &b"no"[..] } else { &data[start..end] };
+    let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nETag: \"{version}\"\r\n", body.len());
+    text += "Last-Modified: Mon, 02 Nov 2026 10:00:00 GMT\r\nAccept-Ranges: bytes\r\n";
+    if status == 206 {
+        text += &format!("Content-Range: bytes {start}-{}/{LEN}\r\n", end - 1);
+    }
+    text += "\r\n";
+    let body = if head.starts_with("HEAD") { &[][..] } else { body };
+    let sent = if answer == Answer::Cut { &body[..body.len() / 2] } else { body };
+    // In one piece, which is not delayed until the first part is acknowledged.
+    stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut
+}
