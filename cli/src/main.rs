@@ -3,7 +3,8 @@
 //! - `options`: the loader's options as flags, the same for every command.
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
-//! - `source`: what they read.
+//! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
+//! - `source`: what these commands read.
 //! - `checkpoint`: the files from which an interrupted run resumes; `files`: checks on the files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
@@ -15,6 +16,8 @@ mod digest;
 mod digits;
 mod feed;
 mod files;
+mod index;
+mod inspect;
 mod meter;
 mod net;
 mod options;
@@ -50,6 +53,10 @@ enum Command {
     Feed(feed::Feed),
     /// Print the indices of each batch, in order, as JSON lines
     Order(order::Order),
+    /// Say what a dataset holds, and show one sample
+    Inspect(inspect::Inspect),
+    /// Walk over tars and TFRecord files once, and save where their samples are
+    Index(index::Index),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +98,8 @@ impl Command {
             Self::Demo(demo) => demo.run(),
             Self::Feed(feed) => feed.run(),
             Self::Order(order) => order.run(),
+            Self::Inspect(inspect) => inspect.run(),
+            Self::Index(index) => index.run(),
         }
     }
 }

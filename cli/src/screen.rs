@@ -123,6 +123,20 @@ impl Drop for Screen {
     }
 }
 
+/// Returns a progress bar for files that are walked over, on stderr if that is a terminal, and what tells it.
+pub(crate) fn walking() -> (impl Fn(u64, u64) + Send + Sync + 'static, ProgressBar) {
+    let template = "indexing {wide_bar} {binary_bytes}/{binary_total_bytes}, {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
+    let bar = bar.with_style(style);
+    let told = bar.clone();
+    let tell = move |done, total| {
+        told.set_length(total);
+        told.set_position(done);
+    };
+    (tell, bar)
+}
+
 fn bar() -> ProgressBar {
     let template = "{wide_bar} {pos}/{len} batches, {per_sec}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());

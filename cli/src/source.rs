@@ -10,7 +10,9 @@ use anyhow::Result;
 use slotline::array::AnyArray;
 use slotline::dataset::{Dataset, TensorDataset};
 use slotline::source::{ParseSourceError, Source};
-use slotline_sources::{Format, RecordField, Records};
+use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, Records};
+
+use crate::screen::walking;
 
 /// The `--help` text of SOURCE.
 pub(crate) const SOURCE_HELP: &str = "\
@@ -71,7 +73,12 @@ impl Named {
             Self::Arrays(source) => source.clone(),
             Self::Path(path) => match array(path) {
                 Some(source) => source,
-                None => return Ok(Opened::Records(slotline_sources::open(path)?)),
+                None => {
+                    let (tell, bar) = walking();
+                    let records = OpenOptions::new().progress(tell).open(path);
+                    bar.finish_and_clear();
+                    return Ok(Opened::Records(records?));
+                }
             },
         };
         // SAFETY: the caller guarantees that the files do not change.
@@ -99,22 +106,57 @@ fn array(path: &Path) -> Option<Source> {
     }
 }
 
-/// Describes the fields of the samples.
+/// What a field holds, for people.
+pub(crate) struct Field {
+    pub(crate) name: String,
+    /// Dtype and shape.
+    pub(crate) kind: String,
+    pub(crate) holds: Holds,
+}
+
+/// How the bytes of a field are to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    Elements,
+    Text,
+    Bytes,
+}
+
+/// A dataset that knows the names of its fields.
 pub(crate) trait Described: Dataset {
-    /// Lists the fields, with dtypes and shapes.
-    fn describe(&self) -> String;
+    /// Returns the fields, in order.
+    fn named(&self) -> Vec<Field>;
+
+    /// Lists the fields in a line.
+    fn describe(&self) -> String {
+        let field = |field: &Field| format!("{}: {}", field.name, field.kind);
+        self.named().iter().map(field).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Described for TensorDataset<Vec<AnyArray>> {
+    fn named(&self) -> Vec<Field> {
+        let kind = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
+        let field = |(i, array)| Field { name: format!("{i}"), kind: kind(array), holds: Holds::Elements };
+        self.rows().iter().enumerate().map(field).collect()
+    }
+
     fn describe(&self) -> String {
-        let field = |array: &AnyArray| format!("{} {:?}", array.dtype(), array.shape().get(1..).unwrap_or_default());
-        self.rows().iter().map(field).collect::<Vec<_>>().join(", ")
+        self.named().into_iter().map(|field| field.kind).collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Described for Records<dyn Format> {
-    fn describe(&self) -> String {
-        let fields = self.format().fields().as_slice();
-        fields.iter().map(RecordField::to_string).collect::<Vec<_>>().join(", ")
+    fn named(&self) -> Vec<Field> {
+        let field = |field: &RecordField| Field {
+            name: field.name.clone(),
+            kind: field.kind.to_string(),
+            holds: match field.kind {
+                FieldKind::Bytes(_) => Holds::Bytes,
+                FieldKind::Text(_) => Holds::Text,
+                _ => Holds::Elements,
+            },
+        };
+        self.format().fields().as_slice().iter().map(field).collect()
     }
 }

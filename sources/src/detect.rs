@@ -4,9 +4,11 @@ use std::path::Path;
 
 use crate::files::read_whole;
 use crate::files::{Files, Span, is_url, names_in};
+use crate::saved::IndexFiles;
+use crate::window::Tell;
 use crate::{Error, Format, Records};
 
-/// Opens data of any format that was built in, by its contents and its names, with the format's default options.
+/// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
 ///
 /// | path | format |
 /// |---|---|
@@ -27,43 +29,78 @@ use crate::{Error, Format, Records};
 ///
 /// If the path can't be read, its format is not known or was not built in, or the format's own errors.
 pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-    let path = path.as_ref();
-    if path.is_dir() {
-        return open_folder(path);
+    OpenOptions::new().open(path)
+}
+
+/// How data of any format is opened. The formats have options of their own, besides.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    index_files: IndexFiles,
+    progress: Option<Tell>,
+}
+
+impl OpenOptions {
+    /// Makes the default options, which are each format's own.
+    pub fn new() -> Self {
+        Self::default()
     }
-    #[cfg(any(feature = "tar", feature = "tfrecord"))]
-    if !path.exists() {
-        let paths = crate::paths::expand([path])?;
-        match &paths[..] {
-            // It does not exist, which the next step says, or is a URL.
-            [one] if one.as_path() == path => {}
-            [one] => return open(one),
-            #[cfg(feature = "tar")]
-            several if several.iter().all(|path| has_extension(path, "tar")) => {
-                return Ok(crate::tar::Tar::open(several)?.erased());
-            }
-            #[cfg(feature = "tfrecord")]
-            several if several.iter().all(|path| is_tfrecord(path)) => {
-                return Ok(crate::tfrecord::TfRecord::open(several)?.erased());
-            }
-            several => {
-                let problem = format!("{} files", several.len());
-                let advice = "pass one, or a pattern for tars or for TFRecord files";
-                return Err(Error::format(path.display(), None, problem, advice));
+
+    /// Sets where the indexes of tars and TFRecord files are saved.
+    pub fn index_files(mut self, files: IndexFiles) -> Self {
+        self.index_files = files;
+        self
+    }
+
+    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were passed over so far and
+    /// those of all files. It is called by several threads.
+    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Tell::new(tell));
+        self
+    }
+
+    /// Opens data, as [`open`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
+        let path = path.as_ref();
+        if path.is_dir() {
+            return self.open_folder(path);
+        }
+        if !path.exists() {
+            let paths = crate::paths::expand([path])?;
+            match &paths[..] {
+                // It does not exist, which the next step says, or is a URL.
+                [one] if one.as_path() == path => {}
+                [one] => return self.open(one),
+                #[cfg(feature = "tar")]
+                several if several.iter().all(|path| has_extension(path, "tar")) => {
+                    return self.tar(several);
+                }
+                #[cfg(feature = "tfrecord")]
+                several if several.iter().all(|path| is_tfrecord(path)) => {
+                    return self.tfrecord(several);
+                }
+                several => {
+                    let problem = format!("{} files", several.len());
+                    let advice = "pass one, or a pattern for tars or for TFRecord files";
+                    return Err(Error::format(path.display(), None, problem, advice));
+                }
             }
         }
+        if is_url(path) && path.extension().is_none() && is_folder(path) {
+            return self.open_folder(path);
+        }
+        let files = match Files::open([path]) {
+            Err(error) if is_url(path) => return if is_folder(path) { self.open_folder(path) } else { Err(error) },
+            files => files?,
+        };
+        let len = files.file_len(0).unwrap_or(0).min(1 << 10);
+        let mut memory = Vec::new();
+        let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
+        self.open_file(path, start)
     }
-    if is_url(path) && path.extension().is_none() && is_folder(path) {
-        return open_folder(path);
-    }
-    let files = match Files::open([path]) {
-        Err(error) if is_url(path) => return if is_folder(path) { open_folder(path) } else { Err(error) },
-        files => files?,
-    };
-    let len = files.file_len(0).unwrap_or(0).min(1 << 10);
-    let mut memory = Vec::new();
-    let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
-    open_file(path, start)
 }
 
 /// Whether there is something below a URL: a bucket has no folders, only names with slashes, and a web server can't be
@@ -72,84 +109,102 @@ fn is_folder(path: &Path) -> bool {
     !path.starts_with("http:") && !path.starts_with("https:") && names_in(path).is_ok_and(|names| !names.is_empty())
 }
 
-fn open_folder(path: &Path) -> Result<Records<dyn Format>, Error> {
-    let names = names_in(path)?;
-    let has = |name: &str| names.iter().any(|found| found == name);
-    #[cfg(any(feature = "mds", feature = "litdata"))]
-    if has("index.json") {
-        let index = read_whole(&path.join("index.json"))?;
-        let index = String::from_utf8_lossy(&index);
-        #[cfg(feature = "mds")]
-        if index.contains("\"shards\"") {
-            return Ok(crate::mds::Mds::open(path)?.erased());
+impl OpenOptions {
+    fn open_folder(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
+        let names = names_in(path)?;
+        let has = |name: &str| names.iter().any(|found| found == name);
+        #[cfg(any(feature = "mds", feature = "litdata"))]
+        if has("index.json") {
+            let index = read_whole(&path.join("index.json"))?;
+            let index = String::from_utf8_lossy(&index);
+            #[cfg(feature = "mds")]
+            if index.contains("\"shards\"") {
+                return Ok(crate::mds::Mds::open(path)?.erased());
+            }
+            #[cfg(feature = "litdata")]
+            if index.contains("\"chunks\"") {
+                return Ok(crate::litdata::LitData::open(path)?.erased());
+            }
         }
-        #[cfg(feature = "litdata")]
-        if index.contains("\"chunks\"") {
-            return Ok(crate::litdata::LitData::open(path)?.erased());
+        #[cfg(feature = "manifest")]
+        for name in ["metadata.csv", "metadata.jsonl"] {
+            if has(name) {
+                return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
+            }
         }
+        #[cfg(feature = "tar")]
+        {
+            let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
+            let tars: Vec<_> = visible.filter(|path| has_extension(path, "tar")).collect();
+            if !tars.is_empty() {
+                return self.tar(&tars);
+            }
+        }
+        #[cfg(feature = "folder")]
+        return Ok(crate::folder::Folder::open(path)?.erased());
+        #[cfg(not(feature = "folder"))]
+        Err(unknown(path))
     }
-    #[cfg(feature = "manifest")]
-    for name in ["metadata.csv", "metadata.jsonl"] {
-        if has(name) {
-            return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
-        }
-    }
-    #[cfg(feature = "tar")]
-    {
-        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
-        let tars: Vec<_> = visible.filter(|path| has_extension(path, "tar")).collect();
-        if !tars.is_empty() {
-            return Ok(crate::tar::Tar::open(tars)?.erased());
-        }
-    }
-    #[cfg(feature = "folder")]
-    return Ok(crate::folder::Folder::open(path)?.erased());
-    #[cfg(not(feature = "folder"))]
-    Err(unknown(path))
-}
 
-/// Opens a file that starts with these bytes.
-fn open_file(path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
-    #[cfg(feature = "tar")]
-    if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
-        return Ok(crate::tar::Tar::open([path])?.erased());
-    }
-    #[cfg(feature = "manifest")]
-    if has_extension(path, "csv") || has_extension(path, "jsonl") {
-        return Ok(crate::manifest::Manifest::open(path)?.erased());
-    }
-    #[cfg(feature = "tfrecord")]
-    if is_tfrecord(path) {
-        return Ok(crate::tfrecord::TfRecord::open([path])?.erased());
-    }
-    #[cfg(feature = "safetensors")]
-    if has_extension(path, "safetensors") {
-        return Ok(crate::safetensors::SafetensorsOptions::new().open(path)?.erased());
-    }
-    #[cfg(feature = "npz")]
-    if has_extension(path, "npz") {
-        return Ok(crate::npz::NpzOptions::new().open(path)?.erased());
-    }
-    #[cfg(feature = "tokens")]
-    {
-        use crate::tokens::{BlockOptions, Sequences};
-        const BLOCK: usize = 1024;
-        if start.starts_with(b"MMIDIDX\0") {
-            return Ok(Sequences::open(path.with_extension(""))?.erased());
+    /// Opens a file that starts with these bytes.
+    fn open_file(&self, path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
+        #[cfg(feature = "tar")]
+        if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
+            return self.tar(&[path]);
         }
-        let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
-        if let Some(20_240_520 | 20_240_801) = magic {
-            return Ok(BlockOptions::new(BLOCK).open_llmc([path])?.erased());
+        #[cfg(feature = "manifest")]
+        if has_extension(path, "csv") || has_extension(path, "jsonl") {
+            return Ok(crate::manifest::Manifest::open(path)?.erased());
         }
-        if has_extension(path, "bin") {
-            if Files::open([path.with_extension("idx")]).is_ok() {
+        #[cfg(feature = "tfrecord")]
+        if is_tfrecord(path) {
+            return self.tfrecord(&[path]);
+        }
+        #[cfg(feature = "safetensors")]
+        if has_extension(path, "safetensors") {
+            return Ok(crate::safetensors::SafetensorsOptions::new().open(path)?.erased());
+        }
+        #[cfg(feature = "npz")]
+        if has_extension(path, "npz") {
+            return Ok(crate::npz::NpzOptions::new().open(path)?.erased());
+        }
+        #[cfg(feature = "tokens")]
+        {
+            use crate::tokens::{BlockOptions, Sequences};
+            const BLOCK: usize = 1024;
+            if start.starts_with(b"MMIDIDX\0") {
                 return Ok(Sequences::open(path.with_extension(""))?.erased());
             }
-            return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
+            let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
+            if let Some(20_240_520 | 20_240_801) = magic {
+                return Ok(BlockOptions::new(BLOCK).open_llmc([path])?.erased());
+            }
+            if has_extension(path, "bin") {
+                if Files::open([path.with_extension("idx")]).is_ok() {
+                    return Ok(Sequences::open(path.with_extension(""))?.erased());
+                }
+                return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
+            }
         }
+        let _ = start;
+        Err(unknown(path))
     }
-    let _ = start;
-    Err(unknown(path))
+}
+
+impl OpenOptions {
+    #[cfg(feature = "tar")]
+    fn tar(&self, paths: &[impl AsRef<Path>]) -> Result<Records<dyn Format>, Error> {
+        let mut options = crate::tar::TarOptions::new().index_files(self.index_files.clone());
+        options.progress = self.progress.clone();
+        Ok(options.open(paths)?.erased())
+    }
+
+    #[cfg(feature = "tfrecord")]
+    fn tfrecord(&self, paths: &[impl AsRef<Path>]) -> Result<Records<dyn Format>, Error> {
+        let mut options = crate::tfrecord::TfRecordOptions::new().index_files(self.index_files.clone());
+        options.progress = self.progress.clone();
+        Ok(options.open(paths)?.erased())
+    }
 }
 
 fn is_tfrecord(path: &Path) -> bool {

@@ -53,9 +53,7 @@ pub mod manifest;
 pub mod mds;
 #[cfg(feature = "npz")]
 pub mod npz;
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
 mod parallel;
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
 pub mod paths;
 mod record;
 #[cfg(feature = "remote")]
@@ -64,7 +62,6 @@ mod remote;
 pub mod rows;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
 mod saved;
 #[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
@@ -74,14 +71,12 @@ pub mod tar;
 pub mod tfrecord;
 #[cfg(feature = "tokens")]
 pub mod tokens;
-#[cfg(any(feature = "npz", feature = "tar", feature = "tfrecord"))]
 mod window;
 
 #[cfg(feature = "remote")]
 pub use cache::Cache;
-pub use detect::open;
+pub use detect::{OpenOptions, open};
 pub use error::Error;
 pub use format::{Format, Input, Records};
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
-#[cfg(any(feature = "tar", feature = "tfrecord"))]
 pub use saved::IndexFiles;

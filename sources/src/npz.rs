@@ -7,7 +7,7 @@ use slotline::dtype::DType;
 
 use crate::files::{Files, Span};
 use crate::rows::{Column, Place, Rows};
-use crate::window::{Cursor, Window};
+use crate::window::{Cursor, Progress, Window};
 use crate::{Error, Records};
 
 /// The longest header that is read, in bytes. NumPy has the same limit for untrusted files.
@@ -76,7 +76,8 @@ impl NpzOptions {
     fn of(&self, path: &Path, files: Files) -> Result<Records<Rows>, Error> {
         let wrong = |offset: Option<u64>, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
-        let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0)))
+        let progress = Progress::default();
+        let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0, &progress)))
             .map_err(|error| wrong(None, format!("not a zip archive: {error}")))?;
         let (mut columns, mut memory, mut left) = (Vec::<Column>::new(), Vec::new(), self.memory_limit);
         for i in 0..archive.len() {

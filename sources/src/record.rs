@@ -117,16 +117,21 @@ impl FieldKind {
     }
 }
 
+impl fmt::Display for FieldKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(dtype) => write!(f, "{dtype}"),
+            Self::Tensor(dtype, shape) => write!(f, "{dtype} {shape:?}"),
+            Self::List(dtype, _) => write!(f, "{dtype} list"),
+            Self::Bytes(_) => f.write_str("bytes"),
+            Self::Text(_) => f.write_str("text"),
+        }
+    }
+}
+
 impl fmt::Display for RecordField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
-        match &self.kind {
-            FieldKind::Number(dtype) => write!(f, "{name}: {dtype}"),
-            FieldKind::Tensor(dtype, shape) => write!(f, "{name}: {dtype} {shape:?}"),
-            FieldKind::List(dtype, _) => write!(f, "{name}: {dtype} list"),
-            FieldKind::Bytes(_) => write!(f, "{name}: bytes"),
-            FieldKind::Text(_) => write!(f, "{name}: text"),
-        }
+        write!(f, "{}: {}", self.name, self.kind)
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Error;
 use crate::files::{Files, State, is_url};
+use crate::window::Progress;
 
 /// What follows the name of a file in the name of its index.
 const EXTENSION: &str = ".slotline-idx";
@@ -45,27 +46,35 @@ pub(crate) struct Codec<T> {
 }
 
 impl IndexFiles {
+    /// Returns where the index of a file is saved; `None` for nowhere.
+    pub fn of(&self, path: &Path) -> Option<PathBuf> {
+        match self {
+            Self::Beside if is_url(path) => named_in(&user_cache()?, path),
+            Self::Beside => Some(path.with_file_name(with_extension(path.file_name()?.to_owned()))),
+            Self::In(folder) => named_in(folder, path),
+            Self::None => None,
+        }
+    }
+
     /// Returns the index of a file: the saved one if it belongs to the file, else what `build` makes, which is saved.
     pub(crate) fn load_or<T>(
         &self,
         files: &Files,
         file: usize,
         codec: &Codec<T>,
+        progress: &Progress,
         build: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let path = files.path(file);
-        let saved = match self {
-            Self::Beside if is_url(&path) => user_cache().and_then(|folder| named_in(&folder, &path)),
-            Self::Beside => path.file_name().map(|name| path.with_file_name(with_extension(name.to_owned()))),
-            Self::In(folder) => named_in(folder, &path),
-            Self::None => None,
+        let Some((saved, state)) = self.of(&files.path(file)).and_then(|saved| Some((saved, files.state(file)?)))
+        else {
+            return build();
         };
-        let Some((saved, state)) = saved.and_then(|saved| Some((saved, files.state(file)?))) else { return build() };
         let found = fs::read(&saved).ok().and_then(|bytes| {
             let index = unwrap(&bytes, codec.magic, &state)?;
             (codec.decode)(index, state.len)
         });
         if let Some(index) = found {
+            progress.add(state.len);
             return Ok(index);
         }
         let index = build()?;

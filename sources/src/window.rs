@@ -1,5 +1,9 @@
 //! Reading a file from front to back, with gaps.
 
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::Error;
 use crate::files::{Files, Span};
 
@@ -9,6 +13,48 @@ const LOCAL: u64 = 4 << 10;
 
 /// How many bytes are read at once from a server, where each request takes long.
 const REMOTE: u64 = 4 << 20;
+
+/// How many bytes are passed over before progress is told.
+const TOLD: u64 = 16 << 20;
+
+/// How far files have been walked over, for whoever wants to know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    tell: Option<Tell>,
+    done: Arc<AtomicU64>,
+    total: u64,
+}
+
+/// What is called with the bytes that were passed over, and those of all files.
+#[derive(Clone)]
+pub(crate) struct Tell(Arc<dyn Fn(u64, u64) + Send + Sync>);
+
+impl Tell {
+    pub(crate) fn new(tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+}
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
+    }
+}
+
+impl Progress {
+    /// Makes the progress over all files, of which none is walked over.
+    pub(crate) fn new(tell: Option<Tell>, files: &Files) -> Self {
+        let total = (0..files.len()).filter_map(|file| files.file_len(file)).sum();
+        Self { tell, done: Arc::default(), total }
+    }
+
+    /// Tells that bytes were passed over.
+    pub(crate) fn add(&self, bytes: u64) {
+        if let Some(Tell(tell)) = &self.tell {
+            tell(self.done.fetch_add(bytes, Ordering::Relaxed) + bytes, self.total);
+        }
+    }
+}
 
 /// A file of which a part is in memory.
 #[derive(Debug)]
@@ -21,14 +67,22 @@ pub(crate) struct Window<'a> {
     start: u64,
     held: u64,
     memory: Vec<u8>,
+    progress: &'a Progress,
+    /// Where the bytes begin that were not told of.
+    told: u64,
 }
 
 impl<'a> Window<'a> {
     /// Begins to read a file.
-    pub(crate) fn new(files: &'a Files, file: usize) -> Self {
+    pub(crate) fn new(files: &'a Files, file: usize, progress: &'a Progress) -> Self {
         let size = if files.is_remote() { REMOTE } else { LOCAL };
         let len = files.file_len(file).unwrap_or(0);
-        Self { files, file, len, size, start: 0, held: 0, memory: Vec::new() }
+        Self { files, file, len, size, start: 0, held: 0, memory: Vec::new(), progress, told: 0 }
+    }
+
+    /// Ends the walk.
+    pub(crate) fn finish(self) {
+        self.progress.add(self.len.saturating_sub(self.told));
     }
 
     /// Returns the length of the file, in bytes.
@@ -49,6 +103,10 @@ impl<'a> Window<'a> {
             let read = self.size.min(self.len.saturating_sub(at)).max(len);
             self.files.read_into(Span { file: self.file, start: at, len: Some(read) }, &mut self.memory)?;
             (self.start, self.held) = (at, read);
+            if let Some(passed @ TOLD..) = at.checked_sub(self.told) {
+                self.told = at;
+                self.progress.add(passed);
+            }
         }
         Ok(&self.memory[(at - self.start) as usize..][..len as usize])
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::program::{failure, slotline, summary};
+use crate::program::{failure, slotline, stdout, summary};
 use serde_json::json;
 
 /// Makes a folder with two classes, whose three files have 3, 5 and 70 bytes.
@@ -60,4 +60,42 @@ fn what_cannot_be_read_is_named() {
         assert_eq!(found, code, "{message}");
         assert!(message.contains(words) && message.contains(&*path.to_string_lossy()), "{message}");
     }
+}
+
+#[test]
+fn a_sample_is_shown_and_its_bytes_are_written_to_files() {
+    let root = tempfile::tempdir().expect("a folder");
+    classes(root.path());
+    fs::write(root.path().join("b/1.jpg"), [0xff, 0xd8, 0xff, 1, 2]).expect("a file can be written");
+    let out = root.path().join("out");
+    let folder = root.path().display();
+    let text = stdout(&format!("inspect {folder} --index 1 --out {}", out.display()));
+    for words in ["3 samples", "data: bytes", "label: i64", "data: 5 bytes, a JPEG picture", "label: 1"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert_eq!(fs::read(out.join("1-data.jpg")).expect("a file"), [0xff, 0xd8, 0xff, 1, 2]);
+    let (code, message) = failure(&format!("inspect {folder} --index 3"));
+    assert!(code == 1 && message.contains("there is no sample 3: the dataset has 3"), "{message}");
+    assert!(stdout("inspect digits --index 5").contains("0: [8, 8] [0, 0, 12, 10, 0, 0, 0, 0, …]"));
+}
+
+#[test]
+fn indexes_are_saved_beside_tars() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("empty.tar");
+    // A member without data, and the end of the tar.
+    let mut header = [0; 512];
+    header[..5].copy_from_slice(b"1.cls");
+    header[124..135].fill(b'0');
+    header[148..156].copy_from_slice(b"        ");
+    header[156] = b'0';
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    fs::write(&path, [&header[..], &[0; 1024]].concat()).expect("a file can be written");
+    let text = stdout(&format!("index {}", path.display()));
+    assert!(text.contains("1 samples, 1 files"), "{text}");
+    assert!(folder.path().join("empty.tar.slotline-idx").exists());
+    classes(folder.path());
+    let (code, message) = failure(&format!("index {}", folder.path().join("b").display()));
+    assert!(code == 1 && message.contains("error:"), "{message}");
 }

@@ -52,6 +52,11 @@ impl<'a> Members<'a> {
         Self { path, len: window.file_len(), window, at: 0, missing_end }
     }
 
+    /// Ends the walk.
+    pub(super) fn finish(self) {
+        self.window.finish();
+    }
+
     /// Returns the next regular file; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Member>, Error> {
         let mut extension = Extension::default();

@@ -7,7 +7,7 @@ use super::header::Members;
 use super::name::split;
 use crate::Error;
 use crate::files::Files;
-use crate::window::Window;
+use crate::window::{Progress, Window};
 
 /// The samples of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,15 +40,16 @@ pub(super) struct Member {
 
 impl Index {
     /// Walks over the headers of a shard.
-    pub(super) fn build(files: &Files, shard: usize, missing_end: bool) -> Result<Self, Error> {
+    pub(super) fn build(files: &Files, shard: usize, progress: &Progress, missing_end: bool) -> Result<Self, Error> {
         let path = files.path(shard);
         let mut building = Building::new(&path);
-        let mut members = Members::new(&path, Window::new(files, shard), missing_end);
+        let mut members = Members::new(&path, Window::new(files, shard, progress), missing_end);
         while let Some(member) = members.next()? {
             if let Some((key, suffix)) = split(&member.name) {
                 building.add(key, suffix, member.start, member.len)?;
             }
         }
+        members.finish();
         Ok(building.index)
     }
 

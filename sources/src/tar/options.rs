@@ -10,6 +10,7 @@ use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::saved::IndexFiles;
+use crate::window::{Progress, Tell};
 use crate::{Error, RecordFields, Records, Room};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
@@ -44,6 +45,7 @@ pub struct TarOptions {
     missing_end: bool,
     index_files: IndexFiles,
     dali: Option<Vec<PathBuf>>,
+    pub(crate) progress: Option<Tell>,
 }
 
 impl TarOptions {
@@ -80,6 +82,13 @@ impl TarOptions {
     /// may be truncated. With this option no indexes are saved.
     pub fn missing_end(mut self, allow: bool) -> Self {
         self.missing_end = allow;
+        self
+    }
+
+    /// Sets what is called while files are walked over, with the bytes that were passed over so far and those of all
+    /// files. It is called by several threads.
+    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Tell::new(tell));
         self
     }
 
@@ -126,12 +135,17 @@ impl TarOptions {
     }
 
     fn finish(&self, paths: Vec<PathBuf>, files: Files) -> Result<Records<Tar>, Error> {
+        let progress = Progress::new(self.progress.clone(), &files);
         let shards: Vec<usize> = (0..files.len()).collect();
         let mut indexes = match &self.dali {
             None => each(&files, &shards, |&shard| {
-                let build = || Index::build(&files, shard, self.missing_end);
+                let build = || Index::build(&files, shard, &progress, self.missing_end);
                 // An index of a tar without its end is not one for readers that require it.
-                if self.missing_end { build() } else { self.index_files.load_or(&files, shard, &saved::CODEC, build) }
+                if self.missing_end {
+                    build()
+                } else {
+                    self.index_files.load_or(&files, shard, &saved::CODEC, &progress, build)
+                }
             })?,
             Some(given) => {
                 let given = expand(given)?;

@@ -28,6 +28,7 @@ use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::saved::IndexFiles;
+use crate::window::{Progress, Tell};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use example::Feature;
 
@@ -71,6 +72,7 @@ pub struct TfRecordOptions {
     check_data: bool,
     index_files: IndexFiles,
     indexes: Option<Vec<std::path::PathBuf>>,
+    pub(crate) progress: Option<Tell>,
 }
 
 impl Default for TfRecordOptions {
@@ -82,6 +84,7 @@ impl Default for TfRecordOptions {
             check_data: true,
             index_files: IndexFiles::Beside,
             indexes: None,
+            progress: None,
         }
     }
 }
@@ -118,6 +121,13 @@ impl TfRecordOptions {
         self
     }
 
+    /// Sets what is called while files are walked over, with the bytes that were passed over so far and those of all
+    /// files. It is called by several threads.
+    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Tell::new(tell));
+        self
+    }
+
     /// Sets where indexes are saved.
     pub fn index_files(mut self, files: IndexFiles) -> Self {
         self.index_files = files;
@@ -140,10 +150,11 @@ impl TfRecordOptions {
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
         let paths = expand(paths)?;
         let files = Files::open(&paths)?;
+        let progress = Progress::new(self.progress.clone(), &files);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let ends = match &self.indexes {
             None => each(&files, &numbers, |&file| {
-                self.index_files.load_or(&files, file, &walk::CODEC, || walk::walk(&files, file))
+                self.index_files.load_or(&files, file, &walk::CODEC, &progress, || walk::walk(&files, file, &progress))
             })?,
             Some(indexes) => {
                 let indexes = expand(indexes)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::Error;
 use crate::files::{Files, read_whole};
 use crate::saved::Codec;
-use crate::window::Window;
+use crate::window::{Progress, Window};
 
 /// The number of bytes before the data.
 pub(super) const HEADER: u64 = 12;
@@ -16,8 +16,8 @@ pub(super) const FOOTER: u64 = 4;
 pub(super) const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
 /// Returns where each record of a file ends, from the lengths in the file.
-pub(super) fn walk(files: &Files, file: usize) -> Result<Vec<u64>, Error> {
-    let (path, mut window) = (files.path(file), Window::new(files, file));
+pub(super) fn walk(files: &Files, file: usize, progress: &Progress) -> Result<Vec<u64>, Error> {
+    let (path, mut window) = (files.path(file), Window::new(files, file, progress));
     let (mut ends, mut at, len) = (Vec::new(), 0, window.file_len());
     while at < len {
         let error = |problem: String, advice| Error::format(path.display(), at, problem, advice);
@@ -40,6 +40,7 @@ pub(super) fn walk(files: &Files, file: usize) -> Result<Vec<u64>, Error> {
         })?;
         ends.push(at);
     }
+    window.finish();
     Ok(ends)
 }
 
