@@ -67,7 +67,8 @@ fn a_sample_is_shown_and_its_bytes_are_written_to_files() {
     let root = tempfile::tempdir().expect("a folder");
     classes(root.path());
     fs::write(root.path().join("b/1.jpg"), [0xff, 0xd8, 0xff, 1, 2]).expect("a file can be written");
-    let out = root.path().join("out");
+    let other = tempfile::tempdir().expect("a folder");
+    let out = other.path().join("out");
     let folder = root.path().display();
     let text = stdout(&format!("inspect {folder} --index 1 --out {}", out.display()));
     for words in ["3 samples", "data: bytes", "label: i64", "data: 5 bytes, a JPEG picture", "label: 1"] {
