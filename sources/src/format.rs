@@ -1,5 +1,6 @@
 //! What a format has to say, and the dataset that follows from it.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use slotline::BoxError;
@@ -75,7 +76,8 @@ pub trait Format: std::fmt::Debug + Send + Sync + 'static {
     /// Returns the files that the samples are in.
     fn files(&self) -> &Files;
 
-    /// Calls `each` with the bytes that sample `index`, which is below the length, is read from.
+    /// Calls `each` with the bytes that sample `index`, which is below the length, is read from. Several samples may be
+    /// read from the same ones; those that are in memory already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
     /// Reads sample `index`, which is below the length.
@@ -98,6 +100,8 @@ pub struct Input<'a> {
 pub(crate) struct Memory {
     /// One for each span.
     buffers: Vec<Vec<u8>>,
+    /// What the last sample was read from, if others share it.
+    held: Option<Arc<dyn Any + Send + Sync>>,
     /// The samples that were read, and not counted yet.
     read: u64,
 }
@@ -135,6 +139,12 @@ impl<'a> Input<'a> {
     pub fn joined(self, spans: impl IntoIterator<Item = Span>) -> Result<&'a [u8], Error> {
         let [one, all, _] = self.memory.buffers();
         joined(self.files, spans, one, all)
+    }
+
+    /// Lends what other samples share, such as an unpacked shard, until the next sample is read.
+    pub fn hold<T: Any + Send + Sync>(self, shared: Arc<T>) -> &'a T {
+        let held: &'a dyn Any = &**self.memory.held.insert(shared);
+        held.downcast_ref().expect("it was just stored as a T")
     }
 
     /// Reads these bytes as [`joined`](Self::joined) does, and has `convert` append others to memory of the thread, which

@@ -45,6 +45,7 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+mod kept;
 #[cfg(feature = "litdata")]
 pub mod litdata;
 #[cfg(feature = "manifest")]

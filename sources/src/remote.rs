@@ -151,17 +151,13 @@ struct Fetched {
 struct Ranges {
     /// The number of the pass: what was asked for in an earlier one is not kept.
     pass: u64,
-    by_key: HashMap<Key, Range>,
+    by_key: HashMap<Key, Answer>,
     /// Those for which no request was made yet.
     waiting: Vec<Key>,
 }
 
-struct Range {
-    /// How often it was asked for, and not read yet.
-    wanted: usize,
-    /// `None` until it arrives.
-    bytes: Option<Result<bytes::Bytes, Arc<Error>>>,
-}
+/// What came; `None` until it comes.
+type Answer = Option<Result<bytes::Bytes, Arc<Error>>>;
 
 impl Remote {
     /// Looks up the objects at these URLs.
@@ -296,12 +292,11 @@ impl Remote {
             return;
         }
         let (mut ranges, key) = (self.fetched.lock(), (object, start, len));
-        match ranges.by_key.entry(key) {
-            Entry::Occupied(mut known) => known.get_mut().wanted += 1,
-            Entry::Vacant(new) => {
-                new.insert(Range { wanted: 1, bytes: None });
-                ranges.waiting.push(key);
-            }
+        // If several samples are read from the same bytes, the first one takes them: others share them in memory, or make
+        // a request.
+        if let Entry::Vacant(new) = ranges.by_key.entry(key) {
+            new.insert(None);
+            ranges.waiting.push(key);
         }
     }
 
@@ -427,14 +422,12 @@ impl Coming {
         }
         for key in &self.keys {
             let Entry::Occupied(mut range) = ranges.by_key.entry(*key) else { continue };
-            if range.get().bytes.is_some() {
+            if range.get().is_some() {
                 continue;
             }
             let part = (key.1 - self.start) as usize..(key.1 - self.start + key.2) as usize;
             match &bytes {
-                Some(bytes) => {
-                    range.get_mut().bytes = Some(bytes.as_ref().map(|all| all.slice(part)).map_err(Arc::clone))
-                }
+                Some(bytes) => *range.get_mut() = Some(bytes.as_ref().map(|all| all.slice(part)).map_err(Arc::clone)),
                 None => drop(range.remove()),
             }
         }
@@ -456,26 +449,15 @@ impl Fetched {
 
     /// Lets go a range that was asked for and is not needed.
     fn forget(&self, key: Key) {
-        if let Entry::Occupied(mut range) = self.lock().by_key.entry(key) {
-            range.get_mut().wanted -= 1;
-            if range.get().wanted == 0 {
-                range.remove();
-            }
-        }
+        self.lock().by_key.remove(&key);
     }
 
     /// Takes a range that was asked for, and waits until it is there.
     fn take(&self, key: Key) -> Option<Result<bytes::Bytes, Arc<Error>>> {
         let mut ranges = self.lock();
         loop {
-            let range = ranges.by_key.get_mut(&key)?;
-            if let Some(bytes) = &range.bytes {
-                let bytes = bytes.clone();
-                range.wanted -= 1;
-                if range.wanted == 0 {
-                    ranges.by_key.remove(&key);
-                }
-                return Some(bytes);
+            if ranges.by_key.get(&key)?.is_some() {
+                return ranges.by_key.remove(&key)?;
             }
             ranges = self.arrived.wait(ranges).unwrap_or_else(PoisonError::into_inner);
         }

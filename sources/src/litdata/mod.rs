@@ -334,7 +334,7 @@ impl Format for LitData {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        each(self.store.span(index));
+        self.store.spans(index, each);
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {

@@ -1,16 +1,16 @@
 //! Shards with a table of their samples, as MosaicML Streaming and LitData write them, raw or compressed.
 
 mod offsets;
-mod unpacked;
+mod packed;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::offsets::Offsets;
-use self::unpacked::Unpacked;
-pub(crate) use self::unpacked::{Compression, inside};
+pub(crate) use self::packed::{Compression, inside};
 use crate::files::{Files, Span};
+use crate::kept::Kept;
 use crate::{Error, Input};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
@@ -20,7 +20,7 @@ pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again
 pub(crate) struct Store {
     files: Files,
     shards: Vec<Shard>,
-    unpacked: Unpacked,
+    unpacked: Kept<Vec<u8>>,
     len: usize,
 }
 
@@ -104,7 +104,7 @@ impl Store {
             };
             len = total;
         }
-        let unpacked = Unpacked::new(shards.len(), memory_limit);
+        let unpacked = Kept::new(shards.len(), memory_limit);
         Ok(Self { files, shards, unpacked, len })
     }
 
@@ -142,10 +142,18 @@ impl Store {
         }
     }
 
+    /// Calls `each` with the bytes that must be read for a sample, and are not in memory.
+    pub(crate) fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        let span = self.span(index);
+        if !self.unpacked.has(span.file) {
+            each(span);
+        }
+    }
+
     /// Reads a sample.
     pub(crate) fn sample<'a>(&'a self, index: usize, input: Input<'a>) -> Result<&'a [u8], Error> {
         match self.unpack(index)? {
-            Some((shard, range)) => input.converted([], |_, to| to.extend_from_slice(&shard[range])),
+            Some((shard, range)) => Ok(&input.hold(shard)[range]),
             None => input.joined([self.span(index)]),
         }
     }
@@ -182,7 +190,8 @@ impl Store {
                 let problem = format!("unpacks to {} bytes, and the index says {least}", bytes.len());
                 return Err(Error::format(path.display(), None, problem, ADVICE));
             }
-            Ok(bytes)
+            let len = bytes.len() as u64;
+            Ok((bytes, len))
         };
         let shard = self.unpacked.get(file, unpack)?;
         let range = match *cut {

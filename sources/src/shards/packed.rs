@@ -1,0 +1,80 @@
+//! How shards are compressed, and where they are.
+
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use crate::Error;
+
+/// How shards are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// Returns the compression with this name, which a level may follow: `zstd:3`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name.split(':').next() {
+            Some("gz") => Some(Self::Gzip),
+            Some("zstd") => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// Unpacks bytes that become at most `most`. Memory grows with what is unpacked.
+    pub(crate) fn unpack(self, name: &Path, bytes: &[u8], most: u64) -> Result<Vec<u8>, Error> {
+        let failed = |source| Error::io(name, "unpack", source);
+        let mut unpacked = Vec::new();
+        let read = match self {
+            Self::Gzip => {
+                flate2::read::MultiGzDecoder::new(bytes).take(most.saturating_add(1)).read_to_end(&mut unpacked)
+            }
+            Self::Zstd => zstd::Decoder::with_buffer(bytes)
+                .and_then(|decoder| decoder.take(most.saturating_add(1)).read_to_end(&mut unpacked)),
+        };
+        read.map_err(failed)?;
+        if unpacked.len() as u64 > most {
+            let problem = format!("unpacks to more than {most} bytes");
+            return Err(Error::format(
+                name.display(),
+                None,
+                problem,
+                "write the shards again, or raise `memory_limit`",
+            ));
+        }
+        Ok(unpacked)
+    }
+}
+
+/// Returns the path of a file in `folder` that an index names.
+pub(crate) fn inside(index: &Path, folder: &Path, name: &str) -> Result<PathBuf, Error> {
+    let relative = Path::new(name);
+    if name.is_empty() || relative.components().any(|component| !matches!(component, Component::Normal(_))) {
+        let problem = format!("the file name {name:?} leads out of the folder");
+        return Err(Error::format(index.display(), None, problem, "write the index again"));
+    }
+    Ok(folder.join(relative))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_beyond_the_limit_is_an_error() {
+        let packed = zstd::encode_all(&[0; 1000][..], 0).unwrap();
+        assert_eq!(Compression::Zstd.unpack(Path::new("a"), &packed, 1000).unwrap(), [0; 1000]);
+        let error = Compression::Zstd.unpack(Path::new("a"), &packed, 999).unwrap_err().to_string();
+        assert!(error.contains("more than 999 bytes"), "{error}");
+        assert!(Compression::Gzip.unpack(Path::new("a"), &packed, 1000).is_err());
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_errors() {
+        for name in ["", "..", "/etc/passwd", "a/../../b", "./../a"] {
+            assert!(inside(Path::new("i"), Path::new("f"), name).is_err(), "{name}");
+        }
+        assert_eq!(inside(Path::new("i"), Path::new("f"), "a/b.mds").unwrap(), Path::new("f/a/b.mds"));
+    }
+}
