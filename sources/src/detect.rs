@@ -13,6 +13,7 @@ use crate::{Error, Format, Records};
 /// | path | format |
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
+/// | a folder with a `state.json`, as `save_to_disk` writes it; `.arrow`, `.feather` | [`arrow`](crate::arrow) |
 /// | a folder with a `metadata.csv` or `metadata.jsonl`; a `.csv` or `.jsonl` file | [`manifest`](crate::manifest) |
 /// | a folder with `.tar` files in it, a tar, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
@@ -126,6 +127,10 @@ impl OpenOptions {
                 return Ok(crate::litdata::LitData::open(path)?.erased());
             }
         }
+        #[cfg(feature = "arrow")]
+        if has("state.json") || has("dataset_dict.json") {
+            return Ok(crate::arrow::Arrow::open([path])?.erased());
+        }
         #[cfg(feature = "manifest")]
         for name in ["metadata.csv", "metadata.jsonl"] {
             if has(name) {
@@ -151,6 +156,10 @@ impl OpenOptions {
         #[cfg(feature = "tar")]
         if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
             return self.tar(&[path]);
+        }
+        #[cfg(feature = "arrow")]
+        if has_extension(path, "arrow") || has_extension(path, "feather") || start.starts_with(b"ARROW1\0\0") {
+            return Ok(crate::arrow::Arrow::open([path])?.erased());
         }
         #[cfg(feature = "manifest")]
         if has_extension(path, "csv") || has_extension(path, "jsonl") {

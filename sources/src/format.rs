@@ -107,6 +107,10 @@ pub(crate) struct Memory {
 }
 
 impl<'a> Input<'a> {
+    pub(crate) fn new(files: &'a Files, memory: &'a mut Memory) -> Self {
+        Self { files, memory }
+    }
+
     /// Reads these bytes, as many spans as the sample has.
     ///
     /// # Errors
@@ -322,8 +326,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         if let Some(read) = &self.read {
             read.count(&mut memory.read);
         }
-        let input = Input { files: self.format.files(), memory };
-        Ok(self.format.read(index, input)?)
+        Ok(self.format.read(index, Input::new(self.format.files(), memory))?)
     }
 
     fn reads_ahead(&self) -> bool {

@@ -9,6 +9,7 @@
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | chunks of LitData | [`litdata::LitData`] |
+//! | Arrow files, and what Hugging Face's `save_to_disk` writes | [`arrow::Arrow`] |
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
@@ -22,6 +23,7 @@
 // What only some formats use is unused in a build without them. A build of all shows what nobody uses.
 #![cfg_attr(
     not(all(
+        feature = "arrow",
         feature = "folder",
         feature = "litdata",
         feature = "manifest",
@@ -37,6 +39,8 @@
 )]
 
 mod ahead;
+#[cfg(feature = "arrow")]
+pub mod arrow;
 #[cfg(feature = "remote")]
 mod cache;
 mod detect;

@@ -175,6 +175,14 @@ impl Value<'_> {
     pub fn number<T: Element>(number: T) -> Self {
         Self::Number(Number::new(number))
     }
+
+    /// Returns the bytes of the elements in the machine's order.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Number(number) => number.bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// A number of any dtype.
@@ -240,10 +248,7 @@ impl<'a> Record<'a> {
 
     /// Returns the bytes of field `i`, as [`bytes`](Self::bytes) does.
     pub fn value(&self, i: usize) -> Option<&[u8]> {
-        Some(match self.values.get(i)? {
-            Value::Number(number) => number.bytes(),
-            Value::Bytes(bytes) => bytes,
-        })
+        self.values.get(i).map(Value::bytes)
     }
 
     /// Returns the text of a field; `None` if there is no field with this name, or it holds no text.

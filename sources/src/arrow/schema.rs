@@ -71,7 +71,9 @@ impl Columns {
         let mut columns = Self { leaves: Vec::new(), others: Vec::new(), nodes: 0, buffers: 0 };
         for field in schema.fields().into_iter().flatten() {
             let name = field.name().ok_or_else(|| wrong("a column without a name".to_owned()))?;
-            columns.add(field, name.to_owned(), Vec::new(), 0).map_err(|problem| wrong(format!("column {name}: {problem}")))?;
+            columns
+                .add(field, name.to_owned(), Vec::new(), 0)
+                .map_err(|problem| wrong(format!("column {name}: {problem}")))?;
         }
         Ok(columns)
     }
@@ -100,7 +102,8 @@ impl Columns {
         }
         let children: Vec<Field<'_>> = field.children().map(|children| children.iter().collect()).unwrap_or_default();
         let only = || children.first().copied().filter(|_| children.len() == 1).ok_or("a list without a type");
-        let leaf = |name, validity, holds, offsets, data| Leaf { name, holds, validity, inner_validity: None, offsets, data };
+        let leaf =
+            |name, validity, holds, offsets, data| Leaf { name, holds, validity, inner_validity: None, offsets, data };
         if field.dictionary().is_some() {
             self.skip(field, depth)?;
             self.others.push((name, "values in a dictionary".to_owned()));
@@ -162,7 +165,13 @@ impl Columns {
     }
 
     /// Adds lists of a fixed length, of numbers or of such lists.
-    fn tensor(&mut self, field: Field<'_>, name: String, mut validity: Vec<(usize, usize)>, depth: usize) -> Result<(), String> {
+    fn tensor(
+        &mut self,
+        field: Field<'_>,
+        name: String,
+        mut validity: Vec<(usize, usize)>,
+        depth: usize,
+    ) -> Result<(), String> {
         let (mut shape, mut child) = (Vec::new(), field);
         while child.type_type() == Type::FixedSizeList && child.dictionary().is_none() && shape.len() <= DEEPEST {
             let size = child.type_as_fixed_size_list().map_or(0, |of| of.listSize());

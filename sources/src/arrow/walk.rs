@@ -4,11 +4,9 @@
 //! padded to 8 bytes, and its body. A length of 0 ends the stream, as does the end of the file. An Arrow file, or Feather
 //! file, is such a stream after the 8 bytes `ARROW1\0\0`, with a footer after it, which is not needed.
 
-use std::path::Path;
-
 use arrow_ipc::{CompressionType, MessageHeader, RecordBatch};
 
-use super::schema::Columns;
+use super::schema::{Columns, Holds, Leaf};
 use crate::Error;
 use crate::files::Files;
 use crate::window::{Progress, Window};
@@ -58,7 +56,8 @@ pub(super) fn walk(files: &Files, file: usize) -> Result<Stream, Error> {
         let mut metadata = at + 4;
         let mut size = word(window.bytes(at, 4.min(len - at))?).ok_or_else(|| error("a message without a length"))?;
         if size == u32::MAX {
-            size = word(window.bytes(metadata, 4.min(len - metadata))?).ok_or_else(|| error("a message without a length"))?;
+            size = word(window.bytes(metadata, 4.min(len - metadata))?)
+                .ok_or_else(|| error("a message without a length"))?;
             metadata += 4;
         }
         if size == 0 {
@@ -69,7 +68,8 @@ pub(super) fn walk(files: &Files, file: usize) -> Result<Stream, Error> {
             return Err(error("metadata that ends after the file, or not an Arrow file"));
         }
         let bytes = window.bytes(metadata, u64::from(size))?;
-        let message = arrow_ipc::root_as_message(bytes).map_err(|found| error(&format!("invalid metadata: {found}")))?;
+        let message =
+            arrow_ipc::root_as_message(bytes).map_err(|found| error(&format!("invalid metadata: {found}")))?;
         let body_len = u64::try_from(message.bodyLength()).ok().filter(|&found| found <= len - body);
         let body_len = body_len.ok_or_else(|| error("a body that ends after the file"))?;
         match message.header_type() {
@@ -110,7 +110,11 @@ fn check(columns: &Columns, batch: RecordBatch<'_>, start: u64, len: u64) -> Res
         Some(_) => return Err("an unknown compression".to_owned()),
     };
     let rows = number(batch.length())?;
-    let nulls = batch.nodes().into_iter().flatten().map(|node| number(node.null_count())).collect::<Result<Vec<_>, _>>()?;
+    if rows == u64::MAX >> 1 {
+        return Err("too many rows".to_owned());
+    }
+    let nulls =
+        batch.nodes().into_iter().flatten().map(|node| number(node.null_count())).collect::<Result<Vec<_>, _>>()?;
     let buffers = batch.buffers().into_iter().flatten().map(|buffer| {
         let (start, bytes) = (number(buffer.offset())?, number(buffer.length())?);
         let end = start.checked_add(bytes).filter(|&end| end <= len);
@@ -122,22 +126,36 @@ fn check(columns: &Columns, batch: RecordBatch<'_>, start: u64, len: u64) -> Res
         let (found, listed) = (nulls.len(), buffers.len());
         return Err(format!("{found} columns in {listed} buffers, and the schema has {nodes} in {expected}"));
     }
-    // Checked here for all rows, so that reading one needs no checks of its own.
-    for leaf in columns.leaves.iter().filter(|_| codec.is_none()) {
-        let needed = match (leaf.offsets, &leaf.holds) {
-            (Some((buffer, wide)), _) if rows > 0 => {
-                let bytes = (rows.checked_add(1)).and_then(|rows| rows.checked_mul(if wide { 8 } else { 4 }));
-                (buffer, bytes)
-            }
-            (Some(_), _) => continue,
-            (None, super::schema::Holds::Bits) => (leaf.data, Some(rows.div_ceil(8))),
-            (None, _) => (leaf.data, rows.checked_mul(leaf.row_bytes() as u64)),
-        };
-        let enough = |(buffer, bytes): (usize, Option<u64>)| bytes.is_some_and(|bytes| bytes <= buffers[buffer].1);
-        let valid = |&(buffer, node): &(usize, usize)| nulls[node] == 0 || buffers[buffer].1 >= rows.div_ceil(8);
-        if !enough(needed) || !leaf.validity.iter().all(valid) {
-            return Err(format!("buffers of column {} that are too short for {rows} rows", leaf.name));
-        }
+    let batch = Batch { start, len, rows, codec, nulls, buffers };
+    // Those of compressed buffers are checked when they are unpacked.
+    if codec.is_none() {
+        batch.check(columns.leaves.iter(), &batch.buffers)?;
     }
-    Ok(Batch { start, len, rows, codec, nulls, buffers })
+    Ok(batch)
+}
+
+impl Batch {
+    /// Checks that the buffers of columns are long enough for the rows, so that reading a row needs no checks of its own.
+    pub(super) fn check<'a>(
+        &self,
+        leaves: impl Iterator<Item = &'a Leaf>,
+        buffers: &[(u64, u64)],
+    ) -> Result<(), String> {
+        let rows = self.rows;
+        for leaf in leaves {
+            let (buffer, needed) = match (leaf.offsets, &leaf.holds) {
+                // A batch without rows may have no offsets, not even the first.
+                (Some((buffer, _)), _) if rows == 0 => (buffer, Some(0)),
+                (Some((buffer, wide)), _) => (buffer, (rows + 1).checked_mul(if wide { 8 } else { 4 })),
+                (None, Holds::Bits) => (leaf.data, Some(rows.div_ceil(8))),
+                (None, _) => (leaf.data, rows.checked_mul(leaf.row_bytes() as u64)),
+            };
+            let valid =
+                |&(buffer, node): &(usize, usize)| self.nulls[node] == 0 || buffers[buffer].1 >= rows.div_ceil(8);
+            if needed.is_none_or(|needed| needed > buffers[buffer].1) || !leaf.validity.iter().all(valid) {
+                return Err(format!("buffers of column {} that are too short for {rows} rows", leaf.name));
+            }
+        }
+        Ok(())
+    }
 }

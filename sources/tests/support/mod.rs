@@ -1,8 +1,11 @@
 //! What the tests of all formats share.
 #![allow(dead_code)] // Each test binary uses some of it.
 
+use serde_json::Value as Json;
+use slotline::dtype::{DType, Element};
 use slotline::loader::{Batch, BatchOf};
 use slotline::{Dataset, Error, Loader};
+use slotline_sources::{FieldKind, Record};
 
 /// Reads two shuffled epochs through loaders without and with workers, whole and interrupted in the middle of each
 /// epoch and resumed in a new loader; all must give the same batches.
@@ -39,4 +42,44 @@ fn digest<S>(batch: Result<Batch<S>, Error>) -> Vec<Vec<u8>> {
         column.bytes().iter().copied().chain(numbers.flat_map(|number| number.to_ne_bytes())).collect()
     };
     (0..columns.len()).map(column).collect()
+}
+
+/// Checks that a sample has exactly the fields of a row that a foreign reader read. Bytes are `{"hex": …}`.
+pub(crate) fn same(record: &Record<'_>, row: &serde_json::Map<String, Json>) {
+    assert_eq!(record.fields().as_slice().len(), row.len());
+    for (name, want) in row {
+        let field = &record.fields().as_slice()[record.fields().position(name).unwrap_or_else(|| panic!("no {name}"))];
+        let bytes = record.bytes(name).unwrap();
+        let list = |numbers: Vec<Json>| Json::Array(numbers);
+        let found = match &field.kind {
+            FieldKind::Text(_) => Json::from(record.text(name).unwrap()),
+            _ if want.get("hex").is_some() => {
+                serde_json::json!({"hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()})
+            }
+            FieldKind::Number(dtype) => numbers(*dtype, bytes).remove(0),
+            other => list(numbers(other.dtype(), bytes)),
+        };
+        assert_eq!(found, *want, "{name}");
+    }
+}
+
+/// Returns elements as a foreign reader wrote them to JSON.
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<Json> {
+    fn of<T: Element + Into<Json>>(bytes: &[u8]) -> Vec<Json> {
+        slotline::dtype::from_bytes::<T>(bytes).unwrap().into_iter().map(Into::into).collect()
+    }
+    match dtype {
+        DType::Bool => of::<bool>(bytes),
+        DType::U8 => of::<u8>(bytes),
+        DType::I8 => of::<i8>(bytes),
+        DType::U16 => of::<u16>(bytes),
+        DType::I16 => of::<i16>(bytes),
+        DType::U32 => of::<u32>(bytes),
+        DType::I32 => of::<i32>(bytes),
+        DType::U64 => of::<u64>(bytes),
+        DType::I64 => of::<i64>(bytes),
+        DType::F32 => of::<f32>(bytes),
+        DType::F64 => of::<f64>(bytes),
+        other => panic!("{other}"),
+    }
 }

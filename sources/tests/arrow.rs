@@ -1,0 +1,179 @@
+//! Arrow files that pyarrow and Hugging Face Datasets wrote, and damaged ones.
+
+#![cfg(feature = "arrow")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::Value as Json;
+use slotline::Dataset;
+use slotline::dataset::Context;
+use slotline_sources::arrow::{Arrow, ArrowOptions};
+use slotline_sources::{Error, Format, Records};
+
+mod support;
+
+const FILES: [&str; 5] = ["stream.arrow", "file.arrow", "lz4.feather", "zstd.feather", "uncompressed.feather"];
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/arrow").join(name)
+}
+
+fn expected(name: &str) -> Vec<Json> {
+    let all: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
+    all[name].as_array().unwrap().clone()
+}
+
+fn check(records: &Records<Arrow>, rows: &[Json]) {
+    assert_eq!(records.len(), rows.len());
+    let mut cx = Context::default();
+    for (index, row) in rows.iter().enumerate() {
+        support::same(&records.get(index, &mut cx).unwrap(), row.as_object().unwrap());
+    }
+}
+
+/// Opens files in each of the ways in which they are read.
+fn each_way(path: &Path) -> [Records<Arrow>; 3] {
+    // SAFETY: nobody writes to the files.
+    let mapped = unsafe { ArrowOptions::new().map([path]) };
+    [Arrow::open([path]), ArrowOptions::new().memory_limit(4000).open([path]), mapped].map(Result::unwrap)
+}
+
+#[test]
+fn rows_are_those_of_pyarrow() {
+    let rows = expected("table");
+    for name in FILES {
+        for records in each_way(&data(name)) {
+            check(&records, &rows);
+        }
+    }
+    // Several files are one after another.
+    let both = Arrow::open([data("{stream,file}.arrow")]).unwrap();
+    check(&both, &[rows.clone(), rows].concat());
+}
+
+#[test]
+fn rows_are_those_of_hugging_face_datasets() {
+    for name in ["saved", "selected"] {
+        for records in each_way(&data(name)) {
+            check(&records, &expected(name));
+        }
+    }
+    let records = ArrowOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
+    let names: Vec<_> = records.format().fields().as_slice().iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["image.bytes", "image.path", "label"]);
+    assert_eq!(slotline_sources::open(data("saved")).unwrap().len(), 10);
+}
+
+#[test]
+fn passes_resume() {
+    for name in ["saved", "lz4.feather"] {
+        support::resumes(|| Arrow::open([data(name)]).unwrap());
+        support::resumes(|| ArrowOptions::new().memory_limit(4000).open([data(name)]).unwrap());
+    }
+}
+
+#[test]
+fn missing_values_are_errors_or_zeros() {
+    let mut cx = Context::default();
+    for records in each_way(&data("missing.feather")) {
+        for (row, column) in [(0, "flag"), (1, "number"), (2, "text")] {
+            let error = records.get(row, &mut cx).unwrap_err().to_string();
+            let words = format!("row {row}: column {column} has no value (null); fill it in");
+            assert!(error.contains("missing.feather") && error.contains(&words), "{error}");
+        }
+    }
+    let options = ArrowOptions::new().missing_as_zero(true).columns(["number", "text", "flag", "list"]);
+    let records = options.open([data("missing.feather")]).unwrap();
+    let record = records.get(1, &mut cx).unwrap();
+    assert_eq!((record.number("number"), record.number("flag")), (Some(0_i64), Some(true)));
+    assert_eq!(record.elements::<i64>("list"), Some(vec![]));
+    drop(record);
+    assert_eq!(records.get(0, &mut cx).unwrap().number("flag"), Some(false));
+    // A list with a hole stays an error: there is no telling what it should be.
+    let error = records.get(2, &mut cx).unwrap_err().to_string();
+    assert!(error.contains("column list has no value"), "{error}");
+}
+
+#[test]
+fn columns_that_are_not_read_are_named() {
+    let open = |columns: &[&str]| {
+        ArrowOptions::new().columns(columns.iter().copied()).open([data("others.feather")]).map(|records| records.len())
+    };
+    assert_eq!(open(&["number"]).unwrap(), 1);
+    for (column, words) in [
+        ("map", "the column map holds Map, which is not read; list others with `columns`"),
+        ("deep", "the column deep holds a list of what are not numbers"),
+        ("category", "the column category holds values in a dictionary"),
+        ("none", "the column none holds Null"),
+        ("decimal", "the column decimal holds Decimal"),
+        ("strings", "the column strings holds a list of what are not numbers"),
+        ("nothing", "no column nothing, but number"),
+    ] {
+        let error = open(&[column]).unwrap_err().to_string();
+        assert!(error.contains("others.feather") && error.contains(words), "{error}");
+    }
+    let error = Arrow::open([data("others.feather")]).unwrap_err().to_string();
+    assert!(error.contains("which is not read"), "{error}");
+    let error = Arrow::open([data("stream.arrow"), data("missing.feather")]).unwrap_err().to_string();
+    assert!(
+        error.contains("missing.feather: the column i8 is not here as in") && error.contains("stream.arrow"),
+        "{error}"
+    );
+}
+
+/// Reads all rows of a file in each way.
+fn read(path: &Path) -> Result<(), Error> {
+    let limits = [1 << 30, 4000];
+    for limit in limits {
+        let records = ArrowOptions::new().memory_limit(limit).open([path])?;
+        let mut cx = Context::default();
+        for index in 0..records.len().min(50) {
+            let _ = records.get(index, &mut cx);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn truncated_files_are_errors_or_end_between_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.arrow");
+    for name in ["stream.arrow", "zstd.feather"] {
+        let bytes = fs::read(data(name)).unwrap();
+        for len in 0..bytes.len() {
+            fs::write(&path, &bytes[..len]).unwrap();
+            let _ = read(&path);
+        }
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("x.arrow, byte "), "{error}");
+    }
+}
+
+#[test]
+fn flipped_bytes_do_not_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.arrow");
+    for name in ["stream.arrow", "lz4.feather"] {
+        let bytes = fs::read(data(name)).unwrap();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= [0x01, 0x80, 0xff][at % 3];
+            fs::write(&path, &flipped).unwrap();
+            let _ = read(&path);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), magic in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.arrow");
+        let start: &[u8] = if magic { b"ARROW1\0\0\xff\xff\xff\xff" } else { b"\xff\xff\xff\xff\x30\0\0\0" };
+        fs::write(&path, [start, &bytes].concat()).unwrap();
+        let _ = read(&path);
+    }
+}
