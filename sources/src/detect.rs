@@ -16,6 +16,7 @@ use crate::{Error, Format, Records};
 /// | a folder with a `state.json`, as `save_to_disk` writes it; `.arrow`, `.feather` | [`arrow`](crate::arrow) |
 /// | a folder with a `metadata.csv` or `metadata.jsonl`; a `.csv` or `.jsonl` file | [`manifest`](crate::manifest) |
 /// | a folder with `.tar` files in it, a tar, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
+/// | a folder with `.parquet` files in it, one, or several, as a pattern | [`parquet`](crate::parquet) |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
@@ -83,9 +84,13 @@ impl OpenOptions {
                 several if several.iter().all(|path| is_tfrecord(path)) => {
                     return self.tfrecord(several);
                 }
+                #[cfg(feature = "parquet")]
+                several if several.iter().all(|path| has_extension(path, "parquet")) => {
+                    return Ok(crate::parquet::Parquet::open(several)?.erased());
+                }
                 several => {
                     let problem = format!("{} files", several.len());
-                    let advice = "pass one, or a pattern for tars or for TFRecord files";
+                    let advice = "pass one, or a pattern for tars, TFRecord or Parquet files";
                     return Err(Error::format(path.display(), None, problem, advice));
                 }
             }
@@ -137,13 +142,15 @@ impl OpenOptions {
                 return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
             }
         }
+        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
+        let all_of = |extension| visible.clone().filter(|path| has_extension(path, extension)).collect::<Vec<_>>();
         #[cfg(feature = "tar")]
-        {
-            let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
-            let tars: Vec<_> = visible.filter(|path| has_extension(path, "tar")).collect();
-            if !tars.is_empty() {
-                return self.tar(&tars);
-            }
+        if let tars @ [_, ..] = &all_of("tar")[..] {
+            return self.tar(tars);
+        }
+        #[cfg(feature = "parquet")]
+        if let files @ [_, ..] = &all_of("parquet")[..] {
+            return Ok(crate::parquet::Parquet::open(files)?.erased());
         }
         #[cfg(feature = "folder")]
         return Ok(crate::folder::Folder::open(path)?.erased());
@@ -160,6 +167,10 @@ impl OpenOptions {
         #[cfg(feature = "arrow")]
         if has_extension(path, "arrow") || has_extension(path, "feather") || start.starts_with(b"ARROW1\0\0") {
             return Ok(crate::arrow::Arrow::open([path])?.erased());
+        }
+        #[cfg(feature = "parquet")]
+        if has_extension(path, "parquet") || start.starts_with(b"PAR1") {
+            return Ok(crate::parquet::Parquet::open([path])?.erased());
         }
         #[cfg(feature = "manifest")]
         if has_extension(path, "csv") || has_extension(path, "jsonl") {

@@ -10,6 +10,7 @@
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | chunks of LitData | [`litdata::LitData`] |
 //! | Arrow files, and what Hugging Face's `save_to_disk` writes | [`arrow::Arrow`] |
+//! | Parquet files | [`parquet::Parquet`] |
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
@@ -29,6 +30,7 @@
         feature = "manifest",
         feature = "mds",
         feature = "npz",
+        feature = "parquet",
         feature = "remote",
         feature = "safetensors",
         feature = "tar",
@@ -59,6 +61,8 @@ pub mod mds;
 #[cfg(feature = "npz")]
 pub mod npz;
 mod parallel;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod paths;
 mod record;
 #[cfg(feature = "remote")]

@@ -1,0 +1,155 @@
+//! Parquet files that pyarrow and Hugging Face Datasets wrote, and damaged ones.
+
+#![cfg(feature = "parquet")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::Value as Json;
+use slotline::Dataset;
+use slotline::dataset::Context;
+use slotline_sources::parquet::{Parquet, ParquetOptions};
+use slotline_sources::{Error, Format, Records};
+
+mod support;
+
+const FILES: [&str; 6] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4"];
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet").join(format!("{name}.parquet"))
+}
+
+fn expected(name: &str) -> Vec<Json> {
+    let all: Json = serde_json::from_slice(&fs::read(data(name).with_file_name("expected.json")).unwrap()).unwrap();
+    all[name].as_array().unwrap().clone()
+}
+
+/// Checks all rows, forwards and backwards.
+fn check(records: &Records<Parquet>, rows: &[Json]) {
+    assert_eq!(records.len(), rows.len());
+    let mut cx = Context::default();
+    for index in (0..rows.len()).chain((0..rows.len()).rev()) {
+        support::same(&records.get(index, &mut cx).unwrap(), rows[index].as_object().unwrap());
+    }
+}
+
+#[test]
+fn rows_are_those_of_pyarrow() {
+    let rows = expected("table");
+    for name in FILES {
+        check(&Parquet::open([data(name)]).unwrap(), &rows);
+        check(&ParquetOptions::new().memory_limit(100).open([data(name)]).unwrap(), &rows);
+    }
+    let both = Parquet::open([data("{snappy,index}")]).unwrap();
+    check(&both, &[rows.clone(), rows].concat());
+}
+
+#[test]
+fn rows_are_those_of_hugging_face_datasets() {
+    check(&Parquet::open([data("saved")]).unwrap(), &expected("saved"));
+    let records = ParquetOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
+    let names: Vec<_> = records.format().fields().as_slice().iter().map(|field| field.name.as_str()).collect();
+    assert_eq!(names, ["image.bytes", "image.path", "label"]);
+    assert_eq!(slotline_sources::open(data("{snappy,lz4}")).unwrap().len(), 20);
+}
+
+#[test]
+fn passes_resume() {
+    for name in ["saved", "index", "lz4"] {
+        support::resumes(|| Parquet::open([data(name)]).unwrap());
+        support::resumes(|| ParquetOptions::new().memory_limit(100).open([data(name)]).unwrap());
+    }
+}
+
+#[test]
+fn missing_values_are_errors_or_zeros() {
+    let mut cx = Context::default();
+    let open = |zero: bool, column: &str| {
+        ParquetOptions::new().missing_as_zero(zero).columns([column]).open([data("missing")]).unwrap()
+    };
+    for (row, column) in [(0, "flag"), (1, "number"), (2, "text"), (1, "list"), (1, "pair.x"), (2, "pair.x")] {
+        let error = open(false, column).get(row, &mut cx).unwrap_err().to_string();
+        let words = format!("row {row}: column {column} has no value (null); fill it in");
+        assert!(error.contains("missing.parquet") && error.contains(&words), "{error}");
+        let records = open(true, column);
+        let record = records.get(row, &mut cx).unwrap();
+        assert!(record.value(0).unwrap().iter().all(|&byte| byte == 0), "{column}");
+    }
+    let error = open(true, "list").get(2, &mut cx).unwrap_err().to_string();
+    assert!(error.contains("column list has an element without a value"), "{error}");
+}
+
+#[test]
+fn columns_that_are_not_read_are_named() {
+    let open = |columns: &[&str]| {
+        ParquetOptions::new().columns(columns.iter().copied()).open([data("others")]).map(|records| records.len())
+    };
+    assert_eq!(open(&["number"]).unwrap(), 1);
+    for (column, words) in [
+        ("map", "which is not read; list others with `columns`"),
+        ("deep", "the column deep holds a list of what are not numbers"),
+        ("decimal", "the column decimal holds decimals"),
+        ("strings", "the column strings holds a list of what are not numbers"),
+        ("structs", "the column structs holds a list of what are not numbers"),
+        ("nothing", "no column nothing, but number"),
+    ] {
+        let error = open(&[column]).unwrap_err().to_string();
+        assert!(error.contains("others.parquet") && error.contains(words), "{error}");
+    }
+    let error = Parquet::open([data("snappy"), data("missing")]).unwrap_err().to_string();
+    assert!(error.contains("missing.parquet: the column i8 is not here as in") && error.contains("snappy"), "{error}");
+}
+
+/// Reads all rows of a file.
+fn read(path: &Path) -> Result<(), Error> {
+    let records = ParquetOptions::new().memory_limit(1 << 20).open([path])?;
+    let mut cx = Context::default();
+    for index in 0..records.len().min(50) {
+        let _ = records.get(index, &mut cx);
+    }
+    Ok(())
+}
+
+#[test]
+fn truncated_files_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.parquet");
+    let bytes = fs::read(data("index")).unwrap();
+    for len in 0..bytes.len() {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("x.parquet"), "{error}");
+    }
+}
+
+#[test]
+fn flipped_bytes_do_not_panic() {
+    // What the decoder panics with, and is caught, need not be seen.
+    std::panic::set_hook(Box::new(|info| {
+        if !info.location().is_some_and(|at| at.file().contains("/parquet-")) {
+            eprintln!("{info}");
+        }
+    }));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.parquet");
+    for name in ["index", "gzip-v2"] {
+        let bytes = fs::read(data(name)).unwrap();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= [0x01, 0x80, 0xff][at % 3];
+            fs::write(&path, &flipped).unwrap();
+            let _ = read(&path);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), tail in 0_u32..250) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.parquet");
+        fs::write(&path, [b"PAR1", &bytes[..], &tail.to_le_bytes(), b"PAR1"].concat()).unwrap();
+        let _ = read(&path);
+    }
+}
