@@ -18,8 +18,8 @@ use crate::screen::walking;
 pub(crate) const SOURCE_HELP: &str = "\
 A file or folder, whose format is found out: a folder with a folder of files for each class, tars of WebDataset (also as a \
 pattern: 'shard-{000..099}.tar'), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
-Megatron (.bin, .idx), MDS, LitData, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature `remote`, also \
-the URL of an object: s3://bucket/path. \
+Megatron (.bin, .idx), MDS, LitData, Arrow, Parquet, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature \
+`remote`, also a URL: s3://bucket/path. \
 Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
 idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
 memory-mapped, and must not change while the program runs";

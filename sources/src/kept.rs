@@ -1,37 +1,41 @@
 //! Parts of files that are unpacked or decoded as a whole when first needed, and kept in memory up to a limit.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::Error;
 
 /// The parts of a dataset that are in memory. Those that were not used for longest are dropped first.
 pub(crate) struct Kept<T> {
     limit: u64,
-    /// Held while a part is made, so that several threads do not make the same one.
-    making: Vec<Mutex<()>>,
-    parts: Mutex<Parts<T>>,
-}
-
-struct Parts<T> {
-    by_number: HashMap<usize, Part<T>>,
-    bytes: u64,
-    clock: u64,
+    parts: Vec<Part<T>>,
+    held: Mutex<Held>,
+    /// The time: it goes on by two with each part that is made.
+    clock: AtomicU64,
 }
 
 struct Part<T> {
-    made: Arc<T>,
-    bytes: u64,
+    /// Read by all threads, for each sample.
+    made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
-    used: u64,
+    used: AtomicU64,
+    /// Held while it is made, so that several threads do not make the same one.
+    making: Mutex<()>,
+}
+
+/// The parts that are in memory, with their bytes.
+#[derive(Default)]
+struct Held {
+    parts: Vec<(usize, u64)>,
+    bytes: u64,
 }
 
 impl<T> Kept<T> {
     /// Keeps up to `limit` bytes of `parts` parts, and at least the last one.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
-        let making = (0..parts).map(|_| Mutex::default()).collect();
-        Self { limit, making, parts: Mutex::new(Parts { by_number: HashMap::new(), bytes: 0, clock: 0 }) }
+        let part = |_| Part { made: RwLock::new(None), used: AtomicU64::new(0), making: Mutex::default() };
+        Self { limit, parts: (0..parts).map(part).collect(), held: Mutex::default(), clock: AtomicU64::new(0) }
     }
 
     /// Returns the limit, which is also the size that a part may have.
@@ -41,41 +45,50 @@ impl<T> Kept<T> {
 
     /// Whether a part is in memory.
     pub(crate) fn has(&self, part: usize) -> bool {
-        lock(&self.parts).by_number.contains_key(&part)
+        self.parts[part].made.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Returns a part. If it is not in memory, `make` makes it, and says how many bytes it takes.
     pub(crate) fn get(&self, part: usize, make: impl FnOnce() -> Result<(T, u64), Error>) -> Result<Arc<T>, Error> {
-        if let Some(found) = lock(&self.parts).find(part) {
+        if let Some(found) = self.find(part) {
             return Ok(found);
         }
-        let _alone = lock(&self.making[part]);
-        if let Some(found) = lock(&self.parts).find(part) {
+        let _alone = lock(&self.parts[part].making);
+        if let Some(found) = self.find(part) {
             return Ok(found);
         }
         let (made, bytes) = make()?;
         let made = Arc::new(made);
-        lock(&self.parts).insert(part, made.clone(), bytes, self.limit);
+        self.insert(part, made.clone(), bytes);
         Ok(made)
     }
-}
 
-impl<T> Parts<T> {
-    fn find(&mut self, part: usize) -> Option<Arc<T>> {
-        self.clock += 1;
-        let found = self.by_number.get_mut(&part)?;
-        found.used = self.clock;
-        Some(found.made.clone())
+    fn find(&self, part: usize) -> Option<Arc<T>> {
+        let part = &self.parts[part];
+        let found = part.made.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // After whatever was made last.
+        let now = self.clock.load(Ordering::Relaxed) + 1;
+        // Most samples find what was used a moment ago, and write nothing that other threads read.
+        if part.used.load(Ordering::Relaxed) != now {
+            part.used.store(now, Ordering::Relaxed);
+        }
+        Some(found)
     }
 
-    fn insert(&mut self, part: usize, made: Arc<T>, bytes: u64, limit: u64) {
-        self.bytes += bytes;
-        while self.bytes > limit {
-            let oldest = self.by_number.iter().min_by_key(|(_, part)| part.used).map(|(&number, _)| number);
-            let Some(dropped) = oldest.and_then(|oldest| self.by_number.remove(&oldest)) else { break };
-            self.bytes -= dropped.bytes;
+    fn insert(&self, part: usize, made: Arc<T>, bytes: u64) {
+        let mut held = lock(&self.held);
+        held.bytes += bytes;
+        while held.bytes > self.limit {
+            let used = |&(part, _): &(usize, u64)| self.parts[part].used.load(Ordering::Relaxed);
+            let oldest = held.parts.iter().enumerate().min_by_key(|(_, part)| used(part)).map(|(place, _)| place);
+            let Some((dropped, bytes)) = oldest.map(|place| held.parts.swap_remove(place)) else { break };
+            *self.parts[dropped].made.write().unwrap_or_else(PoisonError::into_inner) = None;
+            held.bytes -= bytes;
         }
-        self.by_number.insert(part, Part { made, bytes, used: self.clock });
+        held.parts.push((part, bytes));
+        let now = self.clock.fetch_add(2, Ordering::Relaxed) + 2;
+        self.parts[part].used.store(now, Ordering::Relaxed);
+        *self.parts[part].made.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
     }
 }
 
@@ -86,7 +99,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<T> fmt::Debug for Kept<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.making.len();
+        let parts = self.parts.len();
         f.debug_struct("Kept").field("parts", &parts).field("limit", &self.limit).finish_non_exhaustive()
     }
 }

@@ -15,7 +15,12 @@ use slotline_sources::{Format, IndexFiles, Record, Records};
 mod support;
 
 /// What is opened, below the folder of the data.
-const PATHS: [&str; 14] = [
+const PATHS: [&str; 19] = [
+    "arrow/saved",
+    "arrow/stream.arrow",
+    "arrow/lz4.feather",
+    "parquet/{index,lz4}.parquet",
+    "parquet/saved.parquet",
     "folder/tree",
     "manifest/csv",
     "manifest/jsonl/metadata.jsonl",
@@ -108,7 +113,7 @@ fn each_format_is_read_as_from_a_folder() {
 #[ignore = "needs a bucket: proof/buckets"]
 fn passes_resume() {
     let copies = Copies::new("passes");
-    for path in ["tar/shard-*.tar", "folder/tree", "mds/zstd"] {
+    for path in ["tar/shard-*.tar", "folder/tree", "mds/zstd", "arrow/saved", "parquet/index.parquet"] {
         support::resumes(|| open(format!("{}/{path}", copies.url)));
     }
 }

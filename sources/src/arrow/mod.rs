@@ -15,7 +15,7 @@
 //!
 //! A file holds batches of rows. Batches are read and kept whole, if all of them fit into
 //! [`memory_limit`](ArrowOptions::memory_limit), and if they are compressed or in a bucket. Otherwise each value is read
-//! from the file, or nothing is read if the files are mapped.
+//! from the file, which is slow for rows of many small values: [map](ArrowOptions::map) such files.
 
 mod row;
 mod schema;
@@ -38,6 +38,9 @@ use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room
 
 /// How many rows are looked at to choose the room for those of any length.
 const LOOKED_AT: usize = 256;
+
+/// The mean length of rows, in bytes, below which a whole batch is fetched ahead.
+const SMALL: u64 = 4096;
 
 /// The rows of Arrow files.
 ///
@@ -328,6 +331,11 @@ impl Format for Arrow {
             if !self.kept.has(number) {
                 each(self.body(number));
             }
+            return;
+        }
+        // The values of small rows lie in as many places as there are columns, and other rows are around them.
+        if batch.len / batch.rows < SMALL {
+            each(self.body(number));
             return;
         }
         // Where the values of a row are is written in the file. Rows of similar sizes are about here.
