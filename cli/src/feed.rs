@@ -20,7 +20,7 @@ use crate::meter::{Meter, Tally};
 use crate::options::WorkerKind;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
-use crate::source::{Described, Named, Opened, SOURCE_HELP};
+use crate::source::{Described, Named, Opened, SOURCE_HELP, bound};
 use crate::stream::{Step, stream};
 
 /// The flags.
@@ -72,12 +72,12 @@ impl Feed {
         // SAFETY: the help text requires that the files do not change while the program runs, and `check_flags` has checked
         // that this program does not write to them.
         match unsafe { self.source.open()? } {
-            Opened::Arrays(arrays) => self.feed(arrays),
-            Opened::Records(records) => self.feed(records),
+            Opened::Arrays(arrays) => self.feed(arrays, || None),
+            Opened::Records(records) => self.feed(records.clone(), || bound(&records)),
         }
     }
 
-    fn feed(self, dataset: impl Described) -> Result<()> {
+    fn feed(self, dataset: impl Described, bound: impl Fn() -> Option<String>) -> Result<()> {
         let mut screen = Screen::new(&self.report);
         screen.line(format_args!("{}: {} samples of {}", self.source, dataset.len(), dataset.describe()))?;
         let mut loader = self.options.build(dataset, &TORCH)?;
@@ -110,6 +110,9 @@ impl Feed {
         screen.line(format_args!("memory ceiling: {} in {} slots", bytes(loader.memory_ceiling()), loader.depth()))?;
         let stats = loader.stats();
         screen.line(stats.verdict())?;
+        if let Some(bound) = bound() {
+            screen.line(bound)?;
+        }
         let summary = meter.summary(loader.memory_ceiling());
         if let (Some(order), Some(data)) = (&summary.order_digest, &summary.data_digest) {
             screen.line(format_args!("order digest: {order}\ndata digest:  {data}"))?;

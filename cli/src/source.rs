@@ -160,3 +160,10 @@ impl Described for Records<dyn Format> {
         self.format().fields().as_slice().iter().map(field).collect()
     }
 }
+
+/// Says how much of the time in a dataset was spent on reading files, if that is known.
+pub(crate) fn bound(records: &Records<dyn Format>) -> Option<String> {
+    let share = 100.0 * records.reading_share()?;
+    let from = if records.format().files().is_remote() { "the network" } else { "the disk, or its cache" };
+    Some(format!("{share:.0} % of the time in the dataset was reading from {from}; the rest was decoding"))
+}

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slotline::arena::{Memory, Pages};
 use slotline::dataset::Upcoming;
@@ -46,36 +46,77 @@ pub(crate) struct Asked {
 /// How many samples a thread reads before it adds them to the number that all threads share.
 const TOGETHER: u64 = 16;
 
-/// Counts the samples that were read in the latest pass, in memory that worker processes share.
+/// What is known of the samples that were read in the latest pass, in memory that worker processes share.
 pub(crate) struct Read(Pages);
+
+#[derive(Debug, Default)]
+struct Counters {
+    samples: AtomicU64,
+    /// The nanoseconds that some samples took, and those of them in which files were read.
+    nanos: AtomicU64,
+    reading: AtomicU64,
+}
 
 impl Read {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Pages::shared(size_of::<AtomicU64>())?))
+        Ok(Self(Pages::shared(size_of::<Counters>())?))
     }
 
-    fn counter(&self) -> &AtomicU64 {
-        // SAFETY: the pages are zeros at first, aligned, and longer than this number, the only thing that they hold.
+    fn counters(&self) -> &Counters {
+        // SAFETY: the pages are zeros at first, which are counters, aligned, and longer than these, the only thing that
+        // they hold.
         unsafe { self.0.start().cast().as_ref() }
     }
 
     /// Returns the number of samples that were read.
     pub(crate) fn samples(&self) -> u64 {
-        self.counter().load(Ordering::Relaxed)
+        self.counters().samples.load(Ordering::Relaxed)
     }
 
     /// Begins a pass, of which nothing was read.
     pub(crate) fn begin(&self) {
-        self.counter().store(0, Ordering::Relaxed);
+        let Counters { samples, nanos, reading } = self.counters();
+        for counter in [samples, nanos, reading] {
+            counter.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// Counts a sample that was read; `own` are those that this thread has not added yet.
+    /// Counts a sample that is read; `own` are those that this thread has not added yet. Returns whether they were added,
+    /// and the sample is to be timed.
     #[inline]
-    pub(crate) fn count(&self, own: &mut u64) {
+    pub(crate) fn count(&self, own: &mut u64) -> bool {
         *own += 1;
-        if *own == TOGETHER {
-            self.counter().fetch_add(std::mem::take(own), Ordering::Relaxed);
+        let adds = *own == TOGETHER;
+        if adds {
+            self.counters().samples.fetch_add(std::mem::take(own), Ordering::Relaxed);
         }
+        adds
+    }
+
+    /// Times a sample until the result is dropped.
+    pub(crate) fn time_samples(&self) -> Timer<'_> {
+        Timer(&self.counters().nanos, Instant::now())
+    }
+
+    /// Times the reading of files.
+    pub(crate) fn time_reading(&self) -> Timer<'_> {
+        Timer(&self.counters().reading, Instant::now())
+    }
+
+    /// Returns the part of the time in which files were read.
+    pub(crate) fn reading_share(&self) -> Option<f64> {
+        let Counters { nanos, reading, .. } = self.counters();
+        let nanos = nanos.load(Ordering::Relaxed);
+        (nanos > 0).then(|| (reading.load(Ordering::Relaxed) as f64 / nanos as f64).min(1.0))
+    }
+}
+
+/// Adds the time until it is dropped to a counter.
+pub(crate) struct Timer<'a>(&'a AtomicU64, Instant);
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(self.1.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -215,7 +256,7 @@ impl Shared {
 
 impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Read").field(&self.samples()).finish()
+        f.debug_tuple("Read").field(self.counters()).finish()
     }
 }
 
@@ -227,8 +268,6 @@ impl fmt::Debug for Ahead {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     struct Recorded {
@@ -268,10 +307,10 @@ mod tests {
         ahead.begin(Upcoming::new(60, indices));
         let all: Vec<_> = (0..60).filter_map(indices).collect();
         assert_eq!(wait(&asked, 10), all[..10]);
-        ahead.0.read.counter().fetch_add(5, Ordering::Relaxed);
+        ahead.0.read.counters().samples.fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
         // What was read before it was asked for is passed over.
-        ahead.0.read.counter().fetch_add(25, Ordering::Relaxed);
+        ahead.0.read.counters().samples.fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
         // The next pass begins at once, even if the one before is not at its end.
         for _ in 0..2 {

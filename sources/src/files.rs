@@ -244,7 +244,7 @@ impl Files {
     }
 
     /// Whether the files are in buckets or on servers.
-    pub(crate) fn is_remote(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         #[cfg(feature = "remote")]
         if matches!(self.list, List::Remote(_)) {
             return true;

@@ -102,6 +102,15 @@ fn bytes_are_the_same_for_any_workers_ahead_or_not() {
 }
 
 #[test]
+fn the_time_that_reading_takes_is_known() {
+    let server = Server::start(&[], Answer::Late(2));
+    let numbers = self::numbers(&server).read_ahead(0);
+    assert_eq!(numbers.reading_share(), None);
+    assert_eq!(pass(numbers.clone(), 2, false), Ok(expected()));
+    assert!(numbers.reading_share().is_some_and(|share| share > 0.5), "{numbers:?}");
+}
+
+#[test]
 fn many_requests_are_under_way_at_a_time() {
     let server = Server::start(&[], Answer::Late(20));
     let begun = Instant::now();

@@ -102,7 +102,7 @@ impl ArrowOptions {
         self
     }
 
-    /// Sets how many bytes of batches are kept in memory, 1 GiB by default. A compressed batch may not be larger. Batches
+    /// Sets how many bytes of batches are kept in the memory of each process, 1 GiB by default. A compressed batch may not be larger. Batches
     /// that threads are reading come in addition.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;

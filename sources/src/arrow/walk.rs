@@ -83,7 +83,7 @@ pub(super) fn walk(files: &Files, file: usize) -> Result<Stream, Error> {
             MessageHeader::RecordBatch => {
                 let batch = message.header_as_record_batch().ok_or_else(|| error("a message without its header"))?;
                 let stream = stream.as_mut().ok_or_else(|| error("a batch before the schema"))?;
-                let batch = check(&stream.columns, batch, body, body_len);
+                let batch = check(&stream.columns, batch, body, body_len, len);
                 stream.batches.push(batch.map_err(|problem| error(&problem))?);
             }
             // Columns in dictionaries are not read.
@@ -101,7 +101,7 @@ fn word(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Returns the batch of a message.
-fn check(columns: &Columns, batch: RecordBatch<'_>, start: u64, len: u64) -> Result<Batch, String> {
+fn check(columns: &Columns, batch: RecordBatch<'_>, start: u64, len: u64, file_len: u64) -> Result<Batch, String> {
     let number = |number: i64| u64::try_from(number).map_err(|_| "a negative number of rows or bytes".to_owned());
     let codec = match batch.compression().map(|of| of.codec()) {
         None => None,
@@ -110,8 +110,9 @@ fn check(columns: &Columns, batch: RecordBatch<'_>, start: u64, len: u64) -> Res
         Some(_) => return Err("an unknown compression".to_owned()),
     };
     let rows = number(batch.length())?;
-    if rows == u64::MAX >> 1 {
-        return Err("too many rows".to_owned());
+    // Rows of nothing could be any number.
+    if rows > 8 * file_len {
+        return Err(format!("{rows} rows, more than the file has bits"));
     }
     let nulls =
         batch.nodes().into_iter().flatten().map(|node| number(node.null_count())).collect::<Result<Vec<_>, _>>()?;

@@ -57,10 +57,12 @@ impl Planner {
         let planner = Self(shared.clone());
         let life = move || {
             while !shared.closed.load(Ordering::Relaxed) {
+                let begun = Instant::now();
                 if let Some(remote) = format.files().remote() {
                     shared.go_on(&*format, remote, &read, HORIZON);
                 }
-                thread::sleep(PAUSE);
+                // Many objects take long to look at; the thread uses little of a core all the same.
+                thread::sleep(PAUSE.max(20 * begun.elapsed()));
             }
         };
         thread::Builder::new().name("slotline-cache".to_owned()).spawn(life)?;
@@ -89,9 +91,14 @@ impl Shared {
     /// Brings the plan up to date, and begins to fetch what it wants.
     fn go_on<F: Format + ?Sized>(&self, format: &F, remote: &Remote, read: &Read, horizon: usize) {
         let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(pass), Some(cached)) = (&mut *pass, remote.cached()) else { return };
-        pass.plan.read(read.samples());
-        let end = pass.upcoming.positions().end;
+        let (Some(current), Some(cached)) = (&mut *pass, remote.cached()) else { return };
+        current.plan.read(read.samples());
+        let end = current.upcoming.positions().end;
+        if current.position == end && current.plan.len() == 0 {
+            *pass = None;
+            return;
+        }
+        let pass = current;
         while pass.plan.len() < horizon && pass.position < end {
             if let Some(index) = pass.upcoming.index(pass.position) {
                 format.spans(index, &mut |span| {

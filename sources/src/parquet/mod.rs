@@ -117,7 +117,7 @@ impl ParquetOptions {
         self
     }
 
-    /// Sets how many bytes of decoded pages are kept in memory, 1 GiB by default. A page may not be larger. Pages that
+    /// Sets how many bytes of decoded pages are kept in the memory of each process, 1 GiB by default. A page may not be larger. Pages that
     /// threads are decoding or reading come in addition.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;

@@ -128,7 +128,7 @@ impl TfRecordOptions {
         self
     }
 
-    /// Sets where indexes are saved.
+    /// Sets where indexes are saved: by default beside the files.
     pub fn index_files(mut self, files: IndexFiles) -> Self {
         self.index_files = files;
         self
