@@ -7,6 +7,7 @@ use slotline::dtype::DType;
 use walkdir::WalkDir;
 
 use crate::files::{Files, Span};
+use crate::format::place;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// The extensions of torchvision's `ImageFolder`.
@@ -232,7 +233,7 @@ impl Folder {
 
     /// Returns the class of a file.
     fn label(&self, index: usize) -> i64 {
-        (self.starts.partition_point(|&start| start <= index) - 1) as i64
+        place(&self.starts, index).0 as i64
     }
 }
 

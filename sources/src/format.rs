@@ -214,6 +214,13 @@ pub struct Records<F: ?Sized> {
     budget: u64,
 }
 
+/// Returns the part that sample `index` is in, and its number there. `starts` are the numbers of the first sample of each
+/// part, and of all samples.
+pub(crate) fn place(starts: &[usize], index: usize) -> (usize, usize) {
+    let part = starts.partition_point(|&start| start <= index) - 1;
+    (part, index - starts[part])
+}
+
 /// How far a dataset reads ahead by default, in bytes.
 const BUDGET: u64 = 256 << 20;
 

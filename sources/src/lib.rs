@@ -45,6 +45,8 @@ mod ahead;
 pub mod arrow;
 #[cfg(feature = "remote")]
 mod cache;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+mod columns;
 mod detect;
 pub mod error;
 pub mod files;

@@ -29,11 +29,12 @@ use slotline::dtype::DType;
 use self::row::Body;
 use self::schema::{Holds, Leaf};
 use self::walk::Batch;
+use crate::columns::choose;
 use crate::files::{Files, Span, is_url, names_in, read_whole};
+use crate::format::place;
 use crate::kept::Kept;
 use crate::parallel::each;
 use crate::paths::expand;
-use crate::record::MOST_FIELDS;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
 
 /// How many rows are looked at to choose the room for those of any length.
@@ -135,7 +136,13 @@ impl ArrowOptions {
     fn of(&self, files: Files) -> Result<Records<Arrow>, Error> {
         let numbers: Vec<usize> = (0..files.len()).collect();
         let streams = each(&files, &numbers, |&file| walk::walk(&files, file))?;
-        let leaves = self.chosen(&files, &streams[0].columns)?;
+        let leaves = choose(
+            &files.path(0),
+            self.columns.as_deref(),
+            &streams[0].columns.leaves,
+            |leaf| &leaf.name,
+            &streams[0].columns.others,
+        )?;
         let (mut batches, mut starts, mut bytes) = (Vec::new(), vec![0_usize], 0_u64);
         for (file, stream) in streams.into_iter().enumerate() {
             let same = |leaf: &&Leaf| !stream.columns.leaves.contains(leaf);
@@ -164,53 +171,6 @@ impl ArrowOptions {
         let mut arrow = Arrow { files, batches, starts, leaves, fields, kept, keep, missing_as_zero };
         arrow.fields = arrow.look();
         Ok(Records::new(arrow))
-    }
-
-    /// Returns the columns to read.
-    fn chosen(&self, files: &Files, columns: &schema::Columns) -> Result<Vec<Leaf>, Error> {
-        let path = files.path(0);
-        let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
-        let unread = |(name, what): &(String, String)| {
-            let problem = format!("the column {name} holds {what}, which is not read");
-            wrong(problem, "list others with `columns`")
-        };
-        let is_in = |name: &str, chosen: &str| {
-            name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let leaves = match &self.columns {
-            None => match columns.others.first() {
-                Some(other) => return unread(other),
-                None => columns.leaves.clone(),
-            },
-            Some(names) => {
-                let mut leaves = Vec::new();
-                for name in names {
-                    if let Some(other) = columns.others.iter().find(|(other, _)| is_in(other, name)) {
-                        return unread(other);
-                    }
-                    let before = leaves.len();
-                    leaves.extend(columns.leaves.iter().filter(|leaf| is_in(&leaf.name, name)).cloned());
-                    if leaves.len() == before {
-                        let all: Vec<&str> = columns.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
-                        return wrong(
-                            format!("no column {name}, but {}", all.join(", ")),
-                            "choose among these columns",
-                        );
-                    }
-                }
-                leaves
-            }
-        };
-        let twice =
-            leaves.iter().enumerate().find(|(i, leaf)| leaves[..*i].iter().any(|other| other.name == leaf.name));
-        match twice {
-            Some((_, leaf)) => wrong(format!("two columns {}", leaf.name), "choose different ones with `columns`"),
-            None if leaves.is_empty() => wrong("no columns".to_owned(), "choose some with `columns`"),
-            None if leaves.len() > MOST_FIELDS => {
-                wrong(format!("{} columns; the maximum is {MOST_FIELDS}", leaves.len()), "choose some with `columns`")
-            }
-            None => Ok(leaves),
-        }
     }
 }
 
@@ -301,8 +261,8 @@ impl Arrow {
 
     /// Returns the number of the batch of a row, and the row's number in it.
     fn place(&self, index: usize) -> (usize, u64) {
-        let batch = self.starts.partition_point(|&start| start <= index) - 1;
-        (batch, (index - self.starts[batch]) as u64)
+        let (batch, row) = place(&self.starts, index);
+        (batch, row as u64)
     }
 
     fn body(&self, batch: usize) -> Span {

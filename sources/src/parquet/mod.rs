@@ -36,11 +36,12 @@ use smallvec::SmallVec;
 
 use self::decode::{Chunk, Found, Page, Parts};
 use self::schema::{Holds, Leaf};
+use crate::columns::choose;
 use crate::files::{Files, Span};
+use crate::format::place;
 use crate::kept::Kept;
 use crate::parallel::each;
 use crate::paths::expand;
-use crate::record::MOST_FIELDS;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 
 const DAMAGED: &str = "the file is damaged: copy it or write it again";
@@ -133,7 +134,8 @@ impl ParquetOptions {
         let files = Files::open(expand(paths)?)?;
         let numbers: Vec<usize> = (0..files.len()).collect();
         let metadata = each(&files, &numbers, |&file| metadata(&files, file))?;
-        let leaves = self.chosen(&files, &metadata[0])?;
+        let (all, others) = schema::columns(metadata[0].file_metadata().schema_descr());
+        let leaves = choose(&files.path(0), self.columns.as_deref(), &all, |leaf| &leaf.name, &others)?;
         let (mut groups, mut starts, mut pages) = (Vec::new(), vec![0_usize], 0);
         for (file, metadata) in metadata.into_iter().enumerate() {
             let (found, _) = schema::columns(metadata.file_metadata().schema_descr());
@@ -159,54 +161,6 @@ impl ParquetOptions {
         let mut parquet = Parquet { files, groups, starts, leaves, fields, kept, missing_as_zero };
         parquet.fields = parquet.look();
         Ok(Records::new(parquet))
-    }
-
-    /// Returns the columns to read.
-    fn chosen(&self, files: &Files, metadata: &ParquetMetaData) -> Result<Vec<Leaf>, Error> {
-        let path = files.path(0);
-        let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
-        let (all, others) = schema::columns(metadata.file_metadata().schema_descr());
-        let unread = |(name, what): &(String, String)| {
-            let problem = format!("the column {name} holds {what}, which is not read");
-            wrong(problem, "list others with `columns`")
-        };
-        let is_in = |name: &str, chosen: &str| {
-            name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let leaves = match &self.columns {
-            None => match others.first() {
-                Some(other) => return unread(other),
-                None => all,
-            },
-            Some(names) => {
-                let mut leaves = Vec::new();
-                for name in names {
-                    if let Some(other) = others.iter().find(|(other, _)| is_in(other, name)) {
-                        return unread(other);
-                    }
-                    let before = leaves.len();
-                    leaves.extend(all.iter().filter(|leaf| is_in(&leaf.name, name)).cloned());
-                    if leaves.len() == before {
-                        let all: Vec<&str> = all.iter().map(|leaf| leaf.name.as_str()).collect();
-                        return wrong(
-                            format!("no column {name}, but {}", all.join(", ")),
-                            "choose among these columns",
-                        );
-                    }
-                }
-                leaves
-            }
-        };
-        let twice =
-            leaves.iter().enumerate().find(|(i, leaf)| leaves[..*i].iter().any(|other| other.name == leaf.name));
-        match twice {
-            Some((_, leaf)) => wrong(format!("two columns {}", leaf.name), "choose different ones with `columns`"),
-            None if leaves.is_empty() => wrong("no columns".to_owned(), "choose some with `columns`"),
-            None if leaves.len() > MOST_FIELDS => {
-                wrong(format!("{} columns; the maximum is {MOST_FIELDS}", leaves.len()), "choose some with `columns`")
-            }
-            None => Ok(leaves),
-        }
     }
 }
 
@@ -330,8 +284,8 @@ impl Parquet {
 
     /// Returns the row group of a row, and the row's number in it.
     fn place(&self, index: usize) -> (&Group, usize) {
-        let group = self.starts.partition_point(|&start| start <= index) - 1;
-        (&self.groups[group], index - self.starts[group])
+        let (group, row) = place(&self.starts, index);
+        (&self.groups[group], row)
     }
 
     /// Calls `each` with where a page is, and what must be read to decode it: that, and the dictionary of the column.

@@ -20,6 +20,7 @@ use std::fmt;
 use slotline::dtype::DType;
 
 use crate::files::{Files, Span};
+use crate::format::place;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records};
 use index::{Index, Member};
 pub use options::{Decode, TarOptions};
@@ -105,14 +106,8 @@ impl Tar {
     ///
     /// If there is no sample `index`.
     pub fn key(&self, index: usize) -> &[u8] {
-        let (shard, sample) = self.place(index);
+        let (shard, sample) = place(&self.starts, index);
         self.shards[shard].index.key(sample)
-    }
-
-    /// Returns the shard of a sample, and its number there.
-    fn place(&self, index: usize) -> (usize, usize) {
-        let shard = self.starts.partition_point(|&start| start <= index) - 1;
-        (shard, index - self.starts[shard])
     }
 
     /// Returns the members of a sample that are read, in the order of the fields.
@@ -151,7 +146,7 @@ impl Format for Tar {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        let (file, sample) = self.place(index);
+        let (file, sample) = place(&self.starts, index);
         let members = self.members(file, sample);
         match Self::whole(members.clone()) {
             Some((start, len)) => each(Span { file, start, len: Some(len) }),
@@ -160,7 +155,7 @@ impl Format for Tar {
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let (file, sample) = self.place(index);
+        let (file, sample) = place(&self.starts, index);
         let members = self.members(file, sample);
         let span = |start, len| Span { file, start, len: Some(len) };
         let whole = Self::whole(members.clone());

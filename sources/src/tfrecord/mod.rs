@@ -24,6 +24,7 @@ use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use crate::files::{Files, Span};
+use crate::format::place;
 use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
@@ -301,8 +302,7 @@ impl TfRecord {
 
     /// Returns where a whole record is.
     fn span(&self, index: usize) -> Span {
-        let file = self.starts.partition_point(|&start| start <= index) - 1;
-        let record = index - self.starts[file];
+        let (file, record) = place(&self.starts, index);
         let start = record.checked_sub(1).map_or(0, |before| self.ends[file][before]);
         Span { file, start, len: Some(self.ends[file][record] - start) }
     }
