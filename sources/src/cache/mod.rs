@@ -118,12 +118,15 @@ impl Cached {
         while places[object] == Place::Coming {
             places = self.changed.wait(places).unwrap_or_else(PoisonError::into_inner);
         }
-        if places[object] == Place::Held && !path.exists() {
-            // Another process removed it.
+        if read(into) {
+            return true;
+        }
+        if places[object] == Place::Held {
+            // Somebody removed it, or cut it off.
+            let _ = fs::remove_file(&path);
             places[object] = Place::Absent;
         }
-        drop(places);
-        read(into)
+        false
     }
 
     fn len(&self, object: usize) -> u64 {
@@ -136,9 +139,18 @@ impl Cached {
         object: usize,
         each: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
     ) {
+        /// Nobody waits for an object whose thread has ended, in whatever way.
+        struct Ended<'a>(&'a Cached, usize, Place);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.1, self.2);
+            }
+        }
+        let mut ended = Ended(self, object, Place::Refused);
         let fetched = self.path(object).ok_or(io::ErrorKind::Unsupported.into());
-        let fetched = fetched.and_then(|path| write(&path, self.lens[object], each));
-        self.set(object, if fetched.is_ok() { Place::Held } else { Place::Refused });
+        if fetched.and_then(|path| write(&path, self.lens[object], each)).is_ok() {
+            ended.2 = Place::Held;
+        }
     }
 
     /// Removes an object.
@@ -225,15 +237,19 @@ fn part(path: &Path) -> PathBuf {
 
 /// Waits until nobody writes a file any more. Returns whether somebody did.
 fn is_written(part: &Path) -> bool {
+    File::open(part).is_ok_and(|file| locked(&file).is_ok())
+}
+
+/// Waits for the lock of a file. A process that is stopped may never release it.
+fn locked(file: &File) -> io::Result<()> {
     let begun = Instant::now();
-    let Ok(file) = File::open(part) else { return false };
-    while begun.elapsed() < PATIENCE {
-        if file.try_lock_shared().is_ok() {
-            return true;
+    while file.try_lock().is_err() {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
         }
         thread::sleep(LOOK);
     }
-    false
+    Ok(())
 }
 
 /// Writes a file, unless another process does, or has done so.
@@ -245,7 +261,7 @@ fn write(
     let part = part(path);
     let file = loop {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&part)?;
-        file.lock()?;
+        locked(&file)?;
         if path.metadata().is_ok_and(|found| found.len() == len) {
             return Ok(());
         }
