@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use slotline::dataset::ConcatDataset;
-use slotline::sampler::{DistributedSampler, MixtureSampler, Stop};
+use slotline::sampler::{DistributedSampler, MixtureSampler, ShardShuffleSampler, Stop};
 use slotline::{Batch, Loader};
 use slotline_sources::tar::{Tar, TarOptions};
 use slotline_sources::{Format, IndexFiles, Records};
@@ -93,5 +93,48 @@ fn datasets_of_different_formats_are_mixed_and_those_that_differ_are_named() {
         let error: Vec<_> = error.map(ToString::to_string).collect();
         let declared = "but dataset 0 has field txt: u8 packed";
         assert!(error.iter().any(|error| error.contains(want) && error.contains(declared)), "{error:?}");
+    }
+}
+
+/// The shards that a run of a loader is in are few, with any workers.
+#[test]
+fn a_shuffle_by_shards_stays_in_a_window_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..12 {
+        open(folder.path(), &format!("{i:02}"), 3 + i % 3, 9, "txt");
+    }
+    let tars = || TarOptions::new().index_files(IndexFiles::None).open([folder.path().join("*.tar")]).unwrap();
+    let lens = tars().shard_lens();
+    assert_eq!(lens, [3, 4, 5].repeat(4));
+    for workers in [0, 2] {
+        let sampler = ShardShuffleSampler::new(tars().shard_lens(), 3).unwrap();
+        let loader = Loader::builder(tars()).batch_size(1).sampler(sampler).seed(5).num_workers(workers);
+        let mut loader = loader.build().unwrap();
+        let batches: Vec<_> = loader.epoch().unwrap().flat_map(|batch| texts(&batch.unwrap())).collect();
+        let starts: Vec<usize> = (0..12).map(|shard| lens[..shard].iter().sum()).collect();
+        let shard = |index: i64| starts.partition_point(|&start| start <= index as usize);
+        let shards: Vec<_> = batches.iter().map(|(index, _)| shard(*index)).collect();
+        let mut all = batches.clone();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), lens.iter().sum::<usize>());
+        for run in shards.windows(9) {
+            let run: std::collections::BTreeSet<_> = run.iter().collect();
+            assert!(run.len() <= 6, "{run:?}");
+        }
+        assert!(shards.windows(2).filter(|pair| pair[0] != pair[1]).count() > 12, "samples of shards are mixed");
+    }
+}
+
+/// Every format's shards add up to its samples.
+#[cfg(all(feature = "folder", feature = "mds", feature = "parquet", feature = "tfrecord", feature = "tokens"))]
+#[test]
+fn shards_add_up_to_all_samples() {
+    let data = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    for (name, shards) in [("mds/raw", 2), ("mds/zstd", 2), ("parquet/plain.parquet", 3), ("tfrecord/*.tfrecord", 2)] {
+        let records = slotline_sources::open(data(name)).unwrap();
+        let lens = records.shard_lens();
+        assert_eq!(lens.iter().sum::<usize>(), slotline::Dataset::len(&records), "{name}: {lens:?}");
+        assert!(lens.len() >= shards, "{name}: {lens:?}");
     }
 }

@@ -85,6 +85,12 @@ pub enum SamplerError {
         /// The sampler's name.
         sampler: &'static str,
     },
+    /// The window is 0 shards.
+    #[error("{sampler}: window is 0; set it to the number of shards to shuffle at a time, at least 1")]
+    NoWindow {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
     /// `num_replicas` is 0.
     #[error("{sampler}: num_replicas is 0; set it to the number of processes that share the dataset")]
     NoReplicas {

@@ -17,6 +17,7 @@
 //! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute | 4 |
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
 //! | [`MixtureSampler`] | several datasets, mixed by weight; torch has none | 0 |
+//! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time; torch has none | 0 |
 //!
 //! [`BatchSampler`] groups the indices of any of them into lists.
 
@@ -30,6 +31,7 @@ mod order;
 mod random;
 mod saved;
 mod sequential;
+mod shard_shuffle;
 mod subset_random;
 mod weighted_random;
 
@@ -43,6 +45,7 @@ pub use order::{Computed, Indices, Order};
 pub use random::RandomSampler;
 pub use saved::digest;
 pub use sequential::SequentialSampler;
+pub use shard_shuffle::ShardShuffleSampler;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
 

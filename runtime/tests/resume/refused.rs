@@ -6,7 +6,7 @@ use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
     CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
-    Stop, SubsetRandomSampler, WeightedRandomSampler,
+    ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{Error, Loader};
 
@@ -60,8 +60,9 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
     let random = |n| RandomSampler::new(n).unwrap();
     type Case = (&'static str, Box<dyn Sampler>, Box<dyn Sampler>);
     let mixture = |weight| MixtureSampler::new([9, 4], [1.0, weight]).unwrap();
+    let shards = |lens: [usize; 2], window| ShardShuffleSampler::new(lens, window).unwrap();
     let over = |len| DistributedSampler::over(random(len), 2, 0).unwrap();
-    let cases: [Case; 22] = [
+    let cases: [Case; 24] = [
         ("dataset_len", Box::new(SequentialSampler::new(3)), Box::new(SequentialSampler::new(4))),
         ("dataset_len", Box::new(random(3)), Box::new(random(4))),
         ("num_samples", Box::new(random(3)), Box::new(random(3).num_samples(7).unwrap())),
@@ -80,6 +81,8 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         ("num_samples", Box::new(mixture(1.0)), Box::new(mixture(1.0).stop(Stop::AllExhausted).unwrap())),
         ("even", Box::new(mixture(1.0)), Box::new(mixture(1.0).even(true))),
         ("shuffle", Box::new(mixture(1.0)), Box::new(mixture(1.0).shuffle(false))),
+        ("digest_of_lens", Box::new(shards([3, 4], 1)), Box::new(shards([4, 3], 1))),
+        ("window", Box::new(shards([3, 4], 1)), Box::new(shards([3, 4], 2))),
         ("over", Box::new(over(9)), Box::new(dealt(9))),
         ("over", Box::new(dealt(9)), Box::new(over(9))),
         ("over", Box::new(over(9)), Box::new(DistributedSampler::over(CipherSampler::new(9), 2, 0).unwrap())),

@@ -9,7 +9,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{
     BatchSampler, CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError,
-    SequentialSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
+    SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{BoxError, Error, Loader};
 
@@ -124,6 +124,7 @@ pub(crate) enum From {
     Distributed,
     Mixture,
     MixtureShares,
+    Shards,
     BatchSampler,
     Forgetful,
     ForgetfulShared,
@@ -132,7 +133,7 @@ pub(crate) enum From {
     Lists,
 }
 
-pub(crate) const ALL: [From; 18] = [
+pub(crate) const ALL: [From; 19] = [
     From::Sequential,
     From::Shuffle,
     From::SequentialSampler,
@@ -145,6 +146,7 @@ pub(crate) const ALL: [From; 18] = [
     From::Distributed,
     From::Mixture,
     From::MixtureShares,
+    From::Shards,
     From::BatchSampler,
     From::Forgetful,
     From::ForgetfulShared,
@@ -217,6 +219,10 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         From::Distributed => sized(builder).sampler(DistributedSampler::new(n, 3, 1).unwrap().seed(4)),
         From::Mixture => sized(builder).sampler(mixture(n).generator(own())),
         From::MixtureShares => sized(builder).sampler(DistributedSampler::over(mixture(n), 3, 1).unwrap().seed(4)),
+        From::Shards => {
+            let lens = [n / 3, n - n / 3 - n / 5, n / 5];
+            sized(builder).sampler(ShardShuffleSampler::new(lens, 2).unwrap().generator(own()))
+        }
         From::BatchSampler => {
             builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
         }
