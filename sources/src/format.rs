@@ -80,6 +80,22 @@ pub trait Format: std::fmt::Debug + Send + Sync + 'static {
     /// read from the same ones; those that are in memory already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
+    /// Returns the number of samples in each shard, in order: in what is stored together, such as a file. They add up to
+    /// the length. By default samples in sequence are together if their first bytes are in the same file.
+    fn shard_lens(&self) -> Vec<usize> {
+        let (mut lens, mut last) = (Vec::<usize>::new(), None);
+        for index in 0..self.len() {
+            let mut file = None;
+            self.spans(index, &mut |span| _ = file.get_or_insert(span.file));
+            match lens.last_mut() {
+                Some(len) if file == last => *len += 1,
+                _ => lens.push(1),
+            }
+            last = file;
+        }
+        lens
+    }
+
     /// Reads sample `index`, which is below the length.
     ///
     /// # Errors
@@ -289,6 +305,23 @@ impl<F: Format + ?Sized> Records<F> {
     /// rest is decoding. One sample in 16 is looked at. `None` if none was yet.
     pub fn reading_share(&self) -> Option<f64> {
         self.read.as_ref()?.reading_share()
+    }
+
+    /// Returns the number of samples in each shard, in order: in each file, row group of Parquet, or batch of Arrow. A
+    /// [`ShardShuffleSampler`](slotline::sampler::ShardShuffleSampler) shuffles some of them at a time.
+    ///
+    /// ```no_run
+    /// use slotline::Loader;
+    /// use slotline::sampler::ShardShuffleSampler;
+    /// use slotline_sources::tar::Tar;
+    ///
+    /// let photos = Tar::open(["photos-{000..999}.tar"])?;
+    /// let order = ShardShuffleSampler::new(photos.shard_lens(), 16)?;
+    /// let loader = Loader::builder(photos).batch_size(64).sampler(order).num_workers(2).build()?;
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn shard_lens(&self) -> Vec<usize> {
+        self.format.shard_lens()
     }
 
     /// Returns the format, with what it knows beside the samples.

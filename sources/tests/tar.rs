@@ -15,6 +15,8 @@ use slotline_sources::{Error, FieldKind, IndexFiles, Records};
 
 mod support;
 
+use support::{Members, seal, tar};
+
 const SHARDS: [&str; 2] = ["shard-000000.tar", "shard-000001.tar"];
 
 fn data(name: &str) -> PathBuf {
@@ -114,33 +116,6 @@ fn a_pass_over_shards_resumes() {
     support::resumes(|| unsaved().key(true).open(&shards).unwrap());
     // SAFETY: nobody writes to the files of this test.
     support::resumes(|| unsafe { unsaved().fields(["cls", "jpg"]).map(&shards) }.unwrap());
-}
-
-/// Names and data.
-type Members<'a> = &'a [(&'a str, &'a [u8])];
-
-/// Makes a tar with these names and data.
-fn tar(members: Members<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, data) in members {
-        let mut header = [0; 512];
-        header[..name.len()].copy_from_slice(name.as_bytes());
-        header[124..136].copy_from_slice(format!("{:011o}\0", data.len()).as_bytes());
-        header[156] = b'0';
-        seal(&mut header);
-        bytes.extend(header);
-        bytes.extend_from_slice(data);
-        bytes.resize(bytes.len().next_multiple_of(512), 0);
-    }
-    bytes.extend([0; 1024]);
-    bytes
-}
-
-/// Writes the checksum of a header.
-fn seal(header: &mut [u8]) {
-    header[148..156].fill(b' ');
-    let sum: u32 = header[..512].iter().map(|&byte| u32::from(byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
 /// Opens bytes as a tar, reads it, and returns the message of the error.

@@ -12,6 +12,10 @@ use crate::sample::Fields;
 /// indices are `usize`. Like torch's, it is read sample by sample, even if its datasets can [read
 /// many](Dataset::reads_many) at once.
 ///
+/// Samples must have the same fields in all datasets. If the datasets know them ([`Dataset::fields`]), a loader over
+/// datasets that differ isn't built, and the error names the dataset and the field. To mix the datasets by weight, see
+/// [`MixtureSampler`](crate::sampler::MixtureSampler).
+///
 /// ```
 /// use slotline::Dataset;
 /// use slotline::dataset::{ConcatDataset, TensorDataset};
@@ -71,6 +75,14 @@ impl<D> ConcatDataset<D> {
         &self.datasets
     }
 
+    /// Returns the lengths of the datasets, for a [`MixtureSampler`](crate::sampler::MixtureSampler).
+    pub fn lens(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.ends
+            .iter()
+            .enumerate()
+            .map(|(place, end)| end - place.checked_sub(1).map_or(0, |before| self.ends[before]))
+    }
+
     /// Returns the dataset that sample `index` is in, and its index there; `None` if `index` is out of range.
     #[inline]
     pub fn locate(&self, index: usize) -> Option<(usize, usize)> {
@@ -116,10 +128,24 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         }
     }
 
-    /// Returns the fields of the first dataset that has samples.
+    /// Returns the fields of all datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
-        self.datasets.iter().find(|dataset| !dataset.is_empty())?.fields()
+        fields_of(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }
+}
+
+/// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know
+/// them. If they differ, a loader can't be built with them.
+pub(super) fn fields_of<F: FnOnce() -> Option<Fields>>(datasets: impl Iterator<Item = (bool, F)>) -> Option<Fields> {
+    let mut datasets = datasets.enumerate().filter(|(_, (is_empty, _))| !is_empty);
+    let (first, (_, fields)) = datasets.next()?;
+    let mut all = fields()?;
+    for (place, (_, fields)) in datasets {
+        if let Some(fields) = fields() {
+            all.include([first, place], fields);
+        }
+    }
+    Some(all)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Two datasets of different types, in sequence.
 
+use super::concat::fields_of;
 use super::{ConcatError, Context, Dataset, Upcoming};
 use crate::BoxError;
 use crate::sample::Fields;
@@ -73,8 +74,9 @@ where
         }
     }
 
-    /// Returns the fields of the first dataset that has samples.
+    /// Returns the fields of the datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
-        if self.middle > 0 { self.first.fields() } else { self.second.fields() }
+        let first: &dyn Fn() -> Option<Fields> = &|| self.first.fields();
+        fields_of([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())
     }
 }

@@ -215,6 +215,40 @@ impl Fields {
         }
     }
 
+    /// Adds what the samples of another dataset need, if they are to be in one batch: a packed or ragged field gets the
+    /// larger room of the two, and fields spill if those of one do. Everything else must be the same; the places of the
+    /// datasets are for the error.
+    pub(crate) fn include(&mut self, [first, place]: [usize; 2], other: Self) {
+        let other_len = other.list.len();
+        let mut differing = None;
+        for (own, other) in self.list.iter_mut().zip(other.list) {
+            let (room, other_room) = (own.shape.dims().first().copied(), other.shape.dims().first().copied());
+            let shape = if own.kind == Kind::Fixed || other_room <= room { &own.shape } else { &other.shape };
+            let merged = Field { shape: shape.clone(), ..own.clone() };
+            let fits = |field: &Field| match field.kind {
+                Kind::Fixed => *field == merged,
+                Kind::Padded => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
+                Kind::Packed => {
+                    let items = field.shape.dims().get(1..) == merged.shape.dims().get(1..);
+                    items && Field { shape: merged.shape.clone(), ..field.clone() } == merged
+                }
+            };
+            if !(fits(own) && fits(&other)) {
+                differing.get_or_insert((format!("field {other}"), format!("field {own}")));
+                break;
+            }
+            *own = merged;
+        }
+        if differing.is_none() && other_len != self.list.len() {
+            differing = Some((format!("{other_len} fields"), self.list.len().to_string()));
+        }
+        if let Some((found, declared)) = differing {
+            self.fail(LayoutError::Differs { dataset: place, found, first, declared });
+        }
+        self.spills |= other.spills;
+        self.error = self.error.take().or(other.error);
+    }
+
     /// Records that the sample can't be written into a batch. Building the loader then fails with this error; if there
     /// are several errors, with the first one.
     pub fn fail(&mut self, error: LayoutError) {
@@ -308,6 +342,21 @@ pub enum LayoutError {
         name: String,
         /// The number of fields that it has.
         fields: usize,
+    },
+    /// Datasets in sequence have samples with different fields.
+    #[error(
+        "dataset {dataset} has {found}, but dataset {first} has {declared}; datasets in sequence must have the same \
+         fields, in the same order"
+    )]
+    Differs {
+        /// The dataset whose samples differ, counted from 0.
+        dataset: usize,
+        /// Its field, or its number of fields.
+        found: String,
+        /// The first dataset that has samples.
+        first: usize,
+        /// What the samples of the datasets before have there.
+        declared: String,
     },
     /// A part of a sample has no fixed size, or no fields.
     #[error(

@@ -7,11 +7,13 @@
 //! A share is gathered in the list's own memory. Its entry j comes from place r + jR, which is not before j, so in
 //! ascending order no place is overwritten before it is read. Only the last entry can be a repeated one, from the start
 //! of the list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
+//!
+//! The list may also be the order of another sampler. Then the share is not gathered: its places are looked up there.
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::saved::{Saved, put};
 use super::{Order, Places, Sampler, SamplerError, make_room};
@@ -21,6 +23,8 @@ use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
 
 /// The sampler's name in errors.
 const NAME: &str = "DistributedSampler";
+/// The name of the other sampler's state in the saved one.
+const OF: &str = "over";
 
 /// Visits one replica's share of a dataset (`torch.utils.data.DistributedSampler`).
 ///
@@ -53,12 +57,17 @@ const NAME: &str = "DistributedSampler";
 /// number of replicas ([`places`](Sampler::places)), if all loaders also have the same
 /// [`seed`](crate::loader::Builder::seed). A repeated sample has its own place and numbers.
 ///
+/// [`over`](Self::over) distributes the order of any other sampler in the same way.
+///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes all of
 /// them. Without shuffle, it takes that much for each sample of the share (and for each earlier sample, in a pass that
 /// is resumed from a state).
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
+    /// The number of entries of the list.
     dataset_len: usize,
+    /// Makes the list, if it is not 0 .. dataset_len.
+    of: Option<Inner>,
     num_replicas: NonZero<usize>,
     /// In 0 .. num_replicas.
     rank: usize,
@@ -74,6 +83,22 @@ pub struct DistributedSampler {
     drawn_epoch: Option<u64>,
     /// Whether the warning about two passes with the same epoch was logged.
     warned: bool,
+}
+
+/// The sampler whose order is distributed.
+#[derive(Clone)]
+struct Inner(Arc<Mutex<dyn Sampler>>);
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, dyn Sampler + 'static> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.lock().name())
+    }
 }
 
 /// A pass to resume.
@@ -126,6 +151,7 @@ impl DistributedSampler {
         }
         Ok(Self {
             dataset_len,
+            of: None,
             num_replicas: replicas,
             rank,
             shuffle: true,
@@ -139,7 +165,34 @@ impl DistributedSampler {
         })
     }
 
-    /// Sets whether the dataset is permuted before it is distributed; true by default.
+    /// Makes a sampler of the share of replica `rank` in the order of another sampler: replica r visits the entries r,
+    /// r + R, r + 2R, … of R replicas. Together they visit what the other sampler alone would, so that a batch of each
+    /// of them is a piece of that order.
+    ///
+    /// Each pass is drawn with a generator of seed + epoch in place of the default one, so that all replicas draw the
+    /// same. A sampler with a generator of its own must have the same one on all replicas. Nothing is copied: this
+    /// takes the memory of the other sampler's order. A clone shares the other sampler.
+    ///
+    /// ```
+    /// use slotline::sampler::{DistributedSampler, MixtureSampler, Sampler};
+    ///
+    /// let mixture = || MixtureSampler::new([600, 200], [0.5, 0.5]);
+    /// let whole: Vec<_> = DistributedSampler::over(mixture()?, 1, 0)?.seed(42).indices()?.collect();
+    /// let share: Vec<_> = DistributedSampler::over(mixture()?, 4, 3)?.seed(42).indices()?.collect();
+    /// assert!(share.iter().eq(whole.iter().skip(3).step_by(4)));
+    /// # Ok::<(), slotline::sampler::SamplerError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn over(sampler: impl Sampler + 'static, num_replicas: usize, rank: usize) -> Result<Self, SamplerError> {
+        let made = Self::new(sampler.len(), num_replicas, rank)?;
+        Ok(Self { of: Some(Inner(Arc::new(Mutex::new(sampler)))), ..made })
+    }
+
+    /// Sets whether the dataset is permuted before it is distributed; true by default. Without effect
+    /// [over](Self::over) another sampler.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
@@ -203,6 +256,26 @@ impl DistributedSampler {
         Some(if self.rank < left { before + self.rank } else { (self.rank - left) % self.dataset_len })
     }
 
+    /// Draws a pass of another sampler, and returns its share.
+    fn draw_over(&self, deal: Deal, sampler: &mut dyn Sampler) -> Result<Order, SamplerError> {
+        let mut list = Order::default();
+        sampler.order(&mut Generator::from_seed(self.seed.wrapping_add(self.epoch.get())), &mut list)?;
+        if list.len() != self.dataset_len {
+            let (len, name) = (self.dataset_len, sampler.name());
+            let error = format!("{NAME}: the sampler {name:?} had {len} samples, but its pass has {}", list.len());
+            return Err(BoxError::from(error).into());
+        }
+        let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
+        let (first, last_place) = (deal.dealt + self.rank, self.last_place(deal));
+        let (end, memory) = (start + share, list.memory());
+        Ok(Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
+            (Some(_), Some(last)) if position + 1 == end => list.index(last),
+            (Some(j), Some(_)) => list.index(first + j * step),
+            // It was delivered before.
+            _ => 0,
+        }))
+    }
+
     /// Draws a pass into a table: placeholders for what was distributed before, and then the share of the rest.
     fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
@@ -238,6 +311,9 @@ impl Sampler for DistributedSampler {
     }
 
     fn memory(&self) -> usize {
+        if let Some(of) = &self.of {
+            return of.lock().memory();
+        }
         let entry = if self.is_narrow() { size_of::<u32>() } else { size_of::<u64>() };
         self.entries().saturating_mul(entry)
     }
@@ -251,13 +327,15 @@ impl Sampler for DistributedSampler {
             return Err(BoxError::from(error).into());
         }
         let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
-        if self.is_narrow() {
+        if let Some(of) = &self.of {
+            *order = self.draw_over(deal, &mut *of.lock())?;
+        } else if self.is_narrow() {
             self.draw(deal, order.u32_table())?
         } else {
             self.draw(deal, order.u64_table())?
         }
         (self.resumed, self.drawn) = (None, deal);
-        if self.drawn_epoch.replace(epoch) == Some(epoch) && self.shuffle && !self.warned {
+        if self.drawn_epoch.replace(epoch) == Some(epoch) && (self.shuffle || self.of.is_some()) && !self.warned {
             self.warned = true;
             tell(|| {
                 tracing::warn!(
@@ -291,10 +369,19 @@ impl Sampler for DistributedSampler {
         put(to, "num_replicas", self.num_replicas);
         put(to, "position", deal.position);
         put(to, "dealt", deal.dealt);
-        true
+        let Some(of) = &self.of else { return true };
+        let (mut inner, of) = (String::new(), of.lock());
+        let saves = of.save(&mut inner);
+        put(to, OF, format_args!("{}:{inner}", of.name()));
+        saves
     }
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
+        // The other sampler's own state comes last.
+        let (saved, inner) = match saved.split_once(&format!(" {OF}=")) {
+            Some((saved, inner)) => (saved, Some(inner)),
+            None => (saved, None),
+        };
         let saved = Saved { sampler: NAME, text: saved };
         saved.check("dataset_len", self.dataset_len)?;
         saved.check("shuffle", self.shuffle)?;
@@ -321,6 +408,21 @@ impl Sampler for DistributedSampler {
         } else if replicas != self.num_replicas {
             let reason = "another number of replicas can resume only if no batch was skipped (in_order)";
             return Err(saved.impossible("num_replicas", replicas, reason));
+        }
+        match (&self.of, inner) {
+            (None, None) => {}
+            (Some(of), Some(inner)) => {
+                let mut of = of.lock();
+                let (name, inner) = inner.split_once(':').unwrap_or((inner, ""));
+                if name != of.name() {
+                    return Err(saved.impossible(OF, name, format!("it is over {:?}", of.name())));
+                }
+                of.restore(inner, 0..0)?;
+            }
+            (of, _) => {
+                let reason = if of.is_some() { "it is over another sampler" } else { "it is not over another sampler" };
+                return Err(saved.impossible(OF, if of.is_some() { "none" } else { "set" }, reason));
+            }
         }
         self.epoch.set(epoch);
         self.drawn_epoch = None;

@@ -38,6 +38,34 @@ pub enum SamplerError {
         /// The sum of the weights.
         sum: f64,
     },
+    /// There are not as many weights as datasets.
+    #[error("{sampler}: {weights} weights for {sources} datasets; give one weight for each")]
+    Weights {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The number of datasets.
+        sources: usize,
+        /// The number of weights.
+        weights: usize,
+    },
+    /// A dataset of a mixture has no samples, but a weight above 0.
+    #[error("{sampler}: dataset {dataset} is empty, but has weight {weight}; set its weight to 0, or leave it out")]
+    EmptySource {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The dataset, counted from 0.
+        dataset: usize,
+        /// Its weight.
+        weight: f64,
+    },
+    /// A pass would have more samples than can be counted.
+    #[error(
+        "{sampler}: a pass would have more than 2^62 samples; set num_samples, or larger weights for long datasets"
+    )]
+    TooLong {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
     /// More samples are requested without replacement than have a weight above 0.
     #[error(
         "{sampler}: {num_samples} samples without replacement, but only {positive} weights are above 0; reduce \
@@ -54,6 +82,12 @@ pub enum SamplerError {
     /// `batch_size` is 0.
     #[error("{sampler}: batch_size is 0; set it to a positive number of samples per batch")]
     NoBatchSize {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+    /// The window is 0 shards.
+    #[error("{sampler}: window is 0; set it to the number of shards to shuffle at a time, at least 1")]
+    NoWindow {
         /// The sampler's name.
         sampler: &'static str,
     },

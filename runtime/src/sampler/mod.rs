@@ -16,6 +16,8 @@
 //! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
 //! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute | 4 |
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
+//! | [`MixtureSampler`] | several datasets, mixed by weight; torch has none | 0 |
+//! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time; torch has none | 0 |
 //!
 //! [`BatchSampler`] groups the indices of any of them into lists.
 
@@ -24,10 +26,12 @@ mod cipher;
 mod distributed;
 mod error;
 mod feistel;
+mod mixture;
 mod order;
 mod random;
 mod saved;
 mod sequential;
+mod shard_shuffle;
 mod subset_random;
 mod weighted_random;
 
@@ -36,10 +40,12 @@ pub use cipher::CipherSampler;
 pub use distributed::{DistributedSampler, EpochHandle};
 pub use error::SamplerError;
 pub use feistel::Cipher;
-pub use order::{Indices, Order};
+pub use mixture::{MixtureSampler, Stop};
+pub use order::{Computed, Indices, Order};
 pub use random::RandomSampler;
 pub use saved::digest;
 pub use sequential::SequentialSampler;
+pub use shard_shuffle::ShardShuffleSampler;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
 

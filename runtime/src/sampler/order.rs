@@ -3,6 +3,8 @@
 use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Range;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
 
 use super::Cipher;
 use crate::rng::IndexWord;
@@ -10,7 +12,7 @@ use crate::rng::IndexWord;
 /// The indices of one pass, looked up by position.
 ///
 /// Any number of threads can read it through a shared reference; a lookup is one load, or for [`Cipher`] about fifty
-/// nanoseconds of arithmetic. The owner returns it to the sampler for the next pass, which reuses the memory.
+/// nanoseconds of arithmetic, or as long as a [function](Order::computed) takes. The owner returns it to the sampler for the next pass, which reuses the memory.
 ///
 /// ```
 /// use slotline::sampler::Order;
@@ -29,9 +31,26 @@ pub enum Order {
     U64(Vec<u64>),
     /// A permutation that is computed at each lookup, without a table.
     Cipher(Cipher),
+    /// Indices that a function computes at each lookup; see [`Order::computed`].
+    Computed(Computed),
 }
 
 impl Order {
+    /// Makes an order of `len` positions whose indices `index` computes, on the thread that needs them. It is called
+    /// with positions below `len`, and must always return the same index for a position.
+    ///
+    /// `memory` is the size of what the function keeps on the heap, in bytes.
+    ///
+    /// ```
+    /// use slotline::sampler::Order;
+    ///
+    /// let backwards = Order::computed(4, 0, |position| 3 - position);
+    /// assert!(backwards.iter().eq([3, 2, 1, 0]));
+    /// ```
+    pub fn computed(len: usize, memory: usize, index: impl Fn(usize) -> usize + Send + Sync + 'static) -> Self {
+        Self::Computed(Computed { len, memory, index: Arc::new(index) })
+    }
+
     /// Returns the number of positions.
     pub fn len(&self) -> usize {
         match self {
@@ -39,6 +58,7 @@ impl Order {
             Self::U32(table) => table.len(),
             Self::U64(table) => table.len(),
             Self::Cipher(cipher) => cipher.len(),
+            Self::Computed(computed) => computed.len,
         }
     }
 
@@ -62,6 +82,7 @@ impl Order {
             Self::U32(table) => table[position].index(),
             Self::U64(table) => table[position].index(),
             Self::Cipher(cipher) => cipher.index(position),
+            Self::Computed(computed) => computed.index(position),
         }
     }
 
@@ -75,6 +96,7 @@ impl Order {
     pub fn memory(&self) -> usize {
         match self {
             Self::Range(_) | Self::Cipher(_) => 0,
+            Self::Computed(computed) => computed.memory,
             Self::U32(table) => table.capacity() * size_of::<u32>(),
             Self::U64(table) => table.capacity() * size_of::<u64>(),
         }
@@ -103,6 +125,36 @@ impl Order {
     /// Returns an iterator over the indices, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + DoubleEndedIterator + FusedIterator + '_ {
         (0..self.len()).map(|position| self.index(position))
+    }
+}
+
+/// A function from positions to indices; made by [`Order::computed`]. A clone shares the function.
+#[derive(Clone)]
+pub struct Computed {
+    len: usize,
+    memory: usize,
+    index: Arc<dyn Fn(usize) -> usize + Send + Sync>,
+}
+
+impl Computed {
+    /// Returns the index at `position`.
+    ///
+    /// # Panics
+    ///
+    /// If `position` is not below the number of positions, like a slice.
+    pub fn index(&self, position: usize) -> usize {
+        assert!(position < self.len, "position {position} is out of range for an order of {}", self.len);
+        (self.index)(position)
+    }
+}
+
+// The function returns the same index for a position also after a panic.
+impl UnwindSafe for Computed {}
+impl RefUnwindSafe for Computed {}
+
+impl fmt::Debug for Computed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Computed").field("len", &self.len).field("memory", &self.memory).finish_non_exhaustive()
     }
 }
 
@@ -139,6 +191,7 @@ impl fmt::Debug for Order {
             Self::U32(_) => "U32",
             Self::U64(_) => "U64",
             Self::Cipher(_) => "Cipher",
+            Self::Computed(_) => "Computed",
         };
         let first: Vec<usize> = self.iter().take(8).collect();
         f.debug_struct(kind).field("len", &self.len()).field("first", &first).finish()
@@ -190,8 +243,8 @@ impl FusedIterator for Indices {}
 mod tests {
     use super::*;
 
-    fn orders() -> [Order; 3] {
-        [Order::Range(4), vec![0u32, 1, 2, 3].into(), vec![0u64, 1, 2, 3].into()]
+    fn orders() -> [Order; 4] {
+        [Order::Range(4), vec![0u32, 1, 2, 3].into(), vec![0u64, 1, 2, 3].into(), Order::computed(4, 0, |at| at)]
     }
 
     #[test]

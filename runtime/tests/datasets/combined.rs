@@ -10,7 +10,7 @@ use slotline::dataset::{
 use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
-use slotline::sample::{Fields, Ragged, Text};
+use slotline::sample::{Dynamic, Fields, Packed, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Dataset, Error, Loader};
 
@@ -89,6 +89,79 @@ fn concatenated_datasets_keep_their_order() {
             assert_eq!((bytes.row(row).as_slice(), numbers.as_slice()[row]), (&[want as u8; 2][..], want));
         }
     });
+}
+
+/// Words of up to `len` bytes, whose fields are known.
+struct Words {
+    name: &'static str,
+    len: usize,
+    item: [usize; 1],
+}
+
+impl Dataset for Words {
+    type Sample<'a> = Lines<'a>;
+
+    fn len(&self) -> usize {
+        5
+    }
+
+    fn get<'a>(&'a self, _: usize, cx: &'a mut Context) -> Result<Lines<'a>, BoxError> {
+        Ok(Lines(self, cx.buffer::<u8>(self.len * self.item[0])))
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(Fields::of(&Lines(self, &[])))
+    }
+}
+
+struct Lines<'a>(&'a Words, &'a [u8]);
+
+impl Sample for Lines<'_> {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        let word = Packed::with_shape(self.1, &self.0.item, self.0.len);
+        match self.0.name {
+            "" => fields.named_run([("word".to_owned(), word), ("more".to_owned(), word)]),
+            name => fields.named_run([(name.to_owned(), word)]),
+        }
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let word = Packed::with_shape(self.1, &self.0.item, self.0.len);
+        row.write_run(|row| word.write(row))
+    }
+}
+
+#[test]
+fn concatenated_datasets_share_the_largest_room_and_must_have_the_same_fields() {
+    let words = |name, len, item| Words { name, len, item: [item] };
+    let batch = |all: ConcatDataset<Words>| {
+        let mut loader = Loader::builder(all).batch_size(10).build()?;
+        let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+        let len = batch.columns().get(0).unwrap().bytes().len();
+        Ok::<_, slotline::loader::BuildError>((loader.fields().unwrap().next().unwrap().shape().to_vec(), len))
+    };
+    let concat = |second| ConcatDataset::new([words("word", 3, 2), second]).unwrap();
+    for (second, room) in [(7, 7), (2, 3)] {
+        assert_eq!(batch(concat(words("word", second, 2))).unwrap(), (vec![room, 2], 5 * (3 + second) * 2));
+    }
+    let two = words("word", 1, 1).concat(words("word", 9, 1)).unwrap();
+    assert_eq!(two.fields().unwrap().as_slice()[0].shape(), [9, 1]);
+    for (second, want) in [
+        (
+            words("line", 3, 2),
+            "dataset 1 has field line: u8 packed [3, 2], but dataset 0 has field word: u8 packed [3, 2]",
+        ),
+        (
+            words("word", 3, 4),
+            "dataset 1 has field word: u8 packed [3, 4], but dataset 0 has field word: u8 packed [3, 2]",
+        ),
+        (words("", 3, 2), "dataset 1 has"),
+    ] {
+        let error = chain(&batch(concat(second)).unwrap_err());
+        assert!(error.contains(want) && error.contains("the same fields"), "{error}");
+    }
 }
 
 /// A dataset whose samples borrow from the context: a text and a row of numbers, in memory that the thread keeps.

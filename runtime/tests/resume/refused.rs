@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
-    CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
-    SubsetRandomSampler, WeightedRandomSampler,
+    CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
+    ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{Error, Loader};
 
@@ -59,7 +59,10 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
     let dealt = |n| DistributedSampler::new(n, 2, 0).unwrap();
     let random = |n| RandomSampler::new(n).unwrap();
     type Case = (&'static str, Box<dyn Sampler>, Box<dyn Sampler>);
-    let cases: [Case; 14] = [
+    let mixture = |weight| MixtureSampler::new([9, 4], [1.0, weight]).unwrap();
+    let shards = |lens: [usize; 2], window| ShardShuffleSampler::new(lens, window).unwrap();
+    let over = |len| DistributedSampler::over(random(len), 2, 0).unwrap();
+    let cases: [Case; 24] = [
         ("dataset_len", Box::new(SequentialSampler::new(3)), Box::new(SequentialSampler::new(4))),
         ("dataset_len", Box::new(random(3)), Box::new(random(4))),
         ("num_samples", Box::new(random(3)), Box::new(random(3).num_samples(7).unwrap())),
@@ -74,6 +77,20 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         ("drop_last", Box::new(dealt(9)), Box::new(dealt(9).drop_last(true))),
         ("seed", Box::new(dealt(9)), Box::new(dealt(9).seed(3))),
         ("dataset_len", Box::new(dealt(9)), Box::new(dealt(8))),
+        ("digest_of_weights", Box::new(mixture(1.0)), Box::new(mixture(2.0))),
+        ("num_samples", Box::new(mixture(1.0)), Box::new(mixture(1.0).stop(Stop::AllExhausted).unwrap())),
+        ("even", Box::new(mixture(1.0)), Box::new(mixture(1.0).even(true))),
+        ("shuffle", Box::new(mixture(1.0)), Box::new(mixture(1.0).shuffle(false))),
+        ("digest_of_lens", Box::new(shards([3, 4], 1)), Box::new(shards([4, 3], 1))),
+        ("window", Box::new(shards([3, 4], 1)), Box::new(shards([3, 4], 2))),
+        ("over", Box::new(over(9)), Box::new(dealt(9))),
+        ("over", Box::new(dealt(9)), Box::new(over(9))),
+        ("over", Box::new(over(9)), Box::new(DistributedSampler::over(CipherSampler::new(9), 2, 0).unwrap())),
+        (
+            "replacement",
+            Box::new(over(9)),
+            Box::new(DistributedSampler::over(random(9).replacement(true), 2, 0).unwrap()),
+        ),
     ];
     for (name, mut saved, mut other) in cases {
         let text = save(&saved);

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
-use slotline::sampler::DistributedSampler;
+use slotline::sampler::{DistributedSampler, MixtureSampler, Stop};
 use slotline::{Batch, Loader};
 
 use crate::support::{chain, from_fn};
@@ -17,13 +17,21 @@ struct What {
     shuffle: bool,
     drop_last: bool,
     epoch: u64,
+    /// Whether a mixture is distributed, and not a permutation.
+    over: bool,
 }
 
 fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Delivered>> {
-    let sampler = DistributedSampler::new(what.len, replicas, rank).unwrap();
-    let sampler = sampler.shuffle(what.shuffle).drop_last(what.drop_last).seed(3);
+    let sampler = if what.over {
+        let mixture = MixtureSampler::new([what.len, 2 * what.len], [1.0, 3.0]).unwrap();
+        let mixture = mixture.stop(Stop::NumSamples((what.len as u64).try_into().unwrap())).unwrap();
+        DistributedSampler::over(mixture, replicas, rank)
+    } else {
+        DistributedSampler::new(what.len, replicas, rank)
+    };
+    let sampler = sampler.unwrap().shuffle(what.shuffle).drop_last(what.drop_last).seed(3);
     sampler.set_epoch(what.epoch);
-    let dataset = from_fn(what.len, |index, cx| Ok((index as i64, cx.rng().next_u64())));
+    let dataset = from_fn(3 * what.len, |index, cx| Ok((index as i64, cx.rng().next_u64())));
     let builder = Loader::builder(dataset).batch_size(what.batch_size).sampler(sampler).seed(1);
     builder.num_workers(rank % 2).build().unwrap()
 }
@@ -67,8 +75,9 @@ fn in_list_order(shares: &[Vec<Delivered>]) -> Vec<Delivered> {
 }
 
 fn what() -> impl Strategy<Value = What> {
-    (1_usize..120, 1_usize..6, any::<bool>(), any::<bool>(), 0_u64..4)
-        .prop_map(|(len, batch_size, shuffle, drop_last, epoch)| What { len, batch_size, shuffle, drop_last, epoch })
+    (1_usize..120, 1_usize..6, any::<bool>(), any::<bool>(), 0_u64..4, any::<bool>()).prop_map(
+        |(len, batch_size, shuffle, drop_last, epoch, over)| What { len, batch_size, shuffle, drop_last, epoch, over },
+    )
 }
 
 proptest! {
@@ -123,11 +132,11 @@ proptest! {
 
 #[test]
 fn the_state_fixes_the_epoch_of_only_the_resumed_pass() {
-    let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 5 };
+    let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 5, over: false };
     let (_, state) = part(&what, 4, None, 3, 2);
     let sampler = DistributedSampler::new(40, 2, 1).unwrap().seed(3);
     let epoch = sampler.epoch();
-    let dataset = from_fn(40, |index, _| Ok(index as i64));
+    let dataset = from_fn(120, |index, _| Ok(index as i64));
     let mut loader = Loader::builder(dataset).batch_size(2).sampler(sampler).seed(1).build().unwrap();
     loader.load_state(&state).unwrap();
     assert_eq!(epoch.get(), 5);
@@ -144,7 +153,7 @@ fn the_state_fixes_the_epoch_of_only_the_resumed_pass() {
 
 #[test]
 fn missing_batches_require_the_same_number_of_replicas() {
-    let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 0 };
+    let what = What { len: 40, batch_size: 2, shuffle: true, drop_last: false, epoch: 0, over: false };
     let (_, state) = part(&what, 4, None, 3, 0);
     let mut value = serde_json::to_value(&state).unwrap();
     value["missing"] = vec![1].into();

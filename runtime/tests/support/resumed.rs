@@ -8,8 +8,8 @@ use slotline::loader::{Batch, BatchOf, Builder, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{
-    BatchSampler, CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
-    SubsetRandomSampler, WeightedRandomSampler,
+    BatchSampler, CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError,
+    SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{BoxError, Error, Loader};
 
@@ -122,6 +122,9 @@ pub(crate) enum From {
     Weighted,
     Cipher,
     Distributed,
+    Mixture,
+    MixtureShares,
+    Shards,
     BatchSampler,
     Forgetful,
     ForgetfulShared,
@@ -130,7 +133,7 @@ pub(crate) enum From {
     Lists,
 }
 
-pub(crate) const ALL: [From; 16] = [
+pub(crate) const ALL: [From; 19] = [
     From::Sequential,
     From::Shuffle,
     From::SequentialSampler,
@@ -141,6 +144,9 @@ pub(crate) const ALL: [From; 16] = [
     From::Weighted,
     From::Cipher,
     From::Distributed,
+    From::Mixture,
+    From::MixtureShares,
+    From::Shards,
     From::BatchSampler,
     From::Forgetful,
     From::ForgetfulShared,
@@ -180,6 +186,13 @@ pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
     build_from(Loader::builder(Items { len: what.len, dawdles: !how.in_order }), what, how)
 }
 
+/// Returns a mixture of two parts of `len` samples, of which the second one begins again.
+fn mixture(len: usize) -> MixtureSampler {
+    let parts = [len - len / 4, len / 4];
+    let mixture = MixtureSampler::new(parts, [1.0, if parts[1] > 0 { 1.0 } else { 0.0 }]).unwrap();
+    mixture.stop(Stop::NumSamples((len as u64).try_into().unwrap())).unwrap()
+}
+
 pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Loader<BatchOf<D>> {
     let n = what.len;
     let builder = prefetch(builder, how.workers, how.prefetch);
@@ -204,6 +217,12 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         }
         From::Cipher => sized(builder).sampler(CipherSampler::new(n).generator(own())),
         From::Distributed => sized(builder).sampler(DistributedSampler::new(n, 3, 1).unwrap().seed(4)),
+        From::Mixture => sized(builder).sampler(mixture(n).generator(own())),
+        From::MixtureShares => sized(builder).sampler(DistributedSampler::over(mixture(n), 3, 1).unwrap().seed(4)),
+        From::Shards => {
+            let lens = [n / 3, n - n / 3 - n / 5, n / 5];
+            sized(builder).sampler(ShardShuffleSampler::new(lens, 2).unwrap().generator(own()))
+        }
         From::BatchSampler => {
             builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
         }

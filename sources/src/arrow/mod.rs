@@ -284,6 +284,10 @@ impl Format for Arrow {
         &self.files
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         let (number, row) = self.place(index);
         let (file, batch) = &self.batches[number];

@@ -333,6 +333,10 @@ impl Format for LitData {
         self.store.files()
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.store.shard_lens()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         self.store.spans(index, each);
     }

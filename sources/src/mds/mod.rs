@@ -300,6 +300,10 @@ impl Format for Mds {
         self.store.files()
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.store.shard_lens()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         self.store.spans(index, each);
     }

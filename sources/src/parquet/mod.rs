@@ -399,6 +399,10 @@ impl Format for Parquet {
         &self.files
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         let (group, row) = self.place(index);
         for (leaf, (first, firsts)) in group.pages.iter().enumerate() {

@@ -116,6 +116,12 @@ impl Store {
         &self.files
     }
 
+    /// Returns the number of samples in each shard.
+    pub(crate) fn shard_lens(&self) -> Vec<usize> {
+        // A larger number would not have fitted in `len`.
+        self.shards.iter().map(|shard| shard.listed.samples as usize).collect()
+    }
+
     /// Returns the path of the shard of a sample, and its number there.
     pub(crate) fn place(&self, index: usize) -> (&Path, usize) {
         let (shard, i) = self.find(index);

@@ -145,6 +145,10 @@ impl Format for Tar {
         &self.files
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         let (file, sample) = place(&self.starts, index);
         let members = self.members(file, sample);

@@ -337,6 +337,10 @@ impl Format for TfRecord {
         &self.files
     }
 
+    fn shard_lens(&self) -> Vec<usize> {
+        self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         each(self.span(index));
     }

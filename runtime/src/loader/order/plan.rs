@@ -19,7 +19,7 @@ use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded};
 use crate::loader::error::state::StateError;
-use crate::sampler::{Cipher, Order, Places};
+use crate::sampler::{Cipher, Computed, Order, Places};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// One pass, as the workers see it.
@@ -49,6 +49,7 @@ pub(crate) enum Indices<'a> {
     U32(&'a [u32]),
     U64(&'a [u64]),
     Cipher(&'a Cipher, usize),
+    Computed(&'a Computed, usize),
     List(&'a [usize]),
 }
 
@@ -61,6 +62,7 @@ impl<'a> Indices<'a> {
             Order::U32(table) => Self::U32(&table[first..]),
             Order::U64(table) => Self::U64(&table[first..]),
             Order::Cipher(cipher) => Self::Cipher(cipher, first),
+            Order::Computed(computed) => Self::Computed(computed, first),
         }
     }
 
@@ -72,6 +74,7 @@ impl<'a> Indices<'a> {
             Self::U32(table) => table[row] as usize,
             Self::U64(table) => table[row] as usize,
             Self::Cipher(cipher, first) => cipher.index(first + row),
+            Self::Computed(computed, first) => computed.index(first + row),
             Self::List(list) => list[row],
         }
     }

@@ -1,0 +1,148 @@
+//! Whose turn it is: sources in proportion to their weights, as evenly as possible, by position and without a table.
+//!
+//! Source j has a share sⱼ of the positions, and the shares add up to 1. By the time t = 0, 1, 2, …, ⌊t·sⱼ + ½⌋ samples
+//! of source j are due. About one sample becomes due from t to t + 1: of each source at most one, in the sources' order.
+//! By time t, the number of samples due differs from t by at most half the number of sources, so the time of a position
+//! is found by a binary search over that many. Among the first p positions, the count of source j differs from p·sⱼ by at
+//! most ½ + sⱼ·(1 + n/2), where n is the number of sources. (This rounding is known as that of Webster or Sainte-Laguë. The
+//! order is nearly that of taking the source that is furthest behind its weight, which needs all counts before.)
+
+/// 1, as a share.
+const ONE: u128 = 1 << 63;
+
+/// The greatest position. A time is not far from it, and its product with a share fits in 128 bits.
+pub(super) const MOST: u64 = 1 << 62;
+
+/// The shares of some sources.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    /// In units of 2⁻⁶³. They are positive and add up to 1.
+    shares: Box<[u64]>,
+}
+
+/// A position, with what is needed to know the counts before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    time: u64,
+    /// The samples that became due after `time` and come before the position.
+    rest: u64,
+}
+
+impl Turns {
+    /// Makes the shares of these weights, which are positive, with a finite sum.
+    pub(super) fn new(weights: &[f64]) -> Self {
+        let sum: f64 = weights.iter().sum();
+        let share = |weight: &f64| ((weight / sum * ONE as f64) as u64).max(1);
+        let mut shares: Box<[u64]> = weights.iter().map(share).collect();
+        let total: u128 = shares.iter().map(|&share| u128::from(share)).sum();
+        // What rounding left is nothing to the largest share.
+        if let Some(largest) = shares.iter_mut().max() {
+            *largest = (ONE + u128::from(*largest) - total) as u64;
+        }
+        Self { shares }
+    }
+
+    fn due(&self, time: u64) -> u64 {
+        self.shares.iter().map(|&share| due(share, time)).sum()
+    }
+
+    /// Returns the moment of a position of at most [`MOST`].
+    pub(super) fn moment(&self, position: u64) -> Moment {
+        let slack = self.shares.len() as u64 / 2 + 1;
+        let (mut time, mut after) = (position.saturating_sub(slack), position + slack);
+        while after - time > 1 {
+            let middle = time + (after - time) / 2;
+            *(if self.due(middle) <= position { &mut time } else { &mut after }) = middle;
+        }
+        Moment { time, rest: position - self.due(time) }
+    }
+
+    /// Returns how many samples of each source come before a moment.
+    pub(super) fn counts(&self, Moment { time, mut rest }: Moment) -> impl Iterator<Item = u64> {
+        self.shares.iter().map(move |&share| {
+            let count = due(share, time);
+            let is_next = rest > 0 && due(share, time + 1) > count;
+            rest -= u64::from(is_next);
+            count + u64::from(is_next)
+        })
+    }
+
+    /// Returns the first position by which `is_enough` is true of the counts. It stays true once it is. `None` if there
+    /// is no such position up to [`MOST`].
+    pub(super) fn first(&self, mut is_enough: impl FnMut(&mut dyn Iterator<Item = u64>) -> bool) -> Option<u64> {
+        let mut at = |position| is_enough(&mut self.counts(self.moment(position)));
+        if !at(MOST) {
+            return None;
+        }
+        let (mut before, mut after) = (0, MOST);
+        while before < after {
+            let middle = before + (after - before) / 2;
+            if at(middle) { after = middle } else { before = middle + 1 }
+        }
+        Some(after)
+    }
+}
+
+/// Returns the samples of a source that are due by a time.
+fn due(share: u64, time: u64) -> u64 {
+    ((u128::from(time) * u128::from(share) + ONE / 2) >> 63) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counts(turns: &Turns, position: u64) -> Vec<u64> {
+        turns.counts(turns.moment(position)).collect()
+    }
+
+    #[test]
+    fn equal_weights_take_turns() {
+        let turns = Turns::new(&[1.0; 3]);
+        for p in 0..3000 {
+            assert_eq!(counts(&turns, p), [p.div_ceil(3), (p + 1) / 3, p / 3]);
+        }
+    }
+
+    #[test]
+    fn numbers_of_samples_are_exact_weights() {
+        for weights in [[3.0, 5.0, 1.0], [1e9, 7.0, 123_456_789.0], [1.0, 1.0, 1e12]] {
+            let sum: f64 = weights.iter().sum();
+            assert_eq!(counts(&Turns::new(&weights), sum as u64), weights.map(|weight| weight as u64));
+        }
+    }
+
+    #[test]
+    fn extreme_weights_and_positions_do_not_overflow() {
+        for weights in [vec![1.0], vec![1.0; 1000], vec![f64::MIN_POSITIVE, 1e300], vec![5e-324, 5e-324, 1.0]] {
+            let turns = Turns::new(&weights);
+            assert_eq!(counts(&turns, MOST).iter().sum::<u64>(), MOST);
+            assert_eq!(turns.first(|counts| counts.sum::<u64>() >= MOST), Some(MOST));
+        }
+        assert_eq!(Turns::new(&[1e-30, 1.0]).first(|counts| counts.next() > Some(1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn counts_grow_one_by_one_and_keep_to_the_weights(
+            weights in proptest::collection::vec(prop_oneof![0.001..1.0, 1.0..1000.0], 1..40), start in 0_u64..1 << 40,
+        ) {
+            let turns = Turns::new(&weights);
+            let sum: f64 = weights.iter().sum();
+            let mut last = counts(&turns, start);
+            for p in start + 1..start + 300 {
+                let next = counts(&turns, p);
+                prop_assert_eq!(next.iter().sum::<u64>(), p);
+                prop_assert_eq!(next.iter().zip(&last).filter(|(next, last)| **next == **last + 1).count(), 1);
+                prop_assert_eq!(next.iter().zip(&last).filter(|(next, last)| next == last).count(), weights.len() - 1);
+                for (count, weight) in next.iter().zip(&weights) {
+                    let share = weight / sum;
+                    let off = (*count as f64 - p as f64 * share).abs();
+                    prop_assert!(off <= 0.5 + share * (1.0 + weights.len() as f64 / 2.0) + 1e-3, "{off} at {p}");
+                }
+                last = next;
+            }
+        }
+    }
+}
