@@ -4,7 +4,7 @@
 //! name. PAX and GNU put longer names and sizes into the data of a header before it. What a header means is as in Python's
 //! `tarfile` (3.11), which webdataset reads tars with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::window::Window;
@@ -28,11 +28,37 @@ pub(super) struct Member {
     pub(super) len: u64,
 }
 
+/// What a tar is read from, from front to back.
+pub(super) trait Front {
+    /// Returns the length in bytes, or, if that is not known before the end, a maximum.
+    fn most(&self) -> u64;
+
+    /// Returns the number of bytes from `at` on, or, if that is not known, at most [`BLOCK`] of them.
+    fn left(&mut self, at: u64) -> Result<u64, Error>;
+
+    /// Returns bytes. `at` is never before that of an earlier call.
+    fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error>;
+}
+
+impl Front for Window<'_> {
+    fn most(&self) -> u64 {
+        self.file_len()
+    }
+
+    fn left(&mut self, at: u64) -> Result<u64, Error> {
+        Ok(self.file_len().saturating_sub(at))
+    }
+
+    fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error> {
+        self.bytes(at, len)
+    }
+}
+
 /// The members of a tar, one after another.
 #[derive(Debug)]
-pub(super) struct Members<'a> {
-    path: &'a Path,
-    window: Window<'a>,
+pub(super) struct Members<W> {
+    path: PathBuf,
+    window: W,
     len: u64,
     /// The position of the next header.
     at: u64,
@@ -46,15 +72,22 @@ struct Extension {
     len: Option<u64>,
 }
 
-impl<'a> Members<'a> {
-    /// Walks over a file. With `missing_end`, it may end without a block of zeros.
-    pub(super) fn new(path: &'a Path, window: Window<'a>, missing_end: bool) -> Self {
-        Self { path, len: window.file_len(), window, at: 0, missing_end }
-    }
-
+impl Members<Window<'_>> {
     /// Ends the walk.
     pub(super) fn finish(self) {
         self.window.finish();
+    }
+}
+
+impl<W: Front> Members<W> {
+    /// Walks over a file. With `missing_end`, it may end without a block of zeros.
+    pub(super) fn new(path: &Path, window: W, missing_end: bool) -> Self {
+        Self { path: path.to_owned(), len: window.most(), window, at: 0, missing_end }
+    }
+
+    /// Returns the data of the member that [`next`](Self::next) returned last.
+    pub(super) fn data(&mut self, member: &Member) -> Result<&[u8], Error> {
+        self.window.bytes(member.start, member.len)
     }
 
     /// Returns the next regular file; `None` at the end.
@@ -63,7 +96,7 @@ impl<'a> Members<'a> {
         let mut extended = None;
         loop {
             let at = self.at;
-            if at == self.len && at > 0 && self.missing_end && extended.is_none() {
+            if at > 0 && self.missing_end && extended.is_none() && self.window.left(at)? == 0 {
                 return Ok(None);
             }
             let block = self.block(at)?;
@@ -118,9 +151,9 @@ impl<'a> Members<'a> {
 
     /// Reads the block at `at`.
     fn block(&mut self, at: u64) -> Result<[u8; BLOCK as usize], Error> {
-        let left = self.len.saturating_sub(at);
+        let left = self.window.left(at)?;
         if at == 0 && left >= 2 {
-            self.unpacked()?;
+            self.unpacked(left.min(BLOCK))?;
         }
         if left < BLOCK {
             let problem = if left == 0 {
@@ -135,8 +168,8 @@ impl<'a> Members<'a> {
     }
 
     /// Checks that the file does not start like a compressed one.
-    fn unpacked(&mut self) -> Result<(), Error> {
-        let block = self.window.bytes(0, self.len.min(BLOCK))?;
+    fn unpacked(&mut self, len: u64) -> Result<(), Error> {
+        let block = self.window.bytes(0, len)?;
         // A name may start with these bytes, too.
         if block.first_chunk().is_some_and(checksum_is_right) {
             return Ok(());

@@ -13,6 +13,7 @@ mod index;
 mod name;
 mod options;
 mod saved;
+mod stream;
 mod value;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::format::place;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records};
 use index::{Index, Member};
 pub use options::{Decode, TarOptions};
+pub use stream::{StreamCursor, TarStream};
 
 /// The name of the field for the key of a sample, as webdataset calls it.
 pub const KEY: &str = "__key__";

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::index::Index;
+use super::stream::{Shards, TarStream};
 use super::{KEY, Shard, Source, Tar, kind, saved, value};
 use crate::files::{Files, Span};
 use crate::parallel::each;
@@ -38,11 +40,11 @@ pub enum Decode {
 /// How tars are read.
 #[derive(Clone, Debug, Default)]
 pub struct TarOptions {
-    fields: Option<Vec<String>>,
+    pub(super) fields: Option<Vec<String>>,
     decode: HashMap<String, Decode>,
     key: bool,
-    skip_incomplete: bool,
-    missing_end: bool,
+    pub(super) skip_incomplete: bool,
+    pub(super) missing_end: bool,
     index_files: IndexFiles,
     dali: Option<Vec<PathBuf>>,
     pub(crate) progress: Option<Tell>,
@@ -134,6 +136,31 @@ impl TarOptions {
         self.finish(paths, files)
     }
 
+    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip. [Patterns](crate::paths)
+    /// are expanded. The first samples are read to learn the fields: those of them that [`fields`](Self::fields) lists,
+    /// or all. Options about indexes have no effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), as far as the first samples show.
+    pub fn stream(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<TarStream, Error> {
+        TarStream::new(self, Shards::Files(expand(paths)?))
+    }
+
+    /// Opens one tar that is read from `reader`, such as the standard input. It can be read in one pass only. The name is
+    /// for errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`stream`](Self::stream).
+    pub fn stream_reader(
+        &self,
+        name: impl Into<PathBuf>,
+        reader: impl std::io::Read + Send + 'static,
+    ) -> Result<TarStream, Error> {
+        TarStream::new(self, Shards::Once(name.into(), Mutex::new(Some(Box::new(reader)))))
+    }
+
     fn finish(&self, paths: Vec<PathBuf>, files: Files) -> Result<Records<Tar>, Error> {
         let progress = Progress::new(self.progress.clone(), &files);
         let shards: Vec<usize> = (0..files.len()).collect();
@@ -211,7 +238,7 @@ impl TarOptions {
     }
 
     /// Returns where the fields come from.
-    fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+    pub(super) fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
             let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();

@@ -1,0 +1,252 @@
+//! One tar, read from front to back, sample by sample.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::super::header::{BLOCK, Front, Member, Members};
+use super::super::name::split;
+use crate::Error;
+
+/// How many bytes are read at once.
+const READ: usize = 256 << 10;
+
+pub(in super::super) type Reader = Box<dyn Read + Send>;
+
+/// Where the tars come from.
+pub(in super::super) enum Shards {
+    Files(Vec<PathBuf>),
+    /// One that is read once, with its name.
+    Once(PathBuf, Mutex<Option<Reader>>),
+}
+
+impl Shards {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Files(paths) => paths.len(),
+            Self::Once(..) => 1,
+        }
+    }
+
+    pub(super) fn path(&self, shard: usize) -> &Path {
+        match self {
+            Self::Files(paths) => &paths[shard],
+            Self::Once(name, _) => name,
+        }
+    }
+
+    /// Opens a tar.
+    pub(super) fn open(&self, shard: usize) -> Result<Reader, Error> {
+        match self {
+            Self::Files(paths) => {
+                let file = File::open(&paths[shard]);
+                Ok(Box::new(file.map_err(|error| Error::io(&paths[shard], "open", error))?))
+            }
+            Self::Once(name, reader) => {
+                let reader = reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+                reader.ok_or_else(|| {
+                    let problem = format!("{} was read before, and can't be read again", name.display());
+                    Error::usage(problem, "open it again for each pass, or read files")
+                })
+            }
+        }
+    }
+
+    /// Takes back a reader of which only the beginning was read.
+    pub(super) fn rewind(&self, kept: Kept) {
+        if let Self::Once(_, reader) = self {
+            let from_the_start = io::Cursor::new(kept.bytes).chain(kept.reader);
+            *reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(from_the_start));
+        }
+    }
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..self.len()).map(|shard| self.path(shard))).finish()
+    }
+}
+
+/// A reader that keeps what was read.
+pub(super) struct Kept {
+    pub(super) reader: Reader,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Read for Kept {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let len = self.reader.read(into)?;
+        self.bytes.extend_from_slice(&into[..len]);
+        Ok(len)
+    }
+}
+
+/// The bytes of a tar. They are unpacked if gzip packed them.
+enum Bytes<R> {
+    Plain(Buffered<R>),
+    Packed(Box<MultiGzDecoder<Buffered<R>>>),
+}
+
+/// A reader whose first bytes were read to tell what it is.
+type Buffered<R> = BufReader<io::Chain<io::Cursor<Vec<u8>>, R>>;
+
+impl<R: Read> Read for Bytes<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(reader) => reader.read(into),
+            Self::Packed(reader) => reader.read(into),
+        }
+    }
+}
+
+/// The bytes from some position on.
+struct Forward<R> {
+    path: PathBuf,
+    reader: Bytes<R>,
+    /// The position of `memory`.
+    start: u64,
+    /// What was read, but not passed over.
+    memory: Vec<u8>,
+}
+
+impl<R: Read> Forward<R> {
+    /// Reads up to `len` bytes from `at` on into memory, which grows with what there is.
+    fn hold(&mut self, at: u64, len: u64) -> Result<(), Error> {
+        let failed = |error| Error::io(&self.path, "read", error);
+        let held = self.start + self.memory.len() as u64;
+        if at < held {
+            self.memory.drain(..(at - self.start) as usize);
+        } else {
+            self.memory.clear();
+            io::copy(&mut self.reader.by_ref().take(at - held), &mut io::sink()).map_err(failed)?;
+        }
+        self.start = at;
+        if let Some(missing) = len.checked_sub(self.memory.len() as u64) {
+            self.reader.by_ref().take(missing).read_to_end(&mut self.memory).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Front for Forward<R> {
+    fn most(&self) -> u64 {
+        // Beyond any file, and far from an overflow.
+        1 << 62
+    }
+
+    fn left(&mut self, at: u64) -> Result<u64, Error> {
+        self.hold(at, BLOCK)?;
+        Ok(BLOCK.min(self.memory.len() as u64))
+    }
+
+    fn bytes(&mut self, at: u64, len: u64) -> Result<&[u8], Error> {
+        self.hold(at, len)?;
+        let found = self.memory.len();
+        self.memory.get(..usize::try_from(len).unwrap_or(usize::MAX)).ok_or_else(|| {
+            let problem = format!("{len} bytes were expected, and the tar ends after {found} of them");
+            Error::format(self.path.display(), at, problem, "the tar is truncated: copy it or write it again")
+        })
+    }
+}
+
+/// The files of one sample.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) key: Vec<u8>,
+    pub(super) shard: usize,
+    /// Name of the field, position, and data.
+    pub(super) files: Vec<(String, u64, Vec<u8>)>,
+    /// The names of the fields that were passed over.
+    others: Vec<String>,
+}
+
+impl Sample {
+    pub(super) fn file(&self, field: &str) -> Option<&(String, u64, Vec<u8>)> {
+        self.files.iter().find(|(name, ..)| name == field)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|(.., data)| data.len() as u64).sum()
+    }
+}
+
+/// A tar that is being read.
+pub(super) struct ShardReader<R> {
+    path: PathBuf,
+    shard: usize,
+    members: Members<Forward<R>>,
+    /// The sample whose files are being read.
+    begun: Option<Sample>,
+    ended: bool,
+    limit: u64,
+}
+
+impl<R: Read> ShardReader<R> {
+    /// Begins to read a tar. No sample may have more bytes than `limit`.
+    pub(super) fn new(path: &Path, shard: usize, mut reader: R, missing_end: bool, limit: u64) -> Result<Self, Error> {
+        let mut start = Vec::new();
+        reader.by_ref().take(2).read_to_end(&mut start).map_err(|error| Error::io(path, "read", error))?;
+        let is_packed = start == [0x1f, 0x8b];
+        let reader = BufReader::with_capacity(READ, io::Cursor::new(start).chain(reader));
+        let reader = match is_packed {
+            true => Bytes::Packed(Box::new(MultiGzDecoder::new(reader))),
+            false => Bytes::Plain(reader),
+        };
+        let forward = Forward { path: path.to_owned(), reader, start: 0, memory: Vec::new() };
+        let members = Members::new(path, forward, missing_end);
+        Ok(Self { path: path.to_owned(), shard, members, begun: None, ended: false, limit })
+    }
+
+    /// Reads the next sample, with the files whose fields are `wanted`; `None` at the end.
+    pub(super) fn next(&mut self, wanted: impl Fn(&str) -> bool) -> Result<Option<Sample>, Error> {
+        while !self.ended {
+            let Some(member) = self.members.next()? else {
+                self.ended = true;
+                break;
+            };
+            let Some((key, field)) = split(&member.name) else { continue };
+            let is_next = self.begun.as_ref().is_none_or(|begun| begun.key != key);
+            let done = is_next
+                .then(|| self.begun.replace(Sample { key: key.to_vec(), shard: self.shard, ..Sample::default() }));
+            self.add(field, &member, &wanted)?;
+            if let Some(done) = done.flatten() {
+                return Ok(Some(done));
+            }
+        }
+        Ok(self.begun.take())
+    }
+
+    /// Adds a file to the sample that was begun. The rules are those of an index.
+    fn add(&mut self, field: &[u8], member: &Member, wanted: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let error = |problem: String, advice| Error::format(self.path.display(), member.start, problem, advice);
+        let field = std::str::from_utf8(field).map_err(|_| {
+            let found = String::from_utf8_lossy(field).into_owned();
+            error(format!("the name of a field is not UTF-8: `{found}`"), "write the tar with UTF-8 names")
+        })?;
+        let field = field.to_lowercase();
+        let Some(begun) = &mut self.begun else { return Ok(()) };
+        let is_reserved = matches!(field.as_str(), "__key__" | "__url__");
+        if is_reserved || begun.file(&field).is_some() || begun.others.contains(&field) {
+            let key = String::from_utf8_lossy(&begun.key);
+            let problem = format!("two files `{field}` in the sample {key}, or a reserved name");
+            return Err(error(problem, "write the tar again with one file for each field"));
+        }
+        if !wanted(&field) {
+            begun.others.push(field);
+            return Ok(());
+        }
+        let bytes = begun.bytes().saturating_add(member.len);
+        if bytes > self.limit {
+            let key = String::from_utf8_lossy(&begun.key);
+            let problem = format!("the sample {key} has {bytes} bytes or more, and the limit is {}", self.limit);
+            return Err(error(problem, "raise `memory_limit`"));
+        }
+        let data = self.members.data(member)?.to_vec();
+        begun.files.push((field, member.start, data));
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! Tars that are read from front to back have the samples that they have by index.
+#![cfg(feature = "tar")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use slotline::dataset::{Context, IterableDataset};
+use slotline::{BoxError, Dataset, Loader};
+use slotline_sources::IndexFiles;
+use slotline_sources::tar::{TarOptions, TarStream};
+
+mod support;
+
+use support::tar;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tar").join(name)
+}
+
+/// Packs bytes as `gzip` does, in two members.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
+    [first, second]
+        .map(|part| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        })
+        .concat()
+}
+
+/// The values of the fields of a sample.
+type Row = Vec<Vec<u8>>;
+
+/// Returns all samples and errors of a pass without workers.
+fn rows(stream: &TarStream) -> Vec<Result<Row, String>> {
+    let (mut cursor, mut cx, mut rows) = (stream.iter(None).unwrap(), Context::default(), Vec::new());
+    let fields = stream.fields().as_slice().len();
+    while let Some(row) = stream.next(&mut cursor, &mut cx).map_err(|error| error.to_string()).transpose() {
+        rows.push(row.map(|record| (0..fields).map(|i| record.value(i).unwrap().to_vec()).collect()));
+        assert!(rows.len() < 10_000, "a pass without end");
+    }
+    rows
+}
+
+/// Writes tars with the given numbers of samples.
+fn shards(folder: &Path, lens: &[usize]) -> Vec<PathBuf> {
+    let mut number = 0;
+    let shards = lens.iter().enumerate().map(|(shard, &len)| {
+        let files = (number..number + len).flat_map(|i| {
+            [(format!("{i:04}.txt"), format!("{i} ").repeat(1 + i % 7)), (format!("{i:04}.cls"), i.to_string())]
+        });
+        let files: Vec<_> = files.collect();
+        number += len;
+        let members: Vec<_> = files.iter().map(|(name, data)| (name.as_str(), data.as_bytes())).collect();
+        let path = folder.join(format!("{shard}.tar"));
+        let bytes = tar(&members);
+        fs::write(&path, if shard % 2 == 0 { bytes } else { gzip(&bytes) }).unwrap();
+        path
+    });
+    shards.collect()
+}
+
+#[test]
+fn a_stream_has_the_samples_of_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    for names in [&["shard-000000.tar", "shard-000001.tar"][..], &["gnu.tar"], &["pax.tar"], &["ustar.tar"]] {
+        let paths: Vec<_> = names.iter().map(|name| data(name)).collect();
+        let options = TarOptions::new().key(true).index_files(IndexFiles::None).skip_incomplete(true);
+        let indexed = options.open(&paths).unwrap();
+        let names: Vec<_> = indexed.format().fields_of_stream();
+        let options = options.fields(names);
+        let mut cx = Context::default();
+        let want = |index| {
+            let record = indexed.get(index, &mut cx).unwrap();
+            Ok((0..record.fields().as_slice().len()).map(|i| record.value(i).unwrap().to_vec()).collect())
+        };
+        let want: Vec<Result<Row, String>> = (0..indexed.len()).map(want).collect();
+        assert!(!want.is_empty());
+        let packed: Vec<_> = paths.iter().map(|path| folder.path().join(path.file_name().unwrap())).collect();
+        paths.iter().zip(&packed).for_each(|(path, packed)| fs::write(packed, gzip(&fs::read(path).unwrap())).unwrap());
+        for paths in [&paths, &packed] {
+            let stream = options.stream(paths).unwrap();
+            assert_eq!(rows(&stream), want);
+            let kinds = |fields: &slotline_sources::RecordFields| {
+                fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>()
+            };
+            assert_eq!(kinds(stream.fields()), kinds(slotline_sources::Format::fields(indexed.format())));
+        }
+        let reader = fs::File::open(&packed[0]).unwrap();
+        let once = options.stream_reader("stdin", reader).unwrap();
+        assert_eq!(rows(&once)[..], want[..rows(&options.stream(&paths[..1]).unwrap()).len()]);
+        let again = rows(&once);
+        assert!(again.len() == 1 && again[0].as_ref().unwrap_err().contains("stdin was read before"), "{again:?}");
+    }
+}
+
+/// The names of the fields but the key.
+trait FieldsOfStream {
+    fn fields_of_stream(&self) -> Vec<String>;
+}
+
+impl FieldsOfStream for slotline_sources::tar::Tar {
+    fn fields_of_stream(&self) -> Vec<String> {
+        let fields = slotline_sources::Format::fields(self).as_slice().iter();
+        fields.map(|field| field.name.clone()).filter(|name| name != slotline_sources::tar::KEY).collect()
+    }
+}
+
+/// Returns the numbers of the samples of each batch of a pass.
+fn numbers(batch: &slotline::Batch<slotline::sample::Dynamic>) -> Vec<i64> {
+    batch.columns().get(1).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
+}
+
+#[test]
+fn a_shuffled_pass_has_every_sample_once_and_resumes_at_every_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards(folder.path(), &[13, 8, 1, 20, 9, 15]);
+    for (buffer, workers, limit) in [(1, 0, 1000), (1, 2, 1000), (16, 0, 1 << 20), (16, 2, 150), (500, 2, 1 << 20)] {
+        let stream = || TarOptions::new().stream(&paths).unwrap().shuffle(buffer).memory_limit(limit);
+        let load = || Loader::iterable(stream()).batch_size(4).seed(5).num_workers(workers).build().unwrap();
+        let mut loader = load();
+        let passes: Vec<Vec<_>> =
+            (0..2).map(|_| loader.epoch().unwrap().map(|batch| numbers(&batch.unwrap())).collect()).collect();
+        for pass in &passes {
+            let mut all = pass.concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..66), "buffer {buffer}, {workers} workers");
+        }
+        assert_eq!(passes[0] == passes[1], buffer == 1, "each pass is shuffled anew");
+        if buffer > 1 {
+            let neighbours = passes[0].concat().windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
+            assert!(neighbours < 33, "{neighbours} of 65");
+        }
+        for cut in 0..passes[0].len() {
+            let mut first = load();
+            let mut pass = first.epoch().unwrap();
+            let mut found: Vec<_> = pass.by_ref().take(cut).map(|batch| numbers(&batch.unwrap())).collect();
+            let state = pass.state();
+            drop(pass);
+            let mut second = load();
+            second.load_state(&state).unwrap();
+            found.extend(second.epoch().unwrap().map(|batch| numbers(&batch.unwrap())));
+            assert_eq!(found, passes[0], "buffer {buffer}, {workers} workers, cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn ranks_and_workers_share_the_tars() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards(folder.path(), &[3, 4, 5, 6, 7]);
+    let mut all = Vec::new();
+    for rank in 0..2 {
+        let stream = TarOptions::new().stream(&paths).unwrap().shuffle(10).replica(2, rank).unwrap();
+        let mut loader = Loader::iterable(stream).batch_size(4).seed(5).num_workers(2).build().unwrap();
+        all.extend(loader.epoch().unwrap().flat_map(|batch| numbers(&batch.unwrap())));
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..25));
+    let error = TarOptions::new().stream(&paths).unwrap().replica(2, 2).unwrap_err().to_string();
+    assert!(error.contains("rank 2 is not one of 2 replicas"), "{error}");
+}
+
+#[test]
+fn errors_name_the_tar_and_the_others_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards(folder.path(), &[3, 4, 5]);
+    let stream = |paths: &[PathBuf]| TarOptions::new().stream(paths).unwrap();
+    let good = rows(&stream(&paths));
+    // The last tar ends within its third sample.
+    let bytes = fs::read(&paths[2]).unwrap();
+    fs::write(&paths[2], &bytes[..512 * 10]).unwrap();
+    let found = rows(&stream(&[paths[0].clone(), paths[2].clone(), paths[1].clone()]));
+    assert_eq!((&found[..3], &found[3..5], &found[6..]), (&good[..3], &good[7..9], &good[3..7]));
+    let error = found[5].as_ref().unwrap_err();
+    assert!(error.contains("2.tar, byte 5120: the file ends without the block of zeros"), "{error}");
+    let whole = TarOptions::new().missing_end(true).stream(&paths[2..]).unwrap();
+    let found = rows(&whole);
+    assert!(found[2].as_ref().unwrap_err().contains("the sample 0009 has no file `cls`"), "{found:?}");
+
+    let bad = tar(&[("a.txt", b"long enough for the limit"), ("b.txt", b"x"), ("c.txt", b"\xff"), ("d.cls", b"1")]);
+    fs::write(&paths[0], bad).unwrap();
+    let found = rows(&TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap());
+    assert!(found[0].is_ok() && found[1].is_ok());
+    for (row, want) in [(2, "the field txt of the sample c: expected UTF-8"), (3, "the sample d has no file `txt`")] {
+        assert!(found[row].as_ref().unwrap_err().contains(want), "{found:?}");
+    }
+    let limited = TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap().memory_limit(9);
+    let error = rows(&limited)[0].clone().unwrap_err();
+    assert!(error.contains("the sample a has 25 bytes or more, and the limit is 9"), "{error}");
+
+    let refused = |options: TarOptions, paths: &[PathBuf], want: &str| {
+        let error = options.stream(paths).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    };
+    refused(TarOptions::new(), &[folder.path().join("none.tar")], "cannot open");
+    refused(TarOptions::new().fields(["png"]), &paths[1..2], "the first samples have no file `png`");
+    fs::write(&paths[0], tar(&[])).unwrap();
+    refused(TarOptions::new(), &paths[..1], "no samples");
+    fs::write(&paths[0], tar(&[("a.x", b"1"), ("a.x", b"2")])).unwrap();
+    refused(TarOptions::new(), &paths[..1], "two files `x` in the sample a");
+    let mut lies = tar(&[("a.x", b"1")]);
+    lies[124..136].copy_from_slice(b"77777777777\0");
+    support::seal(&mut lies);
+    fs::write(&paths[0], lies).unwrap();
+    refused(TarOptions::new(), &paths[..1], "the limit is");
+}
+
+/// Reads bytes as a tar: an error or samples.
+fn survives(bytes: &[u8]) -> Result<usize, BoxError> {
+    let stream = TarOptions::new().skip_incomplete(true).stream_reader("tar", std::io::Cursor::new(bytes.to_vec()))?;
+    Ok(rows(&stream.shuffle(3)).iter().filter(|row| row.is_ok()).count())
+}
+
+#[test]
+fn truncated_and_damaged_tars_are_errors_or_valid() {
+    let good = tar(&[("a.txt", b"one"), ("a.cls", b"1"), ("b.txt", b"two"), ("b.cls", b"2")]);
+    assert_eq!(survives(&good).unwrap(), 2);
+    let packed = gzip(&good);
+    for bytes in [&good, &packed] {
+        for len in 0..bytes.len() {
+            drop(survives(&bytes[..len]));
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1 << (at % 8);
+            drop(survives(&bad));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_no_tar(bytes in prop::collection::vec(any::<u8>(), 0..3000), packed: bool) {
+        let bytes = if packed { gzip(&bytes) } else { bytes };
+        drop(survives(&bytes));
+    }
+}
+
+/// A reader that returns few bytes at a time, as pipes do.
+struct Slow<R>(R, usize);
+
+impl<R: Read> Read for Slow<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.1 = self.1 % 7 + 1;
+        let len = self.1.min(into.len());
+        self.0.read(&mut into[..len])
+    }
+}
+
+#[test]
+fn readers_may_return_few_bytes() {
+    let bytes = fs::read(data("pax.tar")).unwrap();
+    let options = TarOptions::new().skip_incomplete(true);
+    let whole = options.stream_reader("whole", std::io::Cursor::new(bytes.clone())).unwrap();
+    let slow = options.stream_reader("slow", Slow(std::io::Cursor::new(gzip(&bytes)), 0)).unwrap();
+    assert_eq!(rows(&slow), rows(&whole));
+}
