@@ -19,6 +19,7 @@ mod mappings;
 mod ordered;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
+mod sources;
 mod spsc;
 mod state;
 mod values;
@@ -34,6 +35,7 @@ pub use self::loader::loader;
 #[cfg(target_os = "linux")]
 pub use self::mad_workers::mad_workers;
 pub use self::ordered::ordered;
+pub use self::sources::sources;
 pub use self::spsc::spsc;
 pub use self::state::state;
 pub use self::values::values;

@@ -97,7 +97,7 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { 1: ordered spsc loader iterable state values idx npy c_abi c_threads lies lying_rings }
+replayed! { 1: ordered spsc loader iterable state values idx npy sources c_abi c_threads lies lying_rings }
 
 #[cfg(target_os = "linux")]
 replayed! { 20: mad_workers }
