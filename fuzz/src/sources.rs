@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use slotline::dataset::{Context, Dataset, IterableDataset};
+use slotline_sources::arrow::ArrowOptions;
 use slotline_sources::litdata::LitDataOptions;
 use slotline_sources::manifest::Manifest;
 use slotline_sources::mds::MdsOptions;
 use slotline_sources::npz::NpzOptions;
+use slotline_sources::parquet::ParquetOptions;
 use slotline_sources::safetensors::SafetensorsOptions;
 use slotline_sources::tar::{Tar, TarOptions};
 use slotline_sources::tfrecord::TfRecordOptions;
@@ -51,7 +53,7 @@ pub fn sources(data: &[u8]) {
         Some((len, rest)) => rest.split_at(rest.len().min(usize::from(u16::from_le_bytes(*len)))),
         None => (data, data),
     };
-    match format % 16 {
+    match format % 18 {
         0 => {
             let bytes = if flag(0) { sealed_tar(data) } else { data.to_vec() };
             let path = folder.write("a.tar", &bytes);
@@ -102,7 +104,7 @@ pub fn sources(data: &[u8]) {
         }
         8 | 9 => {
             folder.write("a.png", b"a picture");
-            let name = ["metadata.csv", "metadata.jsonl"][usize::from(format % 16 - 8)];
+            let name = ["metadata.csv", "metadata.jsonl"][usize::from(format % 18 - 8)];
             check(Manifest::open(folder.write(name, data)), &[]);
         }
         10 => {
@@ -128,6 +130,14 @@ pub fn sources(data: &[u8]) {
             }
             let Ok(paths) = paths::expand([folder.0.join("none").join(text.trim_start_matches('/'))]) else { return };
             assert!(paths.len() <= 1 << 20 && paths.iter().all(|path| !path.as_os_str().is_empty()));
+        }
+        15 => {
+            let path = folder.write("a.arrow", data);
+            check(ArrowOptions::new().missing_as_zero(flag(0)).memory_limit(MEMORY).open([path]), &[]);
+        }
+        16 => {
+            let path = folder.write("a.parquet", data);
+            check(ParquetOptions::new().missing_as_zero(flag(0)).memory_limit(MEMORY).open([path]), &[]);
         }
         _ => {
             let name = ["a.tar", "a.tfrecord", "a.safetensors", "a.npz", "a.jsonl", "a.csv", "a.bin"];
