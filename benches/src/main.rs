@@ -31,6 +31,10 @@ enum Task {
     /// Run the code that `counts` counts
     #[command(hide = true)]
     Count { case: String, passes: usize },
+    /// Read the files of the sections s1 to s6 as one of the peers
+    #[cfg(feature = "sources")]
+    #[command(hide = true)]
+    Files(slotline_benches::peer::files::Arguments),
     /// Render REPORT.md and the plots from report.jsonl again
     Render {
         #[command(flatten)]
@@ -59,13 +63,18 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Python interpreter with torch and, for the sections p1 to p7, slotline
+    /// Python interpreter with torch, for the sections p1 to p7 slotline, and for s1 to s6 NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
     /// Leave out the peers that are separate programs: burn, which takes a while to build, and those that use torch
     #[arg(long)]
     no_programs: bool,
+
+    /// Folder for the files that the sections s1 to s6 read: 6 GB, made by the first report [default: beside the compiled
+    /// peers]
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
 
     #[command(flatten)]
     out: Out,
@@ -87,6 +96,8 @@ fn main() -> Result<()> {
         Task::Report(report) => measure(report),
         Task::Counts { update } => counts::check(&crate_dir().join("instructions.json"), update),
         Task::Count { case, passes } => counts::run(&case, passes),
+        #[cfg(feature = "sources")]
+        Task::Files(arguments) => arguments.serve(),
         Task::Render { out } => report::render(&out.dir()),
     }
 }
@@ -113,7 +124,13 @@ fn measure(report: Report) -> Result<()> {
     } else {
         Vec::new()
     };
-    let setup = Setup { data: data.path().to_owned(), programs, python };
+    let files = report.files.unwrap_or_else(|| build.join("files"));
+    let readers = if !report.no_programs && sections.iter().any(|section| section.is_files()) {
+        find::file_readers(crate_dir(), &report.torch, &files)?
+    } else {
+        Vec::new()
+    };
+    let setup = Setup { data: data.path().to_owned(), programs, python, files, readers };
     for section in sections {
         // A pass takes half a second.
         let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };

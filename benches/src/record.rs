@@ -48,6 +48,18 @@ pub enum Section {
     P6,
     /// Python's loaders: some slow samples among fast ones.
     P7,
+    /// Files in folders, shuffled.
+    S1,
+    /// The same samples in tars, shuffled.
+    S2,
+    /// The same tars in a bucket, shuffled.
+    S3,
+    /// Tokens of nanoGPT and Megatron.
+    S4,
+    /// Rows of Arrow and Parquet files, shuffled.
+    S5,
+    /// The index of tars.
+    S6,
 }
 
 impl Section {
@@ -58,12 +70,19 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers) && !self.is_python()
+        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
+            && !self.is_python()
+            && !self.is_files()
     }
 
     /// Whether all contenders are loaders of Python.
     pub fn is_python(self) -> bool {
         matches!(self, Self::P1 | Self::P2 | Self::P2p | Self::P3 | Self::P5 | Self::P6 | Self::P7)
+    }
+
+    /// Whether all contenders are programs that read files.
+    pub fn is_files(self) -> bool {
+        matches!(self, Self::S1 | Self::S2 | Self::S3 | Self::S4 | Self::S5 | Self::S6)
     }
 }
 

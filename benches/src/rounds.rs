@@ -14,6 +14,8 @@ use crate::record::{Absent, Kind, Line, Run, Section, Time, Unit};
 const VISIT: f64 = 0.02;
 /// A contender that has taken this long is not visited again, since few rounds are enough to rank a slow one.
 const ENOUGH: Duration = Duration::from_secs(3);
+/// The same for readers of files, whose passes take seconds.
+const ENOUGH_FILES: Duration = Duration::from_secs(12);
 /// The pause between visits, in which the threads of the last contender go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -128,11 +130,12 @@ impl Recorder {
     pub fn heat(&mut self, heat: Heat) {
         let Heat { case, workers, unit, entries } = heat;
         eprintln!("{} {case} with {workers} workers: {} contenders", self.section.name(), entries.len());
+        let enough = if self.section.is_files() { ENOUGH_FILES } else { ENOUGH };
         let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();
         for _ in 0..self.rounds {
             for (entry, values, spent) in &mut running {
                 let Ok(contender) = &mut entry.contender else { continue };
-                if *spent > ENOUGH {
+                if *spent > enough {
                     continue;
                 }
                 std::thread::sleep(PAUSE);

@@ -193,6 +193,8 @@ impl Drop for External {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn setup(script: &str) -> Setup {
@@ -201,6 +203,8 @@ mod tests {
             data: "/nowhere".into(),
             programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
             python: Vec::new(),
+            files: PathBuf::new(),
+            readers: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Finds and builds the peers that are separate programs.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -72,6 +72,63 @@ pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
         loader("calls", "bare calls", Kind::Limit, Some(calls)),
     ]
 }
+
+/// Makes the files of the sections S1 to S6 in `data`, and returns the programs that read them. `python` is an interpreter that
+/// may have the packages of the peers.
+///
+/// # Errors
+///
+/// Returns an error if the files cannot be made, or if this program does not read them.
+pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Program>> {
+    ensure!(cfg!(feature = "sources"), "slotline-benches was built without the feature `sources`");
+    let peers = benches.join("peers/python");
+    eprintln!("making the files of S1 to S6 in {}", data.display());
+    let make = [peers.join("make_files.py").into_os_string(), "--data".into(), data.into()];
+    succeed(Command::new(python).args(make)).context("cannot make the files of S1 to S6")?;
+    let this = std::env::current_exe()?;
+    let reader = |start: &[&OsStr], id: &str, name: &str, kind, workloads| {
+        let command = start.iter().map(OsString::from).chain(["--peer".into(), id.into()]).collect();
+        Program { peer: name.into(), kind, workloads: Some(workloads), command: Ok(command) }
+    };
+    let script = peers.join("files.py");
+    let ours = |id, name, kind, workloads| reader(&[this.as_os_str(), "files".as_ref()], id, name, kind, workloads);
+    let peer = |id, name, workloads| reader(&[python.as_ref(), script.as_os_str()], id, name, Kind::Peer, workloads);
+    let tables = &["s5-arrow-numbers", "s5-arrow-binaries", "s5-parquet-numbers", "s5-parquet-binaries"];
+    Ok(vec![
+        ours("slotline", "slotline", Kind::Ours, ALL_FILES),
+        ours("alone", "slotline, workers alone", Kind::Variant, &["s1", "s2", "s3"]),
+        ours("mapped", "slotline, mapped", Kind::Variant, &["s4-nanogpt", "s4-megatron"]),
+        peer("torchvision", "torchvision", &["s1"]),
+        peer("spdl", "spdl", &["s1"]),
+        peer("webdataset", "webdataset", &["s2"]),
+        peer("webshart", "webshart", &["s2", "s6"]),
+        peer("litdata", "litdata", &["s3"]),
+        peer("memmap", "NumPy's memmap", &["s4-nanogpt"]),
+        peer("memmap-once", "NumPy's memmap, once", &["s4-nanogpt"]),
+        peer("megatron", "Megatron's GPTDataset", &["s4-megatron"]),
+        peer("datasets", "datasets", tables),
+        peer("datasets-rows", "datasets, rows", tables),
+        peer("pyarrow", "pyarrow", tables),
+        peer("tarfile", "Python's tarfile", &["s6"]),
+        ours("threads-2", "2 threads that read", Kind::Limit, &["s1", "s2"]),
+        ours("threads-16", "16 threads that read", Kind::Limit, &["s1", "s2"]),
+        ours("ranges", "64 ranges at a time", Kind::Limit, &["s3"]),
+    ])
+}
+
+/// The workloads of the sections S1 to S6.
+const ALL_FILES: &[&str] = &[
+    "s1",
+    "s2",
+    "s3",
+    "s4-nanogpt",
+    "s4-megatron",
+    "s5-arrow-numbers",
+    "s5-arrow-binaries",
+    "s5-parquet-numbers",
+    "s5-parquet-binaries",
+    "s6",
+];
 
 /// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.
 fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {

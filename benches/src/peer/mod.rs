@@ -3,6 +3,8 @@
 pub mod channel;
 pub mod dataloader_rs;
 pub mod external;
+#[cfg(feature = "sources")]
+pub mod files;
 pub mod find;
 pub mod limits;
 pub mod ours;

@@ -94,6 +94,39 @@ fn about(section: Section) -> (&'static str, &'static str) {
         Section::P7 => {
             ("P7: slow samples among fast ones, in Python", "The samples of W7 in batches of 8, delivered in order.")
         }
+        Section::S1 => (
+            "S1: files in folders",
+            "20,000 files of 50 to 150 KB (2 GB) in 20 folders, bytes only, shuffled, in batches of 64. Cold: none of them is in \
+             memory when a pass begins. torchvision is `DatasetFolder` in torch's DataLoader, whose batches are lists of bytes; \
+             SPDL reads with 16 threads. The threads that read make no batches.",
+        ),
+        Section::S2 => (
+            "S2: tars",
+            "The samples of S1 in 20 tars, shuffled, in batches of 64. webdataset shuffles the shards, and samples within a buffer \
+             of 1,000. webshart reads by index in torch's DataLoader.",
+        ),
+        Section::S3 => (
+            "S3: tars in a bucket",
+            "4,000 of these samples (four tars, 400 MB) on a server of S3's protocol on the same machine, which waits for 20 ms \
+             before each answer; shuffled, in batches of 64. LitData has the same samples in chunks of 64 MB, and an empty cache \
+             when a pass begins. The ranges at a time are requests of the crate object_store, without a loader.",
+        ),
+        Section::S4 => (
+            "S4: tokens of nanoGPT and Megatron",
+            "1,024 + 1 tokens of 400 MB, widened to i64 x and y, in batches of 16: at random places, as nanoGPT's `get_batch` draws \
+             them, and by Megatron's index. NumPy's memmap is what `get_batch` does, with a new map for each batch, and with one. \
+             GPTDataset also makes the loss mask and the position ids.",
+        ),
+        Section::S5 => (
+            "S5: rows of tables",
+            "Arrow and Parquet files: 19,200 random rows of 200,000 with 100 columns of i32, and all of 10,000 rows of 20,000 bytes, in \
+             batches of 64. datasets are Hugging Face's: with the format NumPy by lists of indices, and as rows by \
+             `__getitems__`, which a DataLoader calls. pyarrow is `Table.take`. Both have the Parquet files in memory as Arrow tables.",
+        ),
+        Section::S6 => (
+            "S6: the index of tars",
+            "Finding the samples of the tars of S2 (2 GB), which are in memory. webshart writes its index to files; tarfile is Python's.",
+        ),
     }
 }
 
@@ -128,6 +161,13 @@ const PYTHON: &str = "\n## The loaders of Python\n\n\
     Grain makes NumPy arrays. The timed passes count samples. Memory is the most that the program and its processes had at any \
     time of some passes, measured while no other peer ran, with one look every 10 ms: a page that several processes share \
     counts once (PSS), and so does a file in memory that no process has mapped. It includes Python, torch and the dataset.\n";
+
+/// What the sections about files have in common.
+const FILES: &str = "\n## Files\n\n\
+    The sections S1 to S6 read files. Each contender is a program of its own (`peers/python/files.py`, or this one). Before the \
+    timed passes, every byte is checked; the timed passes count bytes, or rows. \"slotline\" takes bytes from files by reading \
+    them, and \"slotline, mapped\" maps them. Where nothing else is said, the files are in memory. Memory is measured as for \
+    Python's loaders, and includes the mapped parts of files.\n";
 
 /// Renders the text of the report. `draw` draws the plot of a section to a file name.
 fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Result<()>) -> Result<String> {
@@ -170,10 +210,11 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
     if !notes.trim().is_empty() {
         write!(page, "\n{}\n", notes.trim())?;
     }
-    let mut is_first = true;
+    let mut in_part = None;
     for section in sheet.sections() {
-        if section.is_python() && std::mem::take(&mut is_first) {
-            page.push_str(PYTHON);
+        let part = section.is_python().then_some(PYTHON).or(section.is_files().then_some(FILES));
+        if part != std::mem::replace(&mut in_part, part) {
+            page.push_str(part.unwrap_or_default());
         }
         let (title, about) = about(section);
         let name = format!("{}.svg", section.name());

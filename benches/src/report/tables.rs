@@ -47,7 +47,7 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
             let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
             Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
         }
-        _ if section.is_python() => {
+        _ if section.is_python() || section.is_files() => {
             let tables = [peers(sheet, section, &columns)?, memory(sheet, section, &columns)?];
             Ok(tables.join("\n"))
         }

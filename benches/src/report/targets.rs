@@ -96,6 +96,18 @@ const TARGETS: &[Target] = &[
     Target(Section::P6, "Python", Some(2), OURS, Aim::Times(1.0, "torch")),
     Target(Section::P7, "", Some(2), OURS, Aim::Value(460.0)),
     Target(Section::P7, "", Some(2), ANY_WORKER, Aim::Value(460.0)),
+    Target(Section::S1, "cold", Some(2), OURS, Aim::Times(1.0 / 0.9, "16 threads that read")),
+    Target(Section::S1, "warm", Some(2), OURS, Aim::Times(1.0, "torchvision")),
+    Target(Section::S2, "cold", Some(2), OURS, Aim::Times(1.0, "webshart")),
+    Target(Section::S2, "warm", Some(2), OURS, Aim::Times(1.0, "webshart")),
+    Target(Section::S3, "", Some(2), OURS, Aim::Times(1.0 / 0.95, "64 ranges at a time")),
+    Target(Section::S4, "nanoGPT", Some(0), OURS, Aim::Times(0.1, "NumPy's memmap")),
+    Target(Section::S4, "Megatron", Some(0), OURS, Aim::Times(0.1, "Megatron's GPTDataset")),
+    Target(Section::S5, "Arrow, numbers", Some(0), OURS, Aim::Times(1.0, "datasets, rows")),
+    Target(Section::S5, "Arrow, binaries", Some(0), OURS, Aim::Times(1.0, "datasets, rows")),
+    Target(Section::S5, "Parquet, numbers", Some(0), OURS, Aim::Times(1.0, "pyarrow")),
+    Target(Section::S5, "Parquet, binaries", Some(0), OURS, Aim::Times(1.0, "pyarrow")),
+    Target(Section::S6, "", Some(0), OURS, Aim::Value(1000.0)),
 ];
 
 /// Renders the table of targets. Empty if no contender with a target was measured.
@@ -111,7 +123,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5 and P5 in ms per batch, W6, W7, P6, P7 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
+    let units = "\nIn µs per batch; W5, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 

@@ -6,6 +6,7 @@
 //! `report/targets.rs`.
 
 pub mod deaths;
+pub mod files;
 pub mod images;
 #[cfg(feature = "jpeg")]
 pub mod photos;
@@ -42,6 +43,10 @@ pub struct Setup {
     pub programs: Vec<Program>,
     /// The loaders of Python.
     pub python: Vec<Program>,
+    /// The folder of the files that the sections S1 to S6 read.
+    pub files: PathBuf,
+    /// The readers of these files.
+    pub readers: Vec<Program>,
 }
 
 /// The samples of a workload and how they are collated, for peers written in Rust.
@@ -145,10 +150,11 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
-        _ => {
+        _ if section.is_python() => {
             python::run(section, setup, recorder);
             Ok(())
         }
+        _ => files::run(section, setup, recorder),
     }
 }
 

@@ -1,5 +1,7 @@
 //! P1 to P7: the loaders of Python, as programs of `peers/python/pipelines.py`.
 
+use std::path::Path;
+
 use super::Setup;
 use crate::peer::external::{self, Program};
 use crate::record::{Absent, Kind, Line, Section, Time, Unit};
@@ -45,7 +47,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) {
             for program in setup.python.iter().filter(|program| program.has(name)) {
                 // Calls without a loader keep no batch.
                 if program.kind != Kind::Limit {
-                    recorder.push(memory(section, case, name, workers, setup, program));
+                    recorder.push(memory(section, case, name, workers, &setup.data, program));
                 }
             }
         }
@@ -53,9 +55,9 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) {
 }
 
 /// Measures the memory of a program.
-fn memory(section: Section, case: &str, name: &str, workers: usize, setup: &Setup, program: &Program) -> Line {
+pub(super) fn memory(section: Section, case: &str, name: &str, workers: usize, data: &Path, program: &Program) -> Line {
     let (case, workers_of) = (case.to_owned(), Some(workers));
-    match external::memory(program, &setup.data, name, workers) {
+    match external::memory(program, data, name, workers) {
         Ok(peak) => Line::Time(Time {
             section,
             case,

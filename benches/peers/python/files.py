@@ -1,0 +1,432 @@
+"""The readers of files in Python, on the workloads s1 to s6, whose files make_files.py makes.
+
+Use: files.py --peer PEER --workload W --workers N --data DIR
+
+    torchvision     s1: torchvision.datasets.DatasetFolder in a DataLoader; a batch is a list of bytes
+    spdl            s1: spdl.pipeline with 16 threads that read files
+    webdataset      s2: shards in a random order, and a shuffle buffer of 1,000 samples
+    webshart        s2: samples by index in a DataLoader, with the index that webshart made; s6: its indexer
+    litdata         s3: StreamingDataset in its StreamingDataLoader, with an empty cache in each pass
+    memmap          s4: NumPy as in nanoGPT's get_batch, which maps the file for each batch
+    memmap-once     the same with one map
+    megatron        s4: GPTDataset in a DataLoader
+    datasets        s5: Hugging Face's Dataset with NumPy's format, by lists of indices
+    datasets-rows   the same without a format by __getitems__, which a DataLoader calls: dicts of Python's objects
+    pyarrow         s5: Table.take, of a mapped Arrow file or of a Parquet table in memory
+    tarfile         s6: Python's tarfile
+
+The program runs a pass in which it checks every byte. The check sum of a timed pass is the number of bytes, in s4 of tokens,
+and in s6 of samples.
+"""
+
+import itertools
+import json
+import os
+import platform
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+import protocol
+from protocol import Absent, Ledger
+
+BATCH, SAMPLES, OBJECTS = 64, 20_000, 4_000
+BATCHES = 300  # in a pass of s5's numbers
+CROP, CROPS = 1_024, 500  # batches in a pass of s4
+PACKAGES = {
+    "memmap": "numpy",
+    "memmap-once": "numpy",
+    "megatron": "megatron-core",
+    "datasets-rows": "datasets",
+}
+NAMES = {
+    "memmap": "NumPy's memmap",
+    "memmap-once": "NumPy's memmap, once",
+    "megatron": "Megatron's GPTDataset",
+    "datasets-rows": "datasets, rows",
+    "tarfile": "Python's tarfile",
+}
+
+
+class Bytes:
+    """Batches that are lists of bytes, and their contents."""
+
+    def __init__(self, data, count, batches):
+        self.block, self.count, self.batches = memoryview((data / "block.u8").read_bytes()), count, batches
+
+    def verify(self):
+        take = Ledger(self.count, False)
+        for batch in self.batches():
+            for sample in batch:
+                self.compare(memoryview(sample), take)
+        if take.count != self.count:
+            raise ValueError(f"a pass of {take.count} samples instead of {self.count}")
+
+    def compare(self, sample, take):
+        index, place = np.frombuffer(sample, "<u4", 2).tolist()
+        take(index)
+        if sample[8:] != self.block[place : place + len(sample) - 8]:
+            raise ValueError(f"wrong bytes in sample {index}")
+
+    @staticmethod
+    def check(batch):
+        return sum(map(len, batch))
+
+    def settle(self):
+        """Does nothing."""
+
+
+class Torchvision(Bytes):
+    """s1: a DataLoader, which is the same for each pass."""
+
+    def __init__(self, args):
+        from torchvision.datasets import DatasetFolder
+
+        super().__init__(args.data, SAMPLES, self.run)
+        dataset = DatasetFolder(str(args.data / "folder"), lambda path: Path(path).read_bytes(), extensions=(".bin",))
+        self.loader = data_loader(dataset, args.workers)
+
+    def run(self):
+        return (samples for samples, _classes in self.loader)
+
+
+class Spdl(Bytes):
+    """s1: a pipeline with threads, which start in each pass."""
+
+    THREADS = 16
+
+    def __init__(self, args):
+        super().__init__(args.data, SAMPLES, self.run)
+        self.files = sorted((args.data / "folder").glob("*/*.bin"))
+
+    def run(self):
+        from spdl.pipeline import PipelineBuilder
+
+        order = np.random.permutation(len(self.files)).tolist()
+        builder = PipelineBuilder().add_source([self.files[index] for index in order])
+        builder = builder.pipe(Path.read_bytes, concurrency=self.THREADS, output_order="input").aggregate(BATCH)
+        pipeline = builder.add_sink(4).build(num_threads=self.THREADS)
+        with pipeline.auto_stop():
+            yield from pipeline.get_iterator()
+
+
+class WebDataset(Bytes):
+    """s2: the shards are split among the workers."""
+
+    def __init__(self, args):
+        import webdataset
+
+        super().__init__(args.data, SAMPLES, self.run)
+        shards = sorted(map(str, (args.data / "tars").glob("*.tar")))
+        dataset = webdataset.WebDataset(shards, shardshuffle=len(shards)).shuffle(1_000).to_tuple("bin")
+        dataset = dataset.batched(BATCH, collation_fn=None)
+        workers = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
+        self.loader = webdataset.WebLoader(dataset, batch_size=None, **workers)
+
+    def run(self):
+        return ([sample for (sample,) in batch] for batch in self.loader)
+
+
+class Webshart(Bytes):
+    """s2: samples by index, with webshart's index."""
+
+    def __init__(self, args):
+        super().__init__(args.data, SAMPLES, self.run)
+        self.loader = data_loader(Shards(args.data / "tars", index_of(args.data)), args.workers, collate_fn=list)
+
+    def run(self):
+        return self.loader
+
+
+class Shards:
+    def __init__(self, tars, index):
+        self.tars, self.index, self.shards = tars, index, None
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        shard, sample = divmod(index, 1_000)
+        if self.shards is None:  # in each worker
+            import webshart
+
+            dataset = webshart.discover_dataset(source=str(self.tars), metadata=str(self.index))
+            self.shards = [dataset.open_shard(i) for i in range(dataset.num_shards)]
+        return self.shards[shard].read_sample(sample)
+
+
+def index_of(data):
+    """Returns the folder of webshart's index, and makes it if it does not exist."""
+    folder = data / "webshart"
+    if not folder.exists():
+        extract(data, data / "new-webshart")
+        (data / "new-webshart").rename(folder)
+    return folder
+
+
+def extract(data, to):
+    import webshart
+
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    webshart.MetadataExtractor().extract_metadata(source=str(data / "tars"), destination=str(to), max_workers=2)
+
+
+class LitData(Bytes):
+    """s3: chunks in the bucket, fetched into a cache on the disk that is empty when a pass begins."""
+
+    def __init__(self, args):
+        import litdata
+
+        super().__init__(args.data, OBJECTS, self.run)
+        self.cache = tempfile.mkdtemp(dir=args.data)
+        self.litdata, self.workers = litdata, args.workers
+
+    def settle(self):
+        shutil.rmtree(self.cache, ignore_errors=True)
+        os.mkdir(self.cache)
+
+    def run(self):
+        dataset = self.litdata.StreamingDataset("s3://bucket/litdata", cache_dir=self.cache, shuffle=True)
+        return self.litdata.StreamingDataLoader(
+            dataset, batch_size=BATCH, num_workers=self.workers, collate_fn=list
+        )
+
+    def quit(self):
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+
+class Tokens:
+    """s4: x and y are 1,024 tokens as i64, y shifted by one."""
+
+    def verify(self):
+        for x, y in self.batches():
+            x, y = np.asarray(x), np.asarray(y)
+            if x.shape != (16, CROP) or not np.array_equal(x[:, 1:], y[:, :-1]):
+                raise ValueError("y is not x shifted by one")
+            if self.consecutive and not np.array_equal((x + 7_919) % 50_257, y):
+                raise ValueError("wrong tokens")
+
+    def settle(self):
+        """Does nothing."""
+
+    @staticmethod
+    def check(batch):
+        return batch[0].shape[0] * batch[0].shape[1]
+
+
+class Memmap(Tokens):
+    consecutive = True
+
+    def __init__(self, args):
+        self.path, self.map = args.data / "tokens.bin", None
+        if args.peer == "memmap-once":
+            self.map = np.memmap(self.path, np.uint16, "r")
+
+    def batches(self):
+        for _ in range(CROPS):
+            tokens = np.memmap(self.path, np.uint16, "r") if self.map is None else self.map
+            places = torch.randint(len(tokens) - CROP, (16,))
+            x = torch.stack([torch.from_numpy(tokens[i : i + CROP].astype(np.int64)) for i in places])
+            y = torch.stack([torch.from_numpy(tokens[i + 1 : i + 1 + CROP].astype(np.int64)) for i in places])
+            yield x, y
+
+
+class Megatron(Tokens):
+    consecutive = False  # a sample may have the end of a document and the start of another
+
+    def __init__(self, args):
+        import warnings
+        from types import SimpleNamespace
+
+        warnings.simplefilter("ignore")
+        from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+        from megatron.core.datasets.utils import Split
+
+        config = GPTDatasetConfig(
+            random_seed=1,
+            sequence_length=CROP,
+            blend=None,
+            split="1,0,0",
+            tokenizer=SimpleNamespace(eod=0, vocab_size=50_257, unique_identifiers={}),
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+            path_to_cache=None,
+        )
+        config.mock = True  # so that nothing is saved
+        prefix = str(args.data / "tokens")
+        indexed = IndexedDataset(prefix)
+        documents = np.arange(len(indexed.document_indices) - 1, dtype=np.int32)
+        self.dataset = GPTDataset(indexed, prefix, documents, None, Split.train, config)
+        self.loader = torch.utils.data.DataLoader(self.dataset, batch_size=16, num_workers=args.workers)
+
+    def batches(self):
+        return ((batch["tokens"], batch["labels"]) for batch in itertools.islice(self.loader, CROPS))
+
+
+class Rows:
+    """s5: rows of a table, as an Arrow table or as dicts. Batches have the numbers of random rows."""
+
+    def __init__(self, args):
+        import pyarrow
+        import pyarrow.parquet
+
+        _, kind, what = args.workload.split("-")
+        path = args.data / f"{what}.{kind}"
+        self.numbers = what == "numbers"
+        if kind == "arrow":
+            self.table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
+        else:
+            self.table = pyarrow.parquet.read_table(path)
+        self.get = self.open(args, kind, path)
+        self.block = (args.data / "block.u8").read_bytes()
+
+    def open(self, args, kind, path):
+        if args.peer == "pyarrow":
+            return self.table.take
+        import datasets
+
+        datasets.disable_progress_bars()
+        dataset = datasets.Dataset(self.table)
+        if args.peer == "datasets-rows":
+            return lambda indices: dataset.__getitems__(indices.tolist())
+        dataset = dataset.with_format("numpy")
+        return lambda indices: dataset[indices.tolist()]
+
+    def batches(self):
+        order = np.random.permutation(len(self.table))
+        if self.numbers:
+            order = order[: BATCH * BATCHES]
+        return (self.get(order[first : first + BATCH]) for first in range(0, len(order), BATCH))
+
+    def verify(self):
+        seen = set()
+        for batch in self.batches():
+            rows = self.columns(batch)
+            if self.numbers:
+                table = np.stack([np.asarray(rows[name]) for name in self.table.column_names], 1)
+                seen.update(table[:, 0].tolist())
+                if not np.array_equal(table, table[:, :1] + np.arange(table.shape[1])):
+                    raise ValueError("wrong numbers in a row")
+            for sample in () if self.numbers else rows["data"]:
+                sample = sample.as_py() if hasattr(sample, "as_py") else sample
+                index, place = np.frombuffer(sample, "<u4", 2).tolist()
+                seen.add(index)
+                if sample[8:] != self.block[place : place + len(sample) - 8]:
+                    raise ValueError(f"wrong bytes in row {index}")
+        if len(seen) != (BATCH * BATCHES if self.numbers else len(self.table)):
+            raise ValueError(f"{len(seen)} rows")
+
+    @staticmethod
+    def columns(batch):
+        if isinstance(batch, list):
+            return {name: [row[name] for row in batch] for name in batch[0]}
+        return batch
+
+    def check(self, batch):
+        if isinstance(batch, dict):
+            return len(next(iter(batch.values())))
+        return len(batch)
+
+    def settle(self):
+        """Does nothing."""
+
+
+class Index:
+    """s6: where the samples of the tars are."""
+
+    def __init__(self, args):
+        self.data, self.peer = args.data, args.peer
+        self.to = Path(tempfile.mkdtemp(dir=args.data))
+
+    def batches(self):
+        if self.peer == "webshart":
+            extract(self.data, self.to)
+            yield [len(json.loads(file.read_text())["files"]) for file in self.to.glob("*.json")]
+            return
+        found = []
+        for path in sorted((self.data / "tars").glob("*.tar")):
+            with tarfile.open(path) as tar:
+                found += [(member.name, member.offset_data, member.size) for member in tar]
+        yield [len(found)]
+
+    def verify(self):
+        for batch in self.batches():
+            if sum(batch) != SAMPLES:
+                raise ValueError(f"{sum(batch)} samples")
+
+    check = staticmethod(sum)
+
+    def settle(self):
+        """Does nothing."""
+
+    def quit(self):
+        shutil.rmtree(self.to, ignore_errors=True)
+
+
+def data_loader(dataset, workers, **more):
+    more |= {"batch_size": BATCH, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
+    return torch.utils.data.DataLoader(dataset, **more)
+
+
+READERS = {
+    "torchvision": Torchvision,
+    "spdl": Spdl,
+    "webdataset": WebDataset,
+    "webshart": Webshart,
+    "litdata": LitData,
+    "memmap": Memmap,
+    "memmap-once": Memmap,
+    "megatron": Megatron,
+    "datasets": Rows,
+    "datasets-rows": Rows,
+    "pyarrow": Rows,
+    "tarfile": Index,
+}
+
+
+def timed_pass(reader):
+    reader.settle()
+    batches = check = 0
+    begin = time.perf_counter()
+    for batch in reader.batches():
+        check += reader.check(batch)
+        batches += 1
+        del batch
+    return {"batches": batches, "seconds": time.perf_counter() - begin, "check": check}
+
+
+def main():
+    global torch
+    args = protocol.arguments(list(READERS))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    # Some packages print to stdout, where only answers must be.
+    sys.stdout = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        release = platform.python_version() if args.peer == "tarfile" else version(PACKAGES.get(args.peer, args.peer))
+        import torch
+
+        torch.set_num_threads(1)
+        kind = Index if args.workload == "s6" else READERS[args.peer]
+        reader = kind(args)
+        reader.settle()
+        reader.verify()
+    except (Absent, ImportError, FileNotFoundError) as why:
+        return protocol.reply({"absent": str(why)})
+    protocol.serve(NAMES.get(args.peer, args.peer), release, lambda: timed_pass(reader))
+    if hasattr(reader, "quit"):
+        reader.quit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+//! Readers of files that are written in Rust: slotline and its limits, as programs of their own for the sections S1 to S6.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use clap::{Parser, ValueEnum};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::ObjectStoreExt;
+use object_store::aws::AmazonS3Builder;
+use slotline::loader::{Batch, Builder};
+use slotline::sample::Columns;
+use slotline::sampler::{RandomSampler, SequentialSampler};
+use slotline::{Dataset, Loader};
+use slotline_sources::folder::FolderOptions;
+use slotline_sources::tar::{Tar, TarOptions};
+use slotline_sources::tokens::{BlockOptions, GptOptions};
+use slotline_sources::{Format, IndexFiles, Records};
+
+use super::{order, ours};
+use crate::protocol::{self, Answer, Request};
+use crate::rounds::{Contender, Pass};
+use crate::workload::files::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, places};
+
+/// A contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Reader {
+    Slotline,
+    Alone,
+    Mapped,
+    #[value(name = "threads-2")]
+    TwoThreads,
+    #[value(name = "threads-16")]
+    Threads,
+    Ranges,
+}
+
+/// The arguments of the program.
+#[derive(Debug, Parser)]
+pub struct Arguments {
+    #[arg(long)]
+    peer: Reader,
+    #[command(flatten)]
+    request: Request,
+}
+
+impl Arguments {
+    /// Runs the program.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a pass fails, or if the output is closed.
+    pub fn serve(&self) -> Result<()> {
+        let name = match self.peer {
+            Reader::Slotline => "slotline",
+            Reader::Alone => "slotline, workers alone",
+            Reader::Mapped => "slotline, mapped",
+            Reader::TwoThreads => "2 threads that read",
+            Reader::Threads => "16 threads that read",
+            Reader::Ranges => "64 ranges at a time",
+        };
+        protocol::serve(name, env!("CARGO_PKG_VERSION"), &self.request, |request| {
+            let (check, mut contender) = match self.peer {
+                Reader::TwoThreads => threads(request, 2)?,
+                Reader::Threads => threads(request, 16)?,
+                Reader::Ranges => ranges(request)?,
+                _ => self.ours(request)?,
+            };
+            Ok(move || {
+                let Pass { batches, seconds } = contender.pass()?;
+                Ok(Answer { batches: batches.ceil() as u64, seconds, check })
+            })
+        })
+    }
+
+    fn ours(&self, request: &Request) -> Result<(u64, Box<dyn Contender>)> {
+        let data = &request.data;
+        let table = |name: &str| self.table(slotline_sources::open(data.join(name))?);
+        match request.workload.as_str() {
+            "s1" => self.samples(FolderOptions::new().extensions(["bin"]).open(data.join("folder"))?, SAMPLES),
+            "s2" => self.samples(Tar::open([data.join("tars/shard-{000000..000019}.tar")])?, SAMPLES),
+            "s3" => {
+                let indexes = data.join("indexes");
+                std::fs::create_dir_all(&indexes)?;
+                let options = TarOptions::new().index_files(IndexFiles::In(indexes));
+                self.samples(options.open(["s3://bucket/tars/shard-{000000..000003}.tar"])?, OBJECTS)
+            }
+            "s4-nanogpt" => {
+                let options = BlockOptions::new(CROP).stride(1).widen(true).labels(true);
+                let path = [data.join("tokens.bin")];
+                // SAFETY: nobody changes the file.
+                let blocks =
+                    if self.is_mapped() { unsafe { options.map_raw(path)? } } else { options.open_raw(path)? };
+                let sampler = RandomSampler::new(blocks.len())?.replacement(true).num_samples(CROPS * SEQUENCES)?;
+                tokens(Loader::builder(blocks).sampler(sampler), true)
+            }
+            "s4-megatron" => {
+                let options = GptOptions::new(CROP as u32).seed(1).widen(true).labels(true);
+                let prefix = data.join("tokens");
+                // SAFETY: nobody changes the files.
+                let blocks = if self.is_mapped() { unsafe { options.map(prefix)? } } else { options.open(prefix)? };
+                tokens(Loader::builder(blocks).sampler(SequentialSampler::new(CROPS * SEQUENCES)), false)
+            }
+            "s5-arrow-numbers" => table("numbers.arrow"),
+            "s5-arrow-binaries" => table("binaries.arrow"),
+            "s5-parquet-numbers" => table("numbers.parquet"),
+            "s5-parquet-binaries" => table("binaries.parquet"),
+            "s6" => index(data),
+            other => bail!("{other} is not a workload of files"),
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.peer == Reader::Mapped
+    }
+
+    /// Loads samples of bytes, which are in the field that has any length.
+    fn samples<F: Format>(&self, records: Records<F>, samples: usize) -> Result<(u64, Box<dyn Contender>)> {
+        let total = places(&self.request.data)?[..samples].iter().map(|place| place.2).sum();
+        let contents = Contents::new(&self.request.data, samples)?;
+        let loader = Loader::builder(records)
+            .batch_size(BATCH)
+            .shuffle(true)
+            .num_workers(self.request.workers)
+            .help(self.peer != Reader::Alone)
+            .build()?;
+        let contender = ours::contender(
+            loader,
+            (samples as f64 / BATCH as f64, total),
+            |batch| packed(&batch.columns()).0.len() as u64,
+            move |batch| {
+                let columns = batch.columns();
+                let (bytes, offsets) = packed(&columns);
+                offsets.windows(2).try_for_each(|at| contents.check(&bytes[at[0] as usize..at[1] as usize]))
+            },
+        )?;
+        Ok((total, Box::new(contender)))
+    }
+
+    /// Loads rows of numbers or of bytes.
+    fn table(&self, records: Records<dyn Format>) -> Result<(u64, Box<dyn Contender>)> {
+        let is_bytes = records.len() == BINARIES;
+        let rows = if is_bytes { BINARIES } else { ROWS };
+        let contents = Contents::new(&self.request.data, records.len())?;
+        let sampler = RandomSampler::new(records.len())?.num_samples(rows)?;
+        let loader =
+            Loader::builder(records).batch_size(BATCH).sampler(sampler).num_workers(self.request.workers).build()?;
+        let contender = ours::contender(
+            loader,
+            (rows as f64 / BATCH as f64, rows as u64),
+            |batch| batch.len() as u64,
+            move |batch| {
+                let columns = batch.columns();
+                if is_bytes {
+                    let (bytes, offsets) = packed(&columns);
+                    return offsets
+                        .windows(2)
+                        .try_for_each(|at| contents.check(&bytes[at[0] as usize..at[1] as usize]));
+                }
+                let column = |c| columns.get(c).and_then(|column| column.typed::<i32>()).expect("numbers");
+                let first = column(0);
+                for c in 0..columns.len() {
+                    let is_row = |(&number, &first): (&i32, &i32)| number == first + c as i32;
+                    ensure!(
+                        column(c).as_slice().iter().zip(first.as_slice()).all(is_row),
+                        "wrong numbers in column {c}"
+                    );
+                }
+                first.as_slice().iter().try_for_each(|&number| contents.once(number as usize / columns.len()))
+            },
+        )?;
+        Ok((rows as u64, Box::new(contender)))
+    }
+}
+
+/// Returns the bytes of the samples of a batch, and where each begins and the last ends.
+fn packed<'a>(columns: &Columns<'a>) -> (&'a [u8], &'a [i64]) {
+    let field = (0..columns.len()).find(|&i| columns.offsets(i).is_some()).expect("a field of bytes");
+    (
+        columns.get(field).expect("a field").typed::<u8>().expect("bytes").as_slice(),
+        columns.offsets(field).expect("packed"),
+    )
+}
+
+/// Loads tokens in batches of x and y.
+fn tokens<F: Format>(builder: Builder<Records<F>>, consecutive: bool) -> Result<(u64, Box<dyn Contender>)> {
+    let total = (CROPS * SEQUENCES * CROP) as u64;
+    let contender = ours::contender(
+        builder.batch_size(SEQUENCES).build()?,
+        (CROPS as f64, total),
+        |batch| tokens_of(batch, 0).len() as u64,
+        move |batch| {
+            for (x, y) in tokens_of(batch, 0).chunks(CROP).zip(tokens_of(batch, 1).chunks(CROP)) {
+                ensure!(x[1..] == y[..CROP - 1], "y is not x shifted by one");
+                let follows = |(&x, &y): (&i64, &i64)| y == (x + 7_919) % 50_257;
+                ensure!(!consecutive || x.iter().zip(y).all(follows), "wrong tokens");
+            }
+            Ok(())
+        },
+    )?;
+    Ok((total, Box::new(contender)))
+}
+
+fn tokens_of<S>(batch: &Batch<S>, field: usize) -> &[i64] {
+    batch.columns().get(field).expect("x and y").typed::<i64>().expect("widened").as_slice()
+}
+
+/// Finds the samples of the tars.
+fn index(data: &Path) -> Result<(u64, Box<dyn Contender>)> {
+    let path = data.join("tars/shard-{000000..000019}.tar");
+    let contender = move || {
+        let start = Instant::now();
+        let tars = TarOptions::new().index_files(IndexFiles::None).open([&path])?;
+        let seconds = start.elapsed().as_secs_f64();
+        ensure!(tars.len() == SAMPLES, "{} samples", tars.len());
+        Ok(Pass { batches: 1.0, seconds })
+    };
+    Ok((SAMPLES as u64, Box::new(contender)))
+}
+
+/// What the samples of bytes must be, and which were there already.
+struct Contents {
+    block: Vec<u8>,
+    seen: RefCell<Vec<bool>>,
+}
+
+impl Contents {
+    fn new(data: &Path, samples: usize) -> Result<Self> {
+        Ok(Self { block: std::fs::read(data.join("block.u8"))?, seen: RefCell::new(vec![false; samples]) })
+    }
+
+    /// Checks the bytes of a sample: its index and a place in the block, and the block's bytes from there on.
+    fn check(&self, sample: &[u8]) -> Result<()> {
+        let Some((head, body)) = sample.split_at_checked(8) else { bail!("a sample of {} bytes", sample.len()) };
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let (index, place) = (number(0), number(4));
+        ensure!(self.block.get(place..place + body.len()) == Some(body), "wrong bytes in sample {index}");
+        self.once(index)
+    }
+
+    fn once(&self, index: usize) -> Result<()> {
+        let mut seen = self.seen.borrow_mut();
+        ensure!(seen.get(index) == Some(&false), "sample {index} does not exist, or was read twice");
+        seen[index] = true;
+        Ok(())
+    }
+}
+
+/// Runs passes of `read`, of which the first is checked.
+fn reading(
+    request: &Request,
+    samples: usize,
+    mut read: impl FnMut(&[usize], &(dyn Fn(&[u8]) -> Result<()> + Sync)) -> Result<()> + 'static,
+) -> Result<(u64, Box<dyn Contender>)> {
+    let total: u64 = places(&request.data)?[..samples].iter().map(|place| place.2).sum();
+    let contents = Mutex::new(Contents::new(&request.data, samples)?);
+    let mut rng = fastrand::Rng::with_seed(42);
+    read(&order(samples, true, &mut rng), &|bytes| contents.lock().expect("no thread panics").check(bytes))?;
+    let contender = move || {
+        let sum = AtomicUsize::new(0);
+        let start = Instant::now();
+        let order = order(samples, true, &mut rng);
+        read(&order, &|bytes| {
+            sum.fetch_add(bytes.len(), Ordering::Relaxed);
+            Ok(())
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        ensure!(sum.into_inner() as u64 == total, "wrong number of bytes");
+        Ok(Pass { batches: samples as f64 / BATCH as f64, seconds })
+    };
+    Ok((total, Box::new(contender)))
+}
+
+/// Reads files, or parts of tars, with threads that make no batches.
+fn threads(request: &Request, threads: usize) -> Result<(u64, Box<dyn Contender>)> {
+    use std::os::unix::fs::FileExt;
+
+    let places = places(&request.data)?;
+    let tars = request.workload == "s2";
+    let path = |shard: usize| request.data.join(format!("tars/shard-{shard:06}.tar"));
+    let shards = (0..SAMPLES / 1_000).map(|shard| std::fs::File::open(path(shard)));
+    let shards = shards.collect::<std::io::Result<Vec<_>>>()?;
+    let folder = request.data.join("folder");
+    let files: Vec<PathBuf> = (0..SAMPLES).map(|i| folder.join(format!("{:02}/{i:05}.bin", i % 20))).collect();
+    let read_one = move |index: usize| -> Result<Vec<u8>> {
+        if !tars {
+            return Ok(std::fs::read(&files[index])?);
+        }
+        let (shard, offset, len) = places[index];
+        let mut bytes = vec![0; len as usize];
+        shards[shard].read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    };
+    reading(request, SAMPLES, move |order, done| {
+        let next = AtomicUsize::new(0);
+        let run = || -> Result<()> {
+            while let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                done(&read_one(index)?)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+        })
+    })
+}
+
+/// Fetches parts of tars in a bucket, 64 at a time, with object_store alone.
+fn ranges(request: &Request) -> Result<(u64, Box<dyn Contender>)> {
+    let places = places(&request.data)?;
+    let store = AmazonS3Builder::from_env().with_bucket_name("bucket").build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    reading(request, OBJECTS, move |order, done| {
+        let fetch = |&index: &usize| {
+            let (shard, offset, len) = places[index];
+            let path = object_store::path::Path::from(format!("tars/shard-{shard:06}.tar"));
+            let store = &store;
+            async move { store.get_range(&path, offset..offset + len).await }
+        };
+        runtime.block_on(async {
+            let mut fetched = stream::iter(order).map(fetch).buffer_unordered(64);
+            while let Some(bytes) = fetched.try_next().await? {
+                done(&bytes)?;
+            }
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,191 @@
+//! S1 to S6: files, tars, a bucket, tokens and tables, each contender being a program.
+
+mod server;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use memmap2::Mmap;
+
+use self::server::Server;
+use super::{Setup, python};
+use crate::peer::external::{self, Program};
+use crate::record::{Kind, Section, Unit};
+use crate::rounds::{Entry, Heat, Recorder};
+
+/// The number of samples of S1, S2 and S6.
+pub const SAMPLES: usize = 20_000;
+/// The number of samples of S3.
+pub const OBJECTS: usize = 4_000;
+/// The number of samples in a batch of all but S4.
+pub const BATCH: usize = 64;
+/// The number of samples in a batch of S4.
+pub const SEQUENCES: usize = 16;
+/// The number of tokens in a sample of S4.
+pub const CROP: usize = 1_024;
+/// The number of batches in a pass of S4.
+pub const CROPS: usize = 500;
+/// The number of rows in a pass of S5's numbers.
+pub const ROWS: usize = 300 * BATCH;
+/// The number of rows of S5's binaries.
+pub const BINARIES: usize = 10_000;
+
+/// The time that the server of S3 waits before each answer.
+const DELAY: Duration = Duration::from_millis(20);
+
+/// A heat: its case, the workload's name in the programs, the number of workers, the number of batches in a pass and the
+/// check sum.
+struct Case(&'static str, &'static str, usize, f64, u64);
+
+/// Runs the heats of a section.
+///
+/// # Errors
+///
+/// Returns an error if the files are not there, or if the server of S3 cannot be started.
+pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    if setup.readers.is_empty() {
+        return Ok(()); // Programs are left out.
+    }
+    let bytes = |samples| Ok::<_, anyhow::Error>(places(&setup.files)?[..samples].iter().map(|place| place.2).sum());
+    let batches = |samples: usize| samples as f64 / BATCH as f64;
+    let tokens = (CROPS as f64, (CROPS * SEQUENCES * CROP) as u64);
+    let (rows, binaries) = ((batches(ROWS), ROWS as u64), (batches(BINARIES), BINARIES as u64));
+    let cases = match section {
+        Section::S1 => {
+            let (batches, bytes) = (batches(SAMPLES), bytes(SAMPLES)?);
+            vec![Case("cold", "s1", 2, batches, bytes), Case("warm", "s1", 2, batches, bytes)]
+        }
+        Section::S2 => {
+            let (batches, bytes) = (batches(SAMPLES), bytes(SAMPLES)?);
+            vec![Case("cold", "s2", 2, batches, bytes), Case("warm", "s2", 2, batches, bytes)]
+        }
+        Section::S3 => vec![Case("", "s3", 2, batches(OBJECTS), bytes(OBJECTS)?)],
+        Section::S4 => vec![
+            Case("nanoGPT", "s4-nanogpt", 0, tokens.0, tokens.1),
+            Case("Megatron", "s4-megatron", 0, tokens.0, tokens.1),
+        ],
+        Section::S5 => vec![
+            Case("Arrow, numbers", "s5-arrow-numbers", 0, rows.0, rows.1),
+            Case("Arrow, binaries", "s5-arrow-binaries", 0, binaries.0, binaries.1),
+            Case("Parquet, numbers", "s5-parquet-numbers", 0, rows.0, rows.1),
+            Case("Parquet, binaries", "s5-parquet-binaries", 0, binaries.0, binaries.1),
+        ],
+        _ => vec![Case("", "s6", 0, 1.0, SAMPLES as u64)],
+    };
+    let unit = match section {
+        Section::S1 | Section::S2 | Section::S3 => Unit::MillisPerBatch,
+        Section::S6 => Unit::MillisPerPass,
+        _ => Unit::MicrosPerBatch,
+    };
+    let with_server;
+    let readers = if section == Section::S3 {
+        with_server = with_bucket(&setup.readers, &Server::start(&setup.files, DELAY)?);
+        &with_server
+    } else {
+        &setup.readers
+    };
+    for Case(case, name, workers, batches, check) in cases {
+        let expected = move |_| (batches, Some(check));
+        let mut entries = external::entries_of(readers, &setup.files, name, workers, expected);
+        if case == "cold" {
+            let folder = setup.files.join(if section == Section::S1 { "folder" } else { "tars" });
+            entries = entries.into_iter().map(|entry| cold(entry, &folder)).collect();
+        }
+        recorder.heat(Heat { case: case.into(), workers, unit, entries });
+        if case == "cold" {
+            continue; // The memory is that of the warm files.
+        }
+        for program in readers.iter().filter(|program| program.has(name) && program.kind != Kind::Limit) {
+            recorder.push(python::memory(section, case, name, workers, &setup.files, program));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of the tar, the offset and the length of each sample.
+///
+/// # Errors
+///
+/// Returns an error if the list that was written with the tars cannot be read.
+pub fn places(files: &Path) -> Result<Vec<(usize, u64, u64)>> {
+    let path = files.join("tars/index.json");
+    let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let places: Vec<_> = serde_json::from_slice(&text)?;
+    ensure!(places.len() == SAMPLES, "{} has {} samples", path.display(), places.len());
+    Ok(places)
+}
+
+/// Returns the programs with the server in their environment.
+fn with_bucket(programs: &[Program], server: &Server) -> Vec<Program> {
+    let environment = [
+        "env".into(),
+        format!("AWS_ENDPOINT_URL=http://{}", server.address()),
+        "AWS_ALLOW_HTTP=true".into(),
+        "AWS_ACCESS_KEY_ID=user".into(),
+        "AWS_SECRET_ACCESS_KEY=password".into(),
+        "AWS_REGION=us-east-1".into(),
+    ];
+    let with = |program: &Program| Program {
+        peer: program.peer.clone(),
+        kind: program.kind,
+        workloads: program.workloads,
+        command: match &program.command {
+            Ok(command) => Ok(environment.iter().map(OsString::from).chain(command.iter().cloned()).collect()),
+            Err(why) => Err(anyhow::anyhow!("{why:#}")),
+        },
+    };
+    programs.iter().map(with).collect()
+}
+
+/// Makes a contender begin each pass without the files of a folder in memory.
+fn cold(entry: Entry, folder: &Path) -> Entry {
+    let Entry { peer, version, kind, size, contender } = entry;
+    let folder = folder.to_owned();
+    let contender = contender.map(|mut contender| {
+        move || {
+            evict(&folder)?;
+            contender.pass()
+        }
+    });
+    Entry { version, size, ..Entry::new(peer, kind, contender) }
+}
+
+/// Removes the files of a folder from memory.
+fn evict(folder: &Path) -> Result<()> {
+    let (mut resident, mut pages) = (0, 0);
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            evict(&entry.path())?;
+            continue;
+        }
+        let file = File::open(entry.path())?;
+        // SAFETY: the descriptor is open, and no memory is passed.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        let (found, of) = residency(&file)?;
+        resident += found;
+        pages += of;
+    }
+    // Pages that have not been written to the disk yet, or that a program has mapped, stay in memory.
+    ensure!(
+        resident * 50 <= pages,
+        "{resident} of {pages} pages of {} are still in memory; are the files on a disk?",
+        folder.display()
+    );
+    Ok(())
+}
+
+/// Returns how many pages of a file are in memory, and how many it has.
+fn residency(file: &File) -> Result<(usize, usize)> {
+    // SAFETY: the bytes are not read.
+    let map = unsafe { Mmap::map(file)? };
+    let mut pages = vec![0_u8; map.len().div_ceil(4096)];
+    // SAFETY: the range is mapped, and there is room for a byte of each of its pages, which have 4 KiB or more.
+    let result = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), map.len(), pages.as_mut_ptr()) };
+    ensure!(result == 0, "mincore: {}", std::io::Error::last_os_error());
+    Ok((pages.iter().filter(|&&page| page & 1 == 1).count(), pages.len()))
+}
