@@ -40,7 +40,7 @@ impl Index {
                 continue;
             };
             bail!(
-                "no index of {} could be saved: make its folder writable; only tars and TFRecord files have one",
+                "no index of {} was saved: only tars and TFRecord files have one; if it is one of them, make its folder writable",
                 files.path(missing).display()
             );
         }

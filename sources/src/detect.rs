@@ -88,6 +88,7 @@ impl OpenOptions {
                 several if several.iter().all(|path| has_extension(path, "parquet")) => {
                     return Ok(crate::parquet::Parquet::open(several)?.erased());
                 }
+                several if several.iter().all(|path| has_extension(path, "gz")) => return Err(packed(path)),
                 several => {
                     let problem = format!("{} files", several.len());
                     let advice = "pass one, or a pattern for tars, TFRecord or Parquet files";
@@ -152,6 +153,12 @@ impl OpenOptions {
         if let files @ [_, ..] = &all_of("parquet")[..] {
             return Ok(crate::parquet::Parquet::open(files)?.erased());
         }
+        if !is_url(path) && !names.iter().any(|name| path.join(name).is_dir()) {
+            let problem = "not a dataset: no index.json of MDS or LitData, state.json, metadata.csv or metadata.jsonl in it, and no \
+                           tars, Parquet files, or folders for classes";
+            let advice = "pass a file in it, or a pattern; or the folder that has a folder for each class";
+            return Err(Error::format(path.display(), None, problem, advice));
+        }
         #[cfg(feature = "folder")]
         return Ok(crate::folder::Folder::open(path)?.erased());
         #[cfg(not(feature = "folder"))]
@@ -206,7 +213,9 @@ impl OpenOptions {
                 return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
             }
         }
-        let _ = start;
+        if start.starts_with(&[0x1f, 0x8b]) {
+            return Err(packed(path));
+        }
         Err(unknown(path))
     }
 }
@@ -234,6 +243,17 @@ fn is_tfrecord(path: &Path) -> bool {
 /// Whether a name ends in this, in upper or lower case.
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
+/// The error for files that gzip packed.
+fn packed(path: &Path) -> Error {
+    let problem = "packed by gzip, so that its samples can't be read by index";
+    Error::format(
+        path.display(),
+        None,
+        problem,
+        "unpack it with `gunzip`; or read tars as streams, with `TarOptions::stream`",
+    )
 }
 
 fn unknown(path: &Path) -> Error {

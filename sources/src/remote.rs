@@ -546,6 +546,28 @@ fn changed(url: &str) -> Error {
     Error::format(url, None, "the object was replaced since it was opened", "build the dataset again")
 }
 
+const NETWORK: &str = "check the network, the server, and the options in the environment";
+
+/// What to do about an error that `object_store` has no kind for, by its text.
+fn generic_advice(store: &str, problem: &str) -> &'static str {
+    match store {
+        "URL" => "check the start of the URL: it may be s3, gs, az, abfs, http or https",
+        "parse_url" if problem.contains("not enabled") => {
+            "build slotline-sources with the cargo feature for it: s3, gcs, azure or http"
+        }
+        // Where cloud machines ask for the credentials of their role.
+        _ if problem.contains("169.254.169.254") => {
+            "there are no credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+             AWS_SKIP_SIGNATURE=true for a public bucket"
+        }
+        _ if problem.contains("NoSuchBucket") => "check the name of the bucket",
+        _ if problem.contains("http://") && problem.contains("builder error") => {
+            "the server is addressed without TLS: set AWS_ALLOW_HTTP=true if that is what you want"
+        }
+        _ => NETWORK,
+    }
+}
+
 /// Makes the error for a request that failed.
 fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::Error) -> Error {
     use object_store::Error as Cause;
@@ -556,7 +578,8 @@ fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::
         }
         Cause::Precondition { .. } => return changed(url),
         Cause::NotSupported { .. } | Cause::NotImplemented { .. } => "use a server that answers requests for ranges",
-        _ => "check the network, the server, and the options in the environment",
+        Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
+        _ => NETWORK,
     };
     Error::Remote { name: url.to_owned(), range, advice, source: Box::new(source) }
 }
@@ -564,5 +587,22 @@ fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("objects", &self.objects.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn advice_names_what_is_missing() {
+        for (store, problem, words) in [
+            ("S3", "PUT http://169.254.169.254/latest/api/token: timed out", "AWS_ACCESS_KEY_ID"),
+            ("S3", "GET http://127.0.0.1:9000/b: HTTP error: builder error", "AWS_ALLOW_HTTP"),
+            ("S3", "404 Not Found: <Code>NoSuchBucket</Code>", "name of the bucket"),
+            ("parse_url", "feature for GoogleCloudStorage not enabled", "cargo feature"),
+            ("URL", "Unable to recognise URL \"s4://b\"", "start of the URL"),
+            ("S3", "connection refused", "network"),
+        ] {
+            assert!(super::generic_advice(store, problem).contains(words), "{problem}");
+        }
     }
 }

@@ -64,9 +64,17 @@ fn what_is_nothing_of_these_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "something").unwrap();
+    let packed = folder.path().join("photos-0.tar.gz");
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0]).unwrap();
+    std::fs::write(folder.path().join("photos-1.tar.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
+    let odd = folder.path().join("odd");
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join("index.json"), "{}").unwrap();
     for (path, words) in [
         (text, "not a format that this build reads"),
-        (folder.path().to_owned(), "no folders in it"),
+        (odd, "not a dataset"),
+        (packed, "packed by gzip"),
+        (folder.path().join("*.gz"), "`TarOptions::stream`"),
         (folder.path().join("none"), "check the path"),
         (folder.path().join("*.tar"), "no file"),
     ] {

@@ -139,3 +139,17 @@ fn shards_add_up_to_all_samples() {
         assert!(lens.len() >= shards, "{name}: {lens:?}");
     }
 }
+
+#[test]
+fn datasets_with_more_fields_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.bin");
+    std::fs::write(&path, [0; 64]).unwrap();
+    let blocks =
+        |labels| slotline_sources::tokens::BlockOptions::new(4).labels(labels).open_raw([&path]).unwrap().erased();
+    let error = slotline::dataset::ConcatDataset::new(vec![blocks(false), blocks(true)])
+        .map_err(|error| error.to_string())
+        .and_then(|both| slotline::Loader::builder(both).build().map(drop).map_err(|error| error.to_string()))
+        .unwrap_err();
+    assert!(error.contains("dataset 1 has 2 fields (tokens, labels), but dataset 0 has 1 (tokens)"), "{error}");
+}

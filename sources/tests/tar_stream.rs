@@ -259,3 +259,19 @@ fn readers_may_return_few_bytes() {
     let slow = options.stream_reader("slow", Slow(std::io::Cursor::new(gzip(&bytes)), 0)).unwrap();
     assert_eq!(rows(&slow), rows(&whole));
 }
+
+#[test]
+fn packed_data_that_end_early_are_called_truncated() {
+    use std::io::Write;
+
+    let folder = tempfile::tempdir().unwrap();
+    let noise: Vec<u8> = (0..20_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&noise).unwrap();
+    let packed = encoder.finish().unwrap();
+    let path = folder.path().join("photos.tar.gz");
+    std::fs::write(&path, &packed[..40]).unwrap();
+    let error = slotline_sources::tar::TarOptions::new().stream([&path]).unwrap_err().to_string();
+    assert!(error.contains("photos.tar.gz: the packed data are not complete"), "{error}");
+    assert!(error.contains("truncated"), "{error}");
+}

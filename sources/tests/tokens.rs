@@ -279,3 +279,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn patterns_name_files_of_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, from) in [("train-0.bin", 0_u16), ("train-1.bin", 100)] {
+        std::fs::write(folder.path().join(name), (from..from + 9).flat_map(u16::to_le_bytes).collect::<Vec<_>>())
+            .unwrap();
+    }
+    for pattern in ["train-*.bin", "train-{0..1}.bin"] {
+        let blocks = slotline_sources::tokens::BlockOptions::new(4).open_raw([folder.path().join(pattern)]).unwrap();
+        let first = |index| {
+            let mut cx = slotline::dataset::Context::default();
+            slotline::Dataset::get(&blocks, index, &mut cx).unwrap().elements::<u16>("tokens").unwrap()[0]
+        };
+        assert_eq!(slotline::Dataset::len(&blocks), 4);
+        assert_eq!([0, 1, 2, 3].map(first), [0, 4, 100, 104]);
+    }
+}

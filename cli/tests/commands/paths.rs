@@ -53,7 +53,7 @@ fn what_cannot_be_read_is_named() {
     fs::write(&text, "something").expect("a file can be written");
     for (path, code, words) in [
         (folder.path().join("none"), 2, "there is no such file or folder"),
-        (empty, 1, "no folders in it"),
+        (empty, 1, "not a dataset"),
         (text, 1, "not a format that this build reads"),
     ] {
         let (found, message) = failure(&format!("feed {}", path.display()));

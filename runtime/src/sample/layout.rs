@@ -220,6 +220,11 @@ impl Fields {
     /// datasets are for the error.
     pub(crate) fn include(&mut self, [first, place]: [usize; 2], other: Self) {
         let other_len = other.list.len();
+        // The lengths of runs differ, too, which the texts of fields don't say: the names do.
+        let names = (other_len != self.list.len()).then(|| {
+            let names = |fields: &Self| fields.list.iter().map(Field::name).collect::<Vec<_>>().join(", ");
+            (names(self), names(&other))
+        });
         let mut differing = None;
         for (own, other) in self.list.iter_mut().zip(other.list) {
             let (room, other_room) = (own.shape.dims().first().copied(), other.shape.dims().first().copied());
@@ -239,8 +244,8 @@ impl Fields {
             }
             *own = merged;
         }
-        if differing.is_none() && other_len != self.list.len() {
-            differing = Some((format!("{other_len} fields"), self.list.len().to_string()));
+        if let Some((own, other)) = names {
+            differing = Some((format!("{other_len} fields ({other})"), format!("{} ({own})", self.list.len())));
         }
         if let Some((found, declared)) = differing {
             self.fail(LayoutError::Differs { dataset: place, found, first, declared });

@@ -176,7 +176,10 @@ impl<W: Front> Members<W> {
         }
         let start = [block[0], block[1]];
         let (name, advice) = match &start {
-            b"\x1f\x8b" => ("gzip", "unpack it with `gunzip`: samples of a compressed tar can't be read by index"),
+            b"\x1f\x8b" => (
+                "gzip",
+                "unpack it with `gunzip`, or use `TarOptions::stream`: samples of a compressed tar can't be read by index",
+            ),
             b"BZ" => ("bzip2", "unpack it with `bunzip2`: samples of a compressed tar can't be read by index"),
             b"\xfd7" => ("xz", "unpack it with `unxz`: samples of a compressed tar can't be read by index"),
             b"\x28\xb5" => ("zstd", "unpack it with `unzstd`: samples of a compressed tar can't be read by index"),

@@ -1,6 +1,6 @@
 //! Blocks of tokens, at equal distances.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use slotline::dtype::{DType, Kind};
 
@@ -104,14 +104,15 @@ impl BlockOptions {
         self
     }
 
-    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`.
+    /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`. [Patterns](crate::paths) are
+    /// expanded.
     ///
     /// # Errors
     ///
     /// If a file can't be found, its length is not that of whole tokens, there is not one sample, or the options are
     /// invalid.
-    pub fn open_raw(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Records<Blocks>, Error> {
-        self.open(Files::open(paths)?, Header::No)
+    pub fn open_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
+        self.open(Files::open(crate::paths::expand(paths)?)?, Header::No)
     }
 
     /// Opens files as [`open_raw`](Self::open_raw) does, and maps them.
@@ -123,23 +124,20 @@ impl BlockOptions {
     /// # Safety
     ///
     /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map_raw(
-        &self,
-        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
-    ) -> Result<Records<Blocks>, Error> {
+    pub unsafe fn map_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         // SAFETY: the caller guarantees that the files do not change.
-        self.open(unsafe { Files::open(paths)?.map() }?, Header::No)
+        self.open(unsafe { Files::open(crate::paths::expand(paths)?)?.map() }?, Header::No)
     }
 
     /// Opens files of llm.c (`dev/data/data_common.py`): a header of 1024 bytes, then `u16` (version 1, as for GPT-2) or
-    /// `u32` (version 7, as for Llama 3).
+    /// `u32` (version 7, as for Llama 3). [Patterns](crate::paths) are expanded.
     ///
     /// # Errors
     ///
     /// If a file can't be read, has another header or length, the files have different types, there is not one sample,
     /// or the options are invalid.
-    pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Records<Blocks>, Error> {
-        self.open(Files::open(paths)?, Header::LlmC)
+    pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
+        self.open(Files::open(crate::paths::expand(paths)?)?, Header::LlmC)
     }
 
     /// Opens files as [`open_llmc`](Self::open_llmc) does, and maps them.
@@ -151,12 +149,9 @@ impl BlockOptions {
     /// # Safety
     ///
     /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map_llmc(
-        &self,
-        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
-    ) -> Result<Records<Blocks>, Error> {
+    pub unsafe fn map_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         // SAFETY: the caller guarantees that the files do not change.
-        self.open(unsafe { Files::open(paths)?.map() }?, Header::LlmC)
+        self.open(unsafe { Files::open(crate::paths::expand(paths)?)?.map() }?, Header::LlmC)
     }
 
     fn open(&self, files: Files, header: Header) -> Result<Records<Blocks>, Error> {

@@ -116,7 +116,14 @@ struct Forward<R> {
 impl<R: Read> Forward<R> {
     /// Reads up to `len` bytes from `at` on into memory, which grows with what there is.
     fn hold(&mut self, at: u64, len: u64) -> Result<(), Error> {
-        let failed = |error| Error::io(&self.path, "read", error);
+        let failed = |error: io::Error| match error.kind() {
+            // The end of the file is none: these are packed data that end before they are complete.
+            io::ErrorKind::UnexpectedEof => {
+                let problem = format!("the packed data are not complete: {error}");
+                Error::format(self.path.display(), None, problem, "the tar is truncated: copy it or write it again")
+            }
+            _ => Error::io(&self.path, "read", error),
+        };
         let held = self.start + self.memory.len() as u64;
         if at < held {
             self.memory.drain(..(at - self.start) as usize);
