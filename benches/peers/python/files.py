@@ -19,6 +19,7 @@ The program runs a pass in which it checks every byte. The check sum of a timed 
 and in s6 of samples.
 """
 
+import atexit
 import itertools
 import json
 import os
@@ -183,9 +184,13 @@ class LitData(Bytes):
 
     def __init__(self, args):
         import litdata
+        from litdata.streaming import downloader
 
+        # The server is on loopback and speaks plain HTTP, which the library's object store refuses by default.
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
         super().__init__(args.data, OBJECTS, self.run)
         self.cache = tempfile.mkdtemp(dir=args.data)
+        atexit.register(shutil.rmtree, self.cache, ignore_errors=True)
         self.litdata, self.workers = litdata, args.workers
 
     def settle(self):
@@ -197,9 +202,6 @@ class LitData(Bytes):
         return self.litdata.StreamingDataLoader(
             dataset, batch_size=BATCH, num_workers=self.workers, collate_fn=list
         )
-
-    def quit(self):
-        shutil.rmtree(self.cache, ignore_errors=True)
 
 
 class Tokens:
@@ -347,6 +349,7 @@ class Index:
     def __init__(self, args):
         self.data, self.peer = args.data, args.peer
         self.to = Path(tempfile.mkdtemp(dir=args.data))
+        atexit.register(shutil.rmtree, self.to, ignore_errors=True)
 
     def batches(self):
         if self.peer == "webshart":
@@ -368,9 +371,6 @@ class Index:
 
     def settle(self):
         """Does nothing."""
-
-    def quit(self):
-        shutil.rmtree(self.to, ignore_errors=True)
 
 
 def data_loader(dataset, workers, **more):
@@ -424,8 +424,6 @@ def main():
     except (Absent, ImportError, FileNotFoundError) as why:
         return protocol.reply({"absent": str(why)})
     protocol.serve(NAMES.get(args.peer, args.peer), release, lambda: timed_pass(reader))
-    if hasattr(reader, "quit"):
-        reader.quit()
 
 
 if __name__ == "__main__":

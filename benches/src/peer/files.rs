@@ -91,17 +91,24 @@ impl Arguments {
             "s4-nanogpt" => {
                 let options = BlockOptions::new(CROP).stride(1).widen(true).labels(true);
                 let path = [data.join("tokens.bin")];
-                // SAFETY: nobody changes the file.
-                let blocks =
-                    if self.is_mapped() { unsafe { options.map_raw(path)? } } else { options.open_raw(path)? };
+                let blocks = if self.is_mapped() {
+                    // SAFETY: nobody changes the file.
+                    unsafe { options.map_raw(path)? }
+                } else {
+                    options.open_raw(path)?
+                };
                 let sampler = RandomSampler::new(blocks.len())?.replacement(true).num_samples(CROPS * SEQUENCES)?;
                 tokens(Loader::builder(blocks).sampler(sampler), true)
             }
             "s4-megatron" => {
                 let options = GptOptions::new(CROP as u32).seed(1).widen(true).labels(true);
                 let prefix = data.join("tokens");
-                // SAFETY: nobody changes the files.
-                let blocks = if self.is_mapped() { unsafe { options.map(prefix)? } } else { options.open(prefix)? };
+                let blocks = if self.is_mapped() {
+                    // SAFETY: nobody changes the files.
+                    unsafe { options.map(prefix)? }
+                } else {
+                    options.open(prefix)?
+                };
                 tokens(Loader::builder(blocks).sampler(SequentialSampler::new(CROPS * SEQUENCES)), false)
             }
             "s5-arrow-numbers" => table("numbers.arrow"),
