@@ -47,7 +47,9 @@ impl FromStr for Named {
         match text.parse() {
             Ok(source) => Ok(Self::Arrays(source)),
             Err(ParseSourceError::Kind) if is_path() => Ok(Self::Path(text.into())),
-            Err(ParseSourceError::Kind) => Err("there is no such file or folder; check the path".to_owned()),
+            Err(ParseSourceError::Kind) => {
+                Err("no such file or folder, and neither digits, idx:FILE nor npy:FILE; check the path".to_owned())
+            }
             Err(error) => Err(error.to_string()),
         }
     }

@@ -18,7 +18,7 @@ fn wrong_command_lines_are_usage_errors() {
     fails("", 2, &["Usage"]);
     fails("teach", 2, &["teach"]);
     fails("feed", 2, &["<SOURCE>"]);
-    fails("feed csv:a.csv", 2, &["csv:a.csv", "expected digits, idx:"]);
+    fails("feed csv:a.csv", 2, &["csv:a.csv", "no such file or folder", "idx:FILE"]);
     fails("feed idx:", 2, &["idx:", "path of a file"]);
     fails("feed digits --batch-size many", 2, &["--batch-size", "many"]);
     fails("feed digits --batch-size -1", 2, &["-1"]);

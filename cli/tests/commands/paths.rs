@@ -52,7 +52,7 @@ fn what_cannot_be_read_is_named() {
     let text = folder.path().join("notes");
     fs::write(&text, "something").expect("a file can be written");
     for (path, code, words) in [
-        (folder.path().join("none"), 2, "there is no such file or folder"),
+        (folder.path().join("none"), 2, "no such file or folder"),
         (empty, 1, "not a dataset"),
         (text, 1, "not a format that this build reads"),
     ] {
