@@ -20,14 +20,14 @@ use crate::meter::{Meter, Tally};
 use crate::options::WorkerKind;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
-use crate::source::{Described, Named, Opened, SOURCE_HELP, bound};
+use crate::source::{Described, Input, Opened, bound};
 use crate::stream::{Step, stream};
 
 /// The flags.
 #[derive(Args, Debug)]
 pub(crate) struct Feed {
-    #[arg(help = SOURCE_HELP)]
-    source: Named,
+    #[command(flatten)]
+    input: Input,
 
     /// Busy-wait for this long on each batch, in place of a training step
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
@@ -64,14 +64,14 @@ impl Feed {
         files.extend(self.stats.clone().map(|path| ("--stats", path)));
         #[cfg(feature = "trace")]
         files.extend(self.trace.clone().map(|path| ("--trace", path)));
-        check_not_source(&self.source, &files)?;
+        check_not_source(&self.input.source, &files)?;
         check_apart(&files)
     }
 
     pub(crate) fn run(self) -> Result<()> {
         // SAFETY: the help text requires that the files do not change while the program runs, and `check_flags` has checked
         // that this program does not write to them.
-        match unsafe { self.source.open()? } {
+        match unsafe { self.input.open()? } {
             Opened::Arrays(arrays) => self.feed(arrays, || None),
             Opened::Records(records) => self.feed(records.clone(), || bound(&records)),
         }
@@ -79,7 +79,7 @@ impl Feed {
 
     fn feed(self, dataset: impl Described, bound: impl Fn() -> Option<String>) -> Result<()> {
         let mut screen = Screen::new(&self.report);
-        screen.line(format_args!("{}: {} samples of {}", self.source, dataset.len(), dataset.describe()))?;
+        screen.line(format_args!("{}: {} samples of {}", self.input.source, dataset.len(), dataset.describe()))?;
         let mut loader = self.options.build(dataset, &TORCH)?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
         let stats_file = self.stats.map(StatsFile::open).transpose()?;

@@ -9,7 +9,7 @@ use slotline::Loader;
 use slotline::dataset::Subset;
 use slotline::dtype::{DType, Element, from_bytes};
 
-use crate::source::{Described, Holds, Named, Opened, SOURCE_HELP};
+use crate::source::{Described, Holds, Input, Opened};
 
 /// How many elements of a tensor or list are shown, and how many characters of a text.
 const ELEMENTS: usize = 8;
@@ -18,8 +18,8 @@ const CHARACTERS: usize = 400;
 /// The flags.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
-    #[arg(help = SOURCE_HELP)]
-    source: Named,
+    #[command(flatten)]
+    input: Input,
 
     /// Which sample to show
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -34,7 +34,7 @@ impl Inspect {
     pub(crate) fn run(self) -> Result<()> {
         // SAFETY: the help text requires that the files do not change while the program runs; this command writes to files
         // only after it has read the sample.
-        match unsafe { self.source.open()? } {
+        match unsafe { self.input.open()? } {
             Opened::Arrays(arrays) => self.show(arrays),
             Opened::Records(records) => self.show(records),
         }
@@ -42,7 +42,7 @@ impl Inspect {
 
     fn show(self, dataset: impl Described) -> Result<()> {
         let (len, fields) = (dataset.len(), dataset.named());
-        println!("{}: {len} samples", self.source);
+        println!("{}: {len} samples", self.input.source);
         for field in &fields {
             println!("  {}: {}", field.name, field.kind);
         }

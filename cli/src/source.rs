@@ -6,7 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::Args;
 use slotline::array::AnyArray;
 use slotline::dataset::{Dataset, TensorDataset};
 use slotline::source::{ParseSourceError, Source};
@@ -15,7 +16,7 @@ use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, Records};
 use crate::screen::walking;
 
 /// The `--help` text of SOURCE.
-pub(crate) const SOURCE_HELP: &str = "\
+const SOURCE_HELP: &str = "\
 A file or folder, whose format is found out: a folder with a folder of files for each class, tars of WebDataset (also as a \
 pattern: 'shard-{000..099}.tar'), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
 Megatron (.bin, .idx), MDS, LitData, Arrow, Parquet, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature \
@@ -23,6 +24,17 @@ Megatron (.bin, .idx), MDS, LitData, Arrow, Parquet, .safetensors, .npz, a NumPy
 Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
 idx:IMAGES,LABELS), or npy:FILE[,FILE...] (NumPy files), of which a sample is one row of each file. NumPy files are \
 memory-mapped, and must not change while the program runs";
+
+/// SOURCE, and which of its fields are read.
+#[derive(Args, Debug)]
+pub(crate) struct Input {
+    #[arg(help = SOURCE_HELP)]
+    pub(crate) source: Named,
+
+    /// Read only these fields, in this order; other columns of Arrow and Parquet are left out of reading, too
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
+}
 
 /// The SOURCE of a command line.
 #[derive(Clone, Debug)]
@@ -64,29 +76,38 @@ impl fmt::Display for Named {
     }
 }
 
-impl Named {
+impl Input {
     /// Opens the files.
     ///
     /// # Safety
     ///
     /// NumPy files must not change while the dataset exists.
     pub(crate) unsafe fn open(&self) -> Result<Opened> {
-        let arrays = match self {
-            Self::Arrays(source) => source.clone(),
-            Self::Path(path) => match array(path) {
+        let arrays = match &self.source {
+            Named::Arrays(source) => source.clone(),
+            Named::Path(path) => match array(path) {
                 Some(source) => source,
                 None => {
                     let (tell, bar) = walking();
-                    let records = OpenOptions::new().progress(tell).open(path);
+                    let mut options = OpenOptions::new().progress(tell);
+                    if let Some(names) = &self.columns {
+                        options = options.columns(names);
+                    }
+                    let records = options.open(path);
                     bar.finish_and_clear();
                     return Ok(Opened::Records(records?));
                 }
             },
         };
+        if self.columns.is_some() {
+            bail!("the fields of {} have no names; drop --columns", self.source);
+        }
         // SAFETY: the caller guarantees that the files do not change.
         Ok(Opened::Arrays(unsafe { arrays.map()? }))
     }
+}
 
+impl Named {
     /// Returns the files that are read, as far as they have names of their own.
     pub(crate) fn files(&self) -> &[PathBuf] {
         match self {

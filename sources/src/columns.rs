@@ -1,12 +1,61 @@
-//! Choosing among the columns of a table, for Arrow and Parquet.
+//! Choosing among the columns of a dataset.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::Error;
+use crate::files::{Files, Span};
 use crate::record::MOST_FIELDS;
+use crate::{Error, Format, Input, Record, RecordField, RecordFields, Value};
 
-/// Returns the columns that `names` lists, in that order, or all. A struct's name stands for all its members, whose names
-/// start with it and a dot. `others` are columns that can't be read, and what they hold.
+/// Samples of which only some fields are kept.
+#[derive(Debug)]
+pub(crate) struct Chosen<F: ?Sized> {
+    all: Arc<F>,
+    fields: RecordFields,
+    /// The numbers of these fields among all.
+    numbers: Vec<usize>,
+}
+
+impl<F: Format + ?Sized> Chosen<F> {
+    pub(crate) fn new(all: Arc<F>, names: &[String]) -> Result<Self, Error> {
+        let fields: Vec<(usize, &RecordField)> = all.fields().as_slice().iter().enumerate().collect();
+        let chosen = choose(&all.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
+        let numbers = chosen.iter().map(|(number, _)| *number).collect();
+        let fields = RecordFields::new(chosen.iter().map(|(_, field)| (field.name.clone(), field.kind.clone())));
+        Ok(Self { all, fields, numbers })
+    }
+}
+
+impl<F: Format + ?Sized> Format for Chosen<F> {
+    fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        self.all.files()
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        self.all.spans(index, each);
+    }
+
+    fn shard_lens(&self) -> Vec<usize> {
+        self.all.shard_lens()
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let mut values = self.all.read(index, input)?.into_values();
+        let mut take = |&i: &usize| std::mem::replace(&mut values[i], Value::from(&[][..]));
+        Ok(Record::new(&self.fields, self.numbers.iter().map(&mut take)))
+    }
+}
+
+/// Returns the columns that `names` lists, in that order, or all. If no column has one of the names, it is that of a
+/// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read, and what they hold.
 pub(crate) fn choose<C: Clone>(
     path: &Path,
     names: Option<&[String]>,
@@ -34,7 +83,10 @@ pub(crate) fn choose<C: Clone>(
                     return unread(other);
                 }
                 let before = columns.len();
-                columns.extend(all.iter().filter(|column| is_in(name(column), chosen)).cloned());
+                match all.iter().find(|column| name(column) == chosen) {
+                    Some(column) => columns.push(column.clone()),
+                    None => columns.extend(all.iter().filter(|column| is_in(name(column), chosen)).cloned()),
+                }
                 if columns.len() == before {
                     let all: Vec<&str> = all.iter().map(&name).collect();
                     let problem = format!("no column {chosen}, but {}", all.join(", "));

@@ -1,6 +1,6 @@
 //! Finding out what a path is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::files::read_whole;
 use crate::files::{Files, Span, is_url, names_in};
@@ -13,14 +13,15 @@ use crate::{Error, Format, Records};
 /// | path | format |
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
-/// | a folder with a `state.json`, as `save_to_disk` writes it; `.arrow`, `.feather` | [`arrow`](crate::arrow) |
+/// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`arrow`](crate::arrow) |
 /// | a folder with a `metadata.csv` or `metadata.jsonl`; a `.csv` or `.jsonl` file | [`manifest`](crate::manifest) |
-/// | a folder with `.tar` files in it, a tar, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
-/// | a folder with `.parquet` files in it, one, or several, as a pattern | [`parquet`](crate::parquet) |
+/// | `.tar`: a folder with such files in it, one, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
+/// | `.arrow`, `.feather`, the same | [`arrow`](crate::arrow) |
+/// | `.parquet`, the same | [`parquet`](crate::parquet) |
+/// | `.tfrecord`, `.tfrecords`, the same | [`tfrecord`](crate::tfrecord) |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
-/// | `.tfrecord`, `.tfrecords`, one or several, as a pattern | [`tfrecord`](crate::tfrecord) |
 /// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
 ///
@@ -39,6 +40,16 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 pub struct OpenOptions {
     index_files: IndexFiles,
     progress: Option<Tell>,
+    columns: Option<Vec<String>>,
+}
+
+/// What several files may be that make one dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Several {
+    Tar,
+    Arrow,
+    Parquet,
+    TfRecord,
 }
 
 impl OpenOptions {
@@ -60,13 +71,29 @@ impl OpenOptions {
         self
     }
 
+    /// Sets which fields the samples have, in this order; all by default. See [`Records::columns`]. Of Arrow and Parquet,
+    /// other columns are not read.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
     /// Opens data, as [`open`] does.
     ///
     /// # Errors
     ///
-    /// As for [`open`].
+    /// As for [`open`], or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let path = path.as_ref();
+        let records = self.open_all(path.as_ref())?;
+        match &self.columns {
+            // Of tables, they are all that there is now.
+            Some(names) => records.columns(names),
+            None => Ok(records),
+        }
+    }
+
+    /// Opens data with all its fields, but only the chosen columns of tables.
+    fn open_all(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         if path.is_dir() {
             return self.open_folder(path);
         }
@@ -75,24 +102,18 @@ impl OpenOptions {
             match &paths[..] {
                 // It does not exist, which the next step says, or is a URL.
                 [one] if one.as_path() == path => {}
-                [one] => return self.open(one),
-                #[cfg(feature = "tar")]
-                several if several.iter().all(|path| has_extension(path, "tar")) => {
-                    return self.tar(several);
-                }
-                #[cfg(feature = "tfrecord")]
-                several if several.iter().all(|path| is_tfrecord(path)) => {
-                    return self.tfrecord(several);
-                }
-                #[cfg(feature = "parquet")]
-                several if several.iter().all(|path| has_extension(path, "parquet")) => {
-                    return Ok(crate::parquet::Parquet::open(several)?.erased());
-                }
+                [one] => return self.open_all(one),
                 several if several.iter().all(|path| has_extension(path, "gz")) => return Err(packed(path)),
                 several => {
-                    let problem = format!("{} files", several.len());
-                    let advice = "pass one, or a pattern for tars, TFRecord or Parquet files";
-                    return Err(Error::format(path.display(), None, problem, advice));
+                    let kinds = KINDS.iter().find(|kind| several.iter().all(|path| kind.is(path)));
+                    return match kinds {
+                        Some(kind) => self.open_several(*kind, several),
+                        None => {
+                            let problem = format!("{} files", several.len());
+                            let advice = "pass one, or a pattern for tars, or for Arrow, Parquet or TFRecord files";
+                            Err(Error::format(path.display(), None, problem, advice))
+                        }
+                    };
                 }
             }
         }
@@ -135,7 +156,7 @@ impl OpenOptions {
         }
         #[cfg(feature = "arrow")]
         if has("state.json") || has("dataset_dict.json") {
-            return Ok(crate::arrow::Arrow::open([path])?.erased());
+            return self.open_several(Several::Arrow, &[path.to_owned()]);
         }
         #[cfg(feature = "manifest")]
         for name in ["metadata.csv", "metadata.jsonl"] {
@@ -144,18 +165,23 @@ impl OpenOptions {
             }
         }
         let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
-        let all_of = |extension| visible.clone().filter(|path| has_extension(path, extension)).collect::<Vec<_>>();
-        #[cfg(feature = "tar")]
-        if let tars @ [_, ..] = &all_of("tar")[..] {
-            return self.tar(tars);
-        }
-        #[cfg(feature = "parquet")]
-        if let files @ [_, ..] = &all_of("parquet")[..] {
-            return Ok(crate::parquet::Parquet::open(files)?.erased());
+        let visible: Vec<PathBuf> = visible.collect();
+        let kinds: Vec<Several> = KINDS.into_iter().filter(|kind| visible.iter().any(|path| kind.is(path))).collect();
+        match kinds[..] {
+            [] => {}
+            [kind] => {
+                let files: Vec<PathBuf> = visible.into_iter().filter(|path| kind.is(path)).collect();
+                return self.open_several(kind, &files);
+            }
+            [one, other, ..] => {
+                let problem = format!("a folder with {} and {}", one.name(), other.name());
+                let advice = "pass a pattern for those that you mean, such as `folder/*.tar`";
+                return Err(Error::format(path.display(), None, problem, advice));
+            }
         }
         if !is_url(path) && !names.iter().any(|name| path.join(name).is_dir()) {
             let problem = "not a dataset: no index.json of MDS or LitData, state.json, metadata.csv or metadata.jsonl in it, and no \
-                           tars, Parquet files, or folders for classes";
+                           tars, Arrow, Parquet or TFRecord files, or folders for classes";
             let advice = "pass a file in it, or a pattern; or the folder that has a folder for each class";
             return Err(Error::format(path.display(), None, problem, advice));
         }
@@ -167,25 +193,19 @@ impl OpenOptions {
 
     /// Opens a file that starts with these bytes.
     fn open_file(&self, path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
-        #[cfg(feature = "tar")]
-        if has_extension(path, "tar") || start.get(257..262) == Some(b"ustar") {
-            return self.tar(&[path]);
-        }
-        #[cfg(feature = "arrow")]
-        if has_extension(path, "arrow") || has_extension(path, "feather") || start.starts_with(b"ARROW1\0\0") {
-            return Ok(crate::arrow::Arrow::open([path])?.erased());
-        }
-        #[cfg(feature = "parquet")]
-        if has_extension(path, "parquet") || start.starts_with(b"PAR1") {
-            return Ok(crate::parquet::Parquet::open([path])?.erased());
+        let starts = |kind: &&Several| match kind {
+            Several::Tar => start.get(257..262) == Some(b"ustar"),
+            Several::Arrow => start.starts_with(b"ARROW1\0\0"),
+            Several::Parquet => start.starts_with(b"PAR1"),
+            Several::TfRecord => false,
+        };
+        let by_name = KINDS.iter().find(|kind| kind.is(path));
+        if let Some(kind) = by_name.or_else(|| KINDS.iter().find(starts)) {
+            return self.open_several(*kind, &[path.to_owned()]);
         }
         #[cfg(feature = "manifest")]
         if has_extension(path, "csv") || has_extension(path, "jsonl") {
             return Ok(crate::manifest::Manifest::open(path)?.erased());
-        }
-        #[cfg(feature = "tfrecord")]
-        if is_tfrecord(path) {
-            return self.tfrecord(&[path]);
         }
         #[cfg(feature = "safetensors")]
         if has_extension(path, "safetensors") {
@@ -221,23 +241,64 @@ impl OpenOptions {
 }
 
 impl OpenOptions {
-    #[cfg(feature = "tar")]
-    fn tar(&self, paths: &[impl AsRef<Path>]) -> Result<Records<dyn Format>, Error> {
-        let mut options = crate::tar::TarOptions::new().index_files(self.index_files.clone());
-        options.progress = self.progress.clone();
-        Ok(options.open(paths)?.erased())
-    }
-
-    #[cfg(feature = "tfrecord")]
-    fn tfrecord(&self, paths: &[impl AsRef<Path>]) -> Result<Records<dyn Format>, Error> {
-        let mut options = crate::tfrecord::TfRecordOptions::new().index_files(self.index_files.clone());
-        options.progress = self.progress.clone();
-        Ok(options.open(paths)?.erased())
+    fn open_several(&self, kind: Several, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
+        match kind {
+            #[cfg(feature = "tar")]
+            Several::Tar => {
+                let mut options = crate::tar::TarOptions::new().index_files(self.index_files.clone());
+                options.progress = self.progress.clone();
+                Ok(options.open(paths)?.erased())
+            }
+            #[cfg(feature = "arrow")]
+            Several::Arrow => {
+                let mut options = crate::arrow::ArrowOptions::new();
+                if let Some(names) = &self.columns {
+                    options = options.columns(names);
+                }
+                Ok(options.open(paths)?.erased())
+            }
+            #[cfg(feature = "parquet")]
+            Several::Parquet => {
+                let mut options = crate::parquet::ParquetOptions::new();
+                if let Some(names) = &self.columns {
+                    options = options.columns(names);
+                }
+                Ok(options.open(paths)?.erased())
+            }
+            #[cfg(feature = "tfrecord")]
+            Several::TfRecord => {
+                let mut options = crate::tfrecord::TfRecordOptions::new().index_files(self.index_files.clone());
+                options.progress = self.progress.clone();
+                Ok(options.open(paths)?.erased())
+            }
+            #[cfg(not(all(feature = "tar", feature = "arrow", feature = "parquet", feature = "tfrecord")))]
+            _ => Err(unknown(&paths[0])),
+        }
     }
 }
 
-fn is_tfrecord(path: &Path) -> bool {
-    has_extension(path, "tfrecord") || has_extension(path, "tfrecords")
+const KINDS: [Several; 4] = [Several::Tar, Several::Arrow, Several::Parquet, Several::TfRecord];
+
+impl Several {
+    /// Whether a file has a name of this kind.
+    fn is(self, path: &Path) -> bool {
+        let extensions: &[&str] = match self {
+            Self::Tar => &["tar"],
+            Self::Arrow => &["arrow", "feather"],
+            Self::Parquet => &["parquet"],
+            Self::TfRecord => &["tfrecord", "tfrecords"],
+        };
+        extensions.iter().any(|extension| has_extension(path, extension))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tar => "tars",
+            Self::Arrow => "Arrow files",
+            Self::Parquet => "Parquet files",
+            Self::TfRecord => "TFRecord files",
+        }
+    }
 }
 
 /// Whether a name ends in this, in upper or lower case.

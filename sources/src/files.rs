@@ -188,6 +188,11 @@ impl Files {
         }
     }
 
+    /// Returns the path of the first file, for messages; an empty one if there are no files.
+    pub(crate) fn first_path(&self) -> PathBuf {
+        if self.is_empty() { PathBuf::new() } else { self.path(0) }
+    }
+
     /// Returns the length of a file, in bytes; `None` if it is opened for each read.
     pub fn file_len(&self, file: usize) -> Option<u64> {
         match &self.list {

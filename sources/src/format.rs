@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::ahead::{Ahead, Ask, Asked, Read};
 #[cfg(feature = "remote")]
 use crate::cache::{Cache, Planner};
+use crate::columns::Chosen;
 use crate::files::{Files, Span};
 use crate::{Error, Record, RecordFields};
 
@@ -299,6 +300,25 @@ impl<F: Format + ?Sized> Records<F> {
             remote.cache(cache.clone());
         }
         self
+    }
+
+    /// Returns the samples with only these fields, in this order. A name that no field has stands for all that begin
+    /// with it and a dot. The same bytes are read; to read less of Arrow and Parquet, use the `columns` of their options.
+    ///
+    /// ```no_run
+    /// use slotline_sources::mds::Mds;
+    ///
+    /// let tokens = Mds::open("train")?.columns(["tokens"])?;
+    /// # Ok::<(), slotline_sources::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there is no field with one of the names, or one is listed twice.
+    pub fn columns(self, names: impl IntoIterator<Item = impl Into<String>>) -> Result<Records<dyn Format>, Error> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let budget = self.budget;
+        Ok(Records { budget, ..Records::new(Chosen::new(self.format, &names)?) }.erased())
     }
 
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the

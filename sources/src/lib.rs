@@ -45,7 +45,6 @@ mod ahead;
 pub mod arrow;
 #[cfg(feature = "remote")]
 mod cache;
-#[cfg(any(feature = "arrow", feature = "parquet"))]
 mod columns;
 mod detect;
 pub mod error;

@@ -229,6 +229,10 @@ impl<'a> Record<'a> {
         self.fields
     }
 
+    pub(crate) fn into_values(self) -> SmallVec<[Value<'a>; 4]> {
+        self.values
+    }
+
     /// Returns the bytes of a field: those of its elements in the machine's order, or those of a text; `None` if there
     /// is no field with this name.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use slotline::Dataset;
 use slotline::dataset::Context;
+use slotline_sources::OpenOptions;
 
 /// Returns a path in the test data. Files are copied whose indexes are saved beside them.
 fn data(path: &str, copies: &Path) -> PathBuf {
@@ -60,6 +61,54 @@ fn each_format_is_found_out() {
 }
 
 #[test]
+fn folders_of_files_of_one_kind_are_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to) in [("arrow/zstd.feather", "feather"), ("tfrecord/0.tfrecord", "tfrecord")] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(from);
+        let both = folder.path().join(to);
+        std::fs::create_dir(&both).unwrap();
+        for name in ["a", "b"] {
+            std::fs::copy(&from, both.join(name).with_extension(to)).unwrap();
+        }
+        let one = slotline_sources::open(both.join("a").with_extension(to)).unwrap();
+        assert_eq!(slotline_sources::open(&both).unwrap().len(), 2 * one.len(), "{to}");
+        assert_eq!(slotline_sources::open(both.join(format!("*.{to}"))).unwrap().len(), 2 * one.len(), "{to}");
+    }
+}
+
+#[test]
+fn columns_are_chosen_in_any_format() {
+    let copies = tempfile::tempdir().unwrap();
+    for (path, columns) in [
+        ("tar/shard-000000.tar", ["cls", "txt"]),
+        ("arrow/saved", ["label", "text"]),
+        ("parquet/snappy.parquet", ["u16", "i8"]),
+        ("mds/raw", ["str", "any"]),
+    ] {
+        let path = data(path, copies.path());
+        let all = slotline_sources::open(&path).unwrap();
+        let by_options = OpenOptions::new().columns(columns).open(&path).unwrap();
+        let by_records = all.clone().columns(columns).unwrap();
+        let (mut cx, mut other) = (Context::default(), Context::default());
+        for index in 0..all.len() {
+            let whole = all.get(index, &mut cx).unwrap();
+            for chosen in [&by_options, &by_records] {
+                let some = chosen.get(index, &mut other).unwrap();
+                let names: Vec<_> = some.fields().as_slice().iter().map(|field| &field.name).collect();
+                assert_eq!(names, columns, "{path:?}");
+                for column in columns {
+                    assert_eq!(some.bytes(column).unwrap(), whole.bytes(column).unwrap(), "{path:?}");
+                }
+            }
+        }
+        let error = all.clone().columns(["nothing"]).unwrap_err().to_string();
+        assert!(error.contains("no column nothing, but"), "{error}");
+        let error = all.columns([columns[0]; 2]).unwrap_err().to_string();
+        assert!(error.contains(&format!("two columns {}", columns[0])), "{error}");
+    }
+}
+
+#[test]
 fn what_is_nothing_of_these_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
@@ -70,7 +119,13 @@ fn what_is_nothing_of_these_is_an_error() {
     let odd = folder.path().join("odd");
     std::fs::create_dir(&odd).unwrap();
     std::fs::write(odd.join("index.json"), "{}").unwrap();
+    let both = folder.path().join("both");
+    std::fs::create_dir(&both).unwrap();
+    for name in ["a.tar", "a.parquet"] {
+        std::fs::write(both.join(name), "").unwrap();
+    }
     for (path, words) in [
+        (both, "a folder with tars and Parquet files"),
         (text, "not a format that this build reads"),
         (odd, "not a dataset"),
         (packed, "packed by gzip"),

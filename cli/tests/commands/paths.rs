@@ -35,6 +35,24 @@ fn a_folder_of_classes_is_fed_the_same_by_any_workers() {
 }
 
 #[test]
+fn columns_are_chosen_by_name() {
+    let root = tempfile::tempdir().expect("a folder");
+    classes(root.path());
+    let path = root.path().display();
+    let labels = summary(&format!("feed {path} --columns label"));
+    assert_eq!((&labels["samples"], &labels["bytes"]), (&json!(3), &json!(3 * 8)));
+    assert!(stdout(&format!("inspect {path} --columns label")).contains("label: i64"));
+    for (arguments, words) in [
+        (format!("feed {path} --columns label,none"), "no column none, but data, label"),
+        ("feed digits --columns label".to_owned(), "drop --columns"),
+    ] {
+        let (code, message) = failure(&arguments);
+        assert_eq!(code, 1, "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
 fn arrays_need_no_prefix() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.idx");
