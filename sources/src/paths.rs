@@ -110,7 +110,11 @@ fn invalid(pattern: &str, error: glob::PatternError) -> Error {
 }
 
 fn no_match(pattern: &str) -> Error {
-    Error::usage(format!("no file matches {pattern}"), "check the pattern, and the working directory")
+    let advice = match crate::files::is_url(Path::new(pattern)) {
+        true => "check the pattern, and what is in the bucket",
+        false => "check the pattern, and the working directory",
+    };
+    Error::usage(format!("no file matches {pattern}"), advice)
 }
 
 /// Returns the texts that a pattern with braces stands for.

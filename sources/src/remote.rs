@@ -179,6 +179,10 @@ impl Remote {
             let of = stores[store].clone();
             async move {
                 let path = path_of(&url)?;
+                if path.is_root() && !url.starts_with("http") {
+                    let problem = "the URL names a bucket, and no object in it";
+                    return Err(Error::format(&url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
+                }
                 let meta = of.head(&path).await.map_err(|source| failed(&url, None, source))?;
                 Ok(Object { url, store, path, len: meta.size, version: meta.e_tag })
             }
@@ -581,7 +585,30 @@ fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::
         Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
         _ => NETWORK,
     };
-    Error::Remote { name: url.to_owned(), range, advice, source: Box::new(source) }
+    Error::Remote { name: url.to_owned(), range, advice, source: told(&source).into() }
+}
+
+/// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
+/// error above it, or leaves out. An answer in XML becomes its code and message.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    if let (Some(start), Some(code)) = (text.find("<?xml").or_else(|| text.find("<Error>")), element("Code")) {
+        let message = element("Message").map_or(String::new(), |message| format!(", {message}"));
+        return format!("{}{code}{message}", &text[..start]);
+    }
+    text
 }
 
 impl fmt::Debug for Remote {
@@ -592,6 +619,22 @@ impl fmt::Debug for Remote {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the request failed: {0}")]
+        struct Repeats(#[source] std::io::Error);
+        #[derive(Debug, thiserror::Error)]
+        #[error("the request failed")]
+        struct Hides(#[source] std::io::Error);
+
+        let refused = || std::io::Error::other("refused");
+        assert_eq!(super::told(&Repeats(refused())), "the request failed: refused");
+        assert_eq!(super::told(&Hides(refused())), "the request failed: refused");
+        let xml = "403: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
+        assert_eq!(super::told(&std::io::Error::other(xml)), "403: AccessDenied, No.");
+    }
+
     #[test]
     fn advice_names_what_is_missing() {
         for (store, problem, words) in [

@@ -193,11 +193,12 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let path = folder.join("state.json");
     let has = |name: &str| names.iter().any(|found| found == name);
     if !has("state.json") {
-        let advice = if has("dataset_dict.json") {
-            "it has several splits: open the folder of one"
-        } else {
-            "pass a folder that `save_to_disk` wrote, or files"
-        };
+        if has("dataset_dict.json") {
+            let splits = names.iter().filter(|name| !name.ends_with(".json")).map(|name| name.trim_end_matches('/'));
+            let problem = format!("several splits: {}", splits.collect::<Vec<_>>().join(", "));
+            return Err(Error::format(folder.display(), None, problem, "open the folder of one"));
+        }
+        let advice = "pass a folder that `save_to_disk` wrote, or files";
         return Err(Error::format(folder.display(), None, "no state.json in it", advice));
     }
     let wrong =

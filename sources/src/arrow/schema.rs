@@ -143,7 +143,7 @@ impl Columns {
                         let leaf = leaf(name, validity, Holds::List(dtype), Some(offsets), data);
                         self.leaves.push(Leaf { inner_validity: Some(inner), ..leaf });
                     }
-                    _ => self.unread(field, name, "a list of what are not numbers", depth)?,
+                    _ => self.unread(field, name, "a list of other values than numbers", depth)?,
                 }
             }
             Type::FixedSizeList => self.tensor(field, name, validity, depth)?,
@@ -182,7 +182,7 @@ impl Columns {
         let dtype = number(child).filter(|_| child.dictionary().is_none() && items.is_some());
         // Missing values below the outermost list are looked for at one level only.
         let Some(dtype) = dtype.filter(|_| shape.len() == 1) else {
-            return self.unread(field, name, "lists of a fixed length, of what are not numbers", depth);
+            return self.unread(field, name, "lists of a fixed length of other values than numbers", depth);
         };
         validity.push(self.node());
         let inner = self.node();

@@ -80,7 +80,7 @@ fn add(field: &Type, way: &Way, column: &mut usize, leaves: &mut Vec<Leaf>, othe
         Ok(holds) if way.repeated == 0 || (way.repeated == 1 && matches!(holds, Holds::Number(_))) => {
             leaves.push(Leaf { name, column: *column, holds, full: way.level, element: way.element });
         }
-        Ok(_) => others.push((name, "a list of what are not numbers".to_owned())),
+        Ok(_) => others.push((name, "a list of other values than numbers".to_owned())),
         Err(what) => others.push((name, what)),
     }
     *column += 1;

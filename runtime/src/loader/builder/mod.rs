@@ -131,8 +131,10 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the sampler that draws the order of the passes; excludes `shuffle`.
     ///
-    /// A sampler without its own generator draws from a copy of the process's default one, which is then advanced by
-    /// the same number of draws. So the sampler may itself use loaders, and other threads don't wait for it.
+    /// The loader's [`seed`](Self::seed) does not seed the sampler, as in torch: give it a generator of its own if its
+    /// order is to be the same in every run. One without its own generator draws from a copy of the process's default one,
+    /// which is then advanced by the same number of draws. So the sampler may itself use loaders, and other threads don't
+    /// wait for it.
     pub fn sampler(mut self, sampler: impl Sampler + 'static) -> Self {
         self.options.sampler = Some(Sampling::Drawn(Box::new(sampler)));
         self
