@@ -35,7 +35,7 @@ impl Order {
         match &self.source {
             // SAFETY: the help text requires that the files do not change while the program runs, and this command writes
             // no files.
-            Some(source) => match unsafe { source.open()? } {
+            Some(source) => match unsafe { source.open(None)? } {
                 Opened::Arrays(arrays) => self.print(arrays),
                 Opened::Records(records) => self.print(records),
             },

@@ -16,7 +16,7 @@ use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, Records};
 use crate::screen::walking;
 
 /// The `--help` text of SOURCE.
-const SOURCE_HELP: &str = "\
+pub(crate) const SOURCE_HELP: &str = "\
 A file or folder, whose format is found out: a folder with a folder of files for each class, tars of WebDataset (also as a \
 pattern: 'shard-{000..099}.tar'), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
 Megatron (.bin, .idx), MDS, LitData, Arrow, Parquet, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature \
@@ -83,14 +83,26 @@ impl Input {
     ///
     /// NumPy files must not change while the dataset exists.
     pub(crate) unsafe fn open(&self) -> Result<Opened> {
-        let arrays = match &self.source {
-            Named::Arrays(source) => source.clone(),
-            Named::Path(path) => match array(path) {
+        // SAFETY: the caller guarantees that the files do not change.
+        unsafe { self.source.open(self.columns.as_deref()) }
+    }
+}
+
+impl Named {
+    /// Opens the files, with all fields or some.
+    ///
+    /// # Safety
+    ///
+    /// NumPy files must not change while the dataset exists.
+    pub(crate) unsafe fn open(&self, columns: Option<&[String]>) -> Result<Opened> {
+        let arrays = match self {
+            Self::Arrays(source) => source.clone(),
+            Self::Path(path) => match array(path) {
                 Some(source) => source,
                 None => {
                     let (tell, bar) = walking();
                     let mut options = OpenOptions::new().progress(tell);
-                    if let Some(names) = &self.columns {
+                    if let Some(names) = columns {
                         options = options.columns(names);
                     }
                     let records = options.open(path);
@@ -99,15 +111,13 @@ impl Input {
                 }
             },
         };
-        if self.columns.is_some() {
-            bail!("the fields of {} have no names; drop --columns", self.source);
+        if columns.is_some() {
+            bail!("the fields of {self} have no names; drop --columns");
         }
         // SAFETY: the caller guarantees that the files do not change.
         Ok(Opened::Arrays(unsafe { arrays.map()? }))
     }
-}
 
-impl Named {
     /// Returns the files that are read, as far as they have names of their own.
     pub(crate) fn files(&self) -> &[PathBuf] {
         match self {

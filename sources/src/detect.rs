@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::files::read_whole;
-use crate::files::{Files, Span, is_url, names_in};
+use crate::files::{Files, Span, is_url, names_in, read_whole};
 use crate::saved::IndexFiles;
 use crate::window::Tell;
 use crate::{Error, Format, Records};
@@ -43,15 +42,6 @@ pub struct OpenOptions {
     columns: Option<Vec<String>>,
 }
 
-/// What several files may be that make one dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Several {
-    Tar,
-    Arrow,
-    Parquet,
-    TfRecord,
-}
-
 impl OpenOptions {
     /// Makes the default options, which are each format's own.
     pub fn new() -> Self {
@@ -85,11 +75,10 @@ impl OpenOptions {
     /// As for [`open`], or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
         let records = self.open_all(path.as_ref())?;
-        match &self.columns {
-            // Of tables, they are all that there is now.
-            Some(names) => records.columns(names),
-            None => Ok(records),
-        }
+        let Some(names) = &self.columns else { return Ok(records) };
+        // As those of tables mostly are by now.
+        let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
+        if are_chosen { Ok(records) } else { records.columns(names) }
     }
 
     /// Opens data with all its fields, but only the chosen columns of tables.
@@ -129,15 +118,7 @@ impl OpenOptions {
         let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
         self.open_file(path, start)
     }
-}
 
-/// Whether there is something below a URL: a bucket has no folders, only names with slashes, and a web server can't be
-/// asked.
-fn is_folder(path: &Path) -> bool {
-    !path.starts_with("http:") && !path.starts_with("https:") && names_in(path).is_ok_and(|names| !names.is_empty())
-}
-
-impl OpenOptions {
     fn open_folder(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         let names = names_in(path)?;
         let has = |name: &str| names.iter().any(|found| found == name);
@@ -238,9 +219,8 @@ impl OpenOptions {
         }
         Err(unknown(path))
     }
-}
 
-impl OpenOptions {
+    /// Opens files that make one dataset, or a folder that `save_to_disk` wrote.
     fn open_several(&self, kind: Several, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
@@ -277,6 +257,15 @@ impl OpenOptions {
     }
 }
 
+/// What several files may be that make one dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Several {
+    Tar,
+    Arrow,
+    Parquet,
+    TfRecord,
+}
+
 const KINDS: [Several; 4] = [Several::Tar, Several::Arrow, Several::Parquet, Several::TfRecord];
 
 impl Several {
@@ -299,6 +288,12 @@ impl Several {
             Self::TfRecord => "TFRecord files",
         }
     }
+}
+
+/// Whether there is something below a URL: a bucket has no folders, only names with slashes, and a web server can't be
+/// asked.
+fn is_folder(path: &Path) -> bool {
+    !path.starts_with("http:") && !path.starts_with("https:") && names_in(path).is_ok_and(|names| !names.is_empty())
 }
 
 /// Whether a name ends in this, in upper or lower case.

@@ -317,8 +317,8 @@ impl<F: Format + ?Sized> Records<F> {
     /// If there is no field with one of the names, or one is listed twice.
     pub fn columns(self, names: impl IntoIterator<Item = impl Into<String>>) -> Result<Records<dyn Format>, Error> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let budget = self.budget;
-        Ok(Records { budget, ..Records::new(Chosen::new(self.format, &names)?) }.erased())
+        let (chosen, budget) = (Chosen::new(self.format.clone(), &names)?, self.budget);
+        Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the
