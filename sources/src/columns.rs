@@ -1,4 +1,4 @@
-//! Choosing among the columns of a dataset.
+//! Choosing among the fields of a dataset, and the room that they have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::files::{Files, Span};
 use crate::record::MOST_FIELDS;
 use crate::{Error, Format, Input, Record, RecordField, RecordFields, Value};
 
-/// Samples of which only some fields are kept.
+/// Samples with some of their fields, or with fields that are described in another way.
 #[derive(Debug)]
 pub(crate) struct Chosen<F: ?Sized> {
     all: Arc<F>,
@@ -23,6 +23,14 @@ impl<F: Format + ?Sized> Chosen<F> {
         let numbers = chosen.iter().map(|(number, _)| *number).collect();
         let fields = RecordFields::new(chosen.iter().map(|(_, field)| (field.name.clone(), field.kind.clone())));
         Ok(Self { all, fields, numbers })
+    }
+
+    /// All fields, with `times` the room that they have.
+    pub(crate) fn with_room(all: Arc<F>, times: usize) -> Self {
+        let fields = all.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
+        let fields = RecordFields::new(fields);
+        let numbers = (0..fields.as_slice().len()).collect();
+        Self { all, fields, numbers }
     }
 }
 

@@ -321,6 +321,24 @@ impl<F: Format + ?Sized> Records<F> {
         Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
+    /// Returns the samples with `times` the room in a batch for their bytes, texts and lists, which by default is twice
+    /// the mean size of a sample for each row, or less if no sample is as large.
+    ///
+    /// For workers that are processes: a batch of theirs that needs more than that is an error, whereas threads take
+    /// memory from the heap for it. Room is memory of every batch.
+    ///
+    /// ```no_run
+    /// use slotline::Loader;
+    /// use slotline_sources::folder::Folder;
+    ///
+    /// let photos = Folder::open("photos")?.room(4);
+    /// let loader = Loader::builder(photos).batch_size(2).num_workers(2).processes().build()?;
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn room(self, times: usize) -> Records<dyn Format> {
+        Records { budget: self.budget, ..Records::new(Chosen::with_room(self.format, times)) }.erased()
+    }
+
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the
     /// rest is decoding. One sample in 16 is looked at. `None` if none was yet.
     pub fn reading_share(&self) -> Option<f64> {

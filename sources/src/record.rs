@@ -108,6 +108,17 @@ impl FieldKind {
         }
     }
 
+    /// Returns the same kind with `times` the room, if it needs any.
+    pub(crate) fn with_room(&self, times: usize) -> Self {
+        let more = |room: &Room| Room { items: room.items.saturating_mul(times), ..*room };
+        match self {
+            Self::List(dtype, room) => Self::List(*dtype, more(room)),
+            Self::Bytes(room) => Self::Bytes(more(room)),
+            Self::Text(room) => Self::Text(more(room)),
+            Self::Number(_) | Self::Tensor(..) => self.clone(),
+        }
+    }
+
     /// Returns the room of a packed field.
     pub fn room(&self) -> Option<Room> {
         match *self {

@@ -6,6 +6,7 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     spdl            s1: spdl.pipeline with 16 threads that read files
     webdataset      s2: shards in a random order, and a shuffle buffer of 1,000 samples
     webshart        s2: samples by index in a DataLoader, with the index that webshart made; s6: its indexer
+    wids            s2: samples by index in a DataLoader
     litdata         s3: StreamingDataset in its StreamingDataLoader, with an empty cache in each pass
     memmap          s4: NumPy as in nanoGPT's get_batch, which maps the file for each batch
     memmap-once     the same with one map
@@ -140,6 +141,26 @@ class Webshart(Bytes):
     def __init__(self, args):
         super().__init__(args.data, SAMPLES, self.run)
         self.loader = data_loader(Shards(args.data / "tars", index_of(args.data)), args.workers, collate_fn=list)
+
+    def run(self):
+        return self.loader
+
+
+class Wids(Bytes):
+    """s2: samples by index, in wids' own sampler's place a random order over all shards."""
+
+    def __init__(self, args):
+        import wids
+
+        super().__init__(args.data, SAMPLES, self.run)
+        shards = sorted(map(str, (args.data / "tars").glob("*.tar")))
+        shards = [{"url": path, "nsamples": SAMPLES // len(shards)} for path in shards]
+        dataset = wids.ShardListDataset(shards, cache_size=1 << 62, keep=True, transformations=None)
+        self.loader = data_loader(dataset, args.workers, collate_fn=self.bytes_of)
+
+    @staticmethod
+    def bytes_of(samples):
+        return [sample[".bin"].read() for sample in samples]
 
     def run(self):
         return self.loader
@@ -383,6 +404,7 @@ READERS = {
     "spdl": Spdl,
     "webdataset": WebDataset,
     "webshart": Webshart,
+    "wids": Wids,
     "litdata": LitData,
     "memmap": Memmap,
     "memmap-once": Memmap,

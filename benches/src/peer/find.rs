@@ -102,6 +102,7 @@ pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Pro
         peer("spdl", "spdl", &["s1"]),
         peer("webdataset", "webdataset", &["s2"]),
         peer("webshart", "webshart", &["s2", "s6"]),
+        peer("wids", "wids", &["s2"]),
         peer("litdata", "litdata", &["s3"]),
         peer("memmap", "NumPy's memmap", &["s4-nanogpt"]),
         peer("memmap-once", "NumPy's memmap, once", &["s4-nanogpt"]),

@@ -3,33 +3,53 @@
 
 use serde_json::Value as Json;
 use slotline::dtype::{DType, Element};
-use slotline::loader::{Batch, BatchOf};
+use slotline::loader::Batch;
+use slotline::sample::Dynamic;
+use slotline::sampler::DistributedSampler;
 use slotline::{Dataset, Error, Loader};
-use slotline_sources::{FieldKind, Record};
+use slotline_sources::{FieldKind, Format, Record, Records};
 
-/// Reads two shuffled epochs through loaders without and with workers, whole and interrupted in the middle of each
-/// epoch and resumed in a new loader; all must give the same batches.
-pub(crate) fn resumes<D: Dataset>(open: impl Fn() -> D) {
-    let build = |workers| Loader::builder(open()).batch_size(2).shuffle(true).seed(7).num_workers(workers).build();
-    let build = |workers: usize| -> Loader<BatchOf<D>> { build(workers).expect("the dataset can be loaded") };
-    let mut whole = build(0);
+/// Reads two shuffled epochs through loaders without workers, with threads and with processes, whole and interrupted in
+/// the middle of each epoch and resumed in a new loader; all must give the same batches. The batches of two ranks must be
+/// those of one, in turn.
+pub(crate) fn resumes<F: Format>(open: impl Fn() -> Records<F>) {
+    let build = |(workers, processes): (usize, bool)| -> Loader<Batch<Dynamic>> {
+        // A process cannot take more memory for a batch of large samples.
+        let records = if processes { open().room(100) } else { open().erased() };
+        let builder = Loader::builder(records).batch_size(2).shuffle(true).seed(7).num_workers(workers);
+        let loader = if processes { builder.processes().build() } else { builder.build() };
+        loader.expect("the dataset can be loaded")
+    };
+    let mut whole = build((0, false));
     let whole: Vec<_> = (0..2).flat_map(|_| whole.epoch().unwrap().map(digest).collect::<Vec<_>>()).collect();
     let per_epoch = whole.len() / 2;
     assert!(per_epoch >= 2, "too few samples to interrupt a pass");
     assert_ne!(whole[..per_epoch], whole[per_epoch..], "shuffling changes nothing");
-    for workers in [0, 2] {
+    const WORKERS: [(usize, bool); 3] = [(0, false), (2, false), (2, true)];
+    for (i, workers) in WORKERS.into_iter().enumerate() {
         let (mut loader, mut found) = (build(workers), Vec::new());
         for _ in 0..2 {
             let mut pass = loader.epoch().unwrap();
             found.extend(pass.by_ref().take(per_epoch / 2).map(digest));
             let state = pass.state();
             drop(pass);
-            loader = build(2 - workers);
+            loader = build(WORKERS[(i + 1) % WORKERS.len()]);
             loader.load_state(&state).unwrap();
             found.extend(loader.epoch().unwrap().map(digest));
         }
-        assert_eq!(found, whole, "{workers} workers");
+        assert_eq!(found, whole, "{workers:?}");
     }
+
+    let share = |ranks, rank| {
+        let sampler = DistributedSampler::new(open().len(), ranks, rank).unwrap().seed(7);
+        let mut loader = Loader::builder(open()).sampler(sampler).num_workers(1).build().unwrap();
+        loader.epoch().unwrap().map(digest).collect::<Vec<_>>()
+    };
+    let (all, first, second) = (share(1, 0), share(2, 0), share(2, 1));
+    assert_eq!(first.len(), second.len());
+    let both: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
+    // One comes twice if they are odd.
+    assert_eq!(both[..all.len()], all);
 }
 
 /// Returns the contents of all columns of a batch, with the numbers that separate the samples.
