@@ -147,7 +147,7 @@ class Webshart(Bytes):
 
 
 class Wids(Bytes):
-    """s2: samples by index, in wids' own sampler's place a random order over all shards."""
+    """s2: samples by index, with all shards open, as a random order over them needs."""
 
     def __init__(self, args):
         import wids
@@ -155,7 +155,7 @@ class Wids(Bytes):
         super().__init__(args.data, SAMPLES, self.run)
         shards = sorted(map(str, (args.data / "tars").glob("*.tar")))
         shards = [{"url": path, "nsamples": SAMPLES // len(shards)} for path in shards]
-        dataset = wids.ShardListDataset(shards, cache_size=1 << 62, keep=True, transformations=None)
+        dataset = wids.ShardListDataset(shards, lru_size=len(shards), cache_size=1 << 62, keep=True, transformations=[])
         self.loader = data_loader(dataset, args.workers, collate_fn=self.bytes_of)
 
     @staticmethod
@@ -221,8 +221,12 @@ class LitData(Bytes):
     def run(self):
         dataset = self.litdata.StreamingDataset("s3://bucket/litdata", cache_dir=self.cache, shuffle=True)
         return self.litdata.StreamingDataLoader(
-            dataset, batch_size=BATCH, num_workers=self.workers, collate_fn=list
+            dataset, batch_size=BATCH, num_workers=self.workers, collate_fn=self.bytes_of
         )
+
+    @staticmethod
+    def bytes_of(samples):
+        return [bytes(sample) for sample in samples]  # They are views, which cannot be sent to another process.
 
 
 class Tokens:

@@ -149,7 +149,8 @@ fn row(rows: &mut String, sheet: &Sheet, column: &Column, ours: &Time, aim: Aim)
         }
         Aim::Times(most, name) => {
             let times = sheet.of(section, column, name).and_then(|other| over(ours, &[other]));
-            (format!("≤ {most} × {name}"), times.is_some_and(|times| times.median <= most))
+            let rounded = (100.0 * most).round() / 100.0;
+            (format!("≤ {rounded} × {name}"), times.is_some_and(|times| times.median <= most))
         }
         Aim::Memory(most, name) => {
             let bytes = |peer| sheet.memory(section, column, peer).map(median);
