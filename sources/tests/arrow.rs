@@ -177,6 +177,43 @@ fn columns_that_are_not_read_are_named() {
     );
 }
 
+#[test]
+fn views_that_lie_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.arrow");
+    let bytes = fs::read(data("kinds.arrow")).unwrap();
+    // The views of a text of 22 bytes: its length and first bytes, the number of its buffer, and where it is in it.
+    let start = b"\x16\0\0\0more";
+    let views: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(start)).collect();
+    assert!(views.len() > 3);
+    let row = expected("kinds").iter().position(|row| row["text"] == "more than twelve bytes").unwrap();
+    for (at, lie) in
+        [(8, 7_u32), (8, u32::MAX), (12, i32::MAX as u32), (12, u32::MAX), (0, i32::MAX as u32), (0, u32::MAX)]
+    {
+        let mut changed = bytes.clone();
+        views.iter().for_each(|view| changed[view + at..view + at + 4].copy_from_slice(&lie.to_le_bytes()));
+        fs::write(&path, &changed).unwrap();
+        let records = ArrowOptions::new().columns(["text"]).open([&path]).unwrap();
+        let error = records.get(row, &mut Context::default()).unwrap_err().to_string();
+        assert!(error.contains("column text: a value that ends after its buffer"), "{error}");
+        // Those of a dictionary are read when the file is opened.
+        let error = ArrowOptions::new().columns(["views"]).open([&path]).unwrap_err().to_string();
+        assert!(error.contains("a dictionary: column views: a value that ends after its buffer"), "{error}");
+    }
+}
+
+#[test]
+fn files_without_their_footer_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.feather");
+    let bytes = fs::read(data("delta.feather")).unwrap();
+    for len in 8..bytes.len() {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let error = Arrow::open([&path]).unwrap_err().to_string();
+        assert!(error.contains("x.feather, byte "), "{error}");
+    }
+}
+
 /// Limits with which batches are kept, and values are read.
 const LIMITS: [u64; 2] = [1 << 30, 4000];
 

@@ -99,7 +99,7 @@ impl Arrow {
 
 /// Reads the value of a column in a row: `None` if it is missing. The parts of the file's dictionaries are in
 /// `dictionaries`.
-#[inline]
+#[inline(always)]
 pub(super) fn value<'a>(
     leaf: &Leaf,
     batch: &Batch,

@@ -73,7 +73,7 @@ def kinds():
     """A table of the kinds of columns that not every writer has."""
     i = range(ROWS)
     words = ["", "twelve bytes", "more than twelve bytes", "ü" * 50]
-    word = [words[k * k % 4] for k in i]
+    word = [words[3 * k % 4] for k in i]
     codes = pa.DictionaryArray.from_arrays(pa.array([k % 3 for k in i], pa.uint16()), pa.array([2**40, -1, 7]))
     return pa.table(
         {
