@@ -19,6 +19,39 @@ pub mod datasets {}
 #[doc = include_str!("src/files.md")]
 pub mod files {}
 
+/// A page for each format of files.
+pub mod formats {
+    #[doc = include_str!("src/formats/folders.md")]
+    pub mod folders {}
+
+    #[doc = include_str!("src/formats/manifests.md")]
+    pub mod manifests {}
+
+    #[doc = include_str!("src/formats/webdataset.md")]
+    pub mod webdataset {}
+
+    #[doc = include_str!("src/formats/tfrecord.md")]
+    pub mod tfrecord {}
+
+    #[doc = include_str!("src/formats/tokens.md")]
+    pub mod tokens {}
+
+    #[doc = include_str!("src/formats/mds.md")]
+    pub mod mds {}
+
+    #[doc = include_str!("src/formats/litdata.md")]
+    pub mod litdata {}
+
+    #[doc = include_str!("src/formats/arrow.md")]
+    pub mod arrow {}
+
+    #[doc = include_str!("src/formats/parquet.md")]
+    pub mod parquet {}
+
+    #[doc = include_str!("src/formats/arrays.md")]
+    pub mod arrays {}
+}
+
 #[doc = include_str!("src/samplers.md")]
 pub mod samplers {}
 

@@ -133,11 +133,13 @@ pub fn sources(data: &[u8]) {
         }
         15 => {
             let path = folder.write("a.arrow", data);
-            check(ArrowOptions::new().missing_as_zero(flag(0)).memory_limit(MEMORY).open([path]), &[]);
+            let options = ArrowOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
+            check(options.memory_limit(MEMORY).open([path]), &[]);
         }
         16 => {
             let path = folder.write("a.parquet", data);
-            check(ParquetOptions::new().missing_as_zero(flag(0)).memory_limit(MEMORY).open([path]), &[]);
+            let options = ParquetOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
+            check(options.memory_limit(MEMORY).open([path]), &[]);
         }
         _ => {
             let name = ["a.tar", "a.tfrecord", "a.safetensors", "a.npz", "a.jsonl", "a.csv", "a.bin"];

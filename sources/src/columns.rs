@@ -62,6 +62,14 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
     }
 }
 
+/// What columns hold that are not read, if there is something to do about it.
+pub(crate) const DECIMALS: &str = "decimals";
+pub(crate) const NESTED: &str = "lists of other values than numbers";
+pub(crate) const NO_VALUES: &str = "nulls only";
+
+/// How many names of columns an error lists.
+const LISTED: usize = 20;
+
 /// Returns the columns that `names` lists, in that order, or all. If no column has one of the names, it is that of a
 /// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read, and what they hold.
 pub(crate) fn choose<C: Clone>(
@@ -74,7 +82,12 @@ pub(crate) fn choose<C: Clone>(
     let wrong = |problem: String, advice| Err(Error::format(path.display(), None, problem, advice));
     let unread = |(name, what): &(String, String)| {
         let problem = format!("the column {name} holds {what}, which is not read");
-        wrong(problem, "list others with `columns`")
+        let advice = match &**what {
+            DECIMALS => "set `decimals_as_f64`, or list others with `columns`",
+            NESTED => "write it as JSON text, or list others with `columns`",
+            _ => "list others with `columns`",
+        };
+        wrong(problem, advice)
     };
     let is_in = |name: &str, chosen: &str| {
         name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -96,21 +109,24 @@ pub(crate) fn choose<C: Clone>(
                     None => columns.extend(all.iter().filter(|column| is_in(name(column), chosen)).cloned()),
                 }
                 if columns.len() == before {
-                    let all: Vec<&str> = all.iter().map(&name).collect();
-                    let problem = format!("no column {chosen}, but {}", all.join(", "));
+                    let listed: Vec<&str> = all.iter().map(&name).take(LISTED).collect();
+                    let more =
+                        if all.len() > LISTED { format!(", and {} more", all.len() - LISTED) } else { String::new() };
+                    let problem = format!("no column {chosen}, but {}{more}", listed.join(", "));
                     return wrong(problem, "choose among these columns");
                 }
             }
             columns
         }
     };
-    let same = |(i, column): &(usize, &C)| columns[..*i].iter().any(|other| name(other) == name(column));
-    if let Some((_, column)) = columns.iter().enumerate().find(same) {
-        return wrong(format!("two columns {}", name(column)), "choose different ones with `columns`");
-    }
     match columns.len() {
-        0 => wrong("no columns".to_owned(), "choose some with `columns`"),
-        1..=MOST_FIELDS => Ok(columns),
-        many => wrong(format!("{many} columns; the maximum is {MOST_FIELDS}"), "choose some with `columns`"),
+        0 => return wrong("no columns".to_owned(), "choose some with `columns`"),
+        1..=MOST_FIELDS => {}
+        many => return wrong(format!("{many} columns; the maximum is {MOST_FIELDS}"), "choose some with `columns`"),
+    }
+    let same = |(i, column): &(usize, &C)| columns[..*i].iter().any(|other| name(other) == name(column));
+    match columns.iter().enumerate().find(same) {
+        Some((_, column)) => wrong(format!("two columns {}", name(column)), "choose different ones with `columns`"),
+        None => Ok(columns),
     }
 }

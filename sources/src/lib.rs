@@ -46,6 +46,8 @@ pub mod arrow;
 #[cfg(feature = "remote")]
 mod cache;
 mod columns;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+mod decimal;
 mod detect;
 pub mod error;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Arrow files that pyarrow and Hugging Face Datasets wrote, and damaged ones.
+//! Arrow files that pyarrow, pandas, polars and Hugging Face Datasets wrote, and damaged ones.
 
 #![cfg(feature = "arrow")]
 
@@ -35,9 +35,10 @@ fn check(records: &Records<Arrow>, rows: &[Json]) {
 
 /// Opens files in each of the ways in which they are read.
 fn each_way(path: &Path) -> [Records<Arrow>; 3] {
+    let options = ArrowOptions::new().decimals_as_f64(true);
     // SAFETY: nobody writes to the files.
-    let mapped = unsafe { ArrowOptions::new().map([path]) };
-    [Arrow::open([path]), ArrowOptions::new().memory_limit(4000).open([path]), mapped].map(Result::unwrap)
+    let mapped = unsafe { options.map([path]) };
+    [options.open([path]), options.clone().memory_limit(4000).open([path]), mapped].map(Result::unwrap)
 }
 
 #[test]
@@ -67,8 +68,47 @@ fn rows_are_those_of_hugging_face_datasets() {
 }
 
 #[test]
+fn rows_of_each_kind_of_column_are_those_of_pyarrow() {
+    for name in ["kinds.arrow", "kinds-zstd.arrow"] {
+        for records in each_way(&data(name)) {
+            check(&records, &expected("kinds"));
+        }
+    }
+}
+
+#[test]
+fn rows_are_those_of_polars_and_pandas() {
+    for name in ["polars.feather", "polars-zstd.feather", "polars-lz4.feather", "polars.arrow", "pandas.feather"] {
+        for records in each_way(&data(name)) {
+            check(&records, &expected(name.split(['.', '-']).next().unwrap()));
+        }
+    }
+    // Files of a dataset have dictionaries of their own.
+    let both = ArrowOptions::new().columns(["text"]).open([data("delta.arrow"), data("replaced.arrow")]).unwrap();
+    check(&both, &[expected("delta"), expected("replaced")].concat());
+}
+
+#[test]
+fn dictionaries_grow_and_are_replaced() {
+    for name in ["delta.arrow", "delta.feather", "replaced.arrow"] {
+        for records in each_way(&data(name)) {
+            check(&records, &expected(name.split('.').next().unwrap()));
+        }
+    }
+}
+
+#[test]
+fn dictionaries_beyond_the_memory_limit_are_errors() {
+    let open = |limit| ArrowOptions::new().memory_limit(limit).columns(["category"]).open([data("polars.feather")]);
+    assert!(open(1000).is_ok());
+    let error = open(20).unwrap_err().to_string();
+    let words = "a dictionary: with the others, of more than 20 bytes; raise `memory_limit`";
+    assert!(error.contains("polars.feather, byte ") && error.contains(words), "{error}");
+}
+
+#[test]
 fn passes_resume() {
-    for name in ["saved", "lz4.feather"] {
+    for name in ["saved", "lz4.feather", "pandas.feather"] {
         support::resumes(|| Arrow::open([data(name)]).unwrap());
         support::resumes(|| ArrowOptions::new().memory_limit(4000).open([data(name)]).unwrap());
     }
@@ -78,17 +118,21 @@ fn passes_resume() {
 fn missing_values_are_errors_or_zeros() {
     let mut cx = Context::default();
     for records in each_way(&data("missing.feather")) {
-        for (row, column) in [(0, "flag"), (1, "number"), (2, "text")] {
-            let error = records.get(row, &mut cx).unwrap_err().to_string();
+        for (row, column) in [(0, "flag"), (1, "number"), (2, "text"), (1, "index"), (1, "value"), (2, "value")] {
+            let one = ArrowOptions::new().columns([column]).open([data("missing.feather")]).unwrap();
+            let error = one.get(row, &mut cx).unwrap_err().to_string();
             let words = format!("row {row}: column {column} has no value (null); fill it in");
             assert!(error.contains("missing.feather") && error.contains(&words), "{error}");
         }
+        assert!((0..3).all(|row| records.get(row, &mut cx).is_err()));
     }
-    let options = ArrowOptions::new().missing_as_zero(true).columns(["number", "text", "flag", "list"]);
+    let options =
+        ArrowOptions::new().missing_as_zero(true).columns(["number", "text", "flag", "list", "index", "value"]);
     let records = options.open([data("missing.feather")]).unwrap();
     let record = records.get(1, &mut cx).unwrap();
     assert_eq!((record.number("number"), record.number("flag")), (Some(0_i64), Some(true)));
     assert_eq!(record.elements::<i64>("list"), Some(vec![]));
+    assert_eq!((record.text("index"), record.text("value")), (Some(""), Some("")));
     drop(record);
     assert_eq!(records.get(0, &mut cx).unwrap().number("flag"), Some(false));
     // A list with a hole stays an error: there is no telling what it should be.
@@ -102,14 +146,24 @@ fn columns_that_are_not_read_are_named() {
         ArrowOptions::new().columns(columns.iter().copied()).open([data("others.feather")]).map(|records| records.len())
     };
     assert_eq!(open(&["number"]).unwrap(), 1);
+    // Behind columns that are passed over.
+    let options = ArrowOptions::new().columns(["category", "after"]);
+    let records = options.open([data("others.feather")]).unwrap();
+    let mut cx = Context::default();
+    let record = records.get(0, &mut cx).unwrap();
+    assert_eq!((record.text("category"), record.text("after")), (Some("a"), Some("after")));
     for (column, words) in [
         ("map", "the column map holds Map, which is not read; list others with `columns`"),
-        ("deep", "the column deep holds a list of what are not numbers"),
-        ("category", "the column category holds values in a dictionary"),
-        ("none", "the column none holds Null"),
-        ("decimal", "the column decimal holds Decimal"),
-        ("strings", "the column strings holds a list of what are not numbers"),
-        ("nothing", "no column nothing, but number"),
+        ("deep", "the column deep holds lists of other values than numbers, which is not read; write it as JSON text"),
+        ("pairs", "the column pairs holds Struct_ in a dictionary"),
+        ("none", "the column none holds nulls only"),
+        ("decimal", "the column decimal holds decimals, which is not read; set `decimals_as_f64`"),
+        ("wide", "the column wide holds decimals of 256 bits"),
+        ("strings", "the column strings holds lists of other values than numbers"),
+        ("views", "the column views holds lists of other values than numbers"),
+        ("dense", "the column dense holds Union"),
+        ("runs", "the column runs holds RunEndEncoded"),
+        ("nothing", "no column nothing, but category, number, after"),
     ] {
         let error = open(&[column]).unwrap_err().to_string();
         assert!(error.contains("others.feather") && error.contains(words), "{error}");
@@ -123,13 +177,50 @@ fn columns_that_are_not_read_are_named() {
     );
 }
 
+#[test]
+fn views_that_lie_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.arrow");
+    let bytes = fs::read(data("kinds.arrow")).unwrap();
+    // The views of a text of 22 bytes: its length and first bytes, the number of its buffer, and where it is in it.
+    let start = b"\x16\0\0\0more";
+    let views: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(start)).collect();
+    assert!(views.len() > 3);
+    let row = expected("kinds").iter().position(|row| row["text"] == "more than twelve bytes").unwrap();
+    for (at, lie) in
+        [(8, 7_u32), (8, u32::MAX), (12, i32::MAX as u32), (12, u32::MAX), (0, i32::MAX as u32), (0, u32::MAX)]
+    {
+        let mut changed = bytes.clone();
+        views.iter().for_each(|view| changed[view + at..view + at + 4].copy_from_slice(&lie.to_le_bytes()));
+        fs::write(&path, &changed).unwrap();
+        let records = ArrowOptions::new().columns(["text"]).open([&path]).unwrap();
+        let error = records.get(row, &mut Context::default()).unwrap_err().to_string();
+        assert!(error.contains("column text: a value that ends after its buffer"), "{error}");
+        // Those of a dictionary are read when the file is opened.
+        let error = ArrowOptions::new().columns(["views"]).open([&path]).unwrap_err().to_string();
+        assert!(error.contains("a dictionary: column views: a value that ends after its buffer"), "{error}");
+    }
+}
+
+#[test]
+fn files_without_their_footer_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.feather");
+    let bytes = fs::read(data("delta.feather")).unwrap();
+    for len in 8..bytes.len() {
+        fs::write(&path, &bytes[..len]).unwrap();
+        let error = Arrow::open([&path]).unwrap_err().to_string();
+        assert!(error.contains("x.feather, byte "), "{error}");
+    }
+}
+
 /// Limits with which batches are kept, and values are read.
 const LIMITS: [u64; 2] = [1 << 30, 4000];
 
 /// Reads all rows of a file, with each limit.
 fn read(path: &Path, limits: &[u64]) -> Result<(), Error> {
     for &limit in limits {
-        let records = ArrowOptions::new().memory_limit(limit).open([path])?;
+        let records = ArrowOptions::new().decimals_as_f64(true).memory_limit(limit).open([path])?;
         let mut cx = Context::default();
         for index in 0..records.len().min(50) {
             let _ = records.get(index, &mut cx);
@@ -142,9 +233,9 @@ fn read(path: &Path, limits: &[u64]) -> Result<(), Error> {
 fn truncated_files_are_errors_or_end_between_batches() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.arrow");
-    for name in ["stream.arrow", "zstd.feather"] {
+    for (number, name) in ["stream.arrow", "zstd.feather", "kinds.arrow", "replaced.arrow"].iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        for len in 0..bytes.len() {
+        for len in (0..bytes.len()).step_by(if number < 2 { 1 } else { 7 }) {
             fs::write(&path, &bytes[..len]).unwrap();
             let _ = read(&path, &LIMITS);
         }
@@ -158,10 +249,11 @@ fn truncated_files_are_errors_or_end_between_batches() {
 fn flipped_bytes_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.arrow");
-    for (first, name) in ["stream.arrow", "lz4.feather"].iter().enumerate() {
+    let files = ["stream.arrow", "lz4.feather", "kinds.arrow", "kinds-zstd.arrow", "delta.arrow", "delta.feather"];
+    for (number, name) in files.iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        // Every other byte: both files have the same schema.
-        for at in (first..bytes.len()).step_by(2) {
+        // Every other byte: two files each have the same schema.
+        for at in (number % 2..bytes.len()).step_by(if number < 2 { 2 } else { 5 }) {
             let mut flipped = bytes.clone();
             flipped[at] ^= [0x01, 0x80, 0xff][at % 3];
             fs::write(&path, &flipped).unwrap();

@@ -1,4 +1,4 @@
-//! Parquet files that pyarrow and Hugging Face Datasets wrote, and damaged ones.
+//! Parquet files that pyarrow, pandas, polars and Hugging Face Datasets wrote, and damaged ones.
 
 #![cfg(feature = "parquet")]
 
@@ -14,7 +14,7 @@ use slotline_sources::{Error, Format, Records};
 
 mod support;
 
-const FILES: [&str; 6] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4"];
+const FILES: [&str; 7] = ["snappy", "plain", "index", "index-dictionary", "gzip-v2", "lz4", "encodings"];
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet").join(format!("{name}.parquet"))
@@ -55,6 +55,65 @@ fn rows_are_those_of_hugging_face_datasets() {
 }
 
 #[test]
+fn rows_of_each_kind_of_column_are_those_of_their_writers() {
+    for (name, rows) in [("kinds", "kinds"), ("kinds-integers", "kinds"), ("polars", "polars"), ("pandas", "pandas")] {
+        for limit in [1 << 30, 600] {
+            let options = ParquetOptions::new().decimals_as_f64(true).memory_limit(limit);
+            check(&options.open([data(name)]).unwrap(), &expected(rows));
+        }
+    }
+}
+
+#[test]
+fn timestamps_that_nanoseconds_cannot_hold_are_errors() {
+    let records = Parquet::open([data("late")]).unwrap();
+    let error = records.get(0, &mut Context::default()).unwrap_err().to_string();
+    let words = "column when: a timestamp before 1677 or after 2262";
+    assert!(error.contains("late.parquet") && error.contains(words) && !error.contains("damaged"), "{error}");
+}
+
+#[test]
+fn pages_that_claim_to_be_huge_are_errors_before_memory_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.parquet");
+    let bytes = fs::read(data("late")).unwrap();
+    // The header of the first page: a dictionary (2), 24 bytes, 22 of them packed, of 2 values; then the packed bytes.
+    assert_eq!(bytes[4..18], [0x15, 4, 0x15, 48, 0x15, 44, 0x4c, 0x15, 4, 0x15, 0, 0x12, 0, 0]);
+    let most = [0xfe, 0xff, 0xff, 0xff, 0x0f];
+    // A header that is longer, before a page that is shorter by as much.
+    let of_size = [&[0x15, 4, 0x15][..], &most, &[0x15, 36, 0x4c, 0x15, 4, 0x15, 0, 0x12, 0, 0]].concat();
+    let of_values = [&[0x15, 4, 0x15, 48, 0x15, 36, 0x4c, 0x15][..], &most, &[0x15, 0, 0x12, 0, 0]].concat();
+    for (header, words) in [
+        (of_size, "column when: pages that take 2147483687 bytes or more, decoded; raise `memory_limit`"),
+        (of_values, "column when: a dictionary of 2147483647 values in 24 bytes"),
+    ] {
+        assert_eq!(header.len(), 18);
+        fs::write(&path, [&bytes[..4], &header, &bytes[18..36], &bytes[40..]].concat()).unwrap();
+        let records = ParquetOptions::new().memory_limit(1 << 20).open([&path]).unwrap();
+        let error = records.get(0, &mut Context::default()).unwrap_err().to_string();
+        assert!(error.contains("x.parquet") && error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn schemas_that_are_too_deep_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.parquet");
+    // Each column, of the name `a`, has one member.
+    let deep = |columns: u32| {
+        let count = [columns as u8 & 0x7f | 0x80, (columns >> 7) as u8 & 0x7f | 0x80, (columns >> 14) as u8];
+        let columns = [0x48, 1, b'a', 0x15, 2, 0].repeat(columns as usize);
+        [&[0x15, 2, 0x19, 0xfc][..], &count, &columns, &[0x16, 0, 0x19, 0x0c, 0]].concat()
+    };
+    for columns in [65, 1_000_000] {
+        let metadata = deep(columns);
+        fs::write(&path, [b"PAR1", &metadata[..], &(metadata.len() as u32).to_le_bytes(), b"PAR1"].concat()).unwrap();
+        let error = Parquet::open([&path]).unwrap_err().to_string();
+        assert!(error.contains("x.parquet") && error.contains("more than 64 deep"), "{error}");
+    }
+}
+
+#[test]
 fn passes_resume() {
     for name in ["saved", "index", "lz4"] {
         support::resumes(|| Parquet::open([data(name)]).unwrap());
@@ -87,11 +146,13 @@ fn columns_that_are_not_read_are_named() {
     };
     assert_eq!(open(&["number"]).unwrap(), 1);
     for (column, words) in [
-        ("map", "which is not read; list others with `columns`"),
-        ("deep", "the column deep holds a list of what are not numbers"),
-        ("decimal", "the column decimal holds decimals"),
-        ("strings", "the column strings holds a list of what are not numbers"),
-        ("structs", "the column structs holds a list of what are not numbers"),
+        ("map", "the column map holds lists of other values than numbers, which is not read"),
+        ("deep", "the column deep holds lists of other values than numbers, which is not read; write it as JSON text"),
+        ("none", "the column none holds nulls only"),
+        ("wide", "the column wide holds decimals of more than 128 bits"),
+        ("decimal", "the column decimal holds decimals, which is not read; set `decimals_as_f64`"),
+        ("strings", "the column strings holds lists of other values than numbers"),
+        ("structs", "the column structs holds lists of other values than numbers"),
         ("nothing", "no column nothing, but number"),
     ] {
         let error = open(&[column]).unwrap_err().to_string();
@@ -103,7 +164,7 @@ fn columns_that_are_not_read_are_named() {
 
 /// Reads all rows of a file.
 fn read(path: &Path) -> Result<(), Error> {
-    let records = ParquetOptions::new().memory_limit(1 << 20).open([path])?;
+    let records = ParquetOptions::new().decimals_as_f64(true).memory_limit(1 << 20).open([path])?;
     let mut cx = Context::default();
     for index in 0..records.len().min(50) {
         let _ = records.get(index, &mut cx);
@@ -133,10 +194,10 @@ fn flipped_bytes_do_not_panic() {
     }));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.parquet");
-    for (first, name) in ["index", "gzip-v2"].iter().enumerate() {
+    for (number, name) in ["index", "gzip-v2", "kinds", "kinds-integers"].iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        // Every other byte: both files have the same schema.
-        for at in (first..bytes.len()).step_by(2) {
+        // Every other byte: two files each have nearly the same schema.
+        for at in (number % 2..bytes.len()).step_by(if number < 2 { 2 } else { 3 }) {
             let mut flipped = bytes.clone();
             flipped[at] ^= [0x01, 0x80, 0xff][at % 3];
             fs::write(&path, &flipped).unwrap();

@@ -4,30 +4,36 @@
 //! |---|---|
 //! | integers of 8 to 64 bits, floats of 16 to 64 bits, truth values | the same |
 //! | dates, times, timestamps, durations | their integers: `i32` or `i64` |
-//! | strings, binaries, of any length | text, bytes |
+//! | strings, binaries, of any length, also as views | text, bytes |
 //! | binaries of a fixed length | `u8` tensors |
-//! | lists of numbers, lists of a fixed length | lists, tensors |
+//! | lists of numbers, also as views; lists of a fixed length | lists; tensors |
+//! | values in a dictionary (categories) of any of these | the values |
+//! | decimals of up to 128 bits, with [`decimals_as_f64`](ArrowOptions::decimals_as_f64) | `f64` |
 //! | structs, such as Hugging Face's `Image` and `Audio` | a field for each member: `image.bytes`, `image.path` |
 //!
-//! Other lists, maps, decimals and values in dictionaries are not read: a dataset opens if others are chosen by
-//! [`columns`](ArrowOptions::columns). Views and unions are errors. Missing values are errors, too, unless
+//! Other lists, maps, unions and columns of nulls only are not read: a dataset opens if others are chosen by
+//! [`columns`](ArrowOptions::columns). Missing values are errors, too, unless
 //! [`missing_as_zero`](ArrowOptions::missing_as_zero) is set.
 //!
 //! A file holds batches of rows. Batches are read and kept whole, if all of them fit into
 //! [`memory_limit`](ArrowOptions::memory_limit), and if they are compressed or in a bucket. Otherwise each value is read
-//! from the file, which is slow for rows of many small values: [map](ArrowOptions::map) such files.
+//! from the file, which is slow for rows of many small values: [map](ArrowOptions::map) such files. Dictionaries are read
+//! when files are opened.
 
+mod dictionary;
 mod row;
 mod schema;
 mod walk;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use slotline::dtype::DType;
 
+use self::dictionary::Dictionaries;
 use self::row::Body;
-use self::schema::{Holds, Leaf};
+use self::schema::{Holds, Layout, Leaf};
 use self::walk::Batch;
 use crate::columns::choose;
 use crate::files::{Files, Span, is_url, names_in, read_whole};
@@ -65,6 +71,8 @@ pub struct Arrow {
     starts: Vec<usize>,
     leaves: Vec<Leaf>,
     fields: RecordFields,
+    /// Of each file, if any column is in one.
+    dictionaries: Vec<Dictionaries>,
     kept: Kept<Body>,
     /// Whether batches are kept although they are not compressed.
     keep: bool,
@@ -76,12 +84,13 @@ pub struct Arrow {
 pub struct ArrowOptions {
     columns: Option<Vec<String>>,
     missing_as_zero: bool,
+    decimals_as_f64: bool,
     memory_limit: u64,
 }
 
 impl Default for ArrowOptions {
     fn default() -> Self {
-        Self { columns: None, missing_as_zero: false, memory_limit: 1 << 30 }
+        Self { columns: None, missing_as_zero: false, decimals_as_f64: false, memory_limit: 1 << 30 }
     }
 }
 
@@ -103,8 +112,14 @@ impl ArrowOptions {
         self
     }
 
-    /// Sets how many bytes of batches are kept in the memory of each process, 1 GiB by default. A compressed batch may not be larger. Batches
-    /// that threads are reading come in addition.
+    /// Whether decimals are read, each as the `f64` closest to it. By default they are errors, since digits are lost.
+    pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
+        self.decimals_as_f64 = as_f64;
+        self
+    }
+
+    /// Sets how many bytes of batches are kept in the memory of each process, 1 GiB by default. A compressed batch may not be larger, and
+    /// neither may all dictionaries together, which are kept besides. Batches that threads are reading come in addition.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
@@ -135,7 +150,7 @@ impl ArrowOptions {
 
     fn of(&self, files: Files) -> Result<Records<Arrow>, Error> {
         let numbers: Vec<usize> = (0..files.len()).collect();
-        let streams = each(&files, &numbers, |&file| walk::walk(&files, file))?;
+        let streams = each(&files, &numbers, |&file| walk::walk(&files, file, self.decimals_as_f64))?;
         let leaves = choose(
             &files.path(0),
             self.columns.as_deref(),
@@ -143,6 +158,19 @@ impl ArrowOptions {
             |leaf| &leaf.name,
             &streams[0].columns.others,
         )?;
+        let mut used = vec![false; streams[0].columns.dictionaries.len()];
+        for leaf in &leaves {
+            if let Layout::Dictionary(number, _) = leaf.layout {
+                used[number] = true;
+            }
+        }
+        let spent = AtomicU64::new(0);
+        let dictionaries = match used.contains(&true) {
+            true => each(&files, &numbers, |&file| {
+                dictionary::read(&files, file, &streams[file], &used, (&spent, self.memory_limit))
+            })?,
+            false => Vec::new(),
+        };
         let (mut batches, mut starts, mut bytes) = (Vec::new(), vec![0_usize], 0_u64);
         for (file, stream) in streams.into_iter().enumerate() {
             let same = |leaf: &&Leaf| !stream.columns.leaves.contains(leaf);
@@ -168,7 +196,7 @@ impl ArrowOptions {
         let keep = !is_mapped && (files.is_remote() || bytes <= self.memory_limit);
         let (kept, fields) = (Kept::new(batches.len(), self.memory_limit), RecordFields::default());
         let missing_as_zero = self.missing_as_zero;
-        let mut arrow = Arrow { files, batches, starts, leaves, fields, kept, keep, missing_as_zero };
+        let mut arrow = Arrow { files, batches, starts, leaves, fields, dictionaries, kept, keep, missing_as_zero };
         arrow.fields = arrow.look();
         Ok(Records::new(arrow))
     }
@@ -233,7 +261,7 @@ impl Arrow {
         let rows = self.starts[self.starts.len() - 1];
         let mut lengths = vec![Vec::new(); self.leaves.len()];
         let mut memory = crate::format::Memory::default();
-        if self.leaves.iter().any(|leaf| leaf.offsets.is_some()) {
+        if self.leaves.iter().any(|leaf| matches!(leaf.holds, Holds::List(_) | Holds::Bytes | Holds::Text)) {
             for index in 0..rows.min(LOOKED_AT) {
                 // A row that can't be read is an error when it is asked for.
                 let Ok(values) = self.values(index, Input::new(&self.files, &mut memory)) else { continue };
@@ -244,12 +272,14 @@ impl Arrow {
         }
         let fields = self.leaves.iter().zip(lengths).map(|(leaf, mut lengths)| {
             // What compressed batches have is not known.
-            let plain = self.batches.iter().filter(|(_, batch)| batch.codec.is_none() && batch.rows > 0);
-            lengths.extend(plain.map(|(_, batch)| batch.buffers[leaf.data].1 / batch.rows));
+            let is_known = |batch: &Batch| batch.codec.is_none() && !matches!(leaf.layout, Layout::Dictionary(..));
+            let plain = self.batches.iter().filter(|(_, batch)| is_known(batch) && batch.rows > 0);
+            lengths.extend(plain.map(|(_, batch)| batch.extent(leaf).1 / batch.rows));
             let room = |size: u64| Room::estimate(lengths.iter().map(|bytes| bytes / size));
             let kind = match &leaf.holds {
                 Holds::Bits => FieldKind::Number(DType::Bool),
                 Holds::Number(dtype) => FieldKind::Number(*dtype),
+                Holds::Decimal(..) => FieldKind::Number(DType::F64),
                 Holds::Tensor(dtype, shape) => FieldKind::Tensor(*dtype, shape.clone()),
                 Holds::List(dtype) => FieldKind::List(*dtype, room(dtype.size() as u64)),
                 Holds::Bytes => FieldKind::Bytes(room(1)),
@@ -305,7 +335,7 @@ impl Format for Arrow {
         }
         // Where the values of a row are is written in the file. Rows of similar sizes are about here.
         for leaf in &self.leaves {
-            let (start, len) = batch.buffers[leaf.data];
+            let (start, len) = batch.extent(leaf);
             let at = |row: u64| (u128::from(len) * u128::from(row) / u128::from(batch.rows)) as u64;
             each(Span { file: *file, start: batch.start + start + at(row), len: Some(at(row + 1) - at(row)) });
         }

@@ -3,14 +3,15 @@
 //! | column | field |
 //! |---|---|
 //! | integers of 8 to 64 bits, floats of 16 to 64 bits, truth values | the same |
-//! | dates, times, timestamps (not those of 96 bits) | their integers: `i32` or `i64` |
+//! | dates, times, timestamps | their integers: `i32` or `i64`; of 96 bits: nanoseconds since 1970, `i64` |
 //! | strings, JSON, enumerations; other binaries | text; bytes |
 //! | binaries of a fixed length | `u8` tensors |
+//! | decimals of up to 128 bits, with [`decimals_as_f64`](ParquetOptions::decimals_as_f64) | `f64` |
 //! | lists of numbers | lists |
 //! | structs, such as Hugging Face's `Image` and `Audio` | a field for each member: `image.bytes`, `image.path` |
 //!
-//! Parquet has no lists of a fixed length: they are lists here. Other lists, maps and decimals are not read: a dataset
-//! opens if others are chosen by [`columns`](ParquetOptions::columns). Missing values are errors, unless
+//! Parquet has no lists of a fixed length: they are lists here. Other lists, maps and columns of nulls only are not read:
+//! a dataset opens if others are chosen by [`columns`](ParquetOptions::columns). Missing values are errors, unless
 //! [`missing_as_zero`](ParquetOptions::missing_as_zero) is set.
 //!
 //! If the file has a page index, a row is read from one page of each column; without, from all pages that the column has
@@ -20,7 +21,9 @@
 //! 4), or shuffle within some row groups at a time. Compression by Snappy, zstd, gzip and LZ4 is read.
 
 mod decode;
+mod header;
 mod schema;
+mod thrift;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +38,7 @@ use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use self::decode::{Chunk, Found, Page, Parts};
-use self::schema::{Holds, Leaf};
+use self::schema::{Columns, Holds, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::format::place;
@@ -45,6 +48,9 @@ use crate::paths::expand;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 
 const DAMAGED: &str = "the file is damaged: copy it or write it again";
+
+/// The maximum depth of nested columns.
+const DEEPEST: usize = 64;
 
 /// How many rows are looked at to choose the room for those of any length.
 const LOOKED_AT: usize = 256;
@@ -91,12 +97,13 @@ struct Group {
 pub struct ParquetOptions {
     columns: Option<Vec<String>>,
     missing_as_zero: bool,
+    decimals_as_f64: bool,
     memory_limit: u64,
 }
 
 impl Default for ParquetOptions {
     fn default() -> Self {
-        Self { columns: None, missing_as_zero: false, memory_limit: 1 << 30 }
+        Self { columns: None, missing_as_zero: false, decimals_as_f64: false, memory_limit: 1 << 30 }
     }
 }
 
@@ -118,6 +125,12 @@ impl ParquetOptions {
         self
     }
 
+    /// Whether decimals are read, each as the `f64` closest to it. By default they are errors, since digits are lost.
+    pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
+        self.decimals_as_f64 = as_f64;
+        self
+    }
+
     /// Sets how many bytes of decoded pages are kept in the memory of each process, 1 GiB by default. A page may not be larger. Pages that
     /// threads are decoding or reading come in addition.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
@@ -134,12 +147,18 @@ impl ParquetOptions {
         let files = Files::open(expand(paths)?)?;
         let numbers: Vec<usize> = (0..files.len()).collect();
         let metadata = each(&files, &numbers, |&file| metadata(&files, file))?;
-        let (all, others) = schema::columns(metadata[0].file_metadata().schema_descr());
-        let leaves = choose(&files.path(0), self.columns.as_deref(), &all, |leaf| &leaf.name, &others)?;
+        let columns = |file: usize, metadata: &ParquetMetaData| {
+            let found = Columns::new(metadata.file_metadata().schema_descr(), self.decimals_as_f64);
+            found.ok_or_else(|| {
+                Error::format(files.path(file).display(), None, "names of columns that are too long", DAMAGED)
+            })
+        };
+        let Columns { leaves, others, .. } = columns(0, &metadata[0])?;
+        let leaves = choose(&files.path(0), self.columns.as_deref(), &leaves, |leaf| &leaf.name, &others)?;
         let (mut groups, mut starts, mut pages) = (Vec::new(), vec![0_usize], 0);
         for (file, metadata) in metadata.into_iter().enumerate() {
-            let (found, _) = schema::columns(metadata.file_metadata().schema_descr());
-            if let Some(leaf) = leaves.iter().find(|leaf| !found.contains(leaf)) {
+            let found = columns(file, &metadata)?;
+            if let Some(leaf) = leaves.iter().find(|leaf| !found.leaves.contains(leaf)) {
                 let first = files.path(0);
                 let problem = format!("the column {} is not here as in {}", leaf.name, first.display());
                 let advice = "open files of the same columns, or choose others with `columns`";
@@ -161,6 +180,19 @@ impl ParquetOptions {
         let mut parquet = Parquet { files, groups, starts, leaves, fields, kept, missing_as_zero };
         parquet.fields = parquet.look();
         Ok(Records::new(parquet))
+    }
+}
+
+/// Why a page can't be read.
+#[derive(Debug)]
+struct Problem {
+    what: String,
+    advice: &'static str,
+}
+
+impl<S: ToString> From<S> for Problem {
+    fn from(what: S) -> Self {
+        Self { what: what.to_string(), advice: DAMAGED }
     }
 }
 
@@ -202,6 +234,11 @@ impl ChunkReader for Whole<'_> {
         let mut bytes = Vec::new();
         let span = Span { file: self.file, start, len: Some(length as u64) };
         self.files.read_into(span, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
+        // What is before the length of the metadata, at the end, is the metadata. Its parser has no limit of its own.
+        let is_metadata = start.checked_add(length as u64 + 8) == Some(Length::len(self));
+        if is_metadata && thrift::schema_depth(&bytes).is_none_or(|depth| depth > DEEPEST) {
+            return Err(ParquetError::General(format!("a damaged schema, or one that is more than {DEEPEST} deep")));
+        }
         Ok(bytes.into())
     }
 }
@@ -346,9 +383,9 @@ impl Parquet {
                 .filter(|all| !all.is_empty()),
             limit: self.kept.limit(),
         };
-        let page = chunk.decode(parts).map_err(|problem| {
-            let problem = format!("row group {}, column {}: {problem}", group.number, leaf.name);
-            Error::format(self.files.path(group.file).display(), None, problem, DAMAGED)
+        let page = chunk.decode(parts).map_err(|Problem { what, advice }| {
+            let problem = format!("row group {}, column {}: {what}", group.number, leaf.name);
+            Error::format(self.files.path(group.file).display(), None, problem, advice)
         })?;
         let size = page.size();
         Ok((page, size))

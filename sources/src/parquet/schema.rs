@@ -4,6 +4,11 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::{SchemaDescriptor, Type};
 use slotline::dtype::DType;
 
+use crate::columns::{DECIMALS, NESTED, NO_VALUES};
+
+/// The maximum length of the names of all columns, in bytes.
+const LONGEST: usize = 64 << 20;
+
 /// A column that is a field of samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
@@ -39,18 +44,35 @@ struct Way {
     repeated: usize,
 }
 
-/// Returns the columns that can be read, and the names of the others, and why they can't.
-pub(super) fn columns(schema: &SchemaDescriptor) -> (Vec<Leaf>, Vec<(String, String)>) {
-    let (mut leaves, mut others) = (Vec::new(), Vec::new());
-    let mut column = 0;
-    for field in schema.root_schema().get_fields() {
-        add(field, &Way::default(), &mut column, &mut leaves, &mut others);
-    }
-    (leaves, others)
+/// The columns of a file.
+#[derive(Default)]
+pub(super) struct Columns {
+    pub(super) leaves: Vec<Leaf>,
+    /// Columns that are not read, and why.
+    pub(super) others: Vec<(String, String)>,
+    /// How many there are.
+    count: usize,
+    /// The bytes of all names.
+    names: usize,
 }
 
-fn add(field: &Type, way: &Way, column: &mut usize, leaves: &mut Vec<Leaf>, others: &mut Vec<(String, String)>) {
+impl Columns {
+    /// Returns the columns of a schema, with its decimals if those are read; `None` if their names are too long.
+    pub(super) fn new(schema: &SchemaDescriptor, decimals: bool) -> Option<Self> {
+        let mut columns = Self::default();
+        for field in schema.root_schema().get_fields() {
+            add(field, &Way::default(), decimals, &mut columns)?;
+        }
+        Some(columns)
+    }
+}
+
+fn add(field: &Type, way: &Way, decimals: bool, columns: &mut Columns) -> Option<()> {
     let mut way = way.clone();
+    columns.names += field.name().len() + way.names.iter().map(String::len).sum::<usize>();
+    if columns.names > LONGEST {
+        return None;
+    }
     let info = field.get_basic_info();
     let repetition = if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED };
     // The parts below the repeated one of a list are names of the format, such as `list.element`.
@@ -71,27 +93,46 @@ fn add(field: &Type, way: &Way, column: &mut usize, leaves: &mut Vec<Leaf>, othe
             way.repeated += 1;
         }
         for member in members {
-            add(member, &way, column, leaves, others);
+            add(member, &way, decimals, columns)?;
         }
-        return;
+        return Some(());
     }
-    let name = way.names.join(".");
-    match holds(field) {
+    let (name, column) = (way.names.join("."), columns.count);
+    match holds(field, decimals) {
         Ok(holds) if way.repeated == 0 || (way.repeated == 1 && matches!(holds, Holds::Number(_))) => {
-            leaves.push(Leaf { name, column: *column, holds, full: way.level, element: way.element });
+            columns.leaves.push(Leaf { name, column, holds, full: way.level, element: way.element });
         }
-        Ok(_) => others.push((name, "a list of other values than numbers".to_owned())),
-        Err(what) => others.push((name, what)),
+        Ok(_) => columns.others.push((name, NESTED.to_owned())),
+        Err(what) => columns.others.push((name, what)),
     }
-    *column += 1;
+    columns.count += 1;
+    Some(())
+}
+
+/// Whether the values of a column are decimals.
+pub(super) fn is_decimal(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    info.converted_type() == ConvertedType::DECIMAL
+        || matches!(info.logical_type_ref(), Some(LogicalType::Decimal { .. }))
 }
 
 /// Returns what a column holds, or why it can't be read.
-fn holds(field: &Type) -> Result<Holds, String> {
+fn holds(field: &Type, decimals: bool) -> Result<Holds, String> {
     let info = field.get_basic_info();
     let converted = info.converted_type();
-    if converted == ConvertedType::DECIMAL || matches!(info.logical_type_ref(), Some(LogicalType::Decimal { .. })) {
-        return Err("decimals".to_owned());
+    if matches!(info.logical_type_ref(), Some(LogicalType::Unknown)) {
+        return Err(NO_VALUES.to_owned());
+    }
+    if is_decimal(field) {
+        let is_wide = match field {
+            Type::PrimitiveType { physical_type: Physical::FIXED_LEN_BYTE_ARRAY, type_length, .. } => *type_length > 16,
+            _ => false,
+        };
+        return match (is_wide, decimals) {
+            (true, _) => Err("decimals of more than 128 bits".to_owned()),
+            (false, true) => Ok(Holds::Number(DType::F64)),
+            (false, false) => Err(DECIMALS.to_owned()),
+        };
     }
     Ok(match field.get_physical_type() {
         Physical::BOOLEAN => Holds::Number(DType::Bool),
@@ -107,7 +148,7 @@ fn holds(field: &Type) -> Result<Holds, String> {
         Physical::INT64 => Holds::Number(DType::I64),
         Physical::FLOAT => Holds::Number(DType::F32),
         Physical::DOUBLE => Holds::Number(DType::F64),
-        Physical::INT96 => return Err("timestamps of 96 bits".to_owned()),
+        Physical::INT96 => Holds::Number(DType::I64),
         Physical::FIXED_LEN_BYTE_ARRAY => match (info.logical_type_ref(), field) {
             (Some(LogicalType::Float16), _) => Holds::Number(DType::F16),
             (_, Type::PrimitiveType { type_length, .. }) => {

@@ -1,0 +1,66 @@
+//! Decimals: integers that are divided by a power of ten, as f64.
+
+/// The powers of ten that f64 holds exactly.
+const EXACT: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+/// Returns the f64 that is closest to `digits` divided by ten to the power of `scale`.
+pub(crate) fn to_f64(digits: i128, scale: i32) -> f64 {
+    let exact = usize::try_from(scale).ok().and_then(|scale| EXACT.get(scale));
+    match exact {
+        // Both are exact, so that the division rounds once.
+        Some(power) if digits.unsigned_abs() <= 1 << 53 => digits as f64 / power,
+        // Parsing rounds once, too.
+        _ => format!("{digits}e{}", -i64::from(scale)).parse().unwrap_or(f64::NAN),
+    }
+}
+
+/// Reads an integer of up to 16 bytes, the lowest of which is the first.
+#[cfg(feature = "arrow")]
+pub(crate) fn from_le(bytes: &[u8]) -> i128 {
+    bytes.iter().rev().fold(sign(bytes.last()), |all, &byte| all << 8 | i128::from(byte))
+}
+
+/// Reads an integer of up to 16 bytes, the highest of which is the first.
+#[cfg(feature = "parquet")]
+pub(crate) fn from_be(bytes: &[u8]) -> i128 {
+    bytes.iter().fold(sign(bytes.first()), |all, &byte| all << 8 | i128::from(byte))
+}
+
+/// Returns the bits above those of an integer with this highest byte.
+fn sign(highest: Option<&u8>) -> i128 {
+    if highest.is_some_and(|byte| byte >> 7 == 1) { -1 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_rounded_once() {
+        for (digits, scale, want) in [
+            (12_345, 2, 123.45),
+            (-1, 0, -1.0),
+            (7, -3, 7000.0),
+            (1, 38, 1e-38),
+            (10_i128.pow(38) - 1, 38, 1.0),
+            (9_007_199_254_740_993, 1, 900_719_925_474_099.3),
+            (3, 400, 0.0),
+        ] {
+            assert_eq!(to_f64(digits, scale), want);
+        }
+    }
+
+    #[test]
+    fn integers_of_any_width_have_their_sign() {
+        for number in [0_i128, 1, -1, 127, -128, 1 << 40, -(1 << 40)] {
+            assert_eq!(from_le(&number.to_le_bytes()), number);
+            assert_eq!(from_be(&number.to_be_bytes()), number);
+            let narrow = number as i64;
+            assert_eq!(from_le(&narrow.to_le_bytes()), number);
+            assert_eq!(from_be(&narrow.to_be_bytes()), number);
+        }
+    }
+}
