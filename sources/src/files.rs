@@ -499,6 +499,15 @@ pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// Returns the path of what has this name, which may have several parts, in a folder.
+pub(crate) fn below(folder: &Path, name: &str) -> PathBuf {
+    #[cfg(feature = "remote")]
+    if is_url(folder) {
+        return crate::remote::below(&folder.to_string_lossy(), name).into();
+    }
+    folder.join(name)
+}
+
 /// Whether a path is a URL.
 pub(crate) fn is_url(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.contains("://"))
