@@ -122,6 +122,17 @@ fn a_small_cache_is_never_exceeded_and_changes_no_results() {
 }
 
 #[test]
+fn a_folder_with_more_than_the_limit_is_brought_below_it() {
+    let (server, folder) = (Server::start(&[], Answer::Right), tempfile::tempdir().unwrap());
+    let of_limit = |limit: usize| self::shards(&server).cache(&Cache::new(folder.path(), limit as u64).unwrap());
+    pass(&server, &of_limit(OBJECTS * LEN), false, 2, false);
+    assert_eq!(bytes(folder.path()), (OBJECTS * LEN) as u64);
+    // As after two processes that fetched at the same time.
+    pass(&server, &of_limit(2 * LEN), false, 2, false);
+    assert!(bytes(folder.path()) <= 2 * LEN as u64);
+}
+
+#[test]
 fn what_is_wrong_in_the_folder_only_costs_requests() {
     let (server, folder) = (Server::start(&[], Answer::Right), tempfile::tempdir().unwrap());
     let path = folder.path().join("cache");

@@ -176,9 +176,9 @@ impl Cached {
         }
     }
 
-    /// Looks at what is in the folder, and returns how much room is left. Removes parts that nobody writes, and while
+    /// Looks at what is in the folder, and returns how much room is left: below 0, if too much is there. Removes parts that nobody writes, and while
     /// there is no room for any object, the oldest files of other datasets.
-    fn look(&self) -> u64 {
+    fn look(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];
         let mut places = self.places();
@@ -221,7 +221,7 @@ impl Cached {
                 used -= len;
             }
         }
-        self.cache.limit.saturating_sub(used)
+        i64::try_from(i128::from(self.cache.limit) - i128::from(used)).unwrap_or(i64::MAX)
     }
 }
 
