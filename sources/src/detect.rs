@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::files::{Files, Span, is_url, names_in, read_whole};
+use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::saved::IndexFiles;
 use crate::window::Tell;
 use crate::{Error, Format, Records};
@@ -145,7 +145,7 @@ impl OpenOptions {
                 return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
             }
         }
-        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name));
+        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| below(path, name));
         let visible: Vec<PathBuf> = visible.collect();
         let kinds: Vec<Several> = KINDS.into_iter().filter(|kind| visible.iter().any(|path| kind.is(path))).collect();
         match kinds[..] {

@@ -89,6 +89,7 @@ impl Error {
             io::ErrorKind::PermissionDenied => "make it readable for this user",
             io::ErrorKind::IsADirectory => "pass the path of a file in it",
             io::ErrorKind::NotADirectory => "pass the path of a folder",
+            io::ErrorKind::OutOfMemory => "it needs more memory than there is: check its size",
             io::ErrorKind::UnexpectedEof => "the file is shorter than it was, or than its index says; copy it again",
             _ => "check that it can be read on this machine",
         };

@@ -3,14 +3,20 @@
 //! [`Files`] are those of one dataset. A file is opened when it is first read, and stays open ([`Files::open`]), unless
 //! there are so many that each is read once ([`Files::each`]). By default bytes are read into memory of the reading
 //! thread. [`Files::map`] maps the files instead, so that nothing is copied.
+//!
+//! A file that was replaced or changed before it is first read is an error. One that stays open is read to the end of the
+//! dataset, even if another one takes its name. Whoever overwrites an open file in place gets a mixture: write another
+//! file, and rename it.
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::ops::Range;
+use std::io;
+use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, Mmap, MmapOptions};
 
@@ -86,10 +92,8 @@ impl Files {
             return Self::open_remote(paths);
         }
         let open = |path: PathBuf| {
-            let found = path.metadata().map_err(|source| Error::io(&path, "open", source))?;
-            if !found.is_file() {
-                return Err(Error::io(&path, "open", std::io::ErrorKind::IsADirectory.into()));
-            }
+            let found = path.metadata().and_then(|found| plain(&found).map(|()| found));
+            let found = found.map_err(|source| Error::io(&path, "open", source))?;
             Ok(Open { len: found.len(), path, modified: modified(&found), handle: OnceLock::new(), map: None })
         };
         let list = paths.into_iter().map(open).collect::<Result<_, _>>()?;
@@ -142,12 +146,12 @@ impl Files {
     pub unsafe fn map(mut self) -> Result<Self, Error> {
         if let List::Open(list) = &mut self.list {
             for open in list.iter_mut().filter(|open| open.len > 0) {
-                let handle = File::open(&open.path).map_err(|source| Error::io(&open.path, "open", source))?;
+                let handle = open.unchanged()?;
                 // SAFETY: the caller guarantees that the file does not change.
                 let map = unsafe { MmapOptions::new().map(&handle) };
                 let map = map.map_err(|source| Error::io(&open.path, "map", source))?;
                 if (map.len() as u64) < open.len {
-                    return Err(Error::io(&open.path, "map", std::io::ErrorKind::UnexpectedEof.into()));
+                    return Err(Error::io(&open.path, "map", io::ErrorKind::UnexpectedEof.into()));
                 }
                 open.map = Some(map);
             }
@@ -264,7 +268,8 @@ impl Files {
     /// If the file can't be read, or ends before the bytes do.
     pub(crate) fn read_into(&self, span: Span, memory: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(bytes) = self.mapped(span) {
-            room(memory, bytes.len()).copy_from_slice(bytes);
+            let into = room(memory, bytes.len()).map_err(|source| Error::io(&self.path(span.file), "read", source))?;
+            into.copy_from_slice(bytes);
             return Ok(());
         }
         self.read(span, memory).map(|_| ())
@@ -282,12 +287,11 @@ impl Files {
         match &self.list {
             List::Open(list) => {
                 let open = &list[span.file];
-                let too_short = || Error::io(&open.path, "read", std::io::ErrorKind::UnexpectedEof.into());
-                let range = range(span, open.len).ok_or_else(too_short)?;
-                let into = room(memory, range.len());
-                open.handle()?
-                    .read_exact_at(into, span.start)
-                    .map_err(|source| Error::io(&open.path, "read", source))?;
+                let failed = |source| Error::io(&open.path, "read", source);
+                let range = range(span, open.len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
+                let handle = open.handle()?;
+                let into = room(memory, range.len()).map_err(failed)?;
+                handle.read_exact_at(into, span.start).map_err(failed)?;
                 Ok(into)
             }
             List::Each { .. } => {
@@ -296,14 +300,10 @@ impl Files {
                     let path = &path;
                     move |source| Error::io(path, action, source)
                 };
-                let file = File::open(&path).map_err(failed("open"))?;
-                let found = file.metadata().map_err(failed("open"))?;
-                if found.is_dir() {
-                    return Err(failed("read")(std::io::ErrorKind::IsADirectory.into()));
-                }
+                let (file, found) = open_plain(&path).map_err(failed("open"))?;
                 let range = range(span, found.len());
-                let range = range.ok_or_else(|| failed("read")(std::io::ErrorKind::UnexpectedEof.into()))?;
-                let into = room(memory, range.len());
+                let range = range.ok_or_else(|| failed("read")(io::ErrorKind::UnexpectedEof.into()))?;
+                let into = room(memory, range.len()).map_err(failed("read"))?;
                 file.read_exact_at(into, span.start).map_err(failed("read"))?;
                 Ok(into)
             }
@@ -314,7 +314,8 @@ impl Files {
                     Error::format(remote.url(span.file), span.start, problem, "its index is not its own; make it again")
                 };
                 let range = remote.object_len(span.file).and_then(|len| range(span, len)).ok_or_else(too_short)?;
-                let into = room(memory, range.len());
+                let into = room(memory, range.len())
+                    .map_err(|source| Error::io_named(remote.url(span.file), "read", source))?;
                 remote.read(span.file, span.start, into)?;
                 Ok(into)
             }
@@ -332,13 +333,12 @@ impl Files {
                         let asked = resident || map.advise_range(Advice::WillNeed, range.start, range.len()).is_ok();
                         asked.then_some(Asked { bytes: range.len() as u64, resident })
                     }
-                    None => advise(open.handle().ok()?, range),
+                    None => advise(&*open.handle().ok()?, range),
                 }
             }),
-            List::Each { .. } => File::open(self.path(span.file)).ok().and_then(|file| {
-                let len = file.metadata().ok()?.len();
-                advise(&file, range(span, len)?)
-            }),
+            List::Each { .. } => open_plain(&self.path(span.file))
+                .ok()
+                .and_then(|(file, found)| advise(&file, range(span, found.len())?)),
             #[cfg(feature = "remote")]
             List::Remote(remote) => remote.object_len(span.file).and_then(|len| {
                 let range = range(span, len)?;
@@ -367,22 +367,110 @@ impl Files {
         }
     }
 
-    /// Begins a pass: what was asked for before, and not read, is not needed any more.
-    pub(crate) fn begin_pass(&self) {
+    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before, and not read, is not
+    /// needed any more.
+    pub(crate) fn begin_pass(&self, budget: u64) {
         #[cfg(feature = "remote")]
         if let List::Remote(remote) = &self.list {
-            remote.begin();
+            remote.begin(budget);
         }
     }
 }
 
 impl Open {
-    fn handle(&self) -> Result<&File, Error> {
+    /// Returns the file, which stays open, unless too many are.
+    fn handle(&self) -> Result<Handle<'_>, Error> {
         if let Some(handle) = self.handle.get() {
-            return Ok(handle);
+            return Ok(Handle::Stays(handle));
         }
-        let handle = File::open(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
-        Ok(self.handle.get_or_init(|| handle))
+        let handle = self.unchanged()?;
+        if !may_stay() {
+            return Ok(Handle::Once(handle));
+        }
+        let mut handle = Some(handle);
+        let stays = self.handle.get_or_init(|| handle.take().expect("it is called once"));
+        if handle.is_some() {
+            // Another thread opened it.
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(Handle::Stays(stays))
+    }
+
+    /// Opens the file, if it is as it was found.
+    fn unchanged(&self) -> Result<File, Error> {
+        let (file, found) = open_plain(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
+        if (found.len(), modified(&found)) != (self.len, self.modified) {
+            let problem = "the file was replaced or changed since the dataset was made";
+            return Err(Error::format(self.path.display(), None, problem, "make the dataset again"));
+        }
+        Ok(file)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.handle.get().is_some() {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A file that is open.
+enum Handle<'a> {
+    Stays(&'a File),
+    /// Until this is dropped.
+    Once(File),
+}
+
+impl Deref for Handle<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Self::Stays(file) => file,
+            Self::Once(file) => file,
+        }
+    }
+}
+
+/// How many files stay open.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a file that stays open, if that leaves half of the descriptors of this process for others.
+fn may_stay() -> bool {
+    static LIMIT: OnceLock<u64> = OnceLock::new();
+    let limit = *LIMIT.get_or_init(|| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the system writes the limit into memory that has room for it.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        limit.rlim_cur / 2
+    });
+    let stays = OPEN.fetch_add(1, Ordering::Relaxed) < limit;
+    if !stays {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+    stays
+}
+
+/// Opens a file, without waiting for another program, as a pipe would.
+fn open_plain(path: &Path) -> io::Result<(File, Metadata)> {
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = match opened {
+        // Another program has a lease on it, and is told to give it back.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path)?,
+        opened => opened?,
+    };
+    let found = file.metadata()?;
+    plain(&found)?;
+    Ok((file, found))
+}
+
+/// Checks that this is a file, and not a folder or a pipe.
+pub(crate) fn plain(found: &Metadata) -> io::Result<()> {
+    match found.is_file() {
+        true => Ok(()),
+        false if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file, but a pipe, a socket or a device")),
     }
 }
 
@@ -411,6 +499,15 @@ pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// Returns the path of what has this name, which may have several parts, in a folder.
+pub(crate) fn below(folder: &Path, name: &str) -> PathBuf {
+    #[cfg(feature = "remote")]
+    if is_url(folder) {
+        return crate::remote::below(&folder.to_string_lossy(), name).into();
+    }
+    folder.join(name)
+}
+
 /// Whether a path is a URL.
 pub(crate) fn is_url(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.contains("://"))
@@ -429,11 +526,12 @@ fn range(span: Span, len: u64) -> Option<Range<usize>> {
 }
 
 /// Returns `len` bytes of memory that is used again and again.
-fn room(memory: &mut Vec<u8>, len: usize) -> &mut [u8] {
+fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
     if memory.len() < len {
+        memory.try_reserve(len - memory.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
         memory.resize(len, 0);
     }
-    &mut memory[..len]
+    Ok(&mut memory[..len])
 }
 
 /// Asks for bytes of a file, unless the last of them is in memory.
@@ -466,7 +564,11 @@ fn is_resident(map: &Mmap, range: &Range<usize>) -> bool {
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = (!self.is_empty()).then(|| self.path(0));
-        f.debug_struct("Files").field("len", &self.len()).field("first", &first).finish_non_exhaustive()
+        let mut text = f.debug_struct("Files");
+        text.field("len", &self.len()).field("first", &first);
+        #[cfg(feature = "remote")]
+        text.field("remote", &self.remote());
+        text.finish_non_exhaustive()
     }
 }
 
@@ -527,10 +629,51 @@ mod tests {
     fn a_file_that_became_shorter_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let [open, _, each] = three(folder.path());
+        open.read(span(0, 2, 6), &mut Vec::new()).unwrap();
         std::fs::write(folder.path().join("a"), b"0123").unwrap();
         for files in [open, each] {
             let error = files.read(span(0, 2, 6), &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains("shorter"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_before_it_is_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let [unread, _, _] = three(folder.path());
+        let [read, _, _] = three(folder.path());
+        let mut memory = Vec::new();
+        read.read(span(0, 0, 10), &mut memory).unwrap();
+        std::fs::write(folder.path().join("new"), b"abcdefghij").unwrap();
+        std::fs::rename(folder.path().join("new"), folder.path().join("a")).unwrap();
+        assert_eq!(read.read(span(0, 0, 10), &mut memory).unwrap(), b"0123456789", "the old one is open");
+        let error = unread.read(span(0, 0, 10), &mut memory).unwrap_err().to_string();
+        assert!(error.contains("/a: the file was replaced"), "{error}");
+        // SAFETY: nobody changes the file.
+        let error = unsafe { unread.map() }.unwrap_err().to_string();
+        assert!(error.contains("/a: the file was replaced"), "{error}");
+    }
+
+    #[test]
+    fn nobody_waits_for_the_other_end_of_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = std::ffi::CString::new(folder.path().join("pipe").to_str().unwrap()).unwrap();
+        // SAFETY: the path is a C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        let files = Files::each(folder.path(), ["pipe"]);
+        files.will_need(span(0, 0, None));
+        let error = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err();
+        assert!(format!("{error:?}").contains("not a file"), "{error:?}");
+        assert!(format!("{:?}", Files::open([folder.path().join("pipe")])).contains("not a file"));
+    }
+
+    #[test]
+    fn more_bytes_than_there_is_memory_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        File::create(folder.path().join("hole")).unwrap().set_len(1 << 43).unwrap();
+        for files in [Files::open([folder.path().join("hole")]).unwrap(), Files::each(folder.path(), ["hole"])] {
+            let error = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains("hole; it needs more memory"), "{error}");
         }
     }
 }

@@ -431,7 +431,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
     fn begin_pass(&self, upcoming: Upcoming) {
         let Some(read) = &self.read else { return };
         read.begin();
-        self.format.files().begin_pass();
+        self.format.files().begin_pass(self.budget);
         #[cfg(feature = "remote")]
         if self.format.files().remote().is_some_and(|remote| remote.cached().is_some()) {
             let planner = self.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());

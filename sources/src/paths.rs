@@ -145,7 +145,7 @@ fn sequence(part: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Erro
         })?;
         let choices = choices(&rest[open.0 + 1..close], pattern, depth)?;
         if texts.len().saturating_mul(choices.len()) > MOST {
-            return Err(Error::usage(format!("{pattern} stands for more than {MOST} paths"), "check the ranges"));
+            return Err(too_many(pattern));
         }
         let head = &rest[..open.0];
         texts =
@@ -154,6 +154,10 @@ fn sequence(part: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Erro
     }
     texts.iter_mut().for_each(|text| text.push_str(rest));
     Ok(texts)
+}
+
+fn too_many(pattern: &str) -> Error {
+    Error::usage(format!("{pattern} stands for more than {MOST} paths"), "check the ranges")
 }
 
 /// Returns the position of the brace that closes `open`; `None` if there is none, or `open` closes one.
@@ -196,6 +200,9 @@ fn choices(inside: &str, pattern: &str, depth: usize) -> Result<Vec<String>, Err
             b'}' => open = open.saturating_sub(1),
             _ if open == 0 => {
                 texts.extend(sequence(&inside[start..at], pattern, depth + 1)?);
+                if texts.len() > MOST {
+                    return Err(too_many(pattern));
+                }
                 start = at + 1;
             }
             _ => {}
@@ -241,7 +248,7 @@ fn digits(text: &str) -> Option<i64> {
 
 /// Returns every `step`th number from `first` to `last`, in either direction; `None` if there are too many.
 fn steps(first: i64, last: i64, step: u64) -> Option<Vec<i64>> {
-    let count = first.abs_diff(last) / step + 1;
+    let count = (first.abs_diff(last) / step).saturating_add(1);
     let offset = |i: u64| if first <= last { (i * step) as i64 } else { ((i * step) as i64).wrapping_neg() };
     (count <= MOST as u64).then(|| (0..count).map(|i| first.wrapping_add(offset(i))).collect())
 }
@@ -280,10 +287,12 @@ mod tests {
 
     #[test]
     fn braces_that_make_no_sense_are_errors() {
-        for pattern in ["{1{2,3}", "}", "a}{", "{", "{1..99999999}", "{0..-9223372036854775808}"] {
+        let most = "{-9223372036854775808..9223372036854775807}";
+        for pattern in ["{1{2,3}", "}", "a}{", "{", "{1..99999999}", "{0..-9223372036854775808}", most] {
             braces(pattern).expect_err(pattern);
         }
         braces(&"{0..9}".repeat(7)).expect_err("ten million");
+        braces(&format!("{{{}b}}", "{1..1000000},".repeat(300))).expect_err("three hundred million");
         braces(&("{a,".repeat(100) + &"}".repeat(100))).expect_err("too deep");
     }
 

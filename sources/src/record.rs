@@ -8,6 +8,8 @@ use slotline::dtype::{DType, Element};
 use slotline::sample::{Dynamic, Fields, Row, Sample};
 use smallvec::SmallVec;
 
+use crate::Error;
+
 /// What a field of a [`Record`] holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,6 +56,15 @@ impl Room {
 
 /// The maximum number of fields that are taken from a file.
 pub(crate) const MOST_FIELDS: usize = 4096;
+
+/// Checks that a file has not too many fields, some of which take time in proportion to the square of their number.
+pub(crate) fn check_count(name: impl fmt::Display, fields: usize) -> Result<(), Error> {
+    if fields > MOST_FIELDS {
+        let problem = format!("{fields} fields; the maximum is {MOST_FIELDS}");
+        return Err(Error::format(name, None, problem, "write fewer"));
+    }
+    Ok(())
+}
 
 /// The name and the kind of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]

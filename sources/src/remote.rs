@@ -7,8 +7,7 @@
 //! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
 //! of each answer is compared with it, if the server tells versions.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -53,6 +52,8 @@ struct Object {
     path: Path,
     len: u64,
     version: Option<String>,
+    /// When it was modified last, in seconds.
+    modified: i64,
 }
 
 /// An object that was found below a folder.
@@ -63,6 +64,7 @@ pub(crate) struct Listed {
     path: Path,
     len: u64,
     version: Option<String>,
+    modified: i64,
 }
 
 /// Lists all objects below a folder, sorted by path.
@@ -74,7 +76,8 @@ pub(crate) fn list(folder: &str) -> Result<Vec<Listed>, Error> {
     for meta in metas.map_err(|source| failed(folder, None, source))? {
         // The folder itself may be an object, of no bytes.
         let Some(name) = relative(&connected.path, &meta.location) else { continue };
-        listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag });
+        let modified = meta.last_modified.timestamp();
+        listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag, modified });
     }
     listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)
@@ -98,10 +101,9 @@ pub(crate) fn below(folder: &str, name: &str) -> String {
     let mut url = folder.trim_end_matches('/').to_owned();
     url.push('/');
     for part in name.chars() {
+        // What a parser of URLs takes for something else than a part of a name, or leaves out.
         match part {
-            '%' => url.push_str("%25"),
-            '?' => url.push_str("%3F"),
-            '#' => url.push_str("%23"),
+            '%' | '?' | '#' | '\\' | '\0'..=' ' | '\x7f' => url.push_str(&format!("%{:02X}", u32::from(part))),
             part => url.push(part),
         }
     }
@@ -147,17 +149,95 @@ struct Fetched {
     arrived: Condvar,
 }
 
+/// The ranges of a pass. What was asked for and is never read, such as what was read before it was asked for, must not
+/// stay until the end of the pass: when there are too many bytes, the oldest ranges are let go.
 #[derive(Default)]
 struct Ranges {
     /// The number of the pass: what was asked for in an earlier one is not kept.
     pass: u64,
-    by_key: HashMap<Key, Answer>,
+    by_key: HashMap<Key, Range>,
+    /// The number of bytes of those that are here or will come, and its maximum.
+    bytes: u64,
+    limit: u64,
+    /// All ranges with their numbers, the oldest one first; also some that are gone.
+    order: VecDeque<(u64, Key)>,
+    /// The number of the next range.
+    number: u64,
+    /// How many were read before they were asked for.
+    read: usize,
     /// Those for which no request was made yet.
     waiting: Vec<Key>,
 }
 
-/// What came; `None` until it comes.
-type Answer = Option<Result<bytes::Bytes, Arc<Error>>>;
+struct Range {
+    number: u64,
+    state: State,
+}
+
+enum State {
+    /// No request was made yet.
+    Waiting,
+    /// It is on its way.
+    Coming,
+    /// It is here.
+    Here(Result<bytes::Bytes, Arc<Error>>),
+    /// It was read without it, and need not be fetched.
+    Read,
+}
+
+/// How many ranges that were read before they were asked for are known at a time.
+const MOST_READ: usize = 1 << 16;
+
+impl Ranges {
+    /// Takes a range out. Returns its state.
+    fn remove(&mut self, key: Key) -> Option<State> {
+        let range = self.by_key.remove(&key)?;
+        match range.state {
+            State::Read => self.read -= 1,
+            _ => self.bytes -= key.2,
+        }
+        Some(range.state)
+    }
+
+    /// Notes a range that will be read. Whatever is too much is let go. Returns whether something was.
+    fn add(&mut self, key: Key) -> bool {
+        match self.by_key.get(&key) {
+            // It may be needed again, later.
+            Some(Range { state: State::Read, .. }) => _ = self.remove(key),
+            Some(_) => {}
+            None => {
+                self.number += 1;
+                self.by_key.insert(key, Range { number: self.number, state: State::Waiting });
+                self.bytes += key.2;
+                self.order.push_back((self.number, key));
+                self.waiting.push(key);
+            }
+        }
+        let is_there = |ranges: &HashMap<Key, Range>, (number, key): (u64, Key)| {
+            ranges.get(&key).is_some_and(|range| range.number == number)
+        };
+        if self.order.len() > 2 * self.by_key.len() + MOST_READ {
+            self.order.retain(|&range| is_there(&self.by_key, range));
+        }
+        let mut lets_go = false;
+        while self.bytes > self.limit
+            && let Some(&(number, key)) = self.order.front()
+            && number != self.number
+        {
+            self.order.pop_front();
+            lets_go |= is_there(&self.by_key, (number, key)) && self.remove(key).is_some();
+        }
+        lets_go
+    }
+
+    /// Notes that a range is read that nobody has asked for yet.
+    fn add_read(&mut self, key: Key) {
+        if self.limit > 0 && self.read < MOST_READ {
+            self.read += 1;
+            self.by_key.insert(key, Range { number: 0, state: State::Read });
+        }
+    }
+}
 
 impl Remote {
     /// Looks up the objects at these URLs.
@@ -184,7 +264,8 @@ impl Remote {
                     return Err(Error::format(&url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
                 }
                 let meta = of.head(&path).await.map_err(|source| failed(&url, None, source))?;
-                Ok(Object { url, store, path, len: meta.size, version: meta.e_tag })
+                let modified = meta.last_modified.timestamp();
+                Ok(Object { url, store, path, len: meta.size, version: meta.e_tag, modified })
             }
         });
         let heads = stream::iter(heads).buffered(REQUESTS).collect::<Vec<_>>();
@@ -196,12 +277,13 @@ impl Remote {
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
         let parsed = parse(folder)?;
         let connection = Connection::new(&[parsed[..url::Position::BeforePath].to_owned()])?;
-        let object = |Listed { name, path, len, version }: Listed| Object {
+        let object = |Listed { name, path, len, version, modified }: Listed| Object {
             url: below(folder, &name),
             store: 0,
             path,
             len,
             version,
+            modified,
         };
         Ok(Self::of(listed.into_iter().map(object).collect(), connection))
     }
@@ -276,12 +358,11 @@ impl Remote {
         self.objects.get(object)?.version.as_deref()
     }
 
-    /// Begins a pass: what was asked for before is let go.
-    pub(crate) fn begin(&self) {
+    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is let go.
+    pub(crate) fn begin(&self, budget: u64) {
         let mut ranges = self.fetched.lock();
-        ranges.pass += 1;
-        ranges.by_key.clear();
-        ranges.waiting.clear();
+        // The sizes of samples vary, and what is needed next must not be let go.
+        *ranges = Ranges { pass: ranges.pass + 1, limit: budget.saturating_mul(2), ..Ranges::default() };
         drop(ranges);
         // Whoever waits for one of them fetches it.
         self.fetched.arrived.notify_all();
@@ -295,12 +376,10 @@ impl Remote {
         if self.cached().is_some_and(|cached| cached.has(object)) {
             return;
         }
-        let (mut ranges, key) = (self.fetched.lock(), (object, start, len));
         // If several samples are read from the same bytes, the first one takes them: others share them in memory, or make
         // a request.
-        if let Entry::Vacant(new) = ranges.by_key.entry(key) {
-            new.insert(None);
-            ranges.waiting.push(key);
+        if self.fetched.lock().add((object, start, len)) {
+            self.fetched.arrived.notify_all();
         }
     }
 
@@ -308,7 +387,15 @@ impl Remote {
     pub(crate) fn send(&self) {
         let (pass, mut waiting) = {
             let mut ranges = self.fetched.lock();
-            (ranges.pass, std::mem::take(&mut ranges.waiting))
+            let mut waiting = std::mem::take(&mut ranges.waiting);
+            waiting.retain(|key| match ranges.by_key.get_mut(key) {
+                Some(range) if matches!(range.state, State::Waiting) => {
+                    range.state = State::Coming;
+                    true
+                }
+                _ => false,
+            });
+            (ranges.pass, waiting)
         };
         // Sorted, so that neighbours are found; then in the order of the first need.
         let mut order: Vec<usize> = (0..waiting.len()).collect();
@@ -350,7 +437,7 @@ impl Remote {
             }
             return Ok(());
         }
-        let bytes = if self.connection.process == process { self.fetched.take(key) } else { None };
+        let bytes = if self.connection.process == process { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
             // A request that failed long ago may succeed now.
             Some(Ok(bytes)) => bytes,
@@ -389,19 +476,35 @@ fn request(
         let _permit = permits.acquire().await;
         let options = GetOptions {
             range: Some(GetRange::Bounded(range.clone())),
-            if_match: object.version.clone(),
+            // A weak tag never matches.
+            if_match: object.version.clone().filter(|version| !version.starts_with("W/")),
             ..GetOptions::default()
         };
         let failed = |source| failed(&object.url, Some(range.clone()), source);
         let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
-        if let (Some(found), Some(version)) = (&answer.meta.e_tag, &object.version)
-            && found != version
-        {
+        let is_same = match (&answer.meta.e_tag, &object.version) {
+            (Some(found), Some(version)) => found == version,
+            _ => answer.meta.last_modified.timestamp() == object.modified,
+        };
+        if !is_same || answer.meta.size != object.len {
             return Err(changed(&object.url));
         }
-        let bytes = answer.bytes().await.map_err(failed)?;
+        let mut parts = answer.into_stream();
+        let mut bytes = parts.try_next().await.map_err(failed)?.unwrap_or_default();
+        let mut all = Vec::new();
+        // No more than that comes into memory, whatever the server sends.
+        while (bytes.len() + all.len()) as u64 <= len
+            && let Some(part) = parts.try_next().await.map_err(failed)?
+        {
+            all.extend_from_slice(&std::mem::take(&mut bytes));
+            all.extend_from_slice(&part);
+        }
+        if !all.is_empty() {
+            bytes = all.into();
+        }
         if bytes.len() as u64 != len {
-            let problem = format!("{len} bytes were asked for, and {} came", bytes.len());
+            let found = if bytes.len() as u64 > len { "more" } else { "fewer" };
+            let problem = format!("{len} bytes were asked for, and {found} came");
             return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
         }
         Ok(bytes)
@@ -425,14 +528,13 @@ impl Coming {
             return;
         }
         for key in &self.keys {
-            let Entry::Occupied(mut range) = ranges.by_key.entry(*key) else { continue };
-            if range.get().is_some() {
+            let Some(range) = ranges.by_key.get_mut(key).filter(|range| matches!(range.state, State::Coming)) else {
                 continue;
-            }
+            };
             let part = (key.1 - self.start) as usize..(key.1 - self.start + key.2) as usize;
             match &bytes {
-                Some(bytes) => *range.get_mut() = Some(bytes.as_ref().map(|all| all.slice(part)).map_err(Arc::clone)),
-                None => drop(range.remove()),
+                Some(bytes) => range.state = State::Here(bytes.as_ref().map(|all| all.slice(part)).map_err(Arc::clone)),
+                None => _ = ranges.remove(*key),
             }
         }
         drop(ranges);
@@ -453,17 +555,32 @@ impl Fetched {
 
     /// Lets go a range that was asked for and is not needed.
     fn forget(&self, key: Key) {
-        self.lock().by_key.remove(&key);
+        self.lock().remove(key);
     }
 
-    /// Takes a range that was asked for, and waits until it is there.
-    fn take(&self, key: Key) -> Option<Result<bytes::Bytes, Arc<Error>>> {
+    /// Takes a range that was asked for, and waits until it is there. `send` makes the requests that nobody has made yet.
+    fn take(&self, key: Key, send: impl Fn()) -> Option<Result<bytes::Bytes, Arc<Error>>> {
         let mut ranges = self.lock();
         loop {
-            if ranges.by_key.get(&key)?.is_some() {
-                return ranges.by_key.remove(&key)?;
+            match ranges.by_key.get(&key).map(|range| &range.state) {
+                None => {
+                    ranges.add_read(key);
+                    return None;
+                }
+                Some(State::Read) => return None,
+                Some(State::Here(_)) => {
+                    let Some(State::Here(bytes)) = ranges.remove(key) else { return None };
+                    return Some(bytes);
+                }
+                Some(State::Waiting) => {
+                    drop(ranges);
+                    send();
+                    ranges = self.lock();
+                }
+                Some(State::Coming) => {
+                    ranges = self.arrived.wait(ranges).unwrap_or_else(PoisonError::into_inner);
+                }
             }
-            ranges = self.arrived.wait(ranges).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -613,7 +730,8 @@ fn told(error: &dyn std::error::Error) -> String {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("objects", &self.objects.len()).finish_non_exhaustive()
+        let held = self.fetched.lock().bytes;
+        f.debug_struct("Remote").field("objects", &self.objects.len()).field("held", &held).finish_non_exhaustive()
     }
 }
 

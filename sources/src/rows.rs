@@ -5,6 +5,7 @@ use std::path::Path;
 use slotline::dtype::DType;
 
 use crate::files::{Files, Span};
+use crate::record::check_count;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// Tensors of one length; a sample is a row of each, along the first dimension. Fields have the names of the tensors.
@@ -68,6 +69,7 @@ impl Rows {
                 }
             }
         }
+        check_count(path.display(), columns.len())?;
         let Some(len) = columns.first().and_then(|column| column.shape.first()).copied() else {
             return usage("no tensor with rows".into(), "choose others with `names`");
         };

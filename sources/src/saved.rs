@@ -69,7 +69,7 @@ impl IndexFiles {
         else {
             return build();
         };
-        let found = fs::read(&saved).ok().and_then(|bytes| {
+        let found = read(&saved, state.len).and_then(|bytes| {
             let index = unwrap(&bytes, codec.magic, &state)?;
             (codec.decode)(index, state.len)
         });
@@ -107,6 +107,12 @@ fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
 fn with_extension(mut name: OsString) -> OsString {
     name.push(EXTENSION);
     name
+}
+
+/// Reads an index, unless it is no file, or too long to be one: it takes fewer bytes than what it is about.
+fn read(path: &Path, len: u64) -> Option<Vec<u8>> {
+    let found = fs::metadata(path).ok()?;
+    (found.is_file() && found.len() <= len.saturating_add(1 << 10)).then(|| fs::read(path).ok())?
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {

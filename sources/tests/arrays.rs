@@ -151,6 +151,9 @@ fn headers_that_lie_are_errors() {
         let error = message(&header, data);
         assert!(error.is_some_and(|error| error.contains("a.safetensors")), "{}", &header[..header.len().min(99)]);
     }
+    let many: Vec<_> = (0..5000).map(|i| format!(r#""{i}":{}"#, tensor("[1]", 4 * i, 4 * i + 4))).collect();
+    let error = message(&format!("{{{}}}", many.join(",")), 20_000).unwrap();
+    assert!(error.contains("5000 fields; the maximum is 4096"), "{error}");
 }
 
 proptest! {

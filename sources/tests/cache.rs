@@ -122,16 +122,29 @@ fn a_small_cache_is_never_exceeded_and_changes_no_results() {
 }
 
 #[test]
+fn a_folder_with_more_than_the_limit_is_brought_below_it() {
+    let (server, folder) = (Server::start(&[], Answer::Right), tempfile::tempdir().unwrap());
+    let of_limit = |limit: usize| self::shards(&server).cache(&Cache::new(folder.path(), limit as u64).unwrap());
+    pass(&server, &of_limit(OBJECTS * LEN), false, 2, false);
+    assert_eq!(bytes(folder.path()), (OBJECTS * LEN) as u64);
+    // As after two processes that fetched at the same time.
+    pass(&server, &of_limit(2 * LEN), false, 2, false);
+    assert!(bytes(folder.path()) <= 2 * LEN as u64);
+}
+
+#[test]
 fn what_is_wrong_in_the_folder_only_costs_requests() {
     let (server, folder) = (Server::start(&[], Answer::Right), tempfile::tempdir().unwrap());
     let path = folder.path().join("cache");
     let cache = Cache::new(&path, (10 * LEN) as u64).unwrap();
     let shards = self::shards(&server).cache(&cache);
-    // A part that a killed process left, and a file of another dataset.
-    fs::write(path.join("left.part"), [0; 100]).unwrap();
-    fs::write(path.join("other"), [0; 100]).unwrap();
+    // A part that a killed process left, and files of another dataset and of nobody.
+    let (left, other) = ("a.tar-100-tag-0123456789abcdef.part", "b.tar-100-tag-0123456789abcdef");
+    for name in [left, other, "mine.part"] {
+        fs::write(path.join(name), [0; 100]).unwrap();
+    }
     pass(&server, &shards, false, 2, false);
-    assert!(!path.join("left.part").exists() && path.join("other").exists());
+    assert!(!path.join(left).exists() && path.join(other).exists() && path.join("mine.part").exists());
     // Files that were truncated, and removed.
     for (i, file) in files(&path).iter().enumerate() {
         match i % 2 {

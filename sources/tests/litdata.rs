@@ -147,6 +147,7 @@ fn indexes_that_lie_are_errors() {
     assert!(message("\"encryption\": null", "\"encryption\": {}").contains("encrypted"));
     assert!(message("\"PyTreeLoader\"", "\"ParquetLoader\"").contains("ParquetLoader"));
     assert!(message("\"bool\", ", "").contains("leaves"));
+    assert!(message("\"bool\", ", &"\"bool\", ".repeat(5000)).contains("the maximum is 4096"));
 }
 
 proptest! {

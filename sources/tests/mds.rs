@@ -168,6 +168,23 @@ fn indexes_that_lie_are_errors() {
 }
 
 #[test]
+fn more_columns_than_a_sample_may_have_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<_> = (0..5000).map(|i| i.to_string()).collect();
+    copy("raw", folder.path(), "index.json", |bytes| {
+        let mut index: Value = serde_json::from_slice(&bytes).unwrap();
+        index["shards"].as_array_mut().unwrap().truncate(1);
+        let shard = &mut index["shards"][0];
+        shard["column_names"] = names.clone().into();
+        shard["column_encodings"] = vec!["str"; names.len()].into();
+        shard["column_sizes"] = vec![Value::Null; names.len()].into();
+        index.to_string().into_bytes()
+    });
+    let error = Mds::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("index.json: 5000 fields; the maximum is 4096"), "{error}");
+}
+
+#[test]
 fn shards_beyond_the_memory_limit_are_errors() {
     let error: Error = MdsOptions::new().memory_limit(100).open(data("zstd")).unwrap_err();
     assert!(error.to_string().contains("raise `memory_limit`"), "{error}");

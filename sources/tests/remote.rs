@@ -156,11 +156,68 @@ fn wrong_answers_are_errors_that_name_the_object_and_its_bytes() {
         (Answer::Shifted, "/data/numbers.bin, bytes "),
         (Answer::Whole, "/data/numbers.bin, bytes "),
         (Answer::Replaced, "was replaced since it was opened"),
+        (Answer::Modified, "was replaced since it was opened"),
+        (Answer::Longer, "was replaced since it was opened"),
+        (Answer::Endless, "and more came"),
     ] {
         let server = Server::start(&[Answer::Right, Answer::Right], answer);
         let error = pass(numbers(&server), 0, false).unwrap_err();
         assert!(error.contains(words) && error.contains(&server.url), "{answer:?}: {error}");
     }
+}
+
+#[test]
+fn objects_with_weak_tags_are_read() {
+    let server = Server::start(&[], Answer::Weak);
+    assert_eq!(pass(numbers(&server), 2, false), Ok(expected()));
+}
+
+#[test]
+fn what_was_read_before_it_was_asked_for_is_fetched_once() {
+    let server = Server::start(&[], Answer::Late(5));
+    // Eight workers read far beyond the 40 numbers that may be asked for ahead.
+    let numbers = numbers(&server).read_ahead(320);
+    assert_eq!(pass(numbers, 8, false), Ok(expected()));
+    let requests = server.requests.load(Ordering::SeqCst);
+    assert!(requests < COUNT + COUNT / 20, "{requests} requests");
+}
+
+#[test]
+fn ranges_that_nobody_reads_are_let_go() {
+    /// Numbers whose next bytes are asked for, too.
+    #[derive(Debug)]
+    struct More(Numbers);
+
+    impl Format for More {
+        fn len(&self) -> usize {
+            COUNT
+        }
+
+        fn fields(&self) -> &RecordFields {
+            &self.0.fields
+        }
+
+        fn files(&self) -> &Files {
+            &self.0.files
+        }
+
+        fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+            self.0.spans(index, each);
+            each(Span { start: self.0.span(index).start + 8, ..self.0.span(index) });
+        }
+
+        fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+            self.0.read(index, input)
+        }
+    }
+
+    let server = Server::start(&[], Answer::Right);
+    let more = Records::new(More(Numbers::open(&server.url, APART).unwrap())).read_ahead(320);
+    let mut loader = Loader::builder(more.clone()).batch_size(50).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), COUNT);
+    let text = format!("{:?}", more.format().files());
+    let held = text.split_once("held: ").and_then(|(_, rest)| rest.split([',', ' ']).next()?.parse::<u64>().ok());
+    assert!(held.is_some_and(|held| held <= 640), "{text}");
 }
 
 #[test]

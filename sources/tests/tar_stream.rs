@@ -261,6 +261,15 @@ fn readers_may_return_few_bytes() {
 }
 
 #[test]
+fn more_files_than_a_sample_may_have_are_an_error() {
+    let names: Vec<_> = (0..5000).map(|i| format!("a.{i}")).collect();
+    let bytes = tar(&names.iter().map(|name| (name.as_str(), &b""[..])).collect::<Vec<_>>());
+    let options = TarOptions::new().fields(["0"]);
+    let error = options.stream_reader("tar", std::io::Cursor::new(bytes)).unwrap_err().to_string();
+    assert!(error.contains("more than 4096 files in one sample"), "{error}");
+}
+
+#[test]
 fn packed_data_that_end_early_are_called_truncated() {
     use std::io::Write;
 

@@ -13,11 +13,11 @@ mod plan;
 mod planner;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -47,8 +47,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist. Its other contents must
-    /// be of caches only: the oldest files are removed.
+    /// Makes a cache of at most `bytes` bytes in a folder, which is created if it does not exist. Of what is there already,
+    /// only files with names and lengths of a cache are used, counted and removed. What is in them is believed: nobody
+    /// else should be able to write to the folder.
     ///
     /// # Errors
     ///
@@ -63,7 +64,8 @@ impl Cache {
 /// The objects of one dataset, in a cache.
 pub(crate) struct Cached {
     cache: Cache,
-    /// The names of the files; `None` for an object without a tag, whose versions can't be told apart.
+    /// The names of the files; `None` for an object that is too large, or has no tag, so that its versions can't be told
+    /// apart.
     names: Vec<Option<OsString>>,
     by_name: HashMap<OsString, usize>,
     lens: Vec<u64>,
@@ -78,7 +80,8 @@ impl Cached {
     pub(crate) fn new<'a>(cache: Cache, objects: impl Iterator<Item = (&'a str, u64, Option<&'a str>)>) -> Self {
         let (mut names, mut lens) = (Vec::new(), Vec::new());
         for (url, len, tag) in objects {
-            names.push(tag.map(|tag| name(url, len, tag)));
+            // Room is never made for one that does not fit.
+            names.push(tag.filter(|_| len <= cache.limit).map(|tag| name(url, len, tag)));
             lens.push(len);
         }
         let by_name = names.iter().enumerate().filter_map(|(object, name)| Some((name.clone()?, object))).collect();
@@ -107,7 +110,10 @@ impl Cached {
     /// Reads bytes of an object, if it is in the cache or on its way. Returns whether it was.
     pub(crate) fn read(&self, object: usize, start: u64, into: &mut [u8]) -> bool {
         let Some(path) = self.path(object) else { return false };
-        let read = |into: &mut [u8]| File::open(&path).is_ok_and(|file| file.read_exact_at(into, start).is_ok());
+        let len = self.lens[object];
+        let is_whole = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.len() == len);
+        let read =
+            |into: &mut [u8]| open(&path).is_ok_and(|file| is_whole(&file) && file.read_exact_at(into, start).is_ok());
         if read(into) {
             return true;
         }
@@ -170,9 +176,9 @@ impl Cached {
         }
     }
 
-    /// Looks at what is in the folder, and returns how much room is left. Removes parts that nobody writes, and while
+    /// Looks at what is in the folder, and returns how much room is left: below 0, if too much is there. Removes parts that nobody writes, and while
     /// there is no room for any object, the oldest files of other datasets.
-    fn look(&self) -> u64 {
+    fn look(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];
         let mut places = self.places();
@@ -185,12 +191,15 @@ impl Cached {
                 continue;
             }
             let whole = path.extension().filter(|found| *found == PART).and_then(|_| path.file_stem());
+            if !is_of_a_cache(whole.unwrap_or(&name), whole.is_none().then_some(found.len())) {
+                continue;
+            }
             let is_coming = |name| self.by_name.get(name).is_some_and(|&object| places[object] == Place::Coming);
             match (self.by_name.get(&name), whole) {
                 (Some(&object), _) => held[object] = true,
                 // All its bytes are counted.
                 (None, Some(whole)) if is_coming(whole) => continue,
-                (None, Some(_)) if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) => {
+                (None, Some(_)) if open(&path).is_ok_and(|file| file.try_lock().is_ok()) => {
                     let _ = fs::remove_file(&path);
                     continue;
                 }
@@ -212,7 +221,7 @@ impl Cached {
                 used -= len;
             }
         }
-        self.cache.limit.saturating_sub(used)
+        i64::try_from(i128::from(self.cache.limit) - i128::from(used)).unwrap_or(i64::MAX)
     }
 }
 
@@ -228,6 +237,20 @@ fn name(url: &str, len: u64, tag: &str) -> OsString {
     format!("{base}-{len}-{}-{:016x}", plain(tag.trim_matches('"'), 64), hasher.finish()).into()
 }
 
+/// Whether a file has a name that [`name`] makes, and the length in it, if it has all its bytes.
+fn is_of_a_cache(name: &OsStr, len: Option<u64>) -> bool {
+    let mut parts = name.to_str().unwrap_or_default().rsplitn(2, '-');
+    let (hash, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    // Tags may have dashes.
+    let has_len = rest.split('-').any(|part| part.parse::<u64>().is_ok_and(|part| len.is_none_or(|len| len == part)));
+    hash.len() == 16 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && has_len
+}
+
+/// Opens a file in the folder; links could lead anywhere.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
 fn part(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -237,7 +260,7 @@ fn part(path: &Path) -> PathBuf {
 
 /// Waits until nobody writes a file any more. Returns whether somebody did.
 fn is_written(part: &Path) -> bool {
-    File::open(part).is_ok_and(|file| locked(&file).is_ok())
+    open(part).is_ok_and(|file| locked(&file).is_ok())
 }
 
 /// Waits for the lock of a file. A process that is stopped may never release it.
@@ -252,6 +275,16 @@ fn locked(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// A file that releases its lock when it is dropped. Closing it is not enough: a process that was forked meanwhile has it
+/// open, too.
+struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Writes a file, unless another process does, or has done so.
 fn write(
     path: &Path,
@@ -259,18 +292,21 @@ fn write(
     each: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
 ) -> io::Result<()> {
     let part = part(path);
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).custom_flags(libc::O_NOFOLLOW);
     let file = loop {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&part)?;
-        locked(&file)?;
+        let file = Locked(options.open(&part)?);
+        locked(&file.0)?;
         if path.metadata().is_ok_and(|found| found.len() == len) {
             return Ok(());
         }
         // Whoever had the lock before may have renamed or removed the file.
-        let (ours, named) = (file.metadata()?, part.metadata());
+        let (ours, named) = (file.0.metadata()?, part.metadata());
         if named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {
             break file;
         }
     };
+    let file = &file.0;
     let mut written = 0;
     let mut add = |bytes: &[u8]| {
         file.write_all_at(bytes, written)?;
@@ -294,5 +330,96 @@ fn write(
 impl std::fmt::Debug for Cached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cached").field("cache", &self.cache).field("objects", &self.names.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_caches_are_counted_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &OsStr| folder.path().join(name);
+        let (old, other) = (name("s3://b/old.tar", 10, "\"1-2\""), name("s3://b/other.tar", 7, "t"));
+        for (name, len) in [(&*old, 10), (&*other, 8), (OsStr::new("thesis.tex"), 100), (OsStr::new("film.part"), 100)]
+        {
+            fs::write(at(name), vec![0; len]).unwrap();
+        }
+        fs::write(at(&part(Path::new(&old)).into_os_string()), [0; 5]).unwrap();
+        std::os::unix::fs::symlink(at(OsStr::new("thesis.tex")), at(&name("s3://b/link.tar", 100, "t"))).unwrap();
+        let cache = Cache::new(folder.path(), 60).unwrap();
+        let cached = Cached::new(cache, [("s3://b/new.tar", 55, Some("t"))].into_iter());
+        assert_eq!(cached.look(), 60);
+        let mut left: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort_unstable();
+        let mut expected = vec![other, name("s3://b/link.tar", 100, "t"), "thesis.tex".into(), "film.part".into()];
+        expected.sort_unstable();
+        assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn links_are_neither_read_nor_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("target");
+        fs::write(&target, "precious").unwrap();
+        let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o", 8, Some("t"))].into_iter());
+        let path = cached.path(0).unwrap();
+        for link in [path.clone(), part(&path)] {
+            std::os::unix::fs::symlink(&target, link).unwrap();
+        }
+        assert!(!cached.read(0, 0, &mut [0; 8]));
+        fs::remove_file(&path).unwrap();
+        cached.set(0, Place::Coming);
+        cached.fetch(0, |add| add(b"12345678"));
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_file_of_another_length_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o", 8, Some("t"))].into_iter());
+        let mut bytes = [0; 4];
+        for (contents, is_read) in [("12345678", true), ("123456789", false), ("1234567", false)] {
+            fs::write(cached.path(0).unwrap(), contents).unwrap();
+            assert_eq!(cached.read(0, 0, &mut bytes), is_read, "{contents}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_is_never_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = [("u/o", 101, Some("t")), ("u/p", 100, Some("t")), ("u/q", 1, None)];
+        let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), objects.into_iter());
+        cached.begin();
+        assert_eq!(*cached.places(), [Place::Refused, Place::Absent, Place::Refused]);
+    }
+
+    #[test]
+    fn a_forked_process_does_not_keep_the_lock_of_a_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut child = 0;
+        write(&path, 4, |add| {
+            // SAFETY: the child only sleeps, until it is killed.
+            child = unsafe { libc::fork() };
+            if child == 0 {
+                loop {
+                    thread::sleep(PATIENCE);
+                }
+            }
+            add(b"1234")?;
+            // Where others wait for it.
+            fs::hard_link(part(&path), folder.path().join("waited.part"))
+        })
+        .unwrap();
+        let begun = Instant::now();
+        assert!(is_written(&folder.path().join("waited.part")));
+        assert!(begun.elapsed() < PATIENCE / 4);
+        // SAFETY: it is our child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
     }
 }

@@ -80,8 +80,8 @@ impl Plan {
         }
     }
 
-    /// Decides on the next step, with this many bytes of room left.
-    pub(super) fn next(&self, room: u64, place: impl Fn(usize) -> Place, len: impl Fn(usize) -> u64) -> Option<Step> {
+    /// Decides on the next step, with this many bytes of room left: below 0, if files must be let go.
+    pub(super) fn next(&self, room: i64, place: impl Fn(usize) -> Place, len: impl Fn(usize) -> u64) -> Option<Step> {
         let next_use = |file: usize| self.files[file].samples.front().copied();
         let absent = (0..self.files.len()).filter(|&file| place(file) == Place::Absent);
         let mut wanted: Vec<_> = absent.filter_map(|file| Some((next_use(file)?, file))).collect();
@@ -90,8 +90,11 @@ impl Plan {
         let held = (0..self.files.len()).filter(|&file| place(file) == Place::Held);
         let furthest =
             held.map(|file| (next_use(file).unwrap_or(u64::MAX), file)).max_by_key(|&(at, file)| (at, Reverse(file)));
+        if room < 0 {
+            return furthest.map(|(_, held)| Step::LetGo(held));
+        }
         for (_, file) in wanted {
-            if len(file) <= room {
+            if len(file) <= room as u64 {
                 return Some(Step::Fetch(file));
             }
             let Some((next_use, held)) = furthest else { continue };
@@ -122,7 +125,7 @@ mod tests {
             }
             loop {
                 let held = places.iter().filter(|&&place| place == Place::Held).count();
-                match plan.next(40 * (room - held) as u64, |file| places[file], |_| 40) {
+                match plan.next(40 * (room - held) as i64, |file| places[file], |_| 40) {
                     Some(Step::Fetch(file)) => {
                         places[file] = Place::Held;
                         fetched += 1;

@@ -45,8 +45,8 @@ struct Pass {
     position: usize,
     samples: u64,
     plan: Plan,
-    /// The room in the folder, and when it was looked at.
-    room: u64,
+    /// The room in the folder, below 0 if too much is there, and when it was looked at.
+    room: i64,
     looked: Instant,
 }
 
@@ -120,10 +120,10 @@ impl Shared {
             match pass.plan.next(pass.room, |file| places[file], |file| cached.len(file)) {
                 Some(Step::LetGo(file)) => {
                     cached.let_go(file);
-                    pass.room += cached.len(file);
+                    pass.room = pass.room.saturating_add_unsigned(cached.len(file));
                 }
                 Some(Step::Fetch(file)) => {
-                    pass.room -= cached.len(file);
+                    pass.room = pass.room.saturating_sub_unsigned(cached.len(file));
                     cached.set(file, Place::Coming);
                     remote.fetch_whole(file, cached);
                 }

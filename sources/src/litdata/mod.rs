@@ -10,7 +10,7 @@ use slotline::dtype::DType;
 use self::index::Index;
 use self::serializer::{Array, Serializer, check};
 use crate::files::{Files, Span};
-use crate::record::Room;
+use crate::record::{Room, check_count};
 use crate::shards::{ADVICE, Compression, Cut, Listed, Store, inside};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
@@ -174,6 +174,7 @@ impl LitDataOptions {
 
     /// Checks the leaves, and marks those to read.
     fn leaves(&self, path: &Path, index: &Index) -> Result<Vec<Leaf>, Error> {
+        check_count(path.display(), index.config.data_format.len())?;
         let names = index::names(path, &index.config)?;
         if let Some(name) = self.fields.iter().flatten().find(|name| !names.contains(name)) {
             let problem = format!("{}: no leaf {name:?}, but {}", path.display(), names.join(", "));

@@ -9,7 +9,7 @@ use slotline::dtype::DType;
 
 use self::encoding::{AnyArray, Encoding, digits};
 use crate::files::{Files, Span};
-use crate::record::Room;
+use crate::record::{Room, check_count};
 use crate::shards::{ADVICE, Cut, Listed, Store};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
@@ -114,6 +114,7 @@ impl MdsOptions {
     fn of(&self, folder: &Path, map: impl FnOnce(Files) -> Result<Files, Error>) -> Result<Records<Mds>, Error> {
         let index = index::read(folder)?;
         let path = folder.join("index.json");
+        check_count(path.display(), index.columns.len())?;
         let columns = self.chosen(&path, &index.columns)?;
         let files = map(Files::open(index.shards.iter().map(|shard| &shard.path))?)?;
         let mut memory = Vec::new();

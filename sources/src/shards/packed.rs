@@ -54,7 +54,7 @@ pub(crate) fn inside(index: &Path, folder: &Path, name: &str) -> Result<PathBuf,
         let problem = format!("the file name {name:?} leads out of the folder");
         return Err(Error::format(index.display(), None, problem, "write the index again"));
     }
-    Ok(folder.join(relative))
+    Ok(crate::files::below(folder, name))
 }
 
 #[cfg(test)]
@@ -76,5 +76,18 @@ mod tests {
             assert!(inside(Path::new("i"), Path::new("f"), name).is_err(), "{name}");
         }
         assert_eq!(inside(Path::new("i"), Path::new("f"), "a/b.mds").unwrap(), Path::new("f/a/b.mds"));
+    }
+
+    #[cfg(feature = "remote")]
+    #[test]
+    fn names_in_urls_stand_for_themselves() {
+        for (name, path) in
+            [("%2e%2e/b", "%252e%252e/b"), ("..\\b", "..%5Cb"), (".\t./b", ".%09./b"), ("a b?#", "a%20b%3F%23")]
+        {
+            let inside = inside(Path::new("i"), Path::new("http://host/f"), name).unwrap();
+            assert_eq!(inside, Path::new("http://host/f").join(path));
+            let parsed = url::Url::parse(inside.to_str().unwrap()).unwrap();
+            assert!(parsed.path().starts_with("/f/"), "{parsed}");
+        }
     }
 }

@@ -24,6 +24,26 @@ pub(crate) enum Answer {
     Whole,
     /// With another version.
     Replaced,
+    /// Without a version, and the object was modified since.
+    Modified,
+    /// Without a version, and the object became longer.
+    Longer,
+    /// With a weak version, which is no answer to a request for that version.
+    Weak,
+    /// With bytes that never end.
+    Endless,
+}
+
+impl Answer {
+    /// Returns the tag of the object.
+    fn tag(self) -> Option<&'static str> {
+        match self {
+            Self::Replaced => Some("\"two\""),
+            Self::Weak => Some("W/\"one\""),
+            Self::Modified | Self::Longer => None,
+            _ => Some("\"one\""),
+        }
+    }
 }
 
 /// A server of one object, at every path.
@@ -64,14 +84,19 @@ impl Server {
                 let (script, requests, most, now) = (script.clone(), requests.clone(), most.clone(), now.clone());
                 thread::spawn(move || {
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
-                    while let Some((head, range)) = request(&mut reader) {
-                        let answer = match range {
+                    while let Some((head, range, demands)) = request(&mut reader) {
+                        let mut answer = match range {
                             Some(_) => {
                                 requests.fetch_add(1, Ordering::SeqCst);
                                 script.lock().unwrap().pop_front().unwrap_or(always)
                             }
+                            // The version is known, or not, from the beginning.
+                            None if matches!(always, Answer::Weak) => always,
                             None => Answer::Right,
                         };
+                        if demands.is_some_and(|tag| tag.starts_with("W/")) {
+                            answer = Answer::Status(412);
+                        }
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         let goes_on = respond(&stream, &head, range, answer);
                         now.fetch_sub(1, Ordering::SeqCst);
@@ -87,9 +112,12 @@ impl Server {
     }
 }
 
-/// Reads the head of a request: its first line, and the range that it asks for.
-fn request(reader: &mut impl BufRead) -> Option<(String, Option<(usize, usize)>)> {
-    let (mut first, mut range) = (String::new(), None);
+/// The first line of a request, the range that it asks for, and the version that it demands.
+type Request = (String, Option<(usize, usize)>, Option<String>);
+
+/// Reads the head of a request.
+fn request(reader: &mut impl BufRead) -> Option<Request> {
+    let (mut first, mut range, mut demands) = (String::new(), None, None);
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).ok()? == 0 {
@@ -97,10 +125,13 @@ fn request(reader: &mut impl BufRead) -> Option<(String, Option<(usize, usize)>)
         }
         let line = line.trim_end();
         if line.is_empty() {
-            return Some((first, range));
+            return Some((first, range, demands));
         }
         if first.is_empty() {
             first = line.to_owned();
+        }
+        if line.to_ascii_lowercase().starts_with("if-match: ") {
+            demands = line.split_once(": ").map(|(_, tag)| tag.to_owned());
         }
         if let Some(bytes) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
             let (start, end) = bytes.split_once('-').unwrap();
@@ -114,23 +145,39 @@ fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, an
     let data = &*CONTENTS;
     let (mut start, mut end) = range.unwrap_or((0, LEN));
     let mut status = if range.is_some() { 206 } else { 200 };
-    let mut version = "one";
+    let (mut len, mut modified) = (LEN, "10:00:00");
     match answer {
         Answer::Late(millis) => thread::sleep(Duration::from_millis(millis)),
         Answer::Status(code) => status = code,
         Answer::Shifted => (start, end) = (start + 8, end + 8),
         Answer::Whole => (start, end, status) = (0, LEN, 200),
-        Answer::Replaced => version = "two",
-        Answer::Right | Answer::Cut => {}
+        Answer::Modified => (start, end, modified) = (start + 8, end + 8, "10:00:01"),
+        Answer::Longer => (start, end, len) = (start + 8, end + 8, LEN + 8),
+        Answer::Right | Answer::Cut | Answer::Replaced | Answer::Weak | Answer::Endless => {}
     }
     let body = if status >= 400 { &b"no"[..] } else { &data[start..end] };
-    let mut text = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\nETag: \"{version}\"\r\n", body.len());
-    text += "Last-Modified: Mon, 02 Nov 2026 10:00:00 GMT\r\nAccept-Ranges: bytes\r\n";
-    if status == 206 {
-        text += &format!("Content-Range: bytes {start}-{}/{LEN}\r\n", end - 1);
+    let mut text = match answer {
+        Answer::Endless => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", 1_u64 << 50),
+        _ => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len()),
+    };
+    if let Some(tag) = answer.tag() {
+        text += &format!("ETag: {tag}\r\n");
     }
-    text += "\r\n";
+    text += &format!("Last-Modified: Mon, 02 Nov 2026 {modified} GMT\r\nAccept-Ranges: bytes\r\n");
+    if status == 206 {
+        // As if these were the bytes that were asked for.
+        let shift = if matches!(answer, Answer::Modified | Answer::Longer) { 8 } else { 0 };
+        text += &format!("Content-Range: bytes {}-{}/{len}\r\n", start - shift, end - 1 - shift);
+    }
+    let text = text + "\r\n";
     let body = if head.starts_with("HEAD") { &[][..] } else { body };
+    if answer == Answer::Endless {
+        let mut goes_on = stream.write_all(text.as_bytes()).is_ok();
+        while goes_on {
+            goes_on = stream.write_all(&[0; 1 << 16]).is_ok();
+        }
+        return false;
+    }
     let sent = if answer == Answer::Cut { &body[..body.len() / 2] } else { body };
     // In one piece, which is not delayed until the first part is acknowledged.
     stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut

@@ -11,6 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
 use crate::Error;
+use crate::record::MOST_FIELDS;
 
 /// How many bytes are read at once.
 const READ: usize = 256 << 10;
@@ -241,6 +242,10 @@ impl<R: Read> ShardReader<R> {
             let key = String::from_utf8_lossy(&begun.key);
             let problem = format!("two files `{field}` in the sample {key}, or a reserved name");
             return Err(error(problem, "write the tar again with one file for each field"));
+        }
+        if begun.files.len() + begun.others.len() >= MOST_FIELDS {
+            let problem = format!("more than {MOST_FIELDS} files in one sample");
+            return Err(error(problem, "write the tar again: files belong together if their names differ after a dot"));
         }
         if !wanted(&field) {
             begun.others.push(field);
