@@ -466,7 +466,7 @@ fn open_plain(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// Checks that this is a file, and not a folder or a pipe.
-pub(crate) fn plain(found: &Metadata) -> io::Result<()> {
+fn plain(found: &Metadata) -> io::Result<()> {
     match found.is_file() {
         true => Ok(()),
         false if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
