@@ -112,8 +112,10 @@ fn damaged_files_are_errors_or_read_without_a_panic() {
     for file in ["stored.npz", "packed.npz", "all.safetensors"] {
         let (whole, path) = (std::fs::read(data(file)).unwrap(), folder.path().join(file));
         read_all(&path, &whole).unwrap();
-        (0..whole.len()).for_each(|len| assert!(read_all(&path, &whole[..len]).is_err(), "{file} {len}"));
-        for at in 0..whole.len() {
+        // Some of the lengths and bytes; the fuzz target `sources` tries others.
+        let lens = (0..whole.len()).step_by(5);
+        lens.for_each(|len| assert!(read_all(&path, &whole[..len]).is_err(), "{file} {len}"));
+        for at in (0..whole.len()).step_by(5) {
             let mut bytes = whole.clone();
             bytes[at] ^= [1, 0x80, 0xff][at % 3];
             let _ = read_all(&path, &bytes);

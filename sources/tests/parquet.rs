@@ -177,7 +177,7 @@ fn truncated_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.parquet");
     let bytes = fs::read(data("index")).unwrap();
-    for len in 0..bytes.len() {
+    for len in (0..bytes.len()).step_by(7).chain(bytes.len() - 20..bytes.len()) {
         fs::write(&path, &bytes[..len]).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("x.parquet"), "{error}");
@@ -196,8 +196,8 @@ fn flipped_bytes_do_not_panic() {
     let path = folder.path().join("x.parquet");
     for (number, name) in ["index", "gzip-v2", "kinds", "kinds-integers"].iter().enumerate() {
         let bytes = fs::read(data(name)).unwrap();
-        // Every other byte: two files each have nearly the same schema.
-        for at in (number % 2..bytes.len()).step_by(if number < 2 { 2 } else { 3 }) {
+        // Some of the bytes; the fuzz target `sources` has these files, too.
+        for at in (number..bytes.len()).step_by(29) {
             let mut flipped = bytes.clone();
             flipped[at] ^= [0x01, 0x80, 0xff][at % 3];
             fs::write(&path, &flipped).unwrap();
