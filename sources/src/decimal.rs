@@ -54,6 +54,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(all(feature = "arrow", feature = "parquet"))]
     fn integers_of_any_width_have_their_sign() {
         for number in [0_i128, 1, -1, 127, -128, 1 << 40, -(1 << 40)] {
             assert_eq!(from_le(&number.to_le_bytes()), number);
