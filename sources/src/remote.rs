@@ -10,6 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
@@ -32,6 +33,10 @@ const LONGEST: u64 = 8 << 20;
 
 /// How many parts of a whole object are fetched at a time.
 const AT_A_TIME: usize = 4;
+
+/// How long a request may take with all its repetitions: `object_store` counts a server that never answers as one that
+/// failed after 30 s, and repeats the request ten times.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Objects that were found.
 pub(crate) struct Remote {
@@ -263,7 +268,8 @@ impl Remote {
                     let problem = "the URL names a bucket, and no object in it";
                     return Err(Error::format(&url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
                 }
-                let meta = of.head(&path).await.map_err(|source| failed(&url, None, source))?;
+                let head = async { of.head(&path).await.map_err(|source| failed(&url, None, source)) };
+                let meta = within(PATIENCE, &url, None, head).await?;
                 let modified = meta.last_modified.timestamp();
                 Ok(Object { url, store, path, len: meta.size, version: meta.e_tag, modified })
             }
@@ -472,43 +478,61 @@ fn request(
 ) -> impl Future<Output = Result<bytes::Bytes, Error>> + Send + use<> {
     let (store, permits) = (connection.stores[object.store].clone(), connection.permits.clone());
     async move {
-        let range = start..start + len;
         let _permit = permits.acquire().await;
-        let options = GetOptions {
-            range: Some(GetRange::Bounded(range.clone())),
-            // A weak tag never matches.
-            if_match: object.version.clone().filter(|version| !version.starts_with("W/")),
-            ..GetOptions::default()
-        };
-        let failed = |source| failed(&object.url, Some(range.clone()), source);
-        let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
-        let is_same = match (&answer.meta.e_tag, &object.version) {
-            (Some(found), Some(version)) => found == version,
-            _ => answer.meta.last_modified.timestamp() == object.modified,
-        };
-        if !is_same || answer.meta.size != object.len {
-            return Err(changed(&object.url));
-        }
-        let mut parts = answer.into_stream();
-        let mut bytes = parts.try_next().await.map_err(failed)?.unwrap_or_default();
-        let mut all = Vec::new();
-        // No more than that comes into memory, whatever the server sends.
-        while (bytes.len() + all.len()) as u64 <= len
-            && let Some(part) = parts.try_next().await.map_err(failed)?
-        {
-            all.extend_from_slice(&std::mem::take(&mut bytes));
-            all.extend_from_slice(&part);
-        }
-        if !all.is_empty() {
-            bytes = all.into();
-        }
-        if bytes.len() as u64 != len {
-            let found = if bytes.len() as u64 > len { "more" } else { "fewer" };
-            let problem = format!("{len} bytes were asked for, and {found} came");
-            return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
-        }
-        Ok(bytes)
+        within(PATIENCE, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await
     }
+}
+
+/// Ends a request that takes too long.
+async fn within<T>(
+    limit: Duration,
+    url: &str,
+    range: Option<std::ops::Range<u64>>,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| {
+        let source = format!("the server has not answered completely within {} s", limit.as_secs());
+        Err(Error::Remote { name: url.to_owned(), range, advice: NETWORK, source: source.into() })
+    })
+}
+
+/// Fetches a range of an object.
+async fn fetch(store: &dyn ObjectStore, object: &Object, start: u64, len: u64) -> Result<bytes::Bytes, Error> {
+    let range = start..start + len;
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(range.clone())),
+        // A weak tag never matches.
+        if_match: object.version.clone().filter(|version| !version.starts_with("W/")),
+        ..GetOptions::default()
+    };
+    let failed = |source| failed(&object.url, Some(range.clone()), source);
+    let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
+    let is_same = match (&answer.meta.e_tag, &object.version) {
+        (Some(found), Some(version)) => found == version,
+        _ => answer.meta.last_modified.timestamp() == object.modified,
+    };
+    if !is_same || answer.meta.size != object.len {
+        return Err(changed(&object.url));
+    }
+    let mut parts = answer.into_stream();
+    let mut bytes = parts.try_next().await.map_err(failed)?.unwrap_or_default();
+    let mut all = Vec::new();
+    // No more than that comes into memory, whatever the server sends.
+    while (bytes.len() + all.len()) as u64 <= len
+        && let Some(part) = parts.try_next().await.map_err(failed)?
+    {
+        all.extend_from_slice(&std::mem::take(&mut bytes));
+        all.extend_from_slice(&part);
+    }
+    if !all.is_empty() {
+        bytes = all.into();
+    }
+    if bytes.len() as u64 != len {
+        let found = if bytes.len() as u64 > len { "more" } else { "fewer" };
+        let problem = format!("{len} bytes were asked for, and {found} came");
+        return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
+    }
+    Ok(bytes)
 }
 
 /// Ranges that are being fetched by one request. If that ends without a result, nobody waits for them any longer.
@@ -737,6 +761,18 @@ impl fmt::Debug for Remote {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn a_request_that_is_never_answered_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let never = super::within::<()>(Duration::from_millis(5), "s3://b/a", Some(0..9), std::future::pending());
+        let error = runtime.block_on(never).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read s3://b/a, bytes 0 to 9; check the network"), "{error}");
+        let now = super::within(Duration::from_secs(9), "s3://b/a", None, std::future::ready(Ok(7)));
+        assert_eq!(runtime.block_on(now).unwrap(), 7);
+    }
+
     #[test]
     fn causes_are_told_once() {
         #[derive(Debug, thiserror::Error)]
