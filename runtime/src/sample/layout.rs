@@ -147,8 +147,13 @@ impl Fields {
 
     /// Adds the fields of a part of the sample, under the part's name.
     pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
+        self.named_by(name, |fields| part.declare(fields));
+    }
+
+    /// Adds the fields that `declare` adds, under a name.
+    pub fn named_by(&mut self, name: impl fmt::Display, declare: impl FnOnce(&mut Self)) {
         self.path.push(name.to_string());
-        part.declare(self);
+        declare(self);
         self.path.pop();
     }
 

@@ -109,6 +109,11 @@ impl<'a> Row<'a> {
         self.next = i;
     }
 
+    /// Returns the number of the next field, in declaration order.
+    pub fn next_field(&self) -> usize {
+        self.next
+    }
+
     /// Returns the memory of the next field as bytes, for a fixed shape and any dtype. The field counts as written.
     ///
     /// This is a pointer, for foreign code (FFI). Such code must write valid elements of the dtype (for `Bool`, only

@@ -1,0 +1,18 @@
+//! Packing: plans, and loaders that read by them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bins;
+mod plans;
+
+use serde_json::Value;
+
+/// What transformers, TRL and torch have written.
+fn vectors() -> Value {
+    serde_json::from_str(include_str!("vectors.json")).unwrap()
+}
+
+fn numbers(list: &Value) -> Vec<usize> {
+    list.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as usize).collect()
+}
