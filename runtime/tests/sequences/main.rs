@@ -1,9 +1,10 @@
-//! Packing: plans, and loaders that read by them.
+//! Sequences of different lengths: packing, and batches by length.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod bins;
+mod lengths;
 mod plans;
 
 use serde_json::Value;
