@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
+use super::longest::{self, State};
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
 use crate::BoxError;
@@ -146,6 +147,7 @@ impl<'a> Row<'a> {
             match column.field.kind {
                 Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
                 Kind::Padded => row.write_ragged(data.as_slice()),
+                Kind::Longest => row.write_padded_like(&AnyTensorView::from(data), State::default()),
                 Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
             }
         }
@@ -174,6 +176,100 @@ impl<'a> Row<'a> {
             self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
         }
         Ok(())
+    }
+
+    /// Returns the memory of the next field, which must be [ragged](super::Fields::ragged), up to its declared maximum, and
+    /// sets its length. Every element must be written, also those of the padding.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, or `len` is greater than the declared maximum.
+    pub fn fill_ragged<T: Element>(&mut self, len: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::Padded, &[len])?;
+        if len > column.elements {
+            return Err(Problem::TooLong { declared: column.field.clone(), found: len }.into());
+        }
+        // SAFETY: the lengths are separate from the elements, an i64 for each row.
+        unsafe { self.slot.add(column.ends).cast::<i64>().add(self.row).write(len as i64) };
+        Ok(self.elements(column))
+    }
+
+    /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
+    /// batch, for `len` elements, which must all be written. The rows of the batch have the length of the longest one, or
+    /// the next multiple of `multiple`, and `padding` fills them.
+    ///
+    /// Rows before this one that are shorter than it are padded again. So a batch costs least if the longest sample comes
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, or the batch does not have enough room, unless the loader lets the elements
+    /// [spill](crate::loader::Overflow::Spill).
+    pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::Longest, &[len])?;
+        let (row, rows) = (self.row, self.layout.rows);
+        // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
+        // sequential.
+        let state = unsafe { &mut *State::of(column, self.slot, rows) };
+        // SAFETY: the column has an i64 for each row there, exclusive as before.
+        let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
+        let was = state.before(row, &lengths[..row]);
+        let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
+        let end = width.and_then(|width| width.checked_mul(row + 1));
+        let (Some(width), Some(end)) = (width, end) else {
+            return Err(self.wide(column, usize::MAX));
+        };
+        // Other processes may have written anything into the state.
+        let room = column.field.shape.rows() * rows;
+        if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
+            return Err(self.wide(column, width));
+        }
+        let bytes = size_of::<T>();
+        // SAFETY: the column begins inside the slot, and the slot is exclusive. The rows before this one are there, at the
+        // distance of the stride.
+        let items = unsafe {
+            let items = self.slot.add(column.offset);
+            match column.spill {
+                Some(at) => {
+                    let spill = &mut *self.slot.add(at).cast::<Spill>();
+                    self.room_for(column, spill, items, row * was.stride * bytes, end.max(row * was.stride), row == 0)?
+                }
+                None => items,
+            }
+        };
+        // SAFETY: there is room for as many elements (the checks above, or `room_for`), which are zeros or elements of this
+        // column.
+        let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
+        longest::respread(items, row, was.stride, width, padding);
+        lengths[row] = len as i64;
+        *state = State::new(width, multiple.max(1), row + 1, padding);
+        self.next += 1;
+        let own = &mut items[row * width..end];
+        own[len..].fill(padding);
+        Ok(&mut own[..len])
+    }
+
+    #[cold]
+    fn wide(&self, column: &Column, width: usize) -> Mismatch {
+        let (declared, rows, all) = (column.field.clone(), self.row + 1, self.layout.rows);
+        Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
+    }
+
+    /// Writes the next field like a sample that left this state.
+    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
+        fn typed<T: Element>(
+            row: &mut Row<'_>,
+            column: &Column,
+            data: &AnyTensorView<'_>,
+            state: State,
+        ) -> Result<(), Mismatch> {
+            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            let data = data.as_slice();
+            row.fill_padded(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column, data, state))
     }
 
     /// Writes the next field, which must be packed: `data`, whole items of the declared shape `item` in C order,
@@ -216,7 +312,7 @@ impl<'a> Row<'a> {
                 self.place(column)
             }
             Kind::Fixed => return Err(column.other(dtype, &[elements])),
-            Kind::Padded => return Err(column.otherwise()),
+            Kind::Padded | Kind::Longest => return Err(column.otherwise()),
             Kind::Packed => self.extend(column, elements)?,
         };
         // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
@@ -291,19 +387,43 @@ impl<'a> Row<'a> {
         if before == 0 && spill.free() {
             ends.fill(0);
         }
-        let item = column.field.item_bytes();
-        let (items, room) = match spill.memory() {
-            Some((memory, bytes)) => (memory, bytes / item),
-            None => (items, column.field.shape.rows() * self.layout.rows),
-        };
-        // The items before this row fit: they were written there, or moved by `grow` to a larger allocation. Heap
-        // memory is freed when the first items of another batch come (above), or with the slot.
-        if room.checked_sub(before).is_some_and(|free| found <= free) {
-            return Ok(items);
+        let kept = before * column.field.item_bytes();
+        // SAFETY: the caller upholds the contract. The items before this row are there (see `room`).
+        unsafe { self.room_for(column, spill, items, kept, before.saturating_add(found), false) }
+    }
+
+    /// Returns memory for `items` items of a column that may spill, with the first `kept` bytes of its items: the slot's, or
+    /// on the heap. Heap memory is freed when the first items of another batch come (`is_first`), or with the slot.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `room`. `spill` must be the column's, and `start` the column's memory in the slot. The first
+    /// `kept` bytes must be there or on the heap, where they were written.
+    unsafe fn room_for(
+        &self,
+        column: &Column,
+        spill: &mut Spill,
+        start: *mut u8,
+        kept: usize,
+        items: usize,
+        is_first: bool,
+    ) -> Result<*mut u8, Mismatch> {
+        if is_first {
+            spill.free();
         }
-        let bytes = before.saturating_add(found).saturating_mul(item);
-        // SAFETY: the items before this row are there (see `room`).
-        let grown = unsafe { spill.grow(items, before * item, bytes) };
+        let item = column.field.item_bytes();
+        let (start, room) = match spill.memory() {
+            Some((memory, bytes)) => (memory, bytes / item),
+            None => (start, column.field.shape.rows() * self.layout.rows),
+        };
+        // Rows that were left empty may be beyond the room.
+        let kept = kept.min(room * item);
+        if items <= room {
+            return Ok(start);
+        }
+        let bytes = items.saturating_mul(item);
+        // SAFETY: the caller guarantees the kept bytes.
+        let grown = unsafe { spill.grow(start, kept, bytes) };
         grown.ok_or_else(|| Problem::NoMemory { declared: column.field.clone(), bytes }.into())
     }
 
@@ -322,6 +442,23 @@ impl<'a> Row<'a> {
             let ends =
                 unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
             ends[row + 1] = ends[row];
+        }
+        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Longest) {
+            // SAFETY: the same as for `fill_padded`.
+            let (state, lengths) = unsafe {
+                let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
+                (&mut *State::of(column, self.slot, layout.rows), lengths)
+            };
+            // SAFETY: as before.
+            let (start, bytes, stride) = unsafe { longest::rows(column, self.slot, layout.rows, row) };
+            let was = state.leave_empty(row, &lengths[..row]);
+            lengths[row] = 0;
+            let needed = was.needed.saturating_mul(column.field.dtype.size());
+            if needed < stride {
+                // SAFETY: this is the memory of the rows, which belongs to this row, as the layout is sequential.
+                let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+                longest::respread(items, row, stride, needed, 0);
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod support;
 
 mod bins;
 mod lengths;
+mod padded;
 mod plans;
 
 use serde_json::Value;
