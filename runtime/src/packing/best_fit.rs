@@ -81,18 +81,12 @@ impl Rooms {
     }
 }
 
-/// Returns the number of bins, and calls `place` with each piece's bin, from the longest piece to the shortest; of equal
-/// ones, the first comes first. Lengths must be 1 to `capacity`, and the pieces fewer than 2³².
-pub(super) fn best_fit(
-    lengths: impl Fn(u32) -> u32,
-    pieces: usize,
-    capacity: usize,
-    mut place: impl FnMut(u32, u32),
-) -> usize {
+/// Returns the number of bins for pieces of these lengths, which must not ascend, and calls `place` with each one's bin.
+/// Lengths must be 1 to `capacity`, and the pieces fewer than 2³².
+pub(super) fn best_fit(lengths: impl Iterator<Item = u32>, capacity: usize, mut place: impl FnMut(u32)) -> usize {
     let mut rooms = Rooms::new(capacity);
     let mut bins = 0_u32;
-    for piece in longest_first(&lengths, pieces, capacity) {
-        let length = lengths(piece) as usize;
+    for length in lengths.map(|length| length as usize) {
         let (bin, room) = match rooms.least(length) {
             Some(room) => (rooms.take(room), room),
             None => {
@@ -105,33 +99,9 @@ pub(super) fn best_fit(
         if room > length {
             rooms.put(bin, room - length);
         }
-        place(piece, bin);
+        place(bin);
     }
     bins as usize
-}
-
-/// Returns the pieces from the longest to the shortest; of equal ones, the first comes first.
-fn longest_first(lengths: &impl Fn(u32) -> u32, pieces: usize, capacity: usize) -> Vec<u32> {
-    let all = 0..pieces as u32;
-    if capacity > 1 << 16 && capacity / 4 > pieces {
-        let mut sorted: Vec<u32> = all.collect();
-        sorted.sort_by_key(|&piece| std::cmp::Reverse(lengths(piece)));
-        return sorted;
-    }
-    // Counts of the lengths, and then where the pieces of each begin.
-    let mut starts = vec![0_u32; capacity + 1];
-    all.clone().for_each(|piece| starts[lengths(piece) as usize] += 1);
-    let mut start = 0;
-    for entry in starts.iter_mut().rev() {
-        start += std::mem::replace(entry, start);
-    }
-    let mut sorted = vec![0; pieces];
-    for piece in all {
-        let at = &mut starts[lengths(piece) as usize];
-        sorted[*at as usize] = piece;
-        *at += 1;
-    }
-    sorted
 }
 
 #[cfg(test)]
@@ -139,21 +109,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn packed(lengths: &[u32], capacity: usize) -> (usize, Vec<(u32, u32)>) {
+    fn packed(lengths: &[u32], capacity: usize) -> (usize, Vec<u32>) {
         let mut placed = Vec::new();
-        let bins = best_fit(|i| lengths[i as usize], lengths.len(), capacity, |piece, bin| placed.push((piece, bin)));
+        let bins = best_fit(lengths.iter().copied(), capacity, |bin| placed.push(bin));
         (bins, placed)
     }
 
     /// Looks at all bins for the fullest one with room.
     fn plainly(lengths: &[u32], capacity: u32) -> (usize, Vec<u32>) {
-        let mut order: Vec<usize> = (0..lengths.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
         let mut left: Vec<u32> = Vec::new();
-        for i in order {
-            match left.iter_mut().filter(|left| **left >= lengths[i]).min() {
-                Some(left) => *left -= lengths[i],
-                None => left.push(capacity - lengths[i]),
+        for &length in lengths {
+            match left.iter_mut().filter(|left| **left >= length).min() {
+                Some(left) => *left -= length,
+                None => left.push(capacity - length),
             }
         }
         let bins = left.len();
@@ -163,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_piece_goes_into_the_fullest_bin_with_room() {
-        assert_eq!(packed(&[3, 7, 5, 2, 1, 8], 10), (3, vec![(5, 0), (1, 1), (2, 2), (0, 1), (3, 0), (4, 2)]));
+        assert_eq!(packed(&[8, 7, 5, 3, 2, 1], 10), (3, vec![0, 1, 2, 1, 0, 2]));
         assert_eq!(packed(&[], 10), (0, vec![]));
         assert_eq!(packed(&[1; 5], 1).0, 5);
     }
@@ -175,13 +143,13 @@ mod tests {
             parts in proptest::collection::vec(0.0..1.0, 0..300),
         ) {
             let lengths: Vec<u32> = parts.iter().map(|part: &f64| 1 + (part * f64::from(capacity)) as u32).collect();
-            let lengths: Vec<u32> = lengths.into_iter().map(|length| length.min(capacity)).collect();
+            let mut lengths: Vec<u32> = lengths.into_iter().map(|length| length.min(capacity)).collect();
+            lengths.sort_by_key(|&length| std::cmp::Reverse(length));
             let (bins, placed) = packed(&lengths, capacity as usize);
             let mut left = vec![capacity; bins];
-            placed.iter().for_each(|&(piece, bin)| left[bin as usize] -= lengths[piece as usize]);
+            placed.iter().zip(&lengths).for_each(|(&bin, length)| left[bin as usize] -= length);
             left.sort_unstable();
             prop_assert_eq!((bins, left), plainly(&lengths, capacity));
-            prop_assert!(placed.is_sorted_by_key(|&(piece, _)| (std::cmp::Reverse(lengths[piece as usize]), piece)));
         }
     }
 }

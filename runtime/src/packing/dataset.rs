@@ -56,11 +56,11 @@ use crate::tensor::TensorView;
 /// let mut loader = Loader::builder(bins).batch_size(2).build()?;
 /// let batch = loader.epoch()?.next().expect("two bins")?;
 /// let bins = batch.tensors();
-/// assert_eq!(bins.tokens.row(0).as_slice(), [1, 2, 3, 4, 5, 9]);
-/// assert_eq!(bins.tokens.row(1).as_slice(), [10, 11, 12, 7, 8, 0]);
+/// assert_eq!(bins.tokens.row(0).as_slice(), [1, 2, 3, 4, 5, 0]);
+/// assert_eq!(bins.tokens.row(1).as_slice(), [10, 11, 12, 7, 8, 9]);
 /// assert_eq!(bins.position_ids.row(1).as_slice(), [0, 1, 2, 0, 1, 0]);
-/// assert_eq!(bins.document_ids.row(1).as_slice(), [1, 1, 1, 2, 2, 0]);
-/// assert_eq!(bins.cu_seqlens.row(1), [0, 3, 5]);
+/// assert_eq!(bins.document_ids.row(1).as_slice(), [1, 1, 1, 2, 2, 3]);
+/// assert_eq!(bins.cu_seqlens.row(1), [0, 3, 5, 6]);
 /// # Ok::<(), BoxError>(())
 /// ```
 #[derive(Clone)]

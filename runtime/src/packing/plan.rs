@@ -1,5 +1,6 @@
 //! Which pieces of which documents are in which bin.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -199,6 +200,41 @@ fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<
     generator.randperm_into(n, order).map_err(|_| PackingError::TooMany { what: format!("{n} documents") })
 }
 
+/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest; equal ones in the order of
+/// the documents.
+fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -> Result<Vec<Stored>, PackingError> {
+    let mut sorted = Vec::new();
+    reserve(&mut sorted, pieces)?;
+    let all = order.iter().flat_map(|&document| {
+        let length = lengths[document as usize];
+        let cuts = (0..length).step_by(capacity as usize);
+        cuts.map(move |start| Stored { document, start, len: capacity.min(length - start) })
+    });
+    if capacity > 1 << 16 && capacity as usize / 4 > pieces {
+        sorted.extend(all);
+        sorted.sort_by_key(|piece| Reverse(piece.len));
+        return Ok(sorted);
+    }
+    // The number of pieces of each length, and then where they begin.
+    let mut starts = vec![0_u32; capacity as usize + 1];
+    for &length in lengths {
+        starts[capacity as usize] += length / capacity;
+        starts[(length % capacity) as usize] += 1;
+    }
+    starts[0] = 0;
+    let mut start = 0;
+    for entry in starts.iter_mut().rev() {
+        start += std::mem::replace(entry, start);
+    }
+    sorted.resize(pieces, Stored { document: 0, start: 0, len: 0 });
+    for piece in all {
+        let at = &mut starts[piece.len as usize];
+        sorted[*at as usize] = piece;
+        *at += 1;
+    }
+    Ok(sorted)
+}
+
 impl Plan {
     /// Adds the bins of whole documents, and of the pieces of those that are longer than a bin.
     fn fill_best(&mut self, lengths: &[u32], order: &[u32]) -> Result<(), PackingError> {
@@ -207,30 +243,16 @@ impl Plan {
         let pieces = usize::try_from(pieces).unwrap_or(usize::MAX);
         let first = self.pieces.len();
         counted(first.saturating_add(pieces), "pieces")?;
-        let mut cut = Vec::new();
-        reserve(&mut cut, pieces)?;
-        for &document in order {
-            let (mut start, length) = (0, lengths[document as usize]);
-            while start < length {
-                let len = capacity.min(length - start);
-                cut.push(Stored { document, start, len });
-                start += len;
+        let sorted = longest_first(lengths, order, pieces, capacity)?;
+        let (mut bins, mut counts): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
+        reserve(&mut bins, pieces)?;
+        best_fit(sorted.iter().map(|piece| piece.len), self.capacity, |bin| {
+            bins.push(bin);
+            match counts.get_mut(bin as usize) {
+                Some(count) => *count += 1,
+                None => counts.push(1),
             }
-        }
-        let (mut placed, mut counts) = (Vec::new(), Vec::new());
-        reserve(&mut placed, pieces)?;
-        best_fit(
-            |piece| cut[piece as usize].len,
-            pieces,
-            self.capacity,
-            |piece, bin| {
-                placed.push((piece, bin));
-                match counts.get_mut(bin as usize) {
-                    Some(count) => *count += 1,
-                    None => counts.push(1_u32),
-                }
-            },
-        );
+        });
         // Bins are numbered in the order in which they are opened. The pieces of each come in the order of placing.
         let mut next = first as u32;
         reserve(&mut self.starts, counts.len())?;
@@ -241,9 +263,9 @@ impl Plan {
         }
         reserve(&mut self.pieces, pieces)?;
         self.pieces.resize(first + pieces, Stored { document: 0, start: 0, len: 0 });
-        for (piece, bin) in placed {
+        for (piece, bin) in sorted.into_iter().zip(bins) {
             let at = &mut counts[bin as usize];
-            self.pieces[*at as usize] = cut[piece as usize];
+            self.pieces[*at as usize] = piece;
             *at += 1;
         }
         Ok(())

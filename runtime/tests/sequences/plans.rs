@@ -126,7 +126,7 @@ fn a_seed_gives_each_epoch_other_bins() {
         check(&packing, &lengths, 3, 0);
         let bins = pieces(&packing);
         let epochs: Vec<_> = bins.chunks(bins.len() / 3).collect();
-        assert!(bins.len() % 3 == 0 && epochs[0] != epochs[1] && epochs[1] != epochs[2]);
+        assert!(bins.len().is_multiple_of(3) && epochs[0] != epochs[1] && epochs[1] != epochs[2]);
     }
     let [whole, later] = [of(5, 3), of(6, 1)].map(|options| pieces(&options.chunks(lengths.clone()).unwrap()));
     assert_eq!(whole[later.len()..2 * later.len()], later, "epoch 1 of seed 5 is epoch 0 of seed 6");
