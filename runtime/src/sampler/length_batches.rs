@@ -3,13 +3,12 @@
 //! All replicas draw the same list of batches, and replica r takes the batches r, r + R, … of it. A step of the replicas
 //! is a run of R batches, which the list has in random order.
 
-use std::cmp::Reverse;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::batch::{BatchSource, Source, sealed};
-use super::length_grouped::{checked, digest_of};
+use super::length_grouped::{checked, digest_of, longest_first};
 use super::saved::{Saved, digest, put, put_generator};
 use super::spans::{Deal, Spans};
 use super::{Order, Sampler, SamplerError, make_room, with_generator};
@@ -62,7 +61,7 @@ const GROUP: usize = 50;
 ///
 /// A batch has room for [`max_batch_size`](Self::max_batch_size) samples, which many short ones make large. Samples that
 /// are [`Padded`](crate::sample::Padded) or [`Packed`](crate::sample::Packed) share their room: declare the budget divided
-/// by the maximum batch size, rounded up. The sampler takes 12 bytes for each sample and up to 4 for each batch.
+/// by the maximum batch size, rounded up. The sampler takes up to 36 bytes for each sample.
 #[derive(Clone, Debug)]
 pub struct LengthBatchSampler {
     lengths: Arc<[u32]>,
@@ -86,6 +85,7 @@ struct Scratch {
     sorted: Vec<u32>,
     ends: Vec<u32>,
     batches: Vec<u32>,
+    sorting: super::length_grouped::Scratch<u32>,
 }
 
 /// A pass to resume.
@@ -289,7 +289,7 @@ impl LengthBatchSampler {
     /// Sorts the indices of the next pass into batches, in `scratch`.
     fn cut(&self, scratch: &mut Scratch, generator: &mut Generator) -> Result<(), SamplerError> {
         let n = self.lengths.len();
-        let Scratch { sorted, ends, .. } = scratch;
+        let Scratch { sorted, ends, sorting, .. } = scratch;
         make_room(NAME, sorted, n)?;
         fill_table(sorted, 1, n);
         if self.shuffle {
@@ -301,7 +301,7 @@ impl LengthBatchSampler {
             &By::Tokens { max_tokens, padded } => {
                 let group = self.group(max_tokens);
                 for (number, group) in sorted.chunks_mut(group).enumerate().map(|(i, chunk)| (i * group, chunk)) {
-                    group.sort_by_key(|index| Reverse(length(index)));
+                    longest_first(group, |index| self.lengths[*index as usize], sorting);
                     let (mut start, mut longest, mut sum) = (0, 0, 0);
                     for (at, index) in group.iter().enumerate() {
                         let (samples, own) = (at - start + 1, length(index));
@@ -395,8 +395,9 @@ impl Sampler for Planned {
     }
 
     fn memory(&self) -> usize {
-        // The order and the sorted indices, and the ends of batches of the pass, and of the sorted ones with their order.
-        self.0.lengths.len().saturating_mul(2 * size_of::<u32>() + 3 * size_of::<u32>())
+        // The order and the sorted indices; what sorting takes; and the ends of batches of the pass, and of the sorted
+        // ones with their order. A batch has one sample at least.
+        self.0.lengths.len().saturating_mul(2 * size_of::<u32>() + 12 + 3 * size_of::<u32>())
     }
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {

@@ -41,7 +41,8 @@ const NAME: &str = "LengthGroupedSampler";
 /// Each pass draws a permutation from the generator. For ranks, pass it to
 /// [`DistributedSampler::over`](super::DistributedSampler::over): with the same seed and epoch, the shares are those of
 /// transformers' `DistributedLengthGroupedSampler`. Give it the batch size of all ranks together, so that their batches
-/// of one step have similar lengths. An order takes 4 bytes for each sample, and the lengths take 4.
+/// of one step have similar lengths. An order takes 4 bytes for each sample, the lengths
+/// take 4, and drawing it takes 12 for each sample of a group.
 #[derive(Clone, Debug)]
 pub struct LengthGroupedSampler {
     lengths: Arc<[u32]>,
@@ -70,16 +71,21 @@ impl LengthGroupedSampler {
         self
     }
 
-    fn draw<I: IndexWord>(&self, generator: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
+    /// Returns the samples that are sorted together.
+    fn group(&self) -> usize {
         let (n, batch_size) = (self.lengths.len(), self.batch_size.get());
+        (n / batch_size.saturating_mul(4)).clamp(1, 50).saturating_mul(batch_size)
+    }
+
+    fn draw<I: IndexWord>(&self, generator: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
+        let (n, group) = (self.lengths.len(), self.group());
         make_room(NAME, table, n)?;
         fill_table(table, 1, n);
         randperm_prefix(generator, table, n);
-        let batches = (n / batch_size.saturating_mul(4)).clamp(1, 50);
-        let group = batches.saturating_mul(batch_size);
         let length = |index: &I| self.lengths[index.index()];
+        let mut scratch = Scratch::default();
         for group in table.chunks_mut(group) {
-            group.sort_by_key(|index| Reverse(length(index)));
+            longest_first(group, length, &mut scratch);
         }
         // The first of the longest ones.
         let longest = (0..n).step_by(group).min_by_key(|&start| Reverse(length(&table[start])));
@@ -88,6 +94,34 @@ impl LengthGroupedSampler {
         }
         Ok(())
     }
+}
+
+/// Memory for sorting.
+#[derive(Clone, Debug)]
+pub(super) struct Scratch<I> {
+    keys: Vec<u64>,
+    indices: Vec<I>,
+}
+
+impl<I> Default for Scratch<I> {
+    fn default() -> Self {
+        Self { keys: Vec::new(), indices: Vec::new() }
+    }
+}
+
+/// Sorts indices from the longest to the shortest; of equal ones, the first stays first. Sorting numbers that are next to
+/// each other takes a third of the time of looking lengths up for each comparison.
+pub(super) fn longest_first<I: Copy>(indices: &mut [I], length: impl Fn(&I) -> u32, scratch: &mut Scratch<I>) {
+    if u32::try_from(indices.len()).is_err() {
+        return indices.sort_by_key(|index| Reverse(length(index)));
+    }
+    let Scratch { keys, indices: copy } = scratch;
+    copy.clear();
+    copy.extend_from_slice(indices);
+    keys.clear();
+    keys.extend((0..).zip(copy.iter()).map(|(place, index): (u64, _)| u64::from(!length(index)) << 32 | place));
+    keys.sort_unstable();
+    indices.iter_mut().zip(keys).for_each(|(index, key)| *index = copy[*key as u32 as usize]);
 }
 
 /// Collects lengths, each below 2³².
@@ -111,7 +145,8 @@ impl Sampler for LengthGroupedSampler {
 
     fn memory(&self) -> usize {
         let entry = if u32::fits(self.len()) { size_of::<u32>() } else { size_of::<u64>() };
-        self.len().saturating_mul(entry)
+        let sorting = self.group().min(self.len()).saturating_mul(size_of::<u64>() + entry);
+        self.len().saturating_mul(entry).saturating_add(sorting)
     }
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
