@@ -7,9 +7,12 @@
 //!
 //! After the lengths of the rows, a [`State`] says how wide they are.
 
-use super::layout::Column;
+use super::layout::{Column, Kind};
+use super::mismatch::{Mismatch, Problem};
+use super::row::Row;
 use super::spill::Spill;
-use crate::dtype::Element;
+use crate::dtype::{Element, for_dtype};
+use crate::tensor::AnyTensorView;
 
 /// What is known of the rows that were written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,6 +122,109 @@ pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: u
     } else if to < from {
         for row in 0..rows {
             items.copy_within(row * from..row * from + to, row * to);
+        }
+    }
+}
+
+impl Row<'_> {
+    /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
+    /// batch, for `len` elements, which must all be written. The rows of the batch have the length of the longest one, or
+    /// the next multiple of `multiple`, and `padding` fills them.
+    ///
+    /// Rows before this one that are shorter than it are padded again. So a batch costs least if the longest sample comes
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, or the batch does not have enough room, unless the loader lets the elements
+    /// [spill](crate::loader::Overflow::Spill).
+    pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::Longest, &[len])?;
+        let (row, rows) = (self.row, self.layout.rows);
+        // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
+        // sequential.
+        let state = unsafe { &mut *State::of(column, self.slot, rows) };
+        // SAFETY: the column has an i64 for each row there, exclusive as before.
+        let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
+        let was = state.before(row, &lengths[..row]);
+        let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
+        let end = width.and_then(|width| width.checked_mul(row + 1));
+        let (Some(width), Some(end)) = (width, end) else {
+            return Err(self.wide(column, usize::MAX));
+        };
+        // Other processes may have written anything into the state.
+        let room = column.field.shape.rows() * rows;
+        if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
+            return Err(self.wide(column, width));
+        }
+        let bytes = size_of::<T>();
+        // SAFETY: the column begins inside the slot, and the slot is exclusive. The rows before this one are there, at the
+        // distance of the stride.
+        let items = unsafe {
+            let items = self.slot.add(column.offset);
+            match column.spill {
+                Some(at) => {
+                    let spill = &mut *self.slot.add(at).cast::<Spill>();
+                    self.room_for(column, spill, items, row * was.stride * bytes, end.max(row * was.stride), row == 0)?
+                }
+                None => items,
+            }
+        };
+        // SAFETY: there is room for as many elements (the checks above, or `room_for`), which are zeros or elements of this
+        // column.
+        let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
+        respread(items, row, was.stride, width, padding);
+        lengths[row] = len as i64;
+        *state = State::new(width, multiple.max(1), row + 1, padding);
+        self.next += 1;
+        let own = &mut items[row * width..end];
+        own[len..].fill(padding);
+        Ok(&mut own[..len])
+    }
+
+    #[cold]
+    fn wide(&self, column: &Column, width: usize) -> Mismatch {
+        let (declared, rows, all) = (column.field.clone(), self.row + 1, self.layout.rows);
+        Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
+    }
+
+    /// Writes the next field like a sample that left this state.
+    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
+        fn typed<T: Element>(
+            row: &mut Row<'_>,
+            column: &Column,
+            data: &AnyTensorView<'_>,
+            state: State,
+        ) -> Result<(), Mismatch> {
+            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            let data = data.as_slice();
+            row.fill_padded(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column, data, state))
+    }
+
+    /// Leaves the row without elements in the fields that are padded to the longest, even if some were written: the rows
+    /// before it are as wide as before.
+    pub(super) fn leave_empty_longest(self) {
+        let (layout, row) = (self.layout, self.row);
+        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Longest) {
+            // SAFETY: the same as for `fill_padded`.
+            let (state, lengths) = unsafe {
+                let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
+                (&mut *State::of(column, self.slot, layout.rows), lengths)
+            };
+            // SAFETY: as before.
+            let (start, bytes, stride) = unsafe { rows(column, self.slot, layout.rows, row) };
+            let was = state.leave_empty(row, &lengths[..row]);
+            lengths[row] = 0;
+            let needed = was.needed.saturating_mul(column.field.dtype.size());
+            if needed < stride {
+                // SAFETY: this is the memory of the rows, which belongs to this row, as the layout is sequential.
+                let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+                respread(items, row, stride, needed, 0);
+            }
         }
     }
 }

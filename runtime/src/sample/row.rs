@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
-use super::longest::{self, State};
+use super::longest::State;
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
 use crate::BoxError;
@@ -15,13 +15,13 @@ use crate::tensor::AnyTensorView;
 
 /// The row of a batch that a sample writes itself into, field by field in declaration order.
 pub struct Row<'a> {
-    layout: &'a Layout,
+    pub(super) layout: &'a Layout,
     /// The start of the slot.
-    slot: *mut u8,
+    pub(super) slot: *mut u8,
     /// Below `layout.rows`.
-    row: usize,
+    pub(super) row: usize,
     /// The next field.
-    next: usize,
+    pub(super) next: usize,
     /// The row has exclusive access to its bytes.
     memory: PhantomData<&'a mut u8>,
 }
@@ -194,84 +194,6 @@ impl<'a> Row<'a> {
         Ok(self.elements(column))
     }
 
-    /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
-    /// batch, for `len` elements, which must all be written. The rows of the batch have the length of the longest one, or
-    /// the next multiple of `multiple`, and `padding` fills them.
-    ///
-    /// Rows before this one that are shorter than it are padded again. So a batch costs least if the longest sample comes
-    /// first.
-    ///
-    /// # Errors
-    ///
-    /// If the dtype differs, or the batch does not have enough room, unless the loader lets the elements
-    /// [spill](crate::loader::Overflow::Spill).
-    pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
-        let column = self.column_of::<T>(Kind::Longest, &[len])?;
-        let (row, rows) = (self.row, self.layout.rows);
-        // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
-        // sequential.
-        let state = unsafe { &mut *State::of(column, self.slot, rows) };
-        // SAFETY: the column has an i64 for each row there, exclusive as before.
-        let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
-        let was = state.before(row, &lengths[..row]);
-        let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
-        let end = width.and_then(|width| width.checked_mul(row + 1));
-        let (Some(width), Some(end)) = (width, end) else {
-            return Err(self.wide(column, usize::MAX));
-        };
-        // Other processes may have written anything into the state.
-        let room = column.field.shape.rows() * rows;
-        if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
-            return Err(self.wide(column, width));
-        }
-        let bytes = size_of::<T>();
-        // SAFETY: the column begins inside the slot, and the slot is exclusive. The rows before this one are there, at the
-        // distance of the stride.
-        let items = unsafe {
-            let items = self.slot.add(column.offset);
-            match column.spill {
-                Some(at) => {
-                    let spill = &mut *self.slot.add(at).cast::<Spill>();
-                    self.room_for(column, spill, items, row * was.stride * bytes, end.max(row * was.stride), row == 0)?
-                }
-                None => items,
-            }
-        };
-        // SAFETY: there is room for as many elements (the checks above, or `room_for`), which are zeros or elements of this
-        // column.
-        let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
-        longest::respread(items, row, was.stride, width, padding);
-        lengths[row] = len as i64;
-        *state = State::new(width, multiple.max(1), row + 1, padding);
-        self.next += 1;
-        let own = &mut items[row * width..end];
-        own[len..].fill(padding);
-        Ok(&mut own[..len])
-    }
-
-    #[cold]
-    fn wide(&self, column: &Column, width: usize) -> Mismatch {
-        let (declared, rows, all) = (column.field.clone(), self.row + 1, self.layout.rows);
-        Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
-    }
-
-    /// Writes the next field like a sample that left this state.
-    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
-        fn typed<T: Element>(
-            row: &mut Row<'_>,
-            column: &Column,
-            data: &AnyTensorView<'_>,
-            state: State,
-        ) -> Result<(), Mismatch> {
-            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
-            let data = data.as_slice();
-            row.fill_padded(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
-            Ok(())
-        }
-        let column = self.column()?;
-        for_dtype!(column.field.dtype, T => typed::<T>(self, column, data, state))
-    }
-
     /// Writes the next field, which must be packed: `data`, whole items of the declared shape `item` in C order,
     /// directly after those of the previous row.
     ///
@@ -399,7 +321,7 @@ impl<'a> Row<'a> {
     ///
     /// The same as for `room`. `spill` must be the column's, and `start` the column's memory in the slot. The first
     /// `kept` bytes must be there or on the heap, where they were written.
-    unsafe fn room_for(
+    pub(super) unsafe fn room_for(
         &self,
         column: &Column,
         spill: &mut Spill,
@@ -443,23 +365,7 @@ impl<'a> Row<'a> {
                 unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
             ends[row + 1] = ends[row];
         }
-        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Longest) {
-            // SAFETY: the same as for `fill_padded`.
-            let (state, lengths) = unsafe {
-                let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
-                (&mut *State::of(column, self.slot, layout.rows), lengths)
-            };
-            // SAFETY: as before.
-            let (start, bytes, stride) = unsafe { longest::rows(column, self.slot, layout.rows, row) };
-            let was = state.leave_empty(row, &lengths[..row]);
-            lengths[row] = 0;
-            let needed = was.needed.saturating_mul(column.field.dtype.size());
-            if needed < stride {
-                // SAFETY: this is the memory of the rows, which belongs to this row, as the layout is sequential.
-                let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
-                longest::respread(items, row, stride, needed, 0);
-            }
-        }
+        self.leave_empty_longest();
     }
 
     /// Writes a [run](super::Fields::named_run) of fields with `write`, and checks that it wrote the whole run that was
@@ -498,7 +404,7 @@ impl<'a> Row<'a> {
     /// Returns the next field. `next` is only advanced when the field is written, so that `finish` detects a sample
     /// that ignores an error.
     #[inline(always)]
-    fn column(&self) -> Result<&'a Column, Mismatch> {
+    pub(super) fn column(&self) -> Result<&'a Column, Mismatch> {
         let (layout, next) = (self.layout, self.next);
         let count = || Problem::Count { declared: layout.columns.len(), found: next.saturating_add(1) };
         layout.columns.get(next).ok_or_else(|| count().into())
@@ -506,7 +412,7 @@ impl<'a> Row<'a> {
 
     /// Returns the next field, if it has this kind and dtype `T`; `shape` is the sample's.
     #[inline]
-    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
+    pub(super) fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
         if column.field.dtype != T::DTYPE {
             return Err(column.other(T::DTYPE, shape));
@@ -547,7 +453,7 @@ impl<'a> Row<'a> {
 impl Column {
     /// Makes the error for a sample that has another dtype or shape here.
     #[cold]
-    fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
+    pub(super) fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
         let declared = self.field.clone();
         match Shape::new(shape) {
             Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {
