@@ -63,7 +63,7 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Python interpreter with torch, for the sections p1 to p7 slotline, and for s1 to s6 NumPy and the peers' packages
+    /// Python interpreter with torch, for the sections p1 to p7 slotline, for t1 TRL (trl, datasets, accelerate), and for s1 to s6 NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
@@ -124,13 +124,18 @@ fn measure(report: Report) -> Result<()> {
     } else {
         Vec::new()
     };
+    let sequences = if !report.no_programs && sections.iter().any(|section| section.is_sequences()) {
+        find::sequences(crate_dir(), &report.torch)
+    } else {
+        Vec::new()
+    };
     let files = report.files.unwrap_or_else(|| build.join("files"));
     let readers = if !report.no_programs && sections.iter().any(|section| section.is_files()) {
         find::file_readers(crate_dir(), &report.torch, &files)?
     } else {
         Vec::new()
     };
-    let setup = Setup { data: data.path().to_owned(), programs, python, files, readers };
+    let setup = Setup { data: data.path().to_owned(), programs, python, sequences, files, readers };
     for section in sections {
         // A pass takes half a second.
         let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };

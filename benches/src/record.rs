@@ -26,6 +26,10 @@ pub enum Section {
     W6,
     /// Some slow samples among fast ones.
     W7,
+    /// Packing a million documents.
+    T1,
+    /// Padded batches of sequences of similar lengths.
+    T2,
     /// The death of a worker process.
     Deaths,
     /// The rings without a loader.
@@ -71,8 +75,14 @@ impl Section {
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
         !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
+            && !self.is_sequences()
             && !self.is_python()
             && !self.is_files()
+    }
+
+    /// Whether the contenders pack or pad sequences.
+    pub fn is_sequences(self) -> bool {
+        matches!(self, Self::T1 | Self::T2)
     }
 
     /// Whether all contenders are loaders of Python.

@@ -5,6 +5,7 @@
 
 #[cfg(not(feature = "half"))]
 mod half;
+mod number;
 
 #[cfg(feature = "half")]
 pub(crate) use ::half::{bf16, f16};
@@ -14,6 +15,8 @@ pub(crate) use self::half::{bf16, f16};
 
 use std::fmt;
 use std::str::FromStr;
+
+pub(crate) use self::number::element;
 
 mod sealed {
     /// Restricts [`Element`](super::Element) to the types that [`DType`](super::DType) names.

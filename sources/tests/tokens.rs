@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::Value;
-use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
-use slotline_sources::tokens::{BlockOptions, GptOptions, Index, SequenceOptions, Sequences};
+use slotline::packing::{PackedDataset, PackingOptions};
+use slotline::{Dataset, Loader};
+use slotline_sources::tokens::{BlockOptions, Documents, GptOptions, Index, SequenceOptions, Sequences};
 use slotline_sources::{Format, Records};
 
 fn data(name: &str) -> PathBuf {
@@ -163,6 +164,37 @@ fn blends_are_those_of_megatron() {
         assert_eq!(digest(&blend), want["digest"].as_u64().unwrap());
         assert_eq!(blend.format().part(blend.len()), None);
     }
+}
+
+#[test]
+fn documents_are_packed_whole() {
+    let wide = || SequenceOptions::new().widen(true).open(data("corpus0")).unwrap();
+    let documents = Documents::<i64>::new(wide()).unwrap();
+    let (mut cx, sequences) = (Context::default(), wide());
+    let mut token = |document, place: usize| -> i64 {
+        sequences.get(document, &mut cx).unwrap().elements::<i64>("tokens").unwrap()[place]
+    };
+    let packing = PackingOptions::new(64).seed(3).best_fit(documents.lengths()).unwrap();
+    let bins = PackedDataset::new(documents, packing.clone()).unwrap().padding([-1]);
+    let mut loader = Loader::builder(bins).batch_size(5).num_workers(2).build().unwrap();
+    let mut seen = 0;
+    for batch in loader.epoch().unwrap() {
+        let batch = batch.unwrap();
+        let bins = batch.tensors();
+        for (row, &bin) in batch.indices().iter().enumerate() {
+            let places = packing.bin(bin as usize).unwrap();
+            let want: Vec<i64> = places
+                .flat_map(|piece| piece.tokens.map(move |place| (piece.document, place)))
+                .map(|(document, place)| token(document, place))
+                .collect();
+            let (own, padding) = bins.tokens.row(row).as_slice().split_at(want.len());
+            assert!(own == want && padding.iter().all(|&token| token == -1));
+            seen += want.len();
+        }
+    }
+    assert_eq!(seen, wide().format().lengths().sum::<usize>());
+    let error = Documents::<u32>::new(wide()).unwrap_err().to_string();
+    assert!(error.contains("documents of u32, but the tokens are i64"), "{error}");
 }
 
 #[test]

@@ -203,6 +203,7 @@ mod tests {
             data: "/nowhere".into(),
             programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
             python: Vec::new(),
+            sequences: Vec::new(),
             files: PathBuf::new(),
             readers: Vec::new(),
         }

@@ -73,6 +73,16 @@ pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
     ]
 }
 
+/// Returns the programs that pack or pad sequences. `python` is an interpreter that may have torch and TRL.
+pub fn sequences(benches: &Path, python: &str) -> Vec<Program> {
+    let script: OsString = benches.join("peers/python/sequences.py").into();
+    let program = |peer: &str, workloads| {
+        let command = [python.into(), script.clone(), "--peer".into(), peer.into()];
+        Program { peer: peer.into(), kind: Kind::Peer, workloads: Some(workloads), command: Ok(command.into()) }
+    };
+    vec![program("trl", &["t1"]), program("torch", &["t2"])]
+}
+
 /// Makes the files of the sections S1 to S6 in `data`, and returns the programs that read them. `python` is an interpreter that
 /// may have the packages of the peers.
 ///

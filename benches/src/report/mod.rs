@@ -47,6 +47,18 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need at least half \
              of the time of one thread; with the help of the loop's thread, at least a third.",
         ),
+        Section::T1 => (
+            "T1: packing a million documents",
+            "The plan of which of 1,000,000 documents of log-normal lengths (median 400, σ = 1, up to 8,192 tokens) are in which \
+             row of 8,192 tokens, by best-fit decreasing. All but seqpacker's parallel one need the same number of rows. TRL's \
+             also packs the tokens, here of one byte each.",
+        ),
+        Section::T2 => (
+            "T2: padded batches of sequences",
+            "50,000 sequences of log-normal lengths (median 200, σ = 0.8, up to 2,048 tokens of i64) in memory, in batches of \
+             64 of similar lengths, padded to the longest, with the attention mask (i64) and the lengths. torch's \
+             DataLoader has a collate function with `pad_sequence`.",
+        ),
         Section::Deaths => (
             "The death of a worker",
             "The time from the death of a worker process, killed by SIGKILL in the middle of a pass over the images of W3 \

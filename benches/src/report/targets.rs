@@ -56,6 +56,10 @@ const TARGETS: &[Target] = &[
     Target(Section::W5, "", Some(0), OURS, Aim::Value(15.0)),
     Target(Section::W5, "", Some(1), OURS, Aim::Value(8.0)),
     Target(Section::W5, "", Some(2), OURS, Aim::Value(8.0)),
+    Target(Section::T1, "", Some(0), OURS, Aim::Value(500.0)),
+    Target(Section::T2, "", Some(0), OURS, Aim::Times(0.1, "torch")),
+    Target(Section::T2, "", Some(1), OURS, Aim::Times(0.1, "torch")),
+    Target(Section::T2, "", Some(2), OURS, Aim::Times(0.1, "torch")),
     Target(Section::W6, "", Some(2), OURS, Aim::Value(1.2)),
     Target(Section::W6, "", Some(2), PROCESSES, Aim::Value(5.0)),
     Target(Section::W7, "batches of 8", Some(2), ALONE, Aim::Value(430.0)),
@@ -123,7 +127,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
+    let units = "\nIn µs per batch; W5, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6, T1 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 

@@ -11,6 +11,9 @@ pub mod images;
 #[cfg(feature = "jpeg")]
 pub mod photos;
 pub mod python;
+pub mod sequences;
+pub mod t1;
+pub mod t2;
 pub mod tokens;
 pub mod w1;
 pub mod w2;
@@ -43,6 +46,8 @@ pub struct Setup {
     pub programs: Vec<Program>,
     /// The loaders of Python.
     pub python: Vec<Program>,
+    /// The programs that pack or pad sequences.
+    pub sequences: Vec<Program>,
     /// The folder of the files that the sections S1 to S6 read.
     pub files: PathBuf,
     /// The readers of these files.
@@ -140,6 +145,8 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W5 => w5::run(setup, recorder),
         Section::W6 => w6::run(setup, recorder),
         Section::W7 => w7::run(setup, recorder),
+        Section::T1 => t1::run(setup, recorder),
+        Section::T2 => t2::run(setup, recorder),
         Section::Deaths => {
             deaths::run(recorder);
             Ok(())

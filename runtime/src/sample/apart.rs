@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-use super::layout::{Fields, Layout, LayoutError};
+use super::layout::{Fields, Kind, Layout, LayoutError};
+use super::longest::State;
 use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
@@ -103,6 +104,7 @@ impl Sample for &Apart {
         for column in &self.layout.columns {
             let field = &column.field;
             match (field.is_ragged(), field.is_packed(), field.shape()) {
+                (true, _, &[room]) if field.is_padded_to_longest() => fields.padded(field.dtype, room),
                 (true, _, &[max]) => fields.ragged(field.dtype, max),
                 (_, true, &[room, ref item @ ..]) => fields.packed(field.dtype, item, room),
                 (_, _, shape) => fields.fixed(field.dtype, shape),
@@ -111,8 +113,14 @@ impl Sample for &Apart {
     }
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        for i in 0..self.layout.columns.len() {
-            row.write_elements(&self.elements(i))?;
+        for (i, column) in self.layout.columns.iter().enumerate() {
+            if column.field.kind == Kind::Longest {
+                // SAFETY: the pages are a slot of this layout, and nobody writes them.
+                let state = unsafe { State::of(column, self.pages.start().as_ptr(), self.layout.rows).read() };
+                row.write_padded_like(&self.elements(i), state)?;
+            } else {
+                row.write_elements(&self.elements(i))?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Removal of rows from a batch.
 
 use super::layout::{INDICES, Kind, Layout};
+use super::longest;
 
 /// Removes the `empty` rows, given in ascending order, from a batch: moves the rows after them down. In packed fields
 /// the empty rows must have no items.
@@ -18,12 +19,19 @@ pub(crate) unsafe fn close_up(layout: &Layout, slot: *mut u8, empty: &[usize], r
     unsafe {
         move_down(slot.add(INDICES), word, empty, rows);
         for column in &layout.columns {
-            if column.field.kind != Kind::Packed {
-                move_down(slot.add(column.offset), column.stride, empty, rows);
+            match column.field.kind {
+                Kind::Fixed | Kind::Padded => move_down(slot.add(column.offset), column.stride, empty, rows),
+                Kind::Longest => {
+                    // Rows at the end may be empty, and beyond the memory.
+                    let last = (0..rows).rev().find(|row| !empty.contains(row)).map_or(0, |row| row + 1);
+                    let (items, _, width) = longest::rows(column, slot, layout.rows, last);
+                    move_down(items, width, empty, rows);
+                }
+                Kind::Packed => {}
             }
             match column.field.kind {
                 Kind::Fixed => {}
-                Kind::Padded => move_down(slot.add(column.ends), word, empty, rows),
+                Kind::Padded | Kind::Longest => move_down(slot.add(column.ends), word, empty, rows),
                 // A row without items ends where the row before it does, so removing its end has no effect on the
                 // others.
                 Kind::Packed => move_down(slot.add(column.ends + word), word, empty, rows),

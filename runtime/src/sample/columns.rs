@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::layout::{Column, Field, INDICES, Kind, Layout};
+use super::longest;
 use super::spill::Spill;
 use crate::dtype::Element;
 use crate::shape::Shape;
@@ -20,6 +21,8 @@ pub struct Columns<'a> {
     slot: *const u8,
     /// The number of rows of the batch, at most the layout's.
     rows: usize,
+    /// The layout's.
+    layout_rows: usize,
     /// Whether the tensors have a first dimension for the rows. If not, there is one row.
     batched: bool,
     next: usize,
@@ -51,7 +54,15 @@ impl<'a> Columns<'a> {
     #[inline]
     pub(crate) unsafe fn new(layout: &'a Layout, slot: *const u8, rows: usize) -> Self {
         debug_assert!(rows <= layout.rows);
-        Self { columns: &layout.columns, slot, rows, batched: true, next: 0, memory: PhantomData }
+        Self {
+            columns: &layout.columns,
+            slot,
+            rows,
+            layout_rows: layout.rows,
+            batched: true,
+            next: 0,
+            memory: PhantomData,
+        }
     }
 
     /// Makes the columns of row 0 alone, without the first dimension for the rows.
@@ -81,7 +92,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns field `i` of the batch, with shape `[rows, …]` (`[…]` for an unbatched sample); `None` if there is no
-    /// field `i`. A ragged field is padded with zeros. A packed field has the concatenated items of all rows, with
+    /// field `i`. A ragged field is padded. A packed field has the concatenated items of all rows, with
     /// shape `[total, …]`.
     #[inline]
     pub fn get(&self, i: usize) -> Option<AnyTensorView<'a>> {
@@ -190,8 +201,8 @@ impl<'a> Columns<'a> {
         self.tensor(column)
     }
 
-    /// Takes the next field, which must be ragged: its elements, padded with zeros to `[rows, max]` (`[max]` for an
-    /// unbatched sample), and each row's length.
+    /// Takes the next field, which must be ragged: its elements, padded to `[rows, max]` or `[rows, longest]` (`[max]` or
+    /// `[longest]` for an unbatched sample), and each row's length.
     ///
     /// # Panics
     ///
@@ -247,6 +258,15 @@ impl<'a> Columns<'a> {
         // SAFETY: the column begins inside the slot.
         let start = unsafe { self.slot.add(column.offset) };
         match column.field.kind {
+            Kind::Longest => {
+                // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
+                let (items, _, bytes) =
+                    unsafe { longest::rows(column, self.slot.cast_mut(), self.layout_rows, self.rows) };
+                let (row, rows) = (Shape::new(&[bytes / column.field.dtype.size()]).unwrap_or_default(), self.rows);
+                let elements = rows * row.rows();
+                let shape = if self.batched { row.stacked(rows).unwrap_or_default() } else { row };
+                (items.cast_const(), shape, elements)
+            }
             // The total is within the capacity (`Row::room`).
             Kind::Packed => {
                 let total = self.ends(column)[self.rows] as usize;
@@ -269,7 +289,11 @@ impl<'a> Columns<'a> {
     pub(crate) fn spilled(&self) -> impl Iterator<Item = (&'a Field, usize)> {
         let spilled = self.columns.iter().filter(|column| self.spill(column).is_some());
         // A batch without rows did not overwrite the state of an earlier batch.
-        spilled.map(|column| (&column.field, self.ends(column)[self.rows] as usize)).filter(|&(_, items)| items > 0)
+        let items = |column: &'a Column| match column.field.kind {
+            Kind::Packed => self.ends(column)[self.rows] as usize,
+            _ => self.extent(column).2,
+        };
+        spilled.map(move |column| (&column.field, items(column))).filter(|&(_, items)| items > 0)
     }
 
     #[inline]

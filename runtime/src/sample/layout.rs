@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use super::longest::State;
 use super::spill::Spill;
 use crate::dtype::DType;
 use crate::shape::{Shape, ShapeError};
@@ -17,6 +18,8 @@ pub(crate) enum Kind {
     Fixed,
     /// Each sample has its own length, and is padded with zeros to the field's shape.
     Padded,
+    /// Each sample has its own length, and is padded to the longest one of the batch.
+    Longest,
     /// Each sample has its own length, and begins where the previous one ends.
     Packed,
 }
@@ -26,6 +29,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Kind::Fixed => "of fixed shape",
             Kind::Padded => "ragged",
+            Kind::Longest => "padded to the longest sample",
             Kind::Packed => "packed",
         })
     }
@@ -55,8 +59,9 @@ impl Field {
         self.dtype
     }
 
-    /// Returns the shape of the field in one sample. For a ragged field it is the maximum shape; for a packed field it
-    /// is the room that a batch reserves for each of its samples, which share it.
+    /// Returns the shape of the field in one sample. For a ragged field it is the maximum shape; for one that is padded to
+    /// the longest sample of the batch, and for a packed one, it is the room that a batch reserves for each of its
+    /// samples, which share it.
     pub fn shape(&self) -> &[usize] {
         self.shape.dims()
     }
@@ -66,9 +71,20 @@ impl Field {
         self.shape.row_elements() * self.dtype.size()
     }
 
-    /// Whether samples may be shorter than `shape`; they are padded, and their lengths are stored next to them.
+    /// Whether samples have individual lengths and are padded, to `shape` or to the longest sample of the batch, with their
+    /// lengths stored next to them.
     pub fn is_ragged(&self) -> bool {
-        self.kind == Kind::Padded
+        matches!(self.kind, Kind::Padded | Kind::Longest)
+    }
+
+    /// Whether samples have individual lengths and are padded to the longest sample of the batch.
+    pub fn is_padded_to_longest(&self) -> bool {
+        self.kind == Kind::Longest
+    }
+
+    /// Whether the samples of a batch share its room.
+    pub(crate) fn shares_room(&self) -> bool {
+        matches!(self.kind, Kind::Longest | Kind::Packed)
     }
 
     /// Whether samples have individual lengths and are concatenated, with their offsets stored next to them.
@@ -82,6 +98,7 @@ impl fmt::Display for Field {
         let kind = match self.kind {
             Kind::Fixed => "",
             Kind::Padded => "up to ",
+            Kind::Longest => "padded ",
             Kind::Packed => "packed ",
         };
         write!(f, "{}: {} {kind}{}", self.name, self.dtype, self.shape)
@@ -122,6 +139,14 @@ impl Fields {
         self.push(dtype, Shape::new(&[max]), Kind::Padded);
     }
 
+    /// Adds a field that has any number of elements in each sample, and is padded to the longest sample of the batch. A
+    /// full batch has room for `room` elements per sample, with the padding.
+    ///
+    /// The longest sample is known only when all have been written. So each batch is filled by one thread.
+    pub fn padded(&mut self, dtype: DType, room: usize) {
+        self.push(dtype, Shape::new(&[room]), Kind::Longest);
+    }
+
     /// Adds a field that has any number of items of shape `item` in each sample. The samples are concatenated, with
     /// room for `room` items per sample of a full batch.
     ///
@@ -147,8 +172,13 @@ impl Fields {
 
     /// Adds the fields of a part of the sample, under the part's name.
     pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
+        self.named_by(name, |fields| part.declare(fields));
+    }
+
+    /// Adds the fields that `declare` adds, under a name.
+    pub fn named_by(&mut self, name: impl fmt::Display, declare: impl FnOnce(&mut Self)) {
         self.path.push(name.to_string());
-        part.declare(self);
+        declare(self);
         self.path.pop();
     }
 
@@ -233,6 +263,7 @@ impl Fields {
             let fits = |field: &Field| match field.kind {
                 Kind::Fixed => *field == merged,
                 Kind::Padded => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
+                Kind::Longest => Field { shape: merged.shape.clone(), ..field.clone() } == merged,
                 Kind::Packed => {
                     let items = field.shape.dims().get(1..) == merged.shape.dims().get(1..);
                     items && Field { shape: merged.shape.clone(), ..field.clone() } == merged
@@ -285,7 +316,8 @@ pub(crate) struct Column {
     /// The number of bytes from row to row. A packed field has as many for each row, but the rows share them.
     pub(crate) stride: usize,
     /// The number of bytes from the start of the slot to the i64s for the ends of the rows: for a padded field each
-    /// row's length; for a packed one a 0 and then the end of each row, in items.
+    /// row's length, followed by the [`State`](super::longest::State) if it is padded to the longest; for a packed one a 0
+    /// and then the end of each row, in items.
     pub(crate) ends: usize,
     /// The number of bytes from the start of the slot to a packed column's [`Spill`], if it may have one.
     pub(crate) spill: Option<usize>,
@@ -412,6 +444,9 @@ impl Layout {
             let ends = match field.kind {
                 Kind::Fixed => 0,
                 Kind::Padded => place(&mut end, words).ok_or_else(too_large)?,
+                Kind::Longest => {
+                    place(&mut end, words.and_then(|n| n.checked_add(size_of::<State>()))).ok_or_else(too_large)?
+                }
                 Kind::Packed => place(&mut end, words.and_then(|n| n.checked_add(8))).ok_or_else(too_large)?,
             };
             columns.push(Column { field, offset, elements, stride, ends, spill: None });
@@ -419,9 +454,9 @@ impl Layout {
         Ok(Self { columns: columns.into(), rows, size: end })
     }
 
-    /// Adds a spill for each packed column, which records that its items are on the heap.
+    /// Adds a spill for each column whose rows share their room, which records that its items are on the heap.
     pub(crate) fn spilling(mut self) -> Result<Self, LayoutError> {
-        for column in self.columns.iter_mut().filter(|column| column.field.is_packed()) {
+        for column in self.columns.iter_mut().filter(|column| column.field.shares_room()) {
             let at = self.size.checked_next_multiple_of(align_of::<Spill>());
             let end = at.and_then(|at| at.checked_add(size_of::<Spill>())).filter(|&end| end <= isize::MAX as usize);
             let too_large = || LayoutError::TooLarge { field: column.field.to_string(), rows: self.rows };
@@ -473,10 +508,9 @@ impl Layout {
         }
     }
 
-    /// Whether the rows of a slot must be written in sequence, by one thread: a row of a packed field begins where the
-    /// previous one ends.
+    /// Whether the rows of a slot must be written in sequence, by one thread: where a row begins depends on those before.
     pub(crate) fn is_sequential(&self) -> bool {
-        self.columns.iter().any(|column| column.field.kind == Kind::Packed)
+        self.columns.iter().any(|column| column.field.shares_room())
     }
 }
 

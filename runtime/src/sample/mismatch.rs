@@ -27,6 +27,12 @@ pub(super) enum Problem {
     )]
     Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },
     #[error(
+        "field {declared}: {rows} samples padded to {width} have {} elements, and the batch has room for {room}; declare room \
+         for at least {} per sample of a full batch, or build the loader with on_overflow(Overflow::Spill)",
+        .width.saturating_mul(*.rows), width.saturating_mul(*.rows).div_ceil(*.all)
+    )]
+    Wide { declared: Field, width: usize, rows: usize, all: usize, room: usize },
+    #[error(
         "field {declared}: the batch has no room for its {bytes} bytes so far, and that much memory cannot be allocated"
     )]
     NoMemory { declared: Field, bytes: usize },
@@ -46,7 +52,7 @@ fn advice(declared: &Field, dtype: DType, shape: &Shape) -> &'static str {
     if declared != (Kind::Fixed, dtype, ndim) {
         return "";
     }
-    "; for samples of different lengths use Ragged (padded to one length) or Packed (concatenated, with offsets), or \
+    "; for samples of different lengths use Ragged (padded to one length), Padded (padded to the longest of the batch) or Packed (concatenated, with offsets), or \
      collate them into another kind of batch (Builder::collate)"
 }
 

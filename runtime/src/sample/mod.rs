@@ -13,7 +13,9 @@
 //! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
 //! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
 //! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
-//! | [`Ragged`] | up to a given maximum length | [`RaggedTensor`] |
+//! | [`Ragged`] | up to a given maximum length | [`RaggedTensor`] `[B, max]` |
+//! | [`Padded`] | any length, padded to the longest of the batch | [`RaggedTensor`] `[B, longest]` |
+//! | [`Mask`] | as long as one of these, and padded like it | [`RaggedTensor`] |
 //! | [`Text`] | up to a given number of bytes | [`Texts`] |
 //! | [`Packed`] | any length, samples concatenated | [`PackedTensor`] |
 //! | [`PackedText`] | the same for strings | [`PackedTexts`] |
@@ -54,8 +56,10 @@ mod columns;
 mod derive;
 mod kinds;
 mod layout;
+mod longest;
 mod mismatch;
 mod packed;
+mod padded;
 mod ragged;
 mod row;
 mod rows;
@@ -75,6 +79,7 @@ pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::mismatch::Mismatch;
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
+pub use self::padded::{Mask, Padded};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
 pub use self::row::Row;
 pub use self::rows::{AnyRow, ArrayRow};
@@ -112,7 +117,8 @@ pub trait Sample {
 /// | sample | its schema |
 /// |---|---|
 /// | a number, and everything that is stacked into one tensor of `T` | `T` |
-/// | [`Ragged`], [`Text`], [`Packed`], [`PackedText`] | the same type with `'static` |
+/// | [`Ragged`], [`Padded`], [`Text`], [`Packed`], [`PackedText`] | the same type with `'static` |
+/// | [`Mask`] | a [`Ragged`] with `'static` |
 /// | a tuple | the tuple of its parts' schemas |
 /// | a [derived](derive@Sample) struct | the struct itself, with `'static` for its lifetimes |
 /// | a type whose fields are known only at run time | [`Dynamic`] |

@@ -1,28 +1,52 @@
 //! Samples of different lengths, up to a given maximum.
 
-use super::{Columns, Fields, Row, Sample, Schema};
+use std::borrow::Cow;
+
+use super::{Columns, Fields, Mask, Row, Sample, Schema};
 use crate::BoxError;
 use crate::dtype::{DType, Element};
 use crate::tensor::{TensorView, no_such_row};
 
-/// A run of at most `max` elements; in the batch it is padded with zeros, and its length is stored.
-#[derive(Clone, Copy, Debug)]
-pub struct Ragged<'a, T> {
-    data: &'a [T],
+/// A run of at most `max` elements; in the batch it is padded to that length, and its own length is stored.
+///
+/// [`Padded`](super::Padded) pads to the longest sample of the batch instead.
+#[derive(Clone, Debug)]
+pub struct Ragged<'a, T: Element> {
+    data: Cow<'a, [T]>,
     max: usize,
+    padding: Option<T>,
 }
 
 impl<'a, T: Element> Ragged<'a, T> {
     /// Makes a sample of these elements, in a field whose samples have at most `max`. If it is longer, writing it is an
-    /// error.
+    /// error. The padding is zeros.
     pub fn new(data: &'a [T], max: usize) -> Self {
-        Self { data, max }
+        Self { data: Cow::Borrowed(data), max, padding: None }
+    }
+
+    /// Sets the element that rows are padded with.
+    #[must_use]
+    pub fn padding(mut self, padding: T) -> Self {
+        self.padding = Some(padding);
+        self
     }
 
     /// Returns the elements, without padding.
     #[inline]
-    pub fn as_slice(&self) -> &'a [T] {
-        self.data
+    pub fn as_slice(&self) -> &[T] {
+        &self.data
+    }
+
+    /// Makes a mask for this sample: `present` for each of its elements, and zeros for the padding.
+    pub fn mask<M: Element>(&self, present: M) -> Mask<M> {
+        Mask::to_maximum(present, self.data.len(), self.max)
+    }
+}
+
+impl<T: Element> Ragged<'static, T> {
+    /// Makes a sample that owns its elements, such as one that was computed; see [`new`](Self::new).
+    pub fn owned(data: Vec<T>, max: usize) -> Self {
+        Self { data: Cow::Owned(data), max, padding: None }
     }
 }
 
@@ -35,7 +59,11 @@ impl<T: Element> Sample for Ragged<'_, T> {
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        Ok(row.write_ragged(self.data)?)
+        let Some(padding) = self.padding else { return Ok(row.write_ragged(&self.data)?) };
+        let (own, rest) = row.fill_ragged(self.data.len())?.split_at_mut(self.data.len());
+        own.copy_from_slice(&self.data);
+        rest.fill(padding);
+        Ok(())
     }
 }
 
@@ -48,7 +76,7 @@ impl<T: Element> Schema for Ragged<'static, T> {
     }
 }
 
-/// A batch of [`Ragged`] samples.
+/// A batch of [`Ragged`] or [`Padded`](super::Padded) samples.
 #[derive(Clone, Debug)]
 pub struct RaggedTensor<'b, T: Element> {
     padded: TensorView<'b, T>,
@@ -56,7 +84,8 @@ pub struct RaggedTensor<'b, T: Element> {
 }
 
 impl<'b, T: Element> RaggedTensor<'b, T> {
-    /// Returns all rows, padded with zeros: shape `[B, max]`, or `[max]` for an unbatched sample.
+    /// Returns all rows with their padding: shape `[B, max]`, or `[B, longest]` if they are padded to the longest one; for an
+    /// unbatched sample, `[max]` or `[longest]`.
     pub fn padded(&self) -> TensorView<'b, T> {
         self.padded.clone()
     }

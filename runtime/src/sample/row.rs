@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
+use super::longest::State;
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
 use crate::BoxError;
@@ -14,13 +15,13 @@ use crate::tensor::AnyTensorView;
 
 /// The row of a batch that a sample writes itself into, field by field in declaration order.
 pub struct Row<'a> {
-    layout: &'a Layout,
+    pub(super) layout: &'a Layout,
     /// The start of the slot.
-    slot: *mut u8,
+    pub(super) slot: *mut u8,
     /// Below `layout.rows`.
-    row: usize,
+    pub(super) row: usize,
     /// The next field.
-    next: usize,
+    pub(super) next: usize,
     /// The row has exclusive access to its bytes.
     memory: PhantomData<&'a mut u8>,
 }
@@ -109,6 +110,11 @@ impl<'a> Row<'a> {
         self.next = i;
     }
 
+    /// Returns the number of the next field, in declaration order.
+    pub fn next_field(&self) -> usize {
+        self.next
+    }
+
     /// Returns the memory of the next field as bytes, for a fixed shape and any dtype. The field counts as written.
     ///
     /// This is a pointer, for foreign code (FFI). Such code must write valid elements of the dtype (for `Bool`, only
@@ -141,6 +147,7 @@ impl<'a> Row<'a> {
             match column.field.kind {
                 Kind::Fixed => row.write(data.as_slice(), column.field.shape.dims()),
                 Kind::Padded => row.write_ragged(data.as_slice()),
+                Kind::Longest => row.write_padded_like(&AnyTensorView::from(data), State::default()),
                 Kind::Packed => row.write_packed(data.as_slice(), column.field.shape.row_dims()),
             }
         }
@@ -169,6 +176,22 @@ impl<'a> Row<'a> {
             self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
         }
         Ok(())
+    }
+
+    /// Returns the memory of the next field, which must be [ragged](super::Fields::ragged), up to its declared maximum, and
+    /// sets its length. Every element must be written, also those of the padding.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, or `len` is greater than the declared maximum.
+    pub fn fill_ragged<T: Element>(&mut self, len: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::Padded, &[len])?;
+        if len > column.elements {
+            return Err(Problem::TooLong { declared: column.field.clone(), found: len }.into());
+        }
+        // SAFETY: the lengths are separate from the elements, an i64 for each row.
+        unsafe { self.slot.add(column.ends).cast::<i64>().add(self.row).write(len as i64) };
+        Ok(self.elements(column))
     }
 
     /// Writes the next field, which must be packed: `data`, whole items of the declared shape `item` in C order,
@@ -211,7 +234,7 @@ impl<'a> Row<'a> {
                 self.place(column)
             }
             Kind::Fixed => return Err(column.other(dtype, &[elements])),
-            Kind::Padded => return Err(column.otherwise()),
+            Kind::Padded | Kind::Longest => return Err(column.otherwise()),
             Kind::Packed => self.extend(column, elements)?,
         };
         // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
@@ -286,19 +309,43 @@ impl<'a> Row<'a> {
         if before == 0 && spill.free() {
             ends.fill(0);
         }
-        let item = column.field.item_bytes();
-        let (items, room) = match spill.memory() {
-            Some((memory, bytes)) => (memory, bytes / item),
-            None => (items, column.field.shape.rows() * self.layout.rows),
-        };
-        // The items before this row fit: they were written there, or moved by `grow` to a larger allocation. Heap
-        // memory is freed when the first items of another batch come (above), or with the slot.
-        if room.checked_sub(before).is_some_and(|free| found <= free) {
-            return Ok(items);
+        let kept = before * column.field.item_bytes();
+        // SAFETY: the caller upholds the contract. The items before this row are there (see `room`).
+        unsafe { self.room_for(column, spill, items, kept, before.saturating_add(found), false) }
+    }
+
+    /// Returns memory for `items` items of a column that may spill, with the first `kept` bytes of its items: the slot's, or
+    /// on the heap. Heap memory is freed when the first items of another batch come (`is_first`), or with the slot.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `room`. `spill` must be the column's, and `start` the column's memory in the slot. The first
+    /// `kept` bytes must be there or on the heap, where they were written.
+    pub(super) unsafe fn room_for(
+        &self,
+        column: &Column,
+        spill: &mut Spill,
+        start: *mut u8,
+        kept: usize,
+        items: usize,
+        is_first: bool,
+    ) -> Result<*mut u8, Mismatch> {
+        if is_first {
+            spill.free();
         }
-        let bytes = before.saturating_add(found).saturating_mul(item);
-        // SAFETY: the items before this row are there (see `room`).
-        let grown = unsafe { spill.grow(items, before * item, bytes) };
+        let item = column.field.item_bytes();
+        let (start, room) = match spill.memory() {
+            Some((memory, bytes)) => (memory, bytes / item),
+            None => (start, column.field.shape.rows() * self.layout.rows),
+        };
+        // Rows that were left empty may be beyond the room.
+        let kept = kept.min(room * item);
+        if items <= room {
+            return Ok(start);
+        }
+        let bytes = items.saturating_mul(item);
+        // SAFETY: the caller guarantees the kept bytes.
+        let grown = unsafe { spill.grow(start, kept, bytes) };
         grown.ok_or_else(|| Problem::NoMemory { declared: column.field.clone(), bytes }.into())
     }
 
@@ -318,6 +365,7 @@ impl<'a> Row<'a> {
                 unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows + 1) };
             ends[row + 1] = ends[row];
         }
+        self.leave_empty_longest();
     }
 
     /// Writes a [run](super::Fields::named_run) of fields with `write`, and checks that it wrote the whole run that was
@@ -356,7 +404,7 @@ impl<'a> Row<'a> {
     /// Returns the next field. `next` is only advanced when the field is written, so that `finish` detects a sample
     /// that ignores an error.
     #[inline(always)]
-    fn column(&self) -> Result<&'a Column, Mismatch> {
+    pub(super) fn column(&self) -> Result<&'a Column, Mismatch> {
         let (layout, next) = (self.layout, self.next);
         let count = || Problem::Count { declared: layout.columns.len(), found: next.saturating_add(1) };
         layout.columns.get(next).ok_or_else(|| count().into())
@@ -364,7 +412,7 @@ impl<'a> Row<'a> {
 
     /// Returns the next field, if it has this kind and dtype `T`; `shape` is the sample's.
     #[inline]
-    fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
+    pub(super) fn column_of<T: Element>(&self, kind: Kind, shape: &[usize]) -> Result<&'a Column, Mismatch> {
         let column = self.column()?;
         if column.field.dtype != T::DTYPE {
             return Err(column.other(T::DTYPE, shape));
@@ -405,7 +453,7 @@ impl<'a> Row<'a> {
 impl Column {
     /// Makes the error for a sample that has another dtype or shape here.
     #[cold]
-    fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
+    pub(super) fn other(&self, dtype: DType, shape: &[usize]) -> Mismatch {
         let declared = self.field.clone();
         match Shape::new(shape) {
             Ok(shape) if declared.kind == Kind::Fixed || dtype != declared.dtype => {

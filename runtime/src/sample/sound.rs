@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::sample::layout::{Column, Kind, Layout};
+use crate::sample::longest::State;
 
 impl Layout {
     /// Whether rows of this layout can have contents that must not be read.
@@ -37,6 +38,19 @@ impl Layout {
                 }
                 rows * column.elements
             }
+            Kind::Longest => {
+                // SAFETY: such a column has its state after the lengths.
+                let state = unsafe { State::of(column, slot.cast_mut(), self.rows).read() };
+                let (lengths, room) = (ends(rows), column.field.shape.rows() * self.rows);
+                // Rows at the end that were left empty need no room.
+                let last = lengths.iter().rposition(|&length| length != 0).map_or(0, |row| row + 1);
+                let needed = usize::try_from(state.width).ok().and_then(|width| width.checked_mul(last));
+                let are_lengths = lengths.iter().all(|&length| (0..=state.width).contains(&length));
+                if !are_lengths || needed.is_none_or(|needed| needed > room) {
+                    return false;
+                }
+                room.min(rows.saturating_mul(state.width as usize))
+            }
             Kind::Packed => {
                 let (ends, room) = (ends(rows + 1), column.field.shape.rows() * self.rows);
                 let total = usize::try_from(ends[rows]).ok().filter(|&total| total <= room);
@@ -63,10 +77,11 @@ mod tests {
         fields.fixed(DType::Bool, &[3]);
         fields.ragged(DType::U16, 5);
         fields.packed(DType::Bool, &[2], 4);
+        fields.padded(DType::U16, 5);
         let layout = Layout::new(fields, 3).unwrap();
         assert!(layout.can_be_unsound());
         let mut slot = vec![0_u64; layout.size.div_ceil(8)];
-        let [bools, ragged, packed] = &layout.columns[..] else { panic!() };
+        let [bools, ragged, packed, longest] = &layout.columns[..] else { panic!() };
         let mut check = |at: usize, bytes: &[u8], rows: usize| {
             // SAFETY: the bytes are in the slot, which nobody else uses.
             unsafe {
@@ -97,6 +112,12 @@ mod tests {
         items[3] = 2;
         items.append(&mut all);
         assert!(!check(packed.offset, &items, 3));
+        // The room of 15 elements has three rows of five; the state is after the lengths.
+        let state = |lengths: [i64; 3], width| words(&[&lengths[..], &[width, 1, 3, 0]].concat());
+        assert!(check(longest.ends, &state([5, 0, 3], 5), 3) && check(longest.ends, &state([7, 0, 9], 7), 2));
+        for (lengths, width) in [([5, 0, 6], 5), ([5, 0, -1], 5), ([6, 6, 6], 6), ([0; 3], -1), ([0, 1, 0], i64::MAX)] {
+            assert!(!check(longest.ends, &state(lengths, width), 3), "{lengths:?} {width}");
+        }
         items[3] = 0;
         items[4] = 2;
         assert!(check(packed.offset, &items, 3));

@@ -13,7 +13,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn new(like: &impl Sample, rows: usize) -> Self {
+    pub(super) fn new(like: &impl Sample, rows: usize) -> Self {
         let layout = Layout::new(Fields::of(like), rows).unwrap();
         let pages = Pages::new(layout.size).unwrap();
         Self { layout, pages }
@@ -32,6 +32,19 @@ impl Slot {
         let mut row = unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) };
         sample.write(&mut row)?;
         Ok(row.finish()?)
+    }
+
+    pub(super) fn leave_empty(&mut self, row: usize) {
+        assert!(row < self.layout.rows);
+        // SAFETY: as in `write`.
+        unsafe { Row::new(&self.layout, self.pages.start().as_ptr(), row) }.leave_empty();
+    }
+
+    /// Removes rows that were left empty, of the first `rows`.
+    pub(super) fn close_up(&mut self, empty: &[usize], rows: usize) {
+        assert!(rows <= self.layout.rows);
+        // SAFETY: as in `write`, for all rows.
+        unsafe { super::close_up(&self.layout, self.pages.start().as_ptr(), empty, rows) };
     }
 
     /// Returns the first `rows` rows. Unwritten rows are zeros.

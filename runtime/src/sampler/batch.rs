@@ -90,6 +90,44 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
+/// What decides the batches of a loader ([`Builder::batch_sampler`](crate::loader::Builder::batch_sampler)):
+/// [`BatchSampler`] and [`LengthBatchSampler`](super::LengthBatchSampler). Sealed.
+pub trait BatchSource: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_source(self) -> Source;
+}
+
+pub(super) mod sealed {
+    /// Sealed, so that the hidden function may change.
+    pub trait Sealed {}
+}
+
+/// A sampler of indices with their batches.
+#[doc(hidden)]
+pub struct Source {
+    pub(crate) sampler: Box<dyn Sampler>,
+    /// The samples of a whole batch, or the most that a batch may have if the sampler decides.
+    pub(crate) batch_size: usize,
+    pub(crate) drop_last: bool,
+    /// Whether the sampler decides which positions a batch has ([`Sampler::spans`]).
+    pub(crate) is_planned: bool,
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("sampler", &self.sampler.name()).finish_non_exhaustive()
+    }
+}
+
+impl<S> sealed::Sealed for BatchSampler<S> {}
+
+impl<S: Sampler + 'static> BatchSource for BatchSampler<S> {
+    fn into_source(self) -> Source {
+        let (sampler, batch_size, drop_last) = self.into_parts();
+        Source { sampler: Box::new(sampler), batch_size, drop_last, is_planned: false }
+    }
+}
+
 /// Returns the number of batches for `samples` samples.
 fn batches_of(samples: usize, batch_size: NonZero<usize>, drop_last: bool) -> usize {
     if drop_last { samples / batch_size } else { samples.div_ceil(batch_size.get()) }

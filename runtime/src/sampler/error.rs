@@ -79,6 +79,53 @@ pub enum SamplerError {
         /// The number of weights above 0.
         positive: usize,
     },
+    /// A length has more than 32 bits.
+    #[error("{sampler}: length {index} is {length}; lengths must be below 2^32")]
+    Length {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The index of the sample.
+        index: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// A sample alone has more tokens than a batch may have.
+    #[error(
+        "{sampler}: sample {index} has {length} tokens, but max_tokens is {max_tokens}; raise it, or leave the sample out \
+         (Subset)"
+    )]
+    TokenBudget {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The index of the sample.
+        index: usize,
+        /// Its length.
+        length: usize,
+        /// The tokens that a batch may have.
+        max_tokens: usize,
+    },
+    /// The buckets are not as many as the batch sizes, or their boundaries do not ascend.
+    #[error(
+        "{sampler}: boundaries {boundaries:?} with {batch_sizes} batch_sizes; boundaries must ascend, and there must be one \
+         batch size more"
+    )]
+    Buckets {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The boundaries.
+        boundaries: Vec<usize>,
+        /// The number of batch sizes.
+        batch_sizes: usize,
+    },
+    /// Replicas would draw different batches.
+    #[error(
+        "{sampler}: replicas without a generator would draw different batches, and wait for each other forever; give all of \
+         them generators with the same seed"
+    )]
+    ReplicasWithoutGenerator {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
     /// `batch_size` is 0.
     #[error("{sampler}: batch_size is 0; set it to a positive number of samples per batch")]
     NoBatchSize {

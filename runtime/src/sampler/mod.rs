@@ -18,34 +18,45 @@
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
 //! | [`MixtureSampler`] | several datasets, mixed by weight; torch has none | 0 |
 //! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time; torch has none | 0 |
+//! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other; transformers has it | 8 |
 //!
-//! [`BatchSampler`] groups the indices of any of them into lists.
+//! [`BatchSampler`] groups the indices of any of them into lists. [`LengthBatchSampler`] makes batches of different
+//! sizes, by a budget of tokens or by buckets.
 
 mod batch;
 mod cipher;
 mod distributed;
 mod error;
 mod feistel;
+mod length_batches;
+mod length_grouped;
 mod mixture;
 mod order;
 mod random;
 mod saved;
 mod sequential;
 mod shard_shuffle;
+mod spans;
 mod subset_random;
 mod weighted_random;
 
-pub use batch::{BatchSampler, Batches};
+#[doc(hidden)]
+pub use batch::Source;
+pub use batch::{BatchSampler, BatchSource, Batches};
 pub use cipher::CipherSampler;
 pub use distributed::{DistributedSampler, EpochHandle};
 pub use error::SamplerError;
 pub use feistel::Cipher;
+pub use length_batches::LengthBatchSampler;
+pub use length_grouped::LengthGroupedSampler;
 pub use mixture::{MixtureSampler, Stop};
 pub use order::{Computed, Indices, Order};
 pub use random::RandomSampler;
 pub use saved::digest;
 pub use sequential::SequentialSampler;
 pub use shard_shuffle::ShardShuffleSampler;
+#[doc(hidden)]
+pub use spans::Spans;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
 
@@ -123,6 +134,12 @@ pub trait Sampler: Send {
         Places::default()
     }
 
+    /// Returns which positions of the last drawn order belong to which batch, if the sampler decides that.
+    #[doc(hidden)]
+    fn spans(&self) -> Option<Spans> {
+        None
+    }
+
     /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
     ///
     /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
@@ -186,6 +203,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn places(&self) -> Places {
         (**self).places()
+    }
+
+    fn spans(&self) -> Option<Spans> {
+        (**self).spans()
     }
 
     fn name(&self) -> &str {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
-    CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
-    ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
+    CipherSampler, DistributedSampler, LengthGroupedSampler, MixtureSampler, Order, RandomSampler, Sampler,
+    SamplerError, SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{Error, Loader};
 
@@ -62,7 +62,8 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
     let mixture = |weight| MixtureSampler::new([9, 4], [1.0, weight]).unwrap();
     let shards = |lens: [usize; 2], window| ShardShuffleSampler::new(lens, window).unwrap();
     let over = |len| DistributedSampler::over(random(len), 2, 0).unwrap();
-    let cases: [Case; 24] = [
+    let grouped = |lengths: [usize; 2], size| LengthGroupedSampler::new(lengths, size).unwrap();
+    let cases: [Case; 26] = [
         ("dataset_len", Box::new(SequentialSampler::new(3)), Box::new(SequentialSampler::new(4))),
         ("dataset_len", Box::new(random(3)), Box::new(random(4))),
         ("num_samples", Box::new(random(3)), Box::new(random(3).num_samples(7).unwrap())),
@@ -83,6 +84,8 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         ("shuffle", Box::new(mixture(1.0)), Box::new(mixture(1.0).shuffle(false))),
         ("digest_of_lens", Box::new(shards([3, 4], 1)), Box::new(shards([4, 3], 1))),
         ("window", Box::new(shards([3, 4], 1)), Box::new(shards([3, 4], 2))),
+        ("digest_of_lengths", Box::new(grouped([3, 4], 2)), Box::new(grouped([3, 5], 2))),
+        ("batch_size", Box::new(grouped([3, 4], 2)), Box::new(grouped([3, 4], 3))),
         ("over", Box::new(over(9)), Box::new(dealt(9))),
         ("over", Box::new(dealt(9)), Box::new(over(9))),
         ("over", Box::new(over(9)), Box::new(DistributedSampler::over(CipherSampler::new(9), 2, 0).unwrap())),

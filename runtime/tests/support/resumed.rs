@@ -8,8 +8,9 @@ use slotline::loader::{Batch, BatchOf, Builder, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{
-    BatchSampler, CipherSampler, DistributedSampler, MixtureSampler, Order, RandomSampler, Sampler, SamplerError,
-    SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
+    BatchSampler, CipherSampler, DistributedSampler, LengthBatchSampler, LengthGroupedSampler, MixtureSampler, Order,
+    RandomSampler, Sampler, SamplerError, SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler,
+    WeightedRandomSampler,
 };
 use slotline::{BoxError, Error, Loader};
 
@@ -125,6 +126,9 @@ pub(crate) enum From {
     Mixture,
     MixtureShares,
     Shards,
+    LengthGrouped,
+    TokenBudget,
+    BucketShares,
     BatchSampler,
     Forgetful,
     ForgetfulShared,
@@ -133,7 +137,7 @@ pub(crate) enum From {
     Lists,
 }
 
-pub(crate) const ALL: [From; 19] = [
+pub(crate) const ALL: [From; 22] = [
     From::Sequential,
     From::Shuffle,
     From::SequentialSampler,
@@ -147,6 +151,9 @@ pub(crate) const ALL: [From; 19] = [
     From::Mixture,
     From::MixtureShares,
     From::Shards,
+    From::LengthGrouped,
+    From::TokenBudget,
+    From::BucketShares,
     From::BatchSampler,
     From::Forgetful,
     From::ForgetfulShared,
@@ -203,6 +210,7 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
     let sized = |builder: Builder<D>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
     let random = || RandomSampler::new(n).unwrap();
     let size = what.batch_size.unwrap_or(1);
+    let lengths = (0..n).map(|i| i * 7 % 12);
     let builder = match what.from {
         From::Sequential => sized(builder),
         From::Shuffle => sized(builder).shuffle(true),
@@ -222,6 +230,16 @@ pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How
         From::Shards => {
             let lens = [n / 3, n - n / 3 - n / 5, n / 5];
             sized(builder).sampler(ShardShuffleSampler::new(lens, 2).unwrap().generator(own()))
+        }
+        From::LengthGrouped => {
+            sized(builder).sampler(LengthGroupedSampler::new(lengths, size).unwrap().generator(own()))
+        }
+        From::TokenBudget => {
+            builder.batch_sampler(LengthBatchSampler::token_budget(lengths, 40).unwrap().generator(own()))
+        }
+        From::BucketShares => {
+            let sampler = LengthBatchSampler::buckets(lengths, [5, 9], [4, 3, 1]).unwrap().generator(own());
+            builder.batch_sampler(sampler.replicas(3, 1).unwrap().drop_last(what.drop_last))
         }
         From::BatchSampler => {
             builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())

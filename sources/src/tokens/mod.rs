@@ -5,12 +5,14 @@
 //! | nanoGPT's `train.bin`: tokens without a header | [`BlockOptions::open_raw`] |
 //! | llm.c's shards: tokens behind a header | [`BlockOptions::open_llmc`] |
 //! | Megatron's `.bin` and `.idx`, a sequence for each sample | [`Sequences::open`] |
+//! | the same, to be [packed](slotline::packing) into rows | [`Documents`] |
 //! | Megatron's `GPTDataset`, and blends of them | [`GptOptions`] |
 //!
 //! Tokens keep the type that they have in the file, or become `i64`. Files are little-endian.
 
 mod blend;
 mod blocks;
+mod documents;
 mod gpt;
 mod indexed;
 mod layout;
@@ -20,6 +22,7 @@ mod sequences;
 
 pub use blend::Blend;
 pub use blocks::{BlockOptions, Blocks};
+pub use documents::Documents;
 pub use gpt::{Gpt, GptOptions};
 pub use indexed::Index;
 pub use sequences::{SequenceOptions, Sequences};

@@ -90,6 +90,16 @@ impl Sequences {
         &self.index
     }
 
+    /// Returns the type that the samples' tokens have.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns the number of tokens of each sequence.
+    pub fn lengths(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.index.lengths.iter().map(|&length| length as usize)
+    }
+
     fn span(&self, index: usize) -> Span {
         self.index.span(0, index, 0, self.index.lengths[index].into())
     }

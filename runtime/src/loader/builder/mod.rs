@@ -22,7 +22,7 @@ use crate::loader::consumer::loader::Loader;
 use crate::loader::cores::Affinity;
 use crate::loader::order::plan::Lists;
 use crate::rng::{Generator, SharedGenerator};
-use crate::sampler::{BatchSampler, Sampler};
+use crate::sampler::{BatchSource, Sampler};
 use crate::wait::WaitStrategy;
 
 /// The options of a [`Loader`]; [`build`](Self::build) builds it.
@@ -165,14 +165,15 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets a sampler whose indices are grouped into batches; excludes `batch_size`, `shuffle`, `sampler` and
-    /// `drop_last`.
+    /// Sets a sampler that decides the batches: [`BatchSampler`] groups the indices of any sampler, and
+    /// [`LengthBatchSampler`](crate::sampler::LengthBatchSampler) makes batches of samples of similar lengths, which
+    /// differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
-    /// For batches that differ in size, or are chosen in another way, see
-    /// [`batch_sampler_iter`](Self::batch_sampler_iter).
-    pub fn batch_sampler<S: Sampler + 'static>(mut self, sampler: BatchSampler<S>) -> Self {
-        let (sampler, batch_size, drop_last) = sampler.into_parts();
-        self.options.batch_sampler = Some(BatchSampling::Drawn { sampler: Box::new(sampler), batch_size, drop_last });
+    /// For batches that are chosen in another way, see [`batch_sampler_iter`](Self::batch_sampler_iter).
+    ///
+    /// [`BatchSampler`]: crate::sampler::BatchSampler
+    pub fn batch_sampler(mut self, sampler: impl BatchSource) -> Self {
+        self.options.batch_sampler = Some(BatchSampling::Drawn(sampler.into_source()));
         self
     }
 

@@ -14,7 +14,7 @@ use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
 use crate::loader::worker::init_barrier::Init;
 use crate::rng::SharedGenerator;
-use crate::sampler::{RandomSampler, Sampler};
+use crate::sampler::{RandomSampler, Sampler, Source};
 use crate::wait::WaitStrategy;
 
 /// The maximum number of threads. With more, systems begin to run out of what a thread needs, and std then aborts the
@@ -67,7 +67,7 @@ pub(crate) enum Sampling {
 /// The argument of [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler) or
 /// [`batch_sampler_iter`](crate::loader::Builder::batch_sampler_iter).
 pub(crate) enum BatchSampling {
-    Drawn { sampler: Box<dyn Sampler>, batch_size: usize, drop_last: bool },
+    Drawn(Source),
     Iter { most: usize, make: Make<dyn Batches> },
 }
 
@@ -179,14 +179,14 @@ impl Options {
     /// Decides where indices come from, and then checks the batch size, as torch does.
     fn draw(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         let sampler = match self.batch_sampler.take() {
-            Some(BatchSampling::Drawn { sampler, batch_size, drop_last }) => {
+            Some(BatchSampling::Drawn(Source { sampler, batch_size, drop_last, is_planned })) => {
                 let batching = Batching { batch_size, drop_last, single: false };
-                return Ok(IndexSource { from: Origin::Sampler(sampler), batching, passes: 0 });
+                return Ok(IndexSource { from: Origin::Sampler(sampler), batching, is_planned, passes: 0 });
             }
             Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
-                return Ok(IndexSource { from: Origin::Feed(make), batching, passes: 0 });
+                return Ok(IndexSource { from: Origin::Feed(make), batching, is_planned: false, passes: 0 });
             }
             None => self.sampler.take(),
         };
@@ -207,7 +207,7 @@ impl Options {
                 Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
             })),
         };
-        Ok(IndexSource { from, batching, passes: 0 })
+        Ok(IndexSource { from, batching, is_planned: false, passes: 0 })
     }
 
     /// Checks the handling of bad samples; `known` says whether the length of a pass is known.

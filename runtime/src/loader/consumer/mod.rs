@@ -172,7 +172,6 @@ impl<P: Storage> Inner<P> {
         self.pass = Progress {
             epoch: self.epochs,
             tasks,
-            positions: positions.unwrap_or_default(),
             delivered,
             samples: streams.map_or(0, |streams| streams.samples),
             declared_len: positions.filter(|_| !numbered),

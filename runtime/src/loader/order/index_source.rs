@@ -12,6 +12,8 @@ use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError, UNNAME
 pub(crate) struct IndexSource {
     pub(crate) from: Origin,
     pub(crate) batching: Batching,
+    /// Whether the sampler decides which positions a batch has. The batch size is then the greatest that it may have.
+    pub(crate) is_planned: bool,
     /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
 }
@@ -76,8 +78,8 @@ impl IndexSource {
     pub(crate) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {
             Origin::Sequential | Origin::Shuffled(_) => Some(dataset),
-            Origin::Sampler(sampler) => Some(sampler.len()),
-            Origin::Feed(_) => None,
+            Origin::Sampler(sampler) if !self.is_planned => Some(sampler.len()),
+            Origin::Sampler(_) | Origin::Feed(_) => None,
         }
     }
 
@@ -118,7 +120,8 @@ impl IndexSource {
         let saved = state.start.sampler.as_ref().and_then(|sampler| sampler.saved.as_deref());
         let passes = match (&mut self.from, saved) {
             (Origin::Sampler(sampler), Some(saved)) => {
-                let positions = |batches: usize| batches.saturating_mul(self.batching.batch_size);
+                let stride = if self.is_planned { 1 } else { self.batching.batch_size };
+                let positions = |batches: usize| batches.saturating_mul(stride);
                 let first = state.missing.first().copied().unwrap_or(state.next());
                 let seen = positions(first)..positions(state.next());
                 sampler.restore(saved, seen).map_err(|source| StateError::Sampler { source })?;
@@ -165,7 +168,7 @@ impl IndexSource {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        (plan.samples, plan.places) = (dataset, Places::default());
+        (plan.samples, plan.places, plan.spans) = (dataset, Places::default(), None);
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),
@@ -183,6 +186,15 @@ impl IndexSource {
                 draw_from(&mut **sampler, default, order)?;
                 plan.places = sampler.places();
                 self.passes = self.passes.saturating_add(1);
+                if let Some(spans) = sampler.spans().filter(|_| self.is_planned) {
+                    let tasks = spans.len();
+                    if let Some(state) = from {
+                        check_batches(state, tasks)?;
+                    }
+                    plan.positions = spans.samples();
+                    plan.spans = Some(spans);
+                    return Ok(Some(tasks));
+                }
             }
             Origin::Feed(make) => {
                 self.passes = self.passes.saturating_add(1);

@@ -1,5 +1,6 @@
 //! The source of passes, independent of the backend.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::dataset::{Dataset, Upcoming};
@@ -8,6 +9,7 @@ use crate::loader::error::run::Error;
 use crate::loader::order::index_source::IndexSource;
 use crate::loader::order::plan_cell::PlanCell;
 use crate::rng::SharedGenerator;
+use crate::sampler::{Order, Spans};
 
 /// The number and base seed of a pass that begins.
 #[derive(Clone, Copy, Debug)]
@@ -98,9 +100,31 @@ impl<E: HasDataset> Passes for Orders<E> {
         // With a feed, the order is not known.
         if tasks.is_some() && dataset.reads_ahead() {
             let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
-            let first = first.saturating_mul(self.draw.batching.batch_size).min(plan.positions);
-            dataset.begin_pass(Upcoming::of(plan.order.clone(), first..plan.positions));
+            let upcoming = match &plan.spans {
+                None => {
+                    let first = first.saturating_mul(self.draw.batching.batch_size).min(plan.positions);
+                    Upcoming::of(plan.order.clone(), first..plan.positions)
+                }
+                Some(spans) => planned(plan.order.clone(), spans, first),
+            };
+            dataset.begin_pass(upcoming);
         }
         Ok(tasks)
     }
+}
+
+/// Returns the indices of the batches that a sampler planned, from batch `first` on.
+fn planned(order: Order, spans: &Spans, first: usize) -> Upcoming {
+    let mut samples = 0;
+    // For each batch, the samples of those before it, and its first position in the order.
+    let batch = |positions: Range<usize>| {
+        let before = samples;
+        samples += positions.len();
+        (before, positions.start)
+    };
+    let batches: Vec<(usize, usize)> = (first..spans.len()).map(|task| spans.of(task)).map(batch).collect();
+    Upcoming::new(samples, move |place| {
+        let (before, start) = batches[batches.partition_point(|&(before, _)| before <= place).checked_sub(1)?];
+        order.get(start + (place - before))
+    })
 }

@@ -19,7 +19,7 @@ use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded};
 use crate::loader::error::state::StateError;
-use crate::sampler::{Cipher, Computed, Order, Places};
+use crate::sampler::{Cipher, Computed, Order, Places, Spans};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// One pass, as the workers see it.
@@ -28,9 +28,11 @@ pub(crate) struct Plan {
     pub(crate) order: Order,
     /// Maps its positions to those in the pass of all replicas.
     pub(crate) places: Places,
-    /// The number of positions that are delivered: the order's length, minus what `drop_last` drops. Unused with a
-    /// feed.
+    /// The number of positions that are delivered: the order's length, minus what `drop_last` drops, or the samples of
+    /// planned batches. Unused with a feed.
     pub(crate) positions: usize,
+    /// The batches, if the sampler decides which positions each has.
+    pub(crate) spans: Option<Spans>,
     /// The number of samples of the dataset when the pass began.
     pub(crate) samples: usize,
     /// The base seed.
@@ -40,6 +42,26 @@ pub(crate) struct Plan {
     pub(crate) tickets: Tickets,
     /// Used instead of the order.
     pub(crate) feed: Option<Feed>,
+}
+
+impl Plan {
+    /// Returns the position of a batch's first row, and the number of its rows, without a feed. `stride` is the number of
+    /// positions from one batch to the next, and `most` the rows of a whole batch.
+    #[inline(always)]
+    pub(crate) fn batch(&self, task: usize, stride: usize, most: usize) -> (usize, usize) {
+        match &self.spans {
+            None => (task * stride, most.min(self.positions - task * stride)),
+            Some(spans) => planned(spans, task),
+        }
+    }
+}
+
+/// A separate function, so that it costs other plans nothing.
+#[cold]
+#[inline(never)]
+fn planned(spans: &Spans, task: usize) -> (usize, usize) {
+    let positions = spans.of(task);
+    (positions.start, positions.len())
 }
 
 /// The indices of one batch, starting with its first row, in place: one lookup for each row.

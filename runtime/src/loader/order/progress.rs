@@ -9,8 +9,6 @@ pub(crate) struct Progress {
     pub(crate) epoch: u32,
     /// The number of batches; `None` as long as it is not known.
     pub(crate) tasks: Option<usize>,
-    /// The number of samples, if `tasks` is known.
-    pub(crate) positions: usize,
     pub(crate) delivered: usize,
     /// Samples in the delivered part, for an iterable dataset.
     pub(crate) samples: usize,

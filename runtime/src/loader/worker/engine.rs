@@ -245,7 +245,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) -> MapJob<'a, D, TIMED> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
-            _ if self.workers() > 0 => rows.end,
+            _ if self.workers() > 0 || plan.spans.is_some() => rows.end,
             _ => plan.positions - task.first,
         };
         MapJob {

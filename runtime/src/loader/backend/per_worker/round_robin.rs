@@ -23,8 +23,7 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for RoundRobin<D, C> {
         let engine = &*self.engine;
         // SAFETY: this request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan_cell.plan() };
-        let first = task * engine.stride;
-        let rows = engine.rows.min(plan.positions - first);
+        let (first, rows) = plan.batch(task, engine.stride, engine.rows);
         let task = Task { number: task, first, indices: Indices::from(&plan.order, first) };
         make(engine, plan, task, rows, work, &mut self.reader);
         Outcome::Batch(rows)

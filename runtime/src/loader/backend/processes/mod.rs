@@ -157,8 +157,8 @@ impl<P: Storage> ProcessRing<P> {
         let indices = match &list {
             None => {
                 let task = plan.tickets.task(number);
-                let first = task * self.stride;
-                (place.task, place.first, place.rows) = (task, first, self.rows.min(plan.positions - first));
+                let (first, rows) = plan.batch(task, self.stride, self.rows);
+                (place.task, place.first, place.rows) = (task, first, rows);
                 Indices::from(&plan.order, first)
             }
             Some(list) => {

@@ -79,8 +79,7 @@ impl<D: Dataset, C: Collate<D>> Service<C::Payload> for Deals<D, C> {
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_> {
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { self.engine.plan_cell.plan() };
-        let first = task * self.engine.stride;
-        let rows = self.engine.rows.min(plan.positions - first);
+        let (first, rows) = plan.batch(task, self.engine.stride, self.engine.rows);
         let indices = Indices::from(&plan.order, first);
         // SAFETY: only the worker's thread writes its slot, and its process, if there is one, waits to be asked.
         unsafe { self.control.set_slot(worker, SlotFacts { task, first, rows, cell: 0 }, |row| indices.at(row)) };

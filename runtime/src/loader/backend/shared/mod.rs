@@ -115,7 +115,7 @@ impl<P: Storage> SharedRing<P> {
             Some(_) => {
                 // Without gaps, batches come in sequence.
                 let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
-                (task, self.rows.min(pass.positions - task * self.stride))
+                (task, plan.batch(task, self.stride, self.rows).1)
             }
             None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,

@@ -201,8 +201,8 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         // SAFETY: a claim is out, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let Some(feed) = &plan.feed else {
-            let task = self.task(claim, plan);
-            let rows = self.rows(claim, plan.positions - task.first);
+            let (task, rows) = self.task(claim, plan);
+            let rows = self.rows(claim, rows);
             return self.engine.spoil(claim.get().work(), task, rows, reader, cause);
         };
         let list = feed.list(claim.slot(), claim.ticket());
@@ -230,19 +230,19 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let plan = unsafe { self.engine.plan_cell.plan() };
         match &plan.feed {
             None => {
-                let task = self.task(claim, plan);
-                self.fill_task::<TIMED>(claim, plan, task, plan.positions - task.first, reader);
+                let (task, rows) = self.task(claim, plan);
+                self.fill_task::<TIMED>(claim, plan, task, rows, reader);
             }
             Some(feed) => self.fill_from::<TIMED>(feed, claim, plan, reader),
         }
     }
 
-    /// Returns the batch of a claim, without a feed.
+    /// Returns the batch of a claim and the number of its rows, without a feed.
     #[inline(always)]
-    fn task<'p>(&self, claim: &Claim<'_, Ring<C::Payload>>, plan: &'p Plan) -> Task<'p> {
+    fn task<'p>(&self, claim: &Claim<'_, Ring<C::Payload>>, plan: &'p Plan) -> (Task<'p>, usize) {
         let number = plan.tickets.task(claim.ticket());
-        let first = number * self.engine.stride;
-        Task { number, first, indices: Indices::from(&plan.order, first) }
+        let (first, rows) = plan.batch(number, self.engine.stride, self.engine.rows);
+        (Task { number, first, indices: Indices::from(&plan.order, first) }, rows)
     }
 
     /// Returns the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.

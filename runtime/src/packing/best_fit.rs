@@ -1,0 +1,155 @@
+//! Best-fit decreasing: each piece, from the longest to the shortest, goes into the fullest bin that has room for it.
+//!
+//! Bins are lists by the room that is left in them. A tree of 64-bit words says which lists are not empty: a bit of its
+//! lowest level for each room, and above it a bit for each word that is not 0. So the least room that suffices is found
+//! in as many steps as the tree has levels, which are three for a capacity of 8,192.
+
+/// No bin, in lists.
+const NONE: u32 = 0;
+
+/// Bins by the room that is left in them.
+struct Rooms {
+    /// For each room, the last bin that was put there, plus 1.
+    heads: Vec<u32>,
+    /// For each bin, the one that was put there before it, plus 1.
+    before: Vec<u32>,
+    /// Which rooms have bins, from the lowest level to one of a single word.
+    levels: Vec<Vec<u64>>,
+}
+
+impl Rooms {
+    fn new(capacity: usize) -> Self {
+        let mut levels = vec![vec![0; capacity / 64 + 1]];
+        while levels[levels.len() - 1].len() > 1 {
+            levels.push(vec![0; levels[levels.len() - 1].len().div_ceil(64)]);
+        }
+        Self { heads: vec![NONE; capacity + 1], before: Vec::new(), levels }
+    }
+
+    /// Returns the least room of at least `room` that a bin has.
+    #[inline]
+    fn least(&self, room: usize) -> Option<usize> {
+        let mut at = room;
+        for (height, level) in self.levels.iter().enumerate() {
+            let bits = level.get(at / 64)? >> (at % 64);
+            if bits != 0 {
+                at += bits.trailing_zeros() as usize;
+                for lower in self.levels[..height].iter().rev() {
+                    at = at * 64 + lower[at].trailing_zeros() as usize;
+                }
+                return Some(at);
+            }
+            at = at / 64 + 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn put(&mut self, bin: u32, room: usize) {
+        let head = &mut self.heads[room];
+        self.before[bin as usize] = *head;
+        if std::mem::replace(head, bin + 1) == NONE {
+            let mut at = room;
+            for level in &mut self.levels {
+                let word = &mut level[at / 64];
+                let was = std::mem::replace(word, *word | 1 << (at % 64));
+                if was != 0 {
+                    break;
+                }
+                at /= 64;
+            }
+        }
+    }
+
+    /// Takes a bin out of the list of a room, which must not be empty.
+    #[inline]
+    fn take(&mut self, room: usize) -> u32 {
+        let bin = self.heads[room] - 1;
+        self.heads[room] = self.before[bin as usize];
+        if self.heads[room] == NONE {
+            let mut at = room;
+            for level in &mut self.levels {
+                let word = &mut level[at / 64];
+                *word &= !(1 << (at % 64));
+                if *word != 0 {
+                    break;
+                }
+                at /= 64;
+            }
+        }
+        bin
+    }
+}
+
+/// Returns the number of bins for pieces of these lengths, which must not ascend, and calls `place` with each one's bin.
+/// Lengths must be 1 to `capacity`, and the pieces fewer than 2³².
+pub(super) fn best_fit(lengths: impl Iterator<Item = u32>, capacity: usize, mut place: impl FnMut(u32)) -> usize {
+    let mut rooms = Rooms::new(capacity);
+    let mut bins = 0_u32;
+    for length in lengths.map(|length| length as usize) {
+        let (bin, room) = match rooms.least(length) {
+            Some(room) => (rooms.take(room), room),
+            None => {
+                rooms.before.push(NONE);
+                bins += 1;
+                (bins - 1, capacity)
+            }
+        };
+        // A full bin stays in no list.
+        if room > length {
+            rooms.put(bin, room - length);
+        }
+        place(bin);
+    }
+    bins as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packed(lengths: &[u32], capacity: usize) -> (usize, Vec<u32>) {
+        let mut placed = Vec::new();
+        let bins = best_fit(lengths.iter().copied(), capacity, |bin| placed.push(bin));
+        (bins, placed)
+    }
+
+    /// Looks at all bins for the fullest one with room.
+    fn plainly(lengths: &[u32], capacity: u32) -> (usize, Vec<u32>) {
+        let mut left: Vec<u32> = Vec::new();
+        for &length in lengths {
+            match left.iter_mut().filter(|left| **left >= length).min() {
+                Some(left) => *left -= length,
+                None => left.push(capacity - length),
+            }
+        }
+        let bins = left.len();
+        left.sort_unstable();
+        (bins, left)
+    }
+
+    #[test]
+    fn a_piece_goes_into_the_fullest_bin_with_room() {
+        assert_eq!(packed(&[8, 7, 5, 3, 2, 1], 10), (3, vec![0, 1, 2, 1, 0, 2]));
+        assert_eq!(packed(&[], 10), (0, vec![]));
+        assert_eq!(packed(&[1; 5], 1).0, 5);
+    }
+
+    proptest! {
+        #[test]
+        fn bins_are_those_of_a_plain_search(
+            capacity in prop_oneof![1_u32..80, 4000_u32..5000, Just(1 << 18), Just(262_145)],
+            parts in proptest::collection::vec(0.0..1.0, 0..300),
+        ) {
+            let lengths: Vec<u32> = parts.iter().map(|part: &f64| 1 + (part * f64::from(capacity)) as u32).collect();
+            let mut lengths: Vec<u32> = lengths.into_iter().map(|length| length.min(capacity)).collect();
+            lengths.sort_by_key(|&length| std::cmp::Reverse(length));
+            let (bins, placed) = packed(&lengths, capacity as usize);
+            let mut left = vec![capacity; bins];
+            placed.iter().zip(&lengths).for_each(|(&bin, length)| left[bin as usize] -= length);
+            left.sort_unstable();
+            prop_assert_eq!((bins, left), plainly(&lengths, capacity));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Rows that are padded to the longest one of their batch.
+//!
+//! The rows of such a column are written in sequence, by one thread. At any time those that were written so far are
+//! contiguous, each as wide as the longest of them. A row that is longer moves those before it apart, and pads them. If
+//! lengths are in random order, the i-th row is the longest so far with a probability of 1/i, so that moving costs about
+//! as much as writing; if the longest comes first, it costs nothing.
+//!
+//! After the lengths of the rows, a [`State`] says how wide they are.
+
+use super::layout::{Column, Kind};
+use super::mismatch::{Mismatch, Problem};
+use super::row::Row;
+use super::spill::Spill;
+use crate::dtype::{Element, for_dtype};
+use crate::tensor::AnyTensorView;
+
+/// What is known of the rows that were written.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct State {
+    /// Elements from row to row.
+    pub(crate) width: i64,
+    /// The width is a multiple of this.
+    pub(crate) unit: i64,
+    /// The number of rows that the width is of. A row that is written again finds that it is included.
+    pub(crate) written: i64,
+    padding: [u8; 8],
+}
+
+/// The width of the rows before one that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Width {
+    /// Elements from row to row, as they are.
+    pub(super) stride: usize,
+    /// What is needed for them.
+    pub(super) needed: usize,
+}
+
+impl State {
+    pub(super) fn new<T: Element>(width: usize, unit: usize, written: usize, padding: T) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..size_of::<T>()].copy_from_slice(crate::dtype::bytes_of(std::slice::from_ref(&padding)));
+        Self { width: width as i64, unit: unit as i64, written: written as i64, padding: bytes }
+    }
+
+    /// Returns the place of a column's state.
+    ///
+    /// # Safety
+    ///
+    /// The column must be one that is padded to the longest, and `slot` the start of a slot of its layout, of this many
+    /// rows.
+    #[inline]
+    pub(crate) unsafe fn of(column: &Column, slot: *mut u8, rows: usize) -> *mut Self {
+        // SAFETY: `Layout::new` has put it there, aligned, as the lengths are.
+        unsafe { slot.add(column.ends).cast::<i64>().add(rows).cast() }
+    }
+
+    /// Returns the padding, if the last row had elements of this type; zeros before.
+    pub(super) fn padding<T: Element>(&self) -> T {
+        let bytes = &self.padding[..size_of::<T>()];
+        let valid = crate::dtype::from_bytes(bytes).or_else(|| crate::dtype::from_bytes(&[0; 8][..size_of::<T>()]));
+        valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
+    }
+
+    /// Returns the width of the rows before `row`, which have these lengths. Numbers that no row has left there are too
+    /// large for any batch.
+    #[inline]
+    pub(super) fn before(&self, row: usize, lengths: &[i64]) -> Width {
+        if row == 0 {
+            return Width { stride: 0, needed: 0 };
+        }
+        let stride = usize::try_from(self.width).unwrap_or(usize::MAX);
+        // A row that failed may have made it wider.
+        let needed = if self.written == row as i64 { stride } else { self.needed(lengths) };
+        Width { stride, needed }
+    }
+
+    #[cold]
+    fn needed(&self, lengths: &[i64]) -> usize {
+        let longest = usize::try_from(lengths.iter().copied().max().unwrap_or(0)).unwrap_or(usize::MAX);
+        let unit = usize::try_from(self.unit).unwrap_or(1).max(1);
+        longest.checked_next_multiple_of(unit).unwrap_or(usize::MAX)
+    }
+
+    /// Records that `row` is left empty, which may have been written. Returns the width of the rows before it.
+    pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> Width {
+        let was = self.before(row, lengths);
+        if row == 0 {
+            *self = Self::default();
+        }
+        (self.width, self.written) = (was.needed as i64, row as i64 + 1);
+        was
+    }
+}
+
+/// Returns the memory of a column's rows, in its slot or on the heap, its size in bytes, and the bytes from row to row. If
+/// `rows` rows would not fit, which is so only if another process has written anything there, that is 0.
+///
+/// # Safety
+///
+/// The same as for [`State::of`], with a slot of `all` rows, and no other thread may write the slot during the call.
+pub(super) unsafe fn rows(column: &Column, slot: *mut u8, all: usize, rows: usize) -> (*mut u8, usize, usize) {
+    // SAFETY: the caller guarantees that it is a column with a state, and `Layout::spilling` that there is a spill.
+    let (width, start, bytes) = unsafe {
+        let spilled = column.spill.and_then(|at| (*slot.add(at).cast::<Spill>()).memory());
+        let (start, bytes) = spilled.unwrap_or_else(|| (slot.add(column.offset), column.stride * all));
+        ((*State::of(column, slot, all)).width, start, bytes)
+    };
+    let width = usize::try_from(width).ok().and_then(|width| width.checked_mul(column.field.dtype.size()));
+    let fits = |width: &usize| width.checked_mul(rows).is_some_and(|needed| needed <= bytes);
+    (start, bytes, width.filter(fits).unwrap_or(0))
+}
+
+/// Changes the width of rows: moves them, and pads them if they become wider.
+#[inline]
+pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: usize, padding: T) {
+    if from < to {
+        for row in (0..rows).rev() {
+            items.copy_within(row * from..(row + 1) * from, row * to);
+            items[row * to + from..(row + 1) * to].fill(padding);
+        }
+    } else if to < from {
+        for row in 0..rows {
+            items.copy_within(row * from..row * from + to, row * to);
+        }
+    }
+}
+
+impl Row<'_> {
+    /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
+    /// batch, for `len` elements, which must all be written. The rows of the batch have the length of the longest one, or
+    /// the next multiple of `multiple`, and `padding` fills them.
+    ///
+    /// Rows before this one that are shorter than it are padded again. So a batch costs least if the longest sample comes
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs, or the batch does not have enough room, unless the loader lets the elements
+    /// [spill](crate::loader::Overflow::Spill).
+    pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
+        let column = self.column_of::<T>(Kind::Longest, &[len])?;
+        let (row, rows) = (self.row, self.layout.rows);
+        // SAFETY: such a column has its state after the lengths, and the row has the slot exclusively, as the layout is
+        // sequential.
+        let state = unsafe { &mut *State::of(column, self.slot, rows) };
+        // SAFETY: the column has an i64 for each row there, exclusive as before.
+        let lengths = unsafe { std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), rows) };
+        let was = state.before(row, &lengths[..row]);
+        let width = len.checked_next_multiple_of(multiple.max(1)).map(|own| own.max(was.needed));
+        let end = width.and_then(|width| width.checked_mul(row + 1));
+        let (Some(width), Some(end)) = (width, end) else {
+            return Err(self.wide(column, usize::MAX));
+        };
+        // Other processes may have written anything into the state.
+        let room = column.field.shape.rows() * rows;
+        if column.spill.is_none() && (end > room || was.stride.checked_mul(row).is_none_or(|before| before > room)) {
+            return Err(self.wide(column, width));
+        }
+        let bytes = size_of::<T>();
+        // SAFETY: the column begins inside the slot, and the slot is exclusive. The rows before this one are there, at the
+        // distance of the stride.
+        let items = unsafe {
+            let items = self.slot.add(column.offset);
+            match column.spill {
+                Some(at) => {
+                    let spill = &mut *self.slot.add(at).cast::<Spill>();
+                    self.room_for(column, spill, items, row * was.stride * bytes, end.max(row * was.stride), row == 0)?
+                }
+                None => items,
+            }
+        };
+        // SAFETY: there is room for as many elements (the checks above, or `room_for`), which are zeros or elements of this
+        // column.
+        let items = unsafe { std::slice::from_raw_parts_mut(items.cast::<T>(), end.max(row * was.stride)) };
+        respread(items, row, was.stride, width, padding);
+        lengths[row] = len as i64;
+        *state = State::new(width, multiple.max(1), row + 1, padding);
+        self.next += 1;
+        let own = &mut items[row * width..end];
+        own[len..].fill(padding);
+        Ok(&mut own[..len])
+    }
+
+    #[cold]
+    fn wide(&self, column: &Column, width: usize) -> Mismatch {
+        let (declared, rows, all) = (column.field.clone(), self.row + 1, self.layout.rows);
+        Problem::Wide { width, rows, all, room: declared.shape.rows() * all, declared }.into()
+    }
+
+    /// Writes the next field like a sample that left this state.
+    pub(crate) fn write_padded_like(&mut self, data: &AnyTensorView<'_>, state: State) -> Result<(), Mismatch> {
+        fn typed<T: Element>(
+            row: &mut Row<'_>,
+            column: &Column,
+            data: &AnyTensorView<'_>,
+            state: State,
+        ) -> Result<(), Mismatch> {
+            let Some(data) = data.typed::<T>() else { return Err(column.other(data.dtype(), data.shape())) };
+            let data = data.as_slice();
+            row.fill_padded(data.len(), state.padding(), state.unit as usize)?.copy_from_slice(data);
+            Ok(())
+        }
+        let column = self.column()?;
+        for_dtype!(column.field.dtype, T => typed::<T>(self, column, data, state))
+    }
+
+    /// Leaves the row without elements in the fields that are padded to the longest, even if some were written: the rows
+    /// before it are as wide as before.
+    pub(super) fn leave_empty_longest(self) {
+        let (layout, row) = (self.layout, self.row);
+        for column in layout.columns.iter().filter(|column| column.field.kind == Kind::Longest) {
+            // SAFETY: the same as for `fill_padded`.
+            let (state, lengths) = unsafe {
+                let lengths = std::slice::from_raw_parts_mut(self.slot.add(column.ends).cast::<i64>(), layout.rows);
+                (&mut *State::of(column, self.slot, layout.rows), lengths)
+            };
+            // SAFETY: as before.
+            let (start, bytes, stride) = unsafe { rows(column, self.slot, layout.rows, row) };
+            let was = state.leave_empty(row, &lengths[..row]);
+            lengths[row] = 0;
+            let needed = was.needed.saturating_mul(column.field.dtype.size());
+            if needed < stride {
+                // SAFETY: this is the memory of the rows, which belongs to this row, as the layout is sequential.
+                let items = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+                respread(items, row, stride, needed, 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Slot;
+    use super::super::{Mask, Padded, Ragged, RaggedTensor, Schema};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rows_move_apart_and_together() {
+        let mut items = [1, 2, 3, 4, 5, 6, 0, 0, 0];
+        respread(&mut items, 3, 2, 3, 9);
+        assert_eq!(items, [1, 2, 9, 3, 4, 9, 5, 6, 9]);
+        respread(&mut items, 3, 3, 1, 7);
+        assert_eq!(items[..3], [1, 3, 5]);
+        respread(&mut items, 3, 1, 1, 7);
+        respread(&mut items, 2, 0, 2, 7);
+        assert_eq!(items[..4], [7; 4]);
+    }
+
+    fn padded(data: &[u16]) -> (Padded<'_, u16>, Mask<i64>) {
+        let padded = Padded::new(data, 6).padding(99).multiple_of(3);
+        let mask = padded.mask(1);
+        (padded, mask)
+    }
+
+    fn read<'b>(slot: &'b Slot, rows: usize) -> (RaggedTensor<'b, u16>, RaggedTensor<'b, i64>) {
+        <(Padded<'static, u16>, Ragged<'static, i64>)>::tensors(&mut slot.batch(rows))
+    }
+
+    fn wanted(rows: &[&[u16]]) -> Vec<u16> {
+        let width = rows.iter().map(|row| row.len().next_multiple_of(3)).max().unwrap_or(0);
+        rows.iter().flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(99, width - row.len()))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_as_wide_as_the_longest(
+            batches in proptest::collection::vec(
+                proptest::collection::vec((0_usize..12, 0_u8..6), 0..5), 1..4,
+            ),
+            spills: bool,
+        ) {
+            let numbers: Vec<u16> = (0..12).collect();
+            let mut slot = if spills { Slot::spilling(&padded(&[]), 4) } else { Slot::new(&padded(&[]), 4) };
+            for batch in batches {
+                // Rows that are written, left empty, written and then left empty, or written twice.
+                let (mut rows, mut empty): (Vec<&[u16]>, Vec<usize>) = (Vec::new(), Vec::new());
+                for (row, &(len, how)) in batch.iter().enumerate() {
+                    let longest = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+                    let fits = |len: usize| spills || len.max(longest).next_multiple_of(3) * (row + 1) <= 24;
+                    let data = &numbers[..len];
+                    if how == 2 && fits(11) {
+                        slot.write(row, padded(&numbers[1..])).unwrap();
+                    }
+                    let written = if how == 0 { None } else { Some(slot.write(row, padded(data))) };
+                    if let Some(Err(error)) = &written {
+                        let error = error.to_string();
+                        prop_assert!(error.contains("the batch has room for 24; declare room for at least"), "{}", error);
+                    }
+                    prop_assert!(written.as_ref().is_none_or(|written| written.is_ok() == fits(len)));
+                    if how < 2 || written.is_some_and(|written| written.is_err()) {
+                        slot.leave_empty(row);
+                        empty.push(row);
+                        rows.push(&[]);
+                    } else {
+                        rows.push(data);
+                    }
+                }
+                slot.close_up(&empty, rows.len());
+                let rows: Vec<_> =
+                    rows.iter().enumerate().filter(|(row, _)| !empty.contains(row)).map(|(_, row)| *row).collect();
+                let (tokens, mask) = read(&slot, rows.len());
+                let want = wanted(&rows);
+                if !rows.is_empty() {
+                    prop_assert_eq!(tokens.padded().shape().to_vec(), [rows.len(), want.len() / rows.len()]);
+                }
+                prop_assert_eq!(tokens.padded().as_slice(), &want);
+                let lengths: Vec<i64> = rows.iter().map(|row| row.len() as i64).collect();
+                prop_assert_eq!((tokens.lengths(), mask.lengths()), (&lengths[..], &lengths[..]));
+                for (row, kept) in rows.iter().enumerate() {
+                    prop_assert_eq!(tokens.row(row), *kept);
+                    let (ones, present) = (mask.padded().row(row), |at: usize| i64::from(at < kept.len()));
+                    prop_assert!(ones.as_slice().iter().enumerate().all(|(at, &one)| one == present(at)));
+                }
+            }
+        }
+    }
+}

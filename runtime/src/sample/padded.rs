@@ -1,0 +1,173 @@
+//! Samples of different lengths, padded to the longest of their batch, and masks.
+
+use std::borrow::Cow;
+
+use super::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
+use crate::BoxError;
+use crate::dtype::{Element, element};
+
+/// A run of elements; in the batch it is padded to the longest one, and its length is stored (Hugging Face's
+/// `DataCollatorWithPadding`).
+///
+/// A batch is a [`RaggedTensor`] of `[B, longest]`, contiguous. It has room for `room` elements per sample of a full
+/// batch, with the padding: that of the longest sample is enough for every batch. If batches have samples of similar
+/// lengths, less is enough, such as the budget of a [`LengthBatchSampler`](crate::sampler::LengthBatchSampler) divided by
+/// its maximum batch size. A batch that needs more is an error that says how much, or takes memory from the heap
+/// ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
+///
+/// ```
+/// use slotline::dataset::{Context, Dataset};
+/// use slotline::sample::{Mask, Padded};
+/// use slotline::{BoxError, Loader, Sample};
+///
+/// #[derive(Sample)]
+/// struct Text<'a> {
+///     input_ids: Padded<'a, i64>,
+///     attention_mask: Mask<i64>,
+/// }
+///
+/// struct Texts(Vec<Vec<i64>>);
+///
+/// impl Dataset for Texts {
+///     type Sample<'a> = Text<'a>;
+///
+///     fn len(&self) -> usize {
+///         self.0.len()
+///     }
+///
+///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Text<'a>, BoxError> {
+///         let input_ids = Padded::new(&self.0[index], 512).padding(9).multiple_of(4);
+///         Ok(Text { attention_mask: input_ids.mask(1), input_ids })
+///     }
+/// }
+///
+/// let texts = Texts(vec![vec![1, 2], vec![3, 4, 5, 6, 7], vec![]]);
+/// let mut loader = Loader::builder(texts).batch_size(2).build()?;
+/// let mut pass = loader.epoch()?;
+/// let batch = pass.next().expect("two batches")?;
+/// let texts = batch.tensors();
+/// assert_eq!(texts.input_ids.padded().shape(), [2, 8]);
+/// assert_eq!(texts.input_ids.padded().as_slice(), [1, 2, 9, 9, 9, 9, 9, 9, 3, 4, 5, 6, 7, 9, 9, 9]);
+/// assert_eq!(texts.attention_mask.padded().row(0).as_slice(), [1, 1, 0, 0, 0, 0, 0, 0]);
+/// assert_eq!(texts.input_ids.lengths(), [2, 5]);
+/// # Ok::<(), BoxError>(())
+/// ```
+///
+/// How long the rows are is known only when the last one has been written. So a batch with such a field is filled by one
+/// thread, for any part size of the loader; several threads fill several batches. A row that is longer than those before
+/// it moves them apart.
+#[derive(Clone, Debug)]
+pub struct Padded<'a, T: Element> {
+    data: Cow<'a, [T]>,
+    room: usize,
+    padding: Option<T>,
+    multiple: usize,
+}
+
+impl<'a, T: Element> Padded<'a, T> {
+    /// Makes a sample of these elements, in a field with room for `room` of them per sample of a full batch. The padding is
+    /// zeros.
+    pub fn new(data: &'a [T], room: usize) -> Self {
+        Self { data: Cow::Borrowed(data), room, padding: None, multiple: 1 }
+    }
+
+    /// Sets the element that rows are padded with.
+    #[must_use]
+    pub fn padding(mut self, padding: T) -> Self {
+        self.padding = Some(padding);
+        self
+    }
+
+    /// Pads to a multiple of this number, at least the longest (`pad_to_multiple_of`); 0 is like 1. All samples must
+    /// have the same.
+    #[must_use]
+    pub fn multiple_of(mut self, multiple: usize) -> Self {
+        self.multiple = multiple;
+        self
+    }
+
+    /// Returns the elements, without padding.
+    #[inline]
+    pub fn as_slice(&self) -> &[T] {
+        &self.data
+    }
+
+    /// Makes a mask for this sample: `present` for each of its elements, and zeros for the padding.
+    pub fn mask<M: Element>(&self, present: M) -> Mask<M> {
+        Mask { present, len: self.data.len(), room: self.room, multiple: Some(self.multiple) }
+    }
+}
+
+impl<T: Element> Padded<'static, T> {
+    /// Makes a sample that owns its elements, such as one that was computed; see [`new`](Self::new).
+    pub fn owned(data: Vec<T>, room: usize) -> Self {
+        Self { data: Cow::Owned(data), room, padding: None, multiple: 1 }
+    }
+}
+
+impl<T: Element> Sample for Padded<'_, T> {
+    type Schema = Padded<'static, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.padded(T::DTYPE, self.room);
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.fill_padded(self.data.len(), self.padding.unwrap_or_else(zero), self.multiple)?.copy_from_slice(&self.data);
+        Ok(())
+    }
+}
+
+impl<T: Element> Schema for Padded<'static, T> {
+    type Tensors<'b> = RaggedTensor<'b, T>;
+
+    fn tensors<'b>(columns: &mut Columns<'b>) -> RaggedTensor<'b, T> {
+        <Ragged<'static, T>>::tensors(columns)
+    }
+}
+
+/// As many equal elements as another sample has, padded with zeros as that one is: which elements of a batch are not
+/// padding. Made by [`Padded::mask`] and [`Ragged::mask`]; `true`, `1_i64` and `1_f32` are usual.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask<T> {
+    present: T,
+    len: usize,
+    /// The room per sample, or the maximum length.
+    room: usize,
+    /// What lengths are padded to a multiple of; `None` if they are padded to the maximum.
+    multiple: Option<usize>,
+}
+
+impl<T: Element> Mask<T> {
+    pub(super) fn to_maximum(present: T, len: usize, max: usize) -> Self {
+        Self { present, len, room: max, multiple: None }
+    }
+}
+
+impl<T: Element> Sample for Mask<T> {
+    type Schema = Ragged<'static, T>;
+
+    fn declare(&self, fields: &mut Fields) {
+        match self.multiple {
+            Some(_) => fields.padded(T::DTYPE, self.room),
+            None => fields.ragged(T::DTYPE, self.room),
+        }
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        if let Some(multiple) = self.multiple {
+            row.fill_padded(self.len, zero(), multiple)?.fill(self.present);
+            return Ok(());
+        }
+        let (own, padding) = row.fill_ragged(self.len)?.split_at_mut(self.len);
+        own.fill(self.present);
+        padding.fill(zero());
+        Ok(())
+    }
+}
+
+fn zero<T: Element>() -> T {
+    element(0).expect("all types have a zero")
+}
