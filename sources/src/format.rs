@@ -415,7 +415,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         read.begin();
         self.format.files().begin_pass();
         #[cfg(feature = "remote")]
-        if self.format.files().remote().is_some_and(|remote| remote.cached().is_some()) {
+        if self.format.files().remote().is_some_and(|remote| remote.is_here() && remote.cached().is_some()) {
             let planner = self.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());
             if let Some(planner) = planner {
                 planner.begin(upcoming.clone(), &*self.format, read);

@@ -276,8 +276,16 @@ impl Remote {
         self.objects.get(object)?.version.as_deref()
     }
 
+    /// Whether this is the process that opened the objects. In a forked one, threads that it does not have may hold locks.
+    pub(crate) fn is_here(&self) -> bool {
+        self.connection.process == std::process::id()
+    }
+
     /// Begins a pass: what was asked for before is let go.
     pub(crate) fn begin(&self) {
+        if !self.is_here() {
+            return;
+        }
         let mut ranges = self.fetched.lock();
         ranges.pass += 1;
         ranges.by_key.clear();
@@ -289,7 +297,7 @@ impl Remote {
 
     /// Notes bytes that will be read. They are fetched after the next [`send`](Self::send).
     pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) {
-        if len == 0 || self.connection.process != std::process::id() {
+        if len == 0 || !self.is_here() {
             return;
         }
         if self.cached().is_some_and(|cached| cached.has(object)) {

@@ -122,6 +122,30 @@ class Source:
         """Returns the digits that come with slotline."""
 
     @staticmethod
+    def open(
+        path: str | PathLike[str],
+        columns: Sequence[str] | None,
+        index_files: str | PathLike[str] | None,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+    ) -> Source:
+        """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
+
+    @staticmethod
+    def tokens(
+        paths: Sequence[str | PathLike[str]],
+        size: int,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+        *,
+        stride: int | None,
+        dtype: str | None,
+        labels: bool,
+        widen: bool,
+    ) -> Source:
+        """Opens files of tokens."""
+
+    @staticmethod
     def subset(source: Source, indices: Sequence[int]) -> Source:
         """Returns the samples with these indices."""
 
@@ -135,8 +159,12 @@ class Source:
 
     def __len__(self) -> int: ...
     @property
-    def fields(self) -> list[tuple[str, tuple[int, ...]]]:
+    def fields(self) -> list[tuple[str, tuple[int | None, ...]]]:
         """The name of the type and the shape of each field of a sample."""
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the fields of files."""
 
 @final
 class Engine:
@@ -148,6 +176,7 @@ class Engine:
         output: str,
         names: Sequence[str] | None,
         *,
+        packed: bool,
         batch_size: int | None,
         shuffle: bool,
         seed: int,
