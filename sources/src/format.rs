@@ -62,7 +62,7 @@ use crate::{Error, Record, RecordFields};
 /// assert_eq!(batch.tensors().get(0).unwrap().typed::<f32>().unwrap().as_slice(), [0.5, 1.0, 1.5, 2.0]);
 /// # Ok::<(), BoxError>(())
 /// ```
-pub trait Format: std::fmt::Debug + Send + Sync + 'static {
+pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
@@ -344,7 +344,18 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.shard_lens()
     }
 
-    /// Returns the format, with what it knows beside the samples.
+    /// Returns the format, with what it knows beside the samples. That of any format can be downcast:
+    ///
+    /// ```no_run
+    /// use std::any::Any;
+    ///
+    /// use slotline_sources::folder::Folder;
+    ///
+    /// let records = slotline_sources::open("photos")?;
+    /// let format: &dyn Any = records.format();
+    /// let classes = format.downcast_ref().map(Folder::classes);
+    /// # Ok::<(), slotline_sources::Error>(())
+    /// ```
     pub fn format(&self) -> &F {
         &self.format
     }

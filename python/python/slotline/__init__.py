@@ -28,7 +28,7 @@ from slotline._errors import (
     StateError,
     WorkerError,
 )
-from slotline._files import open, tokens
+from slotline._files import folder, open, tokens
 from slotline._loader import Loader
 from slotline._slotline import Pass, Tensor, __version__
 
@@ -53,6 +53,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "digits",
+    "folder",
     "from_idx",
     "from_npy",
     "open",

@@ -30,7 +30,7 @@ class Dataset:
     """A dataset that :class:`slotline.Loader` loads.
 
     Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
-    :class:`Arrays`, :func:`open`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
+    :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
     with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
 
     Datasets can be pickled: those of arrays with the contents of the arrays, those of files with their paths.
@@ -52,6 +52,11 @@ class Dataset:
         fields = self._source.fields
         names = [None] * len(fields) if self._names is None else self._names
         return tuple(Field(name, dtype, shape) for name, (dtype, shape) in zip(names, fields, strict=True))
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes that ``label`` counts, if it is a folder of them with all fields; otherwise ``None``."""
+        return self._source.classes
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])

@@ -13,6 +13,7 @@ import numpy as np
 from slotline import _slotline
 from slotline._datasets import Dataset, Path, _Files
 from slotline._errors import DataError
+from slotline._loader import _check_integer
 
 Cache = tuple[Path, int]
 
@@ -28,7 +29,8 @@ def open(
     """Makes a dataset of files, whose format is found out.
 
     ==========================================================  =======================================================
-    a folder with a folder of pictures for each class           the bytes of each file as ``data``, and ``label``
+    a folder with a folder of pictures for each class           the bytes of each file as ``data``, and ``label`` (see
+                                                                :func:`folder`)
     a ``.csv`` or ``.jsonl`` file, or a folder with             a field for each column, and ``data``, the bytes of the
     ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``
     ``.tar`` of WebDataset                                      a field for each kind of file
@@ -70,6 +72,31 @@ def open(
     return _of(source, partial(open, path, **options))
 
 
+def folder(
+    path: Path,
+    *,
+    extensions: Sequence[str] | None = None,
+    allow_empty: bool = False,
+    read_ahead: int = 256 << 20,
+    cache: Cache | None = None,
+) -> Dataset:
+    """Makes a dataset of a folder with a folder of files for each class, as torchvision's ``DatasetFolder``.
+
+    A sample is the bytes of a file, ``data``, and the number of its class, ``label``; ``dataset.classes`` has their names.
+
+    Args:
+        path: The folder, or its URL in a bucket.
+        extensions: How the names of the files end, such as ``[".flac", ".wav"]``. ``None``: those of pictures.
+        allow_empty: Whether a class may have no files.
+        read_ahead: As for :func:`open`.
+        cache: As for :func:`open`.
+    """
+    chosen = None if extensions is None else _list("extensions", extensions)
+    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache))
+    options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
+    return _of(source, partial(folder, path, **options))
+
+
 def tokens(
     paths: Path | Sequence[Path],
     block_size: int,
@@ -99,6 +126,9 @@ def tokens(
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
     """
+    for name, number in (("block_size", block_size), ("stride", stride)):
+        if number is not None:
+            _check_integer(name, number, 63)
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found = None if dtype is None else np.dtype(dtype)
     if found is not None and (found.kind not in "iu" or not found.isnative):
@@ -129,10 +159,13 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
 
 
 def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int] | None]:
+    """Checks what files of all formats are read with."""
+    _check_integer("read_ahead", read_ahead, 64)
     if cache is None:
         return read_ahead, None
     if not (isinstance(cache, tuple) and len(cache) == 2):
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
+    _check_integer("the limit of cache", cache[1], 64)
     return read_ahead, (os.fspath(cache[0]), cache[1])
 
 

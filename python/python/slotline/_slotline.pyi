@@ -132,6 +132,16 @@ class Source:
         """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
 
     @staticmethod
+    def folder(
+        path: str | PathLike[str],
+        extensions: Sequence[str] | None,
+        allow_empty: bool,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+    ) -> Source:
+        """Opens a folder with a folder of files for each class."""
+
+    @staticmethod
     def tokens(
         paths: Sequence[str | PathLike[str]],
         size: int,
@@ -165,6 +175,10 @@ class Source:
     @property
     def names(self) -> list[str] | None:
         """The names of the fields of files."""
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes of a folder."""
 
 @final
 class Engine:

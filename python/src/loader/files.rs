@@ -1,5 +1,6 @@
 //! Samples in files, of all formats of slotline-sources.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
@@ -7,6 +8,7 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
 use slotline::sample::Row;
+use slotline_sources::folder::{Folder, FolderOptions};
 use slotline_sources::tokens::BlockOptions;
 use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, RecordField, Records};
 
@@ -39,6 +41,21 @@ impl Files {
             options = options.columns(columns);
         }
         Self::of(py, reading, || options.open(path))
+    }
+
+    /// Opens a folder with a folder of files for each class.
+    pub(crate) fn folder(
+        py: Python<'_>,
+        path: &Path,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        reading: &Reading,
+    ) -> PyResult<Self> {
+        let mut options = FolderOptions::new().allow_empty(allow_empty);
+        if let Some(extensions) = extensions {
+            options = options.extensions(extensions);
+        }
+        Self::of(py, reading, || Ok(options.open(path)?.erased()))
     }
 
     /// Opens files of tokens.
@@ -88,6 +105,12 @@ impl Files {
     /// Returns the names of the fields.
     pub(crate) fn names(&self) -> Vec<String> {
         self.records.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
+    }
+
+    /// Returns the names of the classes, if it is a folder of them.
+    pub(crate) fn classes(&self) -> Option<Vec<String>> {
+        let format: &dyn Any = self.records.format();
+        Some(format.downcast_ref::<Folder>()?.classes().to_vec())
     }
 
     /// Writes a sample.

@@ -30,6 +30,10 @@ impl Files {
         Err(missing(py))
     }
 
+    pub(crate) fn folder(py: Python<'_>, _: &Path, _: Option<Vec<String>>, _: bool, _: &Reading) -> PyResult<Self> {
+        Err(missing(py))
+    }
+
     pub(crate) fn tokens(py: Python<'_>, _: &[PathBuf], _: &Blocks, _: &Reading) -> PyResult<Self> {
         Err(missing(py))
     }
@@ -43,6 +47,10 @@ impl Files {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn classes(&self) -> Option<Vec<String>> {
         match *self {}
     }
 

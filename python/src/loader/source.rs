@@ -260,6 +260,20 @@ impl Source {
         Ok(Self::new(Node::Files(Files::open(py, &path, columns, index_files, &reading)?)))
     }
 
+    /// Opens a folder with a folder of files for each class.
+    #[staticmethod]
+    fn folder(
+        py: Python<'_>,
+        path: PathBuf,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        read_ahead: u64,
+        cache: Option<(PathBuf, u64)>,
+    ) -> PyResult<Self> {
+        let reading = Reading { ahead: read_ahead, cache };
+        Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
+    }
+
     /// Opens files of tokens.
     #[staticmethod]
     #[pyo3(signature = (paths, size, read_ahead, cache, *, stride, dtype, labels, widen))]
@@ -350,6 +364,15 @@ impl Source {
     fn names(&self) -> Option<Vec<String>> {
         match &*self.node {
             Node::Files(files) => Some(files.names()),
+            _ => None,
+        }
+    }
+
+    /// The names of the classes of a folder.
+    #[getter]
+    fn classes(&self) -> Option<Vec<String>> {
+        match &*self.node {
+            Node::Files(files) => files.classes(),
             _ => None,
         }
     }
