@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use slotline::arena::{Memory, Pages};
 use slotline::dataset::Upcoming;
+use slotline::fork::Process;
 
 const CALM: usize = 256;
 const SPARSE: usize = 16;
@@ -122,7 +123,11 @@ impl Drop for Timer<'_> {
 
 /// The threads of a dataset that reads ahead. They end soon after this is dropped; nobody waits for them, since a forked
 /// process does not have them.
-pub(crate) struct Ahead(Arc<Shared>);
+pub(crate) struct Ahead {
+    shared: Arc<Shared>,
+    /// The process that has the threads.
+    process: Process,
+}
 
 struct Shared {
     ask: Box<dyn Ask>,
@@ -161,27 +166,31 @@ impl Ahead {
             pause: LOOK * threads as u32,
             read,
         });
-        let ahead = Self(shared);
+        let ahead = Self { shared, process: Process::this() };
         for number in 0..threads {
-            let shared = ahead.0.clone();
+            let shared = ahead.shared.clone();
             thread::Builder::new().name(format!("slotline-ahead-{number}")).spawn(move || shared.run())?;
         }
         Ok(ahead)
     }
 
-    /// Begins to read ahead in a pass, in place of the one before. [`Read::begin`] comes first.
+    /// Begins to read ahead in a pass, in place of the one before. [`Read::begin`] comes first. A forked process, which
+    /// lacks the threads, and may find the lock taken by one of them, reads nothing ahead.
     pub(crate) fn begin(&self, upcoming: Upcoming) {
+        if !self.process.is_this() {
+            return;
+        }
         let next = AtomicUsize::new(upcoming.positions().start);
         let (taken, asked, bytes, calm) = Default::default();
-        *self.0.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
-        self.0.begun.notify_all();
+        *self.shared.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
+        self.shared.begun.notify_all();
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.0.closed.store(true, Ordering::Relaxed);
-        self.0.begun.notify_all();
+        self.shared.closed.store(true, Ordering::Relaxed);
+        self.shared.begun.notify_all();
     }
 }
 
@@ -262,7 +271,7 @@ impl fmt::Debug for Read {
 
 impl fmt::Debug for Ahead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ahead").field("budget", &self.0.budget).finish_non_exhaustive()
+        f.debug_struct("Ahead").field("budget", &self.shared.budget).finish_non_exhaustive()
     }
 }
 
@@ -307,15 +316,15 @@ mod tests {
         ahead.begin(Upcoming::new(60, indices));
         let all: Vec<_> = (0..60).filter_map(indices).collect();
         assert_eq!(wait(&asked, 10), all[..10]);
-        ahead.0.read.counters().samples.fetch_add(5, Ordering::Relaxed);
+        ahead.shared.read.counters().samples.fetch_add(5, Ordering::Relaxed);
         assert_eq!(wait(&asked, 15), all[..15]);
         // What was read before it was asked for is passed over.
-        ahead.0.read.counters().samples.fetch_add(25, Ordering::Relaxed);
+        ahead.shared.read.counters().samples.fetch_add(25, Ordering::Relaxed);
         assert_eq!(wait(&asked, 25), [&all[..15], &all[30..]].concat());
         // The next pass begins at once, even if the one before is not at its end.
         for _ in 0..2 {
             asked.lock().unwrap().clear();
-            ahead.0.read.begin();
+            ahead.shared.read.begin();
             ahead.begin(Upcoming::new(1_000, Some));
             assert_eq!(wait(&asked, 10), (0..10).collect::<Vec<_>>());
         }
@@ -335,7 +344,7 @@ mod tests {
         let (ahead, asked) = recorded(1_000, false);
         ahead.begin(Upcoming::new(60, Some));
         wait(&asked, 10);
-        let shared = Arc::downgrade(&ahead.0);
+        let shared = Arc::downgrade(&ahead.shared);
         drop(ahead);
         let begun = Instant::now();
         while shared.upgrade().is_some() {

@@ -62,7 +62,7 @@ use crate::{Error, Record, RecordFields};
 /// assert_eq!(batch.tensors().get(0).unwrap().typed::<f32>().unwrap().as_slice(), [0.5, 1.0, 1.5, 2.0]);
 /// # Ok::<(), BoxError>(())
 /// ```
-pub trait Format: std::fmt::Debug + Send + Sync + 'static {
+pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// Returns the number of samples.
     fn len(&self) -> usize;
 
@@ -362,7 +362,18 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.shard_lens()
     }
 
-    /// Returns the format, with what it knows beside the samples.
+    /// Returns the format, with what it knows beside the samples. That of any format can be downcast:
+    ///
+    /// ```no_run
+    /// use std::any::Any;
+    ///
+    /// use slotline_sources::folder::Folder;
+    ///
+    /// let records = slotline_sources::open("photos")?;
+    /// let format: &dyn Any = records.format();
+    /// let classes = format.downcast_ref().map(Folder::classes);
+    /// # Ok::<(), slotline_sources::Error>(())
+    /// ```
     pub fn format(&self) -> &F {
         &self.format
     }
@@ -433,7 +444,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         read.begin();
         self.format.files().begin_pass(self.budget);
         #[cfg(feature = "remote")]
-        if self.format.files().remote().is_some_and(|remote| remote.cached().is_some()) {
+        if self.format.files().remote().is_some_and(|remote| remote.is_here() && remote.cached().is_some()) {
             let planner = self.planner.get_or_init(|| Planner::start(self.format.clone(), read.clone()).ok());
             if let Some(planner) = planner {
                 planner.begin(upcoming.clone(), &*self.format, read);

@@ -364,8 +364,16 @@ impl Remote {
         self.objects.get(object)?.version.as_deref()
     }
 
+    /// Whether this is the process that opened the objects. In a forked one, threads that it does not have may hold locks.
+    pub(crate) fn is_here(&self) -> bool {
+        self.connection.process == std::process::id()
+    }
+
     /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is let go.
     pub(crate) fn begin(&self, budget: u64) {
+        if !self.is_here() {
+            return;
+        }
         let mut ranges = self.fetched.lock();
         // The sizes of samples vary, and what is needed next must not be let go.
         *ranges = Ranges { pass: ranges.pass + 1, limit: budget.saturating_mul(2), ..Ranges::default() };
@@ -376,7 +384,7 @@ impl Remote {
 
     /// Notes bytes that will be read. They are fetched after the next [`send`](Self::send).
     pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) {
-        if len == 0 || self.connection.process != std::process::id() {
+        if len == 0 || !self.is_here() {
             return;
         }
         if self.cached().is_some_and(|cached| cached.has(object)) {
@@ -438,17 +446,17 @@ impl Remote {
         let key = (object, start, into.len() as u64);
         let process = std::process::id();
         if self.cached().is_some_and(|cached| cached.read(object, start, into)) {
-            if self.connection.process == process {
+            if self.is_here() {
                 self.fetched.forget(key);
             }
             return Ok(());
         }
-        let bytes = if self.connection.process == process { self.fetched.take(key, || self.send()) } else { None };
+        let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
             // A request that failed long ago may succeed now.
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
-                let connection = if self.connection.process == process { &self.connection } else { self.forked()? };
+                let connection = if self.is_here() { &self.connection } else { self.forked()? };
                 wait(&connection.runtime, request(connection, self.objects[object].clone(), start, key.2))?
             }
         };

@@ -1,6 +1,6 @@
 """A data loader for training loops.
 
-:class:`Loader` loads datasets of arrays in threads that do not need the interpreter, as arrays of NumPy, tensors of
+:class:`Loader` loads datasets of arrays and files in threads that do not need the interpreter, as arrays of NumPy, tensors of
 PyTorch, or anything else that imports DLPack. It needs NumPy only.
 
 :mod:`slotline.torch` has PyTorch's ``DataLoader``.
@@ -28,6 +28,7 @@ from slotline._errors import (
     StateError,
     WorkerError,
 )
+from slotline._files import folder, open, tokens
 from slotline._loader import Loader
 from slotline._slotline import Pass, Tensor, __version__
 
@@ -52,6 +53,9 @@ __all__ = [
     "WorkerError",
     "__version__",
     "digits",
+    "folder",
     "from_idx",
     "from_npy",
+    "open",
+    "tokens",
 ]

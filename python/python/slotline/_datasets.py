@@ -1,4 +1,4 @@
-"""Datasets of arrays, which the threads of a :class:`slotline.Loader` read without the interpreter."""
+"""Datasets of arrays, and their combinations, which the threads of a :class:`slotline.Loader` read without the interpreter."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Field(NamedTuple):
     name: str | None
     """Its name; ``None`` if samples are tuples."""
     dtype: str
-    """The type of its elements, by NumPy's name."""
-    shape: tuple[int, ...]
-    """Its shape in one sample."""
+    """The type of its elements, by NumPy's name; ``"str"`` for a text."""
+    shape: tuple[int | None, ...]
+    """Its shape in one sample; ``(None,)`` if samples have any number of elements."""
 
 
 class Dataset:
     """A dataset that :class:`slotline.Loader` loads.
 
     Its samples have one or more fields. If these have names, a batch is a dict; otherwise it is a tuple. Make one with
-    :class:`Arrays`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them with :class:`Subset`,
-    :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
+    :class:`Arrays`, :func:`open`, :func:`folder`, :func:`tokens`, :func:`from_npy`, :func:`from_idx` or :func:`digits`, and combine them
+    with :class:`Subset`, :class:`ConcatDataset` (or ``+``) and :class:`StackDataset`.
 
     Datasets can be pickled: those of arrays with the contents of the arrays, those of files with their paths.
     """
@@ -41,7 +41,7 @@ class Dataset:
     _make: Callable[[], Dataset]
 
     def __init__(self) -> None:
-        raise TypeError("Dataset is a base class; make a dataset with Arrays, from_npy, from_idx or digits")
+        raise TypeError("Dataset is a base class; make a dataset with Arrays, open, tokens, from_npy, from_idx or digits")
 
     def __len__(self) -> int:
         return len(self._source)
@@ -52,6 +52,11 @@ class Dataset:
         fields = self._source.fields
         names = [None] * len(fields) if self._names is None else self._names
         return tuple(Field(name, dtype, shape) for name, (dtype, shape) in zip(names, fields, strict=True))
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes that ``label`` counts, if it is a folder of them with all fields; otherwise ``None``."""
+        return self._source.classes
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
@@ -89,7 +94,7 @@ class Arrays(Dataset):
 
 
 class _Files(Dataset):
-    """Arrays in files."""
+    """A dataset in files."""
 
     def __init__(self, source: _slotline.Source, names: tuple[str, ...] | None, make: Callable[[], Dataset]) -> None:
         self._source, self._names, self._make = source, names, make
@@ -212,6 +217,6 @@ def _checked(dataset: Any) -> Dataset:
     if not isinstance(dataset, Dataset):
         raise TypeError(
             f"a dataset is of type {type(dataset).__name__}; make one with slotline.Arrays, such as "
-            "slotline.Arrays(x=array), or use slotline.torch.DataLoader for datasets of PyTorch"
+            "slotline.Arrays(x=array), or with slotline.open, or use slotline.torch.DataLoader for datasets of PyTorch"
         )
     return dataset

@@ -60,7 +60,10 @@ class Loader:
         batch_size: Samples in a batch. ``None``: the loop gets single samples, without the first dimension.
         shuffle: Whether each pass has a new random order.
         output: What a field of a batch is: ``"numpy"``, an array; ``"torch"``, a tensor; ``"dlpack"``, a
-            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy.
+            :class:`slotline.Tensor`, from which any library with ``from_dlpack`` makes its own, without a copy. A field
+            of any length is a list of these, one for each sample, and a text is a ``str``.
+        packed: Whether a field of any length is a pair instead: the elements of all samples one after another, of texts
+            their UTF-8, and the offsets of the samples in them, one more than there are samples.
         seed: The seed of the random order, from 0 to 2**64 - 1. ``None``: a new one for each loader, or 0 with
             ``world_size``, where all ranks need the same.
         replacement: Whether samples are drawn independently of each other, so that some come more than once. Needs
@@ -95,6 +98,7 @@ class Loader:
         shuffle: bool = False,
         *,
         output: Literal["numpy", "torch", "dlpack"] = "numpy",
+        packed: bool = False,
         seed: int | None = None,
         replacement: bool = False,
         num_samples: int | None = None,
@@ -122,7 +126,7 @@ class Loader:
             "memory_limit": memory_limit,
             "seed": seed,
         }
-        flags = {"shuffle": shuffle, "replacement": replacement, "drop_last": drop_last, "in_order": in_order}
+        flags = {"shuffle": shuffle, "packed": packed, "replacement": replacement, "drop_last": drop_last, "in_order": in_order}
         for name, number in numbers.items():
             if number is not None:
                 _check_integer(name, number, 64)

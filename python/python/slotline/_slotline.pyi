@@ -122,6 +122,40 @@ class Source:
         """Returns the digits that come with slotline."""
 
     @staticmethod
+    def open(
+        path: str | PathLike[str],
+        columns: Sequence[str] | None,
+        index_files: str | PathLike[str] | None,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+    ) -> Source:
+        """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
+
+    @staticmethod
+    def folder(
+        path: str | PathLike[str],
+        extensions: Sequence[str] | None,
+        allow_empty: bool,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+    ) -> Source:
+        """Opens a folder with a folder of files for each class."""
+
+    @staticmethod
+    def tokens(
+        paths: Sequence[str | PathLike[str]],
+        size: int,
+        read_ahead: int,
+        cache: tuple[str | PathLike[str], int] | None,
+        *,
+        stride: int | None,
+        dtype: str | None,
+        labels: bool,
+        widen: bool,
+    ) -> Source:
+        """Opens files of tokens."""
+
+    @staticmethod
     def subset(source: Source, indices: Sequence[int]) -> Source:
         """Returns the samples with these indices."""
 
@@ -135,8 +169,16 @@ class Source:
 
     def __len__(self) -> int: ...
     @property
-    def fields(self) -> list[tuple[str, tuple[int, ...]]]:
+    def fields(self) -> list[tuple[str, tuple[int | None, ...]]]:
         """The name of the type and the shape of each field of a sample."""
+
+    @property
+    def names(self) -> list[str] | None:
+        """The names of the fields of files."""
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes of a folder."""
 
 @final
 class Engine:
@@ -148,6 +190,7 @@ class Engine:
         output: str,
         names: Sequence[str] | None,
         *,
+        packed: bool,
         batch_size: int | None,
         shuffle: bool,
         seed: int,

@@ -4,38 +4,15 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyMemoryView};
+use slotline::BoxError;
 use slotline::array::AnyArray;
 use slotline::sample::Row;
-use slotline::{BoxError, dtype};
 
 use super::failure;
+use super::field::{Field, Form, Kind, NumPy};
 use crate::capsule;
 use crate::dlpack::DType;
-
-/// The type of an array's elements.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    /// NumPy's dtype; `None` if NumPy has no such type.
-    pub(crate) numpy: Option<Py<PyAny>>,
-    /// DLPack's type; `None` if it has no such type.
-    pub(crate) dlpack: Option<DType>,
-    /// The bytes of an element.
-    size: usize,
-    name: String,
-}
-
-impl Kind {
-    /// Whether elements of both types mean the same.
-    fn is(&self, other: &Self) -> bool {
-        self.name == other.name && self.size == other.size
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-}
 
 /// What keeps an array's memory.
 #[derive(Debug)]
@@ -53,14 +30,11 @@ pub(crate) struct Column {
     rows: usize,
     /// The bytes from one row to the next; may be negative.
     step: isize,
-    /// The dimensions of a row, and its bytes.
-    shape: Box<[usize]>,
-    bytes: usize,
+    field: Field,
     /// The last dimensions of a row lie in memory without gaps: so many bytes.
     run: usize,
     /// The lengths of the dimensions before these, and the bytes from one item to the next.
     outer: Box<[(usize, isize)]>,
-    kind: Kind,
     _owner: Owner,
 }
 
@@ -85,11 +59,12 @@ impl Column {
         let Some((&rows, shape)) = shape.split_first() else {
             return Err("has no dimensions, but its first dimension must count the samples".to_owned());
         };
-        let product = shape.iter().try_fold(kind.size, |bytes, &dim| bytes.checked_mul(dim));
-        let bytes = product.filter(|&bytes| bytes <= isize::MAX as usize).ok_or("has rows that are too large")?;
+        let size = kind.size;
+        let field = Field::fixed(kind, shape)?;
+        let bytes = size * shape.iter().product::<usize>();
         let dense = bytes as isize;
         let (step, strides) = strides.map_or((dense, None), |strides| (strides[0], Some(&strides[1..])));
-        let (mut run, mut outer) = (kind.size, Vec::new());
+        let (mut run, mut outer) = (size, Vec::new());
         if let Some(strides) = strides.filter(|_| bytes > 0) {
             for (&dim, &stride) in shape.iter().zip(strides).rev().filter(|(dim, _)| **dim != 1) {
                 if outer.is_empty() && stride == run as isize {
@@ -102,34 +77,15 @@ impl Column {
         } else {
             run = bytes;
         }
-        Ok(Self { data, rows, step, shape: shape.into(), bytes, run, outer: outer.into(), kind, _owner: owner })
+        Ok(Self { data, rows, step, field, run, outer: outer.into(), _owner: owner })
     }
 
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    pub(crate) fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    /// Returns the bytes of a row.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(crate) fn kind(&self) -> &Kind {
-        &self.kind
-    }
-
-    /// Whether the rows of both have the same type and shape.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
-        self.kind.is(&other.kind) && self.shape == other.shape
-    }
-
-    /// Describes the rows, as in `uint8 [28, 28]`.
-    pub(crate) fn about(&self) -> String {
-        format!("{} {:?}", self.kind.name, self.shape)
+    pub(crate) fn field(&self) -> &Field {
+        &self.field
     }
 
     /// Returns where row `index`, which must exist, begins.
@@ -152,7 +108,7 @@ impl Column {
     #[inline]
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>) -> Result<(), BoxError> {
         let to = row.fill_raw()?;
-        debug_assert_eq!(to.len(), self.bytes);
+        debug_assert_eq!(Form::Fixed(to.len()), self.field.form);
         // SAFETY: the field was declared with the bytes of a row, and the owner keeps the array.
         unsafe { self.copy(index, to.as_ptr().cast()) };
         Ok(())
@@ -165,7 +121,7 @@ impl Column {
     ///
     /// # Safety
     ///
-    /// There must be room for [`bytes`](Self::bytes).
+    /// There must be room for the bytes of a row.
     #[inline]
     pub(crate) unsafe fn copy(&self, index: usize, to: *mut u8) {
         if self.outer.is_empty() {
@@ -218,24 +174,6 @@ unsafe fn items(from: *const u8, to: *mut u8, (dim, stride): (usize, isize), run
     }
     // SAFETY: this is within the room, or its end.
     unsafe { to.add(dim * run) }
-}
-
-/// What is used of NumPy.
-struct NumPy {
-    array: Py<PyAny>,
-    asarray: Py<PyAny>,
-    dtype: Py<PyAny>,
-}
-
-impl NumPy {
-    fn get(py: Python<'_>) -> PyResult<&Self> {
-        static NUMPY: PyOnceLock<NumPy> = PyOnceLock::new();
-        NUMPY.get_or_try_init(py, || {
-            let numpy = py.import("numpy")?;
-            let part = |name| PyResult::Ok(numpy.getattr(name)?.unbind());
-            Ok(Self { array: part("ndarray")?, asarray: part("asarray")?, dtype: part("dtype")? })
-        })
-    }
 }
 
 impl Column {
@@ -314,66 +252,12 @@ impl Column {
 
     /// Takes an array that the engine has read or mapped.
     pub(crate) fn of_file(py: Python<'_>, array: AnyArray, name: &str) -> PyResult<Self> {
-        let dlpack = element(array.dtype());
-        let kind = Kind::of_dlpack(py, dlpack)
+        let kind = Kind::of_engine(py, array.dtype())
             .unwrap_or_else(|| Err(failure::invalid(py, format!("{name} has elements of type {}", array.dtype()))))?;
         let array = Arc::new(array);
         let owner = Owner::File(array.clone());
         // SAFETY: the array's elements lie there one after another, and it is kept in the column.
         unsafe { Self::new(array.bytes().as_ptr(), array.shape(), None, kind, owner) }
             .map_err(|what| failure::invalid(py, format!("{name} {what}")))
-    }
-}
-
-/// Returns DLPack's name of a type.
-fn element(dtype: dtype::DType) -> DType {
-    let code = match dtype.kind() {
-        dtype::Kind::Signed => 0,
-        dtype::Kind::Unsigned => 1,
-        dtype::Kind::Float => 2,
-        dtype::Kind::BFloat => 4,
-        _ => 6,
-    };
-    DType { code, bits: 8 * dtype.size() as u8, lanes: 1 }
-}
-
-impl Kind {
-    fn of_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let kind: char = dtype.getattr("kind")?.extract()?;
-        let size: usize = dtype.getattr("itemsize")?.extract()?;
-        let name = dtype.str()?.to_string();
-        let code = match kind {
-            'i' => Some(0),
-            'u' => Some(1),
-            'f' => Some(2),
-            'c' => Some(5),
-            'b' => Some(6),
-            _ => None,
-        };
-        let dlpack = match u8::try_from(8 * size) {
-            Ok(bits) if dtype.getattr("isnative")?.is_truthy()? => code.map(|code| DType { code, bits, lanes: 1 }),
-            _ => None,
-        };
-        Ok(Self { numpy: Some(dtype.clone().unbind()), dlpack, size, name })
-    }
-
-    /// Returns `None` for types that neither NumPy nor torch has.
-    fn of_dlpack(py: Python<'_>, dtype: DType) -> Option<PyResult<Self>> {
-        let size = dtype.bytes().filter(|_| dtype.lanes == 1)?;
-        let letter = match dtype.code {
-            0 => 'i',
-            1 => 'u',
-            2 => 'f',
-            5 => 'c',
-            6 if size == 1 => 'b',
-            4 if size == 2 => {
-                let name = "bfloat16".to_owned();
-                return Some(Ok(Self { numpy: None, dlpack: Some(dtype), size, name }));
-            }
-            _ => return None,
-        };
-        Some(
-            NumPy::get(py).and_then(|numpy| Self::of_numpy(&numpy.dtype.bind(py).call1((format!("{letter}{size}"),))?)),
-        )
     }
 }

@@ -198,7 +198,7 @@ const MOST_WORDS: u64 = 1 << 40;
 impl Engine {
     #[new]
     #[pyo3(signature = (
-        source, output, names, *, batch_size, shuffle, seed, adopts_seed, replacement, num_samples, rank, world_size,
+        source, output, names, *, packed, batch_size, shuffle, seed, adopts_seed, replacement, num_samples, rank, world_size,
         drop_last, num_workers, prefetch_factor, in_order, hold, on_held, on_error, timeout, memory_limit, affinity,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
@@ -207,6 +207,7 @@ impl Engine {
         source: &Source,
         output: &str,
         names: Option<Vec<Py<PyString>>>,
+        packed: bool,
         batch_size: Option<usize>,
         shuffle: bool,
         seed: u64,
@@ -250,7 +251,7 @@ impl Engine {
         };
         options.check(py)?;
         let node = source.node.clone();
-        let output = Arc::new(Output::new(py, output, names, &node, batch_size)?);
+        let output = Arc::new(Output::new(py, output, packed, names, &node, batch_size)?);
         let seat = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let len = seat.lock().loader.len().unwrap_or_default();
         let control = Mutex::new(Control { seat: Arc::new(seat), next: 0, resumed: false, seed });

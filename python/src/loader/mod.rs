@@ -1,6 +1,7 @@
-//! `slotline.Loader`: datasets of arrays that are described from Python, and loaded by the engine's threads.
+//! `slotline.Loader`: datasets of arrays and files that are described from Python, and loaded by the engine's threads.
 //!
-//! - `column`: an array in memory, whose rows are read where they are; `source`: datasets of columns.
+//! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
+//!   samples in files; `source`: datasets of these.
 //! - `options`: the options of a loader, and the engine's builder made of them.
 //! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass.
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
@@ -12,6 +13,12 @@
 mod column;
 mod engine;
 pub(crate) mod failure;
+mod field;
+#[cfg(feature = "files")]
+mod files;
+#[cfg(not(feature = "files"))]
+#[path = "no_files.rs"]
+mod files;
 mod options;
 mod output;
 mod pass;

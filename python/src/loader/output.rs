@@ -1,17 +1,23 @@
 //! Batches as arrays and tensors of Python, which share the batch's memory.
+//!
+//! A field of any length is a list of arrays, one for each sample, or of texts. The samples lie one after another in the
+//! batch's memory, so that all of a field can also be one array, with the offsets of the samples.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PySlice, PyString, PyTuple};
 use slotline::Batch;
+use slotline::dtype;
 use slotline::sample::Dynamic;
 
-use super::column::Column;
 use super::failure;
+use super::field::{self, Form, Kind};
 use super::source::Node;
 use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
+use crate::fresh::Pool;
 
 /// What the fields of a batch become.
 enum Library {
@@ -21,19 +27,44 @@ enum Library {
     DLPack,
 }
 
-/// One field of every batch.
-struct Field {
+/// The type of an array's elements.
+struct Elements {
     /// NumPy's dtype, for arrays.
     numpy: Option<Py<PyAny>>,
     /// The type for tensors.
     kind: DType,
     name: Box<str>,
-    /// The dimensions, with that of the rows first if there is one.
-    shape: Box<[i64]>,
-    /// The same, for a whole batch.
-    whole: Py<PyTuple>,
-    /// The bytes of a row.
-    bytes: usize,
+    /// The bytes of one.
+    size: usize,
+}
+
+impl Elements {
+    fn new(py: Python<'_>, kind: &Kind) -> Self {
+        Self {
+            numpy: kind.numpy.as_ref().map(|numpy| numpy.clone_ref(py)),
+            kind: kind.dlpack.unwrap_or_default(),
+            name: kind.name().into(),
+            size: kind.size,
+        }
+    }
+}
+
+/// How the elements are divided among the samples.
+enum Shape {
+    Fixed {
+        /// The dimensions, with that of the rows first if there is one.
+        dims: Box<[i64]>,
+        /// The same, for a whole batch.
+        whole: Py<PyTuple>,
+    },
+    Items,
+    Text,
+}
+
+/// One field of every batch.
+struct Field {
+    elements: Elements,
+    shape: Shape,
 }
 
 /// How a loader's batches look in Python.
@@ -44,19 +75,22 @@ pub(crate) struct Output {
     names: Option<Vec<Py<PyString>>>,
     /// The rows of a whole batch; `None`: samples are not batched.
     rows: Option<usize>,
+    /// The type of offsets, if fields of any length are one array with offsets.
+    offsets: Option<Elements>,
 }
 
 impl Output {
     pub(crate) fn new(
         py: Python<'_>,
         library: &str,
+        packed: bool,
         names: Option<Vec<Py<PyString>>>,
         node: &Node,
         rows: Option<usize>,
     ) -> PyResult<Self> {
-        let columns = node.columns();
-        if let Some(names) = names.as_ref().filter(|names| names.len() != columns.len()) {
-            let (names, fields) = (names.len(), columns.len());
+        let list = node.list();
+        if let Some(names) = names.as_ref().filter(|names| names.len() != list.len()) {
+            let (names, fields) = (names.len(), list.len());
             return Err(failure::invalid(py, format!("there are {names} names, but a sample has {fields} fields")));
         }
         let found = match library {
@@ -72,8 +106,8 @@ impl Output {
             Some(names) => format!("field '{}'", names[place]),
             None => format!("field {place}"),
         };
-        let field = |(place, column): (usize, &&Column)| {
-            let (kind, arrays) = (column.kind(), matches!(found, Library::NumPy(_)));
+        let field = |(place, field): (usize, &&field::Field)| {
+            let (kind, arrays) = (&field.kind, matches!(found, Library::NumPy(_)));
             if if arrays { kind.numpy.is_none() } else { kind.dlpack.is_none() } {
                 let (field, kind) = (name(place), kind.name());
                 return Err(failure::invalid(
@@ -83,80 +117,144 @@ impl Output {
                     ),
                 ));
             }
-            let dims = || rows.into_iter().chain(column.shape().iter().copied());
-            Ok(Field {
-                numpy: kind.numpy.as_ref().filter(|_| arrays).map(|kind| kind.clone_ref(py)),
-                kind: kind.dlpack.unwrap_or_default(),
-                name: kind.name().into(),
-                shape: dims().map(|dim| dim as i64).collect(),
-                whole: PyTuple::new(py, dims().collect::<Vec<_>>())?.unbind(),
-                bytes: column.bytes(),
-            })
+            let shape = match field.form {
+                Form::Items(..) => Shape::Items,
+                Form::Text(_) => Shape::Text,
+                Form::Fixed(_) => {
+                    let dims: Vec<usize> = rows.into_iter().chain(field.shape.iter().copied()).collect();
+                    let whole = PyTuple::new(py, &dims)?.unbind();
+                    Shape::Fixed { dims: dims.into_iter().map(|dim| dim as i64).collect(), whole }
+                }
+            };
+            Ok(Field { elements: Elements::new(py, kind), shape })
         };
-        let fields = columns.iter().enumerate().map(field).collect::<PyResult<_>>()?;
-        Ok(Self { library: found, fields, names, rows })
+        let fields = list.iter().enumerate().map(field).collect::<PyResult<_>>()?;
+        let offsets = match packed {
+            true => Kind::of_engine(py, dtype::DType::I64).transpose()?.map(|kind| Elements::new(py, &kind)),
+            false => None,
+        };
+        Ok(Self { library: found, fields, names, rows, offsets })
     }
 
     /// Makes a batch of Python.
     pub(crate) fn make<'py>(&self, py: Python<'py>, batch: Batch<Dynamic>) -> PyResult<Bound<'py, PyAny>> {
-        let rows = batch.len();
         let batch = Arc::new(batch);
-        let mut place = 0;
-        let mut next = || {
-            let field = &self.fields[place];
-            // A pointer and no reference, since whoever has the field may write to it.
-            let memory = batch.columns().raw(place).map(|(_, memory)| memory.as_ptr().cast::<u8>());
-            place += 1;
-            self.field(py, field, memory.expect("the field was declared"), rows, &batch)
-        };
+        let mut fields = self.fields.iter().enumerate().map(|(place, field)| self.field(py, place, field, &batch));
         match &self.names {
             Some(names) => {
-                let fields = PyDict::new(py);
-                for name in names {
-                    fields.set_item(name, next()?)?;
+                let dict = PyDict::new(py);
+                for (name, field) in names.iter().zip(fields) {
+                    dict.set_item(name, field?)?;
                 }
-                Ok(fields.into_any())
+                Ok(dict.into_any())
             }
-            None => {
-                let fields = self.fields.iter().map(|_| next()).collect::<PyResult<Vec<_>>>()?;
-                Ok(PyTuple::new(py, fields)?.into_any())
-            }
+            None => Ok(PyTuple::new(py, fields.by_ref().collect::<PyResult<Vec<_>>>()?)?.into_any()),
         }
     }
 
     fn field<'py>(
         &self,
         py: Python<'py>,
+        place: usize,
         field: &Field,
-        start: *mut u8,
-        rows: usize,
         batch: &Arc<Batch<Dynamic>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let whole = self.rows.is_none_or(|whole| whole == rows);
-        let mut short = None;
-        if !whole {
-            let mut dims = field.shape.clone();
+        let columns = batch.columns();
+        // A pointer and no reference, since whoever has the field may write to it.
+        let (_, memory) = columns.raw(place).expect("the field was declared");
+        let owner = || Owner::Batch(batch.clone());
+        if let Shape::Fixed { dims, whole } = &field.shape {
+            let rows = batch.len();
+            if self.rows.is_none_or(|whole| whole == rows) {
+                return self.array(py, &field.elements, memory, (dims, Some(whole)), owner());
+            }
+            let mut dims = dims.clone();
             dims[0] = rows as i64;
-            short = Some(dims);
+            return self.array(py, &field.elements, memory, (&dims, None), owner());
         }
-        let dims = short.as_ref().unwrap_or(&field.shape);
+        let offsets = columns.offsets(place).expect("the field is packed");
+        if let Some(kind) = &self.offsets {
+            let total = offsets.last().copied().unwrap_or_default();
+            let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
+            // A copy, since the engine relies on its own.
+            let bytes = size_of_val(offsets);
+            let copy = Arc::new(Pool::default()).take(bytes);
+            // SAFETY: both have so many bytes, and the new memory is nobody else's yet.
+            unsafe { copy.start().copy_from_nonoverlapping(NonNull::from(offsets).cast(), bytes) };
+            let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
+            let offsets = self.array(py, kind, memory, (&[offsets.len() as i64], None), Owner::Own(copy))?;
+            return Ok((values, offsets).into_pyobject(py)?.into_any());
+        }
+        let mut samples = match field.shape {
+            Shape::Text => texts(py, memory, offsets)?,
+            _ => self.items(py, &field.elements, memory, offsets, owner())?,
+        };
+        match self.rows {
+            Some(_) => Ok(PyList::new(py, samples)?.into_any()),
+            None => Ok(samples.swap_remove(0)),
+        }
+    }
+
+    /// Makes an array of each sample.
+    fn items<'py>(
+        &self,
+        py: Python<'py>,
+        elements: &Elements,
+        memory: NonNull<[u8]>,
+        offsets: &[i64],
+        owner: Owner,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let pairs = offsets.windows(2).map(|pair| (pair[0], pair[1]));
+        if let Library::NumPy(_) = self.library {
+            // A slice of an array is made faster than an array.
+            let total = offsets.last().copied().unwrap_or_default();
+            let all = self.array(py, elements, memory, (&[total], None), owner)?;
+            return pairs.map(|(start, end)| all.get_item(PySlice::new(py, start as isize, end as isize, 1))).collect();
+        }
+        let sample = |(start, end): (i64, i64)| {
+            let len = (end - start) as usize * elements.size;
+            // SAFETY: the offsets are within the field's memory.
+            let start = unsafe { memory.cast::<u8>().add(start as usize * elements.size) };
+            let memory = NonNull::slice_from_raw_parts(start, len);
+            self.array(py, elements, memory, (&[(len / elements.size) as i64], None), owner.clone())
+        };
+        pairs.map(sample).collect()
+    }
+
+    /// Makes an array of memory that holds its elements, and that nobody else accesses while the owner exists. `dims` may
+    /// be there as a tuple, too.
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        elements: &Elements,
+        memory: NonNull<[u8]>,
+        (dims, tuple): (&[i64], Option<&Py<PyTuple>>),
+        owner: Owner,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let start = memory.cast::<u8>().as_ptr();
         match &self.library {
             Library::NumPy(array) => {
-                let memory = Bound::new(py, Memory::new(start, rows * field.bytes, batch))?;
-                let kind = field.numpy.as_ref();
-                match whole {
-                    true => array.bind(py).call1((&field.whole, kind, memory)),
-                    false => array.bind(py).call1((PyTuple::new(py, dims)?, kind, memory)),
+                let memory = Bound::new(py, Memory::new(start, memory.len(), owner))?;
+                match tuple {
+                    Some(dims) => array.bind(py).call1((dims, &elements.numpy, memory)),
+                    None => array.bind(py).call1((PyTuple::new(py, dims)?, &elements.numpy, memory)),
                 }
             }
             Library::Torch(torch) => {
-                // SAFETY: the batch has the elements there, which nobody else accesses while it exists.
-                unsafe { torch.make(py, start, field.kind, (dims, None), Owner::Batch(batch.clone())) }
+                // SAFETY: all callers pass memory with the elements, which nobody else accesses while the owner exists.
+                unsafe { torch.make(py, start, elements.kind, (dims, None), owner) }
             }
             Library::DLPack => {
-                let tensor = Tensor::new(start, field.kind, &field.name, dims, batch);
-                Ok(Bound::new(py, tensor)?.into_any())
+                Ok(Bound::new(py, Tensor::new(start, elements.kind, &elements.name, dims, owner))?.into_any())
             }
         }
     }
+}
+
+/// Makes a text of each sample.
+fn texts<'py>(py: Python<'py>, memory: NonNull<[u8]>, offsets: &[i64]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    // SAFETY: the memory is the batch's, and no array was made of it.
+    let bytes = unsafe { memory.as_ref() };
+    let text = |pair: &[i64]| PyString::from_bytes(py, &bytes[pair[0] as usize..pair[1] as usize]);
+    offsets.windows(2).map(|pair| Ok(text(pair)?.into_any())).collect()
 }

@@ -1,4 +1,4 @@
-//! Datasets of columns.
+//! Datasets of arrays and files, and what is made of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use slotline::BoxError;
-use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset};
-use slotline::dtype::DType;
+use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
 use slotline::sample::{Fields, Row, Sample};
 use slotline::source::{digits, map_npy, read_idx, read_npy};
 
 use super::column::Column;
 use super::failure;
+use super::field::{Field, Form};
+use super::files::Files;
 
 /// Where samples are.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub(crate) enum Node {
         columns: Box<[Column]>,
         rows: usize,
     },
+    Files(Files),
     Subset(Subset<Arc<Node>>),
     Concat(ConcatDataset<Arc<Node>>),
     /// A sample has the fields of a sample of each part.
@@ -29,13 +31,31 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// Returns columns like the fields of a sample.
-    pub(crate) fn columns(&self) -> Vec<&Column> {
+    /// Returns the fields of a sample.
+    pub(crate) fn list(&self) -> Vec<&Field> {
         match self {
-            Self::Columns { columns, .. } => columns.iter().collect(),
-            Self::Subset(subset) => subset.dataset().columns(),
-            Self::Concat(concat) => concat.datasets().first().map_or_else(Vec::new, |first| first.columns()),
-            Self::Stack(parts) => parts.iter().flat_map(|part| part.columns()).collect(),
+            Self::Columns { columns, .. } => columns.iter().map(Column::field).collect(),
+            Self::Files(files) => files.fields().iter().collect(),
+            Self::Subset(subset) => subset.dataset().list(),
+            Self::Concat(concat) => concat.datasets().first().map_or_else(Vec::new, |first| first.list()),
+            Self::Stack(parts) => parts.iter().flat_map(|part| part.list()).collect(),
+        }
+    }
+
+    /// Returns the form of each field, with the room that any sample needs.
+    fn forms(&self) -> Vec<Form> {
+        match self {
+            Self::Subset(subset) => subset.dataset().forms(),
+            Self::Concat(concat) => {
+                let mut parts = concat.datasets().iter().map(|part| part.forms());
+                let mut forms = parts.next().unwrap_or_default();
+                for part in parts {
+                    forms.iter_mut().zip(part).for_each(|(form, other)| form.widen(other));
+                }
+                forms
+            }
+            Self::Stack(parts) => parts.iter().flat_map(|part| part.forms()).collect(),
+            Self::Columns { .. } | Self::Files(_) => self.list().iter().map(|field| field.form).collect(),
         }
     }
 
@@ -43,6 +63,7 @@ impl Node {
     fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         let Record { node, index, cx } = match self {
             Self::Columns { columns, .. } => return columns.iter().try_for_each(|column| column.write(index, row)),
+            Self::Files(files) => return files.write(index, row, cx),
             Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
             Self::Subset(subset) => subset.get(index, cx)?,
             Self::Concat(concat) => concat.get(index, cx)?,
@@ -72,25 +93,10 @@ impl Sample for Record<'_> {
     }
 }
 
-/// Declares the bytes of each field. The engine need not know more: it copies them, and Python gives them their meaning.
+/// Declares each field, under its number: Python has the names.
 fn declare(node: &Node, fields: &mut Fields) {
-    for (place, column) in node.columns().into_iter().enumerate() {
-        fields.named(place, &Bytes(column.bytes()));
-    }
-}
-
-/// Declares a field of so many bytes; it is never written as a sample.
-struct Bytes(usize);
-
-impl Sample for Bytes {
-    type Schema = ();
-
-    fn declare(&self, fields: &mut Fields) {
-        fields.fixed(DType::U8, &[self.0]);
-    }
-
-    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
-        Err("a declaration has nothing to write".into())
+    for (place, form) in node.forms().iter().enumerate() {
+        fields.named(place, form);
     }
 }
 
@@ -100,6 +106,7 @@ impl Dataset for Node {
     fn len(&self) -> usize {
         match self {
             Self::Columns { rows, .. } => *rows,
+            Self::Files(files) => files.len(),
             Self::Subset(subset) => subset.len(),
             Self::Concat(concat) => concat.len(),
             Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
@@ -119,9 +126,33 @@ impl Dataset for Node {
     fn prefetch(&self, index: usize) {
         match self {
             Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
+            // They are read ahead instead.
+            Self::Files(_) => {}
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
             Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
+        }
+    }
+
+    fn reads_ahead(&self) -> bool {
+        match self {
+            Self::Columns { .. } => false,
+            Self::Files(files) => files.reads_ahead(),
+            Self::Subset(subset) => subset.reads_ahead(),
+            Self::Concat(concat) => concat.reads_ahead(),
+            Self::Stack(parts) => parts.iter().any(Dataset::reads_ahead),
+        }
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        match self {
+            Self::Columns { .. } => {}
+            Self::Files(files) => files.begin_pass(upcoming),
+            Self::Subset(subset) => subset.begin_pass(upcoming),
+            Self::Concat(concat) => concat.begin_pass(upcoming),
+            Self::Stack(parts) => {
+                parts.iter().filter(|part| part.reads_ahead()).for_each(|part| part.begin_pass(upcoming.clone()));
+            }
         }
     }
 
@@ -130,6 +161,28 @@ impl Dataset for Node {
         declare(self, &mut fields);
         Some(fields)
     }
+}
+
+/// What files are read with, of any format.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
+pub(crate) struct Reading {
+    /// How many bytes are read ahead.
+    pub(crate) ahead: u64,
+    /// The folder for objects of buckets, and how many bytes it may have.
+    pub(crate) cache: Option<(PathBuf, u64)>,
+}
+
+/// How files of tokens are cut into samples.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
+pub(crate) struct Blocks {
+    pub(crate) size: usize,
+    pub(crate) stride: Option<usize>,
+    /// The type in files without a header; `None` to find out whether there is one.
+    pub(crate) dtype: Option<String>,
+    pub(crate) labels: bool,
+    pub(crate) widen: bool,
 }
 
 /// A dataset that the engine reads: the native part of `slotline.Dataset`.
@@ -193,6 +246,53 @@ impl Source {
         Self::of(py, columns, &names)
     }
 
+    /// Opens files, whose format is found out. `index_files`: `None` for beside the files, "" for nowhere.
+    #[staticmethod]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        columns: Option<Vec<String>>,
+        index_files: Option<PathBuf>,
+        read_ahead: u64,
+        cache: Option<(PathBuf, u64)>,
+    ) -> PyResult<Self> {
+        let reading = Reading { ahead: read_ahead, cache };
+        Ok(Self::new(Node::Files(Files::open(py, &path, columns, index_files, &reading)?)))
+    }
+
+    /// Opens a folder with a folder of files for each class.
+    #[staticmethod]
+    fn folder(
+        py: Python<'_>,
+        path: PathBuf,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        read_ahead: u64,
+        cache: Option<(PathBuf, u64)>,
+    ) -> PyResult<Self> {
+        let reading = Reading { ahead: read_ahead, cache };
+        Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
+    }
+
+    /// Opens files of tokens.
+    #[staticmethod]
+    #[pyo3(signature = (paths, size, read_ahead, cache, *, stride, dtype, labels, widen))]
+    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
+    fn tokens(
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        size: usize,
+        read_ahead: u64,
+        cache: Option<(PathBuf, u64)>,
+        stride: Option<usize>,
+        dtype: Option<String>,
+        labels: bool,
+        widen: bool,
+    ) -> PyResult<Self> {
+        let (blocks, reading) = (Blocks { size, stride, dtype, labels, widen }, Reading { ahead: read_ahead, cache });
+        Ok(Self::new(Node::Files(Files::tokens(py, &paths, &blocks, &reading)?)))
+    }
+
     /// The samples with these indices.
     #[staticmethod]
     fn subset(py: Python<'_>, source: &Self, indices: Vec<usize>) -> PyResult<Self> {
@@ -204,10 +304,9 @@ impl Source {
     #[staticmethod]
     fn concat(py: Python<'_>, sources: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
         let parts: Vec<_> = sources.iter().map(|source| source.node.clone()).collect();
-        let (first, others) =
-            parts.split_first().map_or((Vec::new(), &[][..]), |(first, rest)| (first.columns(), rest));
+        let (first, others) = parts.split_first().map_or((Vec::new(), &[][..]), |(first, rest)| (first.list(), rest));
         for (place, part) in (1..).zip(others) {
-            let fields = part.columns();
+            let fields = part.list();
             if fields.len() != first.len() {
                 let (len, expected) = (fields.len(), first.len());
                 return Err(failure::invalid(
@@ -256,9 +355,26 @@ impl Source {
     /// The name of the type and the shape of each field of a sample.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let about =
-            |column: &Column| (column.kind().name().to_owned(), PyTuple::new(py, column.shape())?).into_pyobject(py);
-        PyList::new(py, self.node.columns().into_iter().map(about).collect::<PyResult<Vec<_>>>()?)
+        let about = |field: &Field| (field.dtype().to_owned(), PyTuple::new(py, field.dims())?).into_pyobject(py);
+        PyList::new(py, self.node.list().into_iter().map(about).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The names of the fields of files.
+    #[getter]
+    fn names(&self) -> Option<Vec<String>> {
+        match &*self.node {
+            Node::Files(files) => Some(files.names()),
+            _ => None,
+        }
+    }
+
+    /// The names of the classes of a folder.
+    #[getter]
+    fn classes(&self) -> Option<Vec<String>> {
+        match &*self.node {
+            Node::Files(files) => files.classes(),
+            _ => None,
+        }
     }
 }
 

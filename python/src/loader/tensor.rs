@@ -6,8 +6,6 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyTuple};
-use slotline::Batch;
-use slotline::sample::Dynamic;
 
 use crate::capsule;
 use crate::dlpack::{CPU, DType, Owner, managed, size, unversioned};
@@ -21,18 +19,18 @@ const COPIED: u64 = 1 << 1;
 pub(crate) struct Memory {
     start: *mut u8,
     len: usize,
-    _batch: Arc<Batch<Dynamic>>,
+    _owner: Owner,
 }
 
-// SAFETY: the batch owns the memory, and any thread may drop it.
+// SAFETY: the owner may be dropped by any thread.
 unsafe impl Send for Memory {}
 // SAFETY: see above; nothing here reads or writes the memory.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Shares `len` bytes of a batch, which begin at `start`.
-    pub(crate) fn new(start: *mut u8, len: usize, batch: &Arc<Batch<Dynamic>>) -> Self {
-        Self { start, len, _batch: batch.clone() }
+    /// Shares `len` bytes of the owner's, which begin at `start`.
+    pub(crate) fn new(start: *mut u8, len: usize, owner: Owner) -> Self {
+        Self { start, len, _owner: owner }
     }
 }
 
@@ -48,7 +46,7 @@ impl Memory {
     }
 }
 
-/// One field of a batch, for any library that imports tensors by DLPack. It keeps the batch's memory, and so does what is
+/// One field of a batch, or a sample's part of it, for any library that imports tensors by DLPack. It keeps the batch's memory, and so does what is
 /// made of it.
 #[pyclass(module = "slotline", frozen)]
 pub(crate) struct Tensor {
@@ -57,18 +55,18 @@ pub(crate) struct Tensor {
     /// NumPy's name of the type.
     name: Box<str>,
     dims: Box<[i64]>,
-    batch: Arc<Batch<Dynamic>>,
+    owner: Owner,
 }
 
-// SAFETY: the batch owns the memory, and any thread may drop it.
+// SAFETY: the owner may be dropped by any thread.
 unsafe impl Send for Tensor {}
 // SAFETY: see above; the memory is read only where the caller asks for a copy.
 unsafe impl Sync for Tensor {}
 
 impl Tensor {
-    /// Shares the elements of a batch that begin at `start`.
-    pub(crate) fn new(start: *mut u8, kind: DType, name: &str, dims: &[i64], batch: &Arc<Batch<Dynamic>>) -> Self {
-        Self { start, kind, name: name.into(), dims: dims.into(), batch: batch.clone() }
+    /// Shares the owner's elements that begin at `start`.
+    pub(crate) fn new(start: *mut u8, kind: DType, name: &str, dims: &[i64], owner: Owner) -> Self {
+        Self { start, kind, name: name.into(), dims: dims.into(), owner }
     }
 }
 
@@ -114,7 +112,7 @@ impl Tensor {
                 unsafe { start.copy_from_nonoverlapping(self.start, bytes) };
                 (start, Owner::Own(memory), COPIED)
             }
-            _ => (self.start, Owner::Batch(self.batch.clone()), 0),
+            _ => (self.start, self.owner.clone(), 0),
         };
         match max_version {
             Some((1.., _)) => capsule::versioned(py, managed(start, self.kind, (&self.dims, None), owner, flags)?),

@@ -41,10 +41,12 @@ def test_nothing_but_numpy_is_needed():
     run("import slotline, sys; next(iter(slotline.Loader(slotline.digits()))); assert 'torch' not in sys.modules")
 
 
-def test_the_example_of_the_readme_runs():
+def test_the_examples_of_the_readme_run():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (example,) = [block for block in readme.split("```python\n")[1:] if "slotline.Loader" in block.split("```")[0]]
-    assert run(example.split("```")[0]).strip(), "it prints the verdict"
+    blocks = [block.split("```")[0] for block in readme.split("```python\n")[1:]]
+    arrays, files = [block for block in blocks if "slotline.Loader" in block]
+    assert run(arrays).strip(), "it prints the verdict"
+    run(files)
 
 
 def test_an_interrupt_ends_a_wait():

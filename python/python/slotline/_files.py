@@ -1,0 +1,175 @@
+"""Datasets in files on disks, in buckets and on web servers."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from slotline import _slotline
+from slotline._datasets import Dataset, Path, _Files
+from slotline._errors import DataError
+from slotline._loader import _check_integer
+
+Cache = tuple[Path, int]
+
+
+def open(
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    index_files: Literal["beside"] | Path | None = "beside",
+    read_ahead: int = 256 << 20,
+    cache: Cache | None = None,
+) -> Dataset:
+    """Makes a dataset of files, whose format is found out.
+
+    ==========================================================  =======================================================
+    a folder with a folder of pictures for each class           the bytes of each file as ``data``, and ``label`` (see
+                                                                :func:`folder`)
+    a ``.csv`` or ``.jsonl`` file, or a folder with             a field for each column, and ``data``, the bytes of the
+    ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``
+    ``.tar`` of WebDataset                                      a field for each kind of file
+    ``.parquet``, ``.arrow``, ``.feather``, what                a field for each column
+    ``Dataset.save_to_disk`` of Hugging Face writes
+    ``.tfrecord`` with ``tf.Example``                           a field for each feature
+    a folder of MosaicML Streaming (MDS) or LitData             the fields of its samples
+    ``.safetensors``, ``.npz``                                  rows of the arrays
+    ``.bin`` of nanoGPT or llm.c                                ``tokens``, in blocks of 1,024 (see :func:`tokens`)
+    ``.bin`` with ``.idx`` of Megatron                          ``tokens``, a sequence for each sample
+    ==========================================================  =======================================================
+
+    Several tars, or Parquet, Arrow or TFRecord files, make one dataset: a folder with them, or a pattern such as
+    ``shard-{000..099}.tar`` or ``train/*.parquet``. A path may be a URL: ``s3://``, ``gs://``, ``az://``, ``http://`` or
+    ``https://``.
+
+    ``dataset.fields`` has the names, types and shapes. In a batch, a field of one shape is an array, or a tensor. A field
+    of any length, whose shape is ``(None,)``, is a list of them, one for each sample, which share the batch's memory. A
+    text is a ``str``.
+
+    Args:
+        path: A file, a folder, a pattern or a URL.
+        columns: The names of the fields to read, in this order. ``None``: all.
+        index_files: Where it is saved at which places of tars and TFRecord files the samples are, which are walked over
+            otherwise. ``"beside"``: in a file beside each, or for URLs in ``~/.cache/slotline``; the path of a folder; or
+            ``None``: nowhere.
+        read_ahead: The bytes that are fetched before they are needed, as the order of a pass is known. 0: none.
+        cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
+
+    Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
+    """
+    chosen = None if columns is None else _list("columns", columns)
+    if index_files == "beside":
+        saved = None
+    else:
+        saved = "" if index_files is None else os.fspath(index_files)
+    source = _slotline.Source.open(os.fspath(path), chosen, saved, *_reading(read_ahead, cache))
+    options: dict[str, Any] = {"columns": chosen, "index_files": index_files, "read_ahead": read_ahead, "cache": cache}
+    return _of(source, partial(open, path, **options))
+
+
+def folder(
+    path: Path,
+    *,
+    extensions: Sequence[str] | None = None,
+    allow_empty: bool = False,
+    read_ahead: int = 256 << 20,
+    cache: Cache | None = None,
+) -> Dataset:
+    """Makes a dataset of a folder with a folder of files for each class, as torchvision's ``DatasetFolder``.
+
+    A sample is the bytes of a file, ``data``, and the number of its class, ``label``; ``dataset.classes`` has their names.
+
+    Args:
+        path: The folder, or its URL in a bucket.
+        extensions: How the names of the files end, such as ``[".flac", ".wav"]``. ``None``: those of pictures.
+        allow_empty: Whether a class may have no files.
+        read_ahead: As for :func:`open`.
+        cache: As for :func:`open`.
+    """
+    chosen = None if extensions is None else _list("extensions", extensions)
+    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache))
+    options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
+    return _of(source, partial(folder, path, **options))
+
+
+def tokens(
+    paths: Path | Sequence[Path],
+    block_size: int,
+    *,
+    stride: int | None = None,
+    dtype: Any = None,
+    labels: bool = False,
+    widen: bool = False,
+    read_ahead: int = 256 << 20,
+    cache: Cache | None = None,
+) -> Dataset:
+    """Makes a dataset of tokens in files of nanoGPT (without a header) or llm.c; a sample is a block of them.
+
+    Sample ``i`` of a file has the ``block_size + 1`` tokens from token ``i * stride`` on, as ``tokens``; the last one is
+    the label of the one before. No sample crosses from one file into the next.
+
+    nanoGPT draws blocks at random positions: ``Loader(tokens("train.bin", 1024, stride=1), 12, True, replacement=True,
+    num_samples=12 * 1000)`` draws 1,000 such batches.
+
+    Args:
+        paths: A file, a pattern or a URL, or several.
+        block_size: The tokens of a sample that have a label.
+        stride: The tokens from the start of a sample to that of the next. ``None``: ``block_size``.
+        dtype: The type of the tokens. ``None``: what the header of llm.c says, or ``uint16`` if there is none.
+        labels: Whether a sample is two fields of ``block_size`` tokens, ``tokens`` and ``labels``, which come after them.
+        widen: Whether tokens become ``int64``.
+        read_ahead: As for :func:`open`.
+        cache: As for :func:`open`.
+    """
+    for name, number in (("block_size", block_size), ("stride", stride)):
+        if number is not None:
+            _check_integer(name, number, 63)
+    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found = None if dtype is None else np.dtype(dtype)
+    if found is not None and (found.kind not in "iu" or not found.isnative):
+        raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
+    source = _slotline.Source.tokens(
+        [os.fspath(path) for path in several],
+        block_size,
+        *_reading(read_ahead, cache),
+        stride=stride,
+        dtype=None if found is None else f"{found.kind}{8 * found.itemsize}",
+        labels=labels,
+        widen=widen,
+    )
+    options: dict[str, Any] = {
+        "stride": stride,
+        "dtype": None if found is None else found.str,
+        "labels": labels,
+        "widen": widen,
+        "read_ahead": read_ahead,
+        "cache": cache,
+    }
+    return _of(source, partial(tokens, several, block_size, **options))
+
+
+def _of(source: _slotline.Source, make: Any) -> Dataset:
+    names = source.names
+    return _Files(source, None if names is None else tuple(names), make)
+
+
+def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int] | None]:
+    """Checks what files of all formats are read with."""
+    _check_integer("read_ahead", read_ahead, 64)
+    if cache is None:
+        return read_ahead, None
+    if not (isinstance(cache, tuple) and len(cache) == 2):
+        raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
+    _check_integer("the limit of cache", cache[1], 64)
+    return read_ahead, (os.fspath(cache[0]), cache[1])
+
+
+def _list(name: str, values: Sequence[str]) -> builtins.list[str]:
+    if isinstance(values, str):
+        raise TypeError(f"{name} is {values!r}; it must be a list of names, such as [{values!r}]")
+    return list(values)

@@ -1,0 +1,206 @@
+//! What the fields of a sample hold.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use slotline::BoxError;
+use slotline::dtype;
+use slotline::sample::{Fields, Row, Sample};
+
+use crate::dlpack::DType;
+
+/// The type of the elements.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// NumPy's dtype; `None` if NumPy has no such type.
+    pub(crate) numpy: Option<Py<PyAny>>,
+    /// DLPack's type; `None` if it has no such type.
+    pub(crate) dlpack: Option<DType>,
+    /// The bytes of an element.
+    pub(crate) size: usize,
+    name: String,
+}
+
+impl Kind {
+    pub(crate) fn of_numpy(dtype: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let kind: char = dtype.getattr("kind")?.extract()?;
+        let size: usize = dtype.getattr("itemsize")?.extract()?;
+        let name = dtype.str()?.to_string();
+        let code = match kind {
+            'i' => Some(0),
+            'u' => Some(1),
+            'f' => Some(2),
+            'c' => Some(5),
+            'b' => Some(6),
+            _ => None,
+        };
+        let dlpack = match u8::try_from(8 * size) {
+            Ok(bits) if dtype.getattr("isnative")?.is_truthy()? => code.map(|code| DType { code, bits, lanes: 1 }),
+            _ => None,
+        };
+        Ok(Self { numpy: Some(dtype.clone().unbind()), dlpack, size, name })
+    }
+
+    /// Returns `None` for types that neither NumPy nor torch has.
+    pub(crate) fn of_dlpack(py: Python<'_>, dtype: DType) -> Option<PyResult<Self>> {
+        let size = dtype.bytes().filter(|_| dtype.lanes == 1)?;
+        let letter = match dtype.code {
+            0 => 'i',
+            1 => 'u',
+            2 => 'f',
+            5 => 'c',
+            6 if size == 1 => 'b',
+            4 if size == 2 => {
+                let name = "bfloat16".to_owned();
+                return Some(Ok(Self { numpy: None, dlpack: Some(dtype), size, name }));
+            }
+            _ => return None,
+        };
+        Some(
+            NumPy::get(py).and_then(|numpy| Self::of_numpy(&numpy.dtype.bind(py).call1((format!("{letter}{size}"),))?)),
+        )
+    }
+
+    /// Returns `None` for types that neither NumPy nor torch has.
+    pub(crate) fn of_engine(py: Python<'_>, dtype: dtype::DType) -> Option<PyResult<Self>> {
+        let code = match dtype.kind() {
+            dtype::Kind::Signed => 0,
+            dtype::Kind::Unsigned => 1,
+            dtype::Kind::Float => 2,
+            dtype::Kind::BFloat => 4,
+            _ => 6,
+        };
+        Self::of_dlpack(py, DType { code, bits: 8 * dtype.size() as u8, lanes: 1 })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// How the elements of a field are divided among the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Each sample has so many bytes. The engine need not know more: it copies them, and Python gives them their meaning.
+    Fixed(usize),
+    /// Each sample has any number of elements, of this type.
+    Items(dtype::DType, Room),
+    /// Each sample has a text of any length, in UTF-8.
+    Text(Room),
+}
+
+/// The elements that a batch has room for, per sample of a full batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) items: usize,
+    /// Whether a sample may have more than this.
+    pub(crate) exceeded: bool,
+}
+
+impl Room {
+    fn widen(&mut self, other: Self) {
+        self.items = self.items.max(other.items);
+        self.exceeded |= other.exceeded;
+    }
+}
+
+impl Form {
+    /// Changes the room to what the samples of another dataset need, too.
+    pub(crate) fn widen(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Items(_, room), Self::Items(_, other)) | (Self::Text(room), Self::Text(other)) => room.widen(other),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn is_fixed(self) -> bool {
+        matches!(self, Self::Fixed(_))
+    }
+}
+
+/// A form is a declaration, and never written as a sample.
+impl Sample for Form {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        let (dtype, room) = match *self {
+            Self::Fixed(bytes) => return fields.fixed(dtype::DType::U8, &[bytes]),
+            Self::Items(dtype, room) => (dtype, room),
+            Self::Text(room) => (dtype::DType::U8, room),
+        };
+        fields.packed(dtype, &[], room.items);
+        if room.exceeded {
+            fields.spill();
+        }
+    }
+
+    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
+        Err("a declaration has nothing to write".into())
+    }
+}
+
+/// One field of a sample.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) kind: Kind,
+    /// The dimensions, if the form is fixed.
+    pub(crate) shape: Box<[usize]>,
+    pub(crate) form: Form,
+}
+
+impl Field {
+    /// Makes a field that has this shape in each sample.
+    pub(crate) fn fixed(kind: Kind, shape: &[usize]) -> Result<Self, String> {
+        let product = shape.iter().try_fold(kind.size, |bytes, &dim| bytes.checked_mul(dim));
+        let bytes = product.filter(|&bytes| bytes <= isize::MAX as usize).ok_or("has rows that are too large")?;
+        Ok(Self { kind, shape: shape.into(), form: Form::Fixed(bytes) })
+    }
+
+    /// Whether the samples of both fields have the same types and shapes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.dtype() == other.dtype()
+            && self.kind.size == other.kind.size
+            && self.shape == other.shape
+            && self.form.is_fixed() == other.form.is_fixed()
+    }
+
+    /// Returns the name of the type, which of a text is that of Python.
+    pub(crate) fn dtype(&self) -> &str {
+        match self.form {
+            Form::Text(_) => "str",
+            _ => self.kind.name(),
+        }
+    }
+
+    /// Returns the dimensions of a sample, of which one that may have any length is `None`. A text has none.
+    pub(crate) fn dims(&self) -> Vec<Option<usize>> {
+        match self.form {
+            Form::Items(..) => vec![None],
+            _ => self.shape.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// Describes the field, as in `uint8 [28, 28]`.
+    pub(crate) fn about(&self) -> String {
+        let dims: Vec<_> =
+            self.dims().into_iter().map(|dim| dim.map_or("None".to_owned(), |dim| dim.to_string())).collect();
+        format!("{} [{}]", self.dtype(), dims.join(", "))
+    }
+}
+
+/// What is used of NumPy.
+pub(crate) struct NumPy {
+    pub(crate) array: Py<PyAny>,
+    pub(crate) asarray: Py<PyAny>,
+    dtype: Py<PyAny>,
+}
+
+impl NumPy {
+    pub(crate) fn get(py: Python<'_>) -> PyResult<&Self> {
+        static NUMPY: PyOnceLock<NumPy> = PyOnceLock::new();
+        NUMPY.get_or_try_init(py, || {
+            let numpy = py.import("numpy")?;
+            let part = |name| PyResult::Ok(numpy.getattr(name)?.unbind());
+            Ok(Self { array: part("ndarray")?, asarray: part("asarray")?, dtype: part("dtype")? })
+        })
+    }
+}

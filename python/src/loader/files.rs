@@ -1,0 +1,182 @@
+//! Samples in files, of all formats of slotline-sources.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, Upcoming};
+use slotline::dtype::DType;
+use slotline::sample::Row;
+use slotline_sources::folder::{Folder, FolderOptions};
+use slotline_sources::tokens::BlockOptions;
+use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, RecordField, Records};
+
+use super::failure;
+use super::field::{Field, Form, Kind, Room};
+use super::source::{Blocks, Reading};
+
+/// Samples in files.
+#[derive(Debug)]
+pub(crate) struct Files {
+    records: Records<dyn Format>,
+    fields: Box<[Field]>,
+}
+
+impl Files {
+    /// Opens files whose format is found out. `index_files`: `None` for beside the files, and an empty path for nowhere.
+    pub(crate) fn open(
+        py: Python<'_>,
+        path: &Path,
+        columns: Option<Vec<String>>,
+        index_files: Option<PathBuf>,
+        reading: &Reading,
+    ) -> PyResult<Self> {
+        let mut options = OpenOptions::new().index_files(match index_files {
+            None => IndexFiles::Beside,
+            Some(folder) if folder.as_os_str().is_empty() => IndexFiles::None,
+            Some(folder) => IndexFiles::In(folder),
+        });
+        if let Some(columns) = columns {
+            options = options.columns(columns);
+        }
+        Self::of(py, reading, || options.open(path))
+    }
+
+    /// Opens a folder with a folder of files for each class.
+    pub(crate) fn folder(
+        py: Python<'_>,
+        path: &Path,
+        extensions: Option<Vec<String>>,
+        allow_empty: bool,
+        reading: &Reading,
+    ) -> PyResult<Self> {
+        let mut options = FolderOptions::new().allow_empty(allow_empty);
+        if let Some(extensions) = extensions {
+            options = options.extensions(extensions);
+        }
+        Self::of(py, reading, || Ok(options.open(path)?.erased()))
+    }
+
+    /// Opens files of tokens.
+    pub(crate) fn tokens(py: Python<'_>, paths: &[PathBuf], blocks: &Blocks, reading: &Reading) -> PyResult<Self> {
+        let mut options = BlockOptions::new(blocks.size).labels(blocks.labels).widen(blocks.widen);
+        if let Some(stride) = blocks.stride {
+            options = options.stride(stride);
+        }
+        if let Some(name) = &blocks.dtype {
+            let dtype: DType = name.parse().map_err(|_| failure::invalid(py, format!("tokens of type {name}")))?;
+            options = options.dtype(dtype);
+        }
+        let has_header = || {
+            let files = slotline_sources::files::Files::open(&slotline_sources::paths::expand(paths)?[..1])?;
+            let mut memory = Vec::new();
+            let len = files.file_len(0).unwrap_or(0).min(4);
+            let start = files.read(slotline_sources::files::Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
+            let magic = start.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+            Ok::<_, Error>(matches!(magic, Some(20_240_520 | 20_240_801)))
+        };
+        Self::of(py, reading, || match blocks.dtype.is_none() && has_header()? {
+            true => Ok(options.open_llmc(paths)?.erased()),
+            false => Ok(options.open_raw(paths)?.erased()),
+        })
+    }
+
+    fn of(
+        py: Python<'_>,
+        reading: &Reading,
+        open: impl FnOnce() -> Result<Records<dyn Format>, Error> + Send,
+    ) -> PyResult<Self> {
+        let records = py.detach(|| cached(open()?, reading)).map_err(|error| failure::data(py, &error))?;
+        let records = records.read_ahead(reading.ahead);
+        let fields =
+            records.format().fields().as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
+        Ok(Self { records, fields })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Returns the names of the fields.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.records.format().fields().as_slice().iter().map(|field| field.name.clone()).collect()
+    }
+
+    /// Returns the names of the classes, if it is a folder of them.
+    pub(crate) fn classes(&self) -> Option<Vec<String>> {
+        let format: &dyn Any = self.records.format();
+        Some(format.downcast_ref::<Folder>()?.classes().to_vec())
+    }
+
+    /// Writes a sample.
+    pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
+        let record = self.records.get(index, cx)?;
+        for (i, (field, of)) in self.fields.iter().zip(record.fields().as_slice()).enumerate() {
+            let bytes = record.value(i).unwrap_or_default();
+            match field.form {
+                Form::Fixed(_) if of.kind.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) => {
+                    return Err(format!("field {:?} has a truth value that is neither 0 nor 1", of.name).into());
+                }
+                Form::Fixed(_) => row.write_bytes(DType::U8, bytes)?,
+                Form::Items(dtype, _) => row.write_bytes(dtype, bytes)?,
+                Form::Text(_) if std::str::from_utf8(bytes).is_err() => {
+                    return Err(format!("field {:?} has a text that is not UTF-8", of.name).into());
+                }
+                Form::Text(_) => row.write_bytes(DType::U8, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.records.reads_ahead()
+    }
+
+    pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
+        self.records.begin_pass(upcoming);
+    }
+}
+
+/// Describes a field for Python.
+fn described(py: Python<'_>, RecordField { name, kind }: &RecordField) -> PyResult<Field> {
+    let invalid = |what: &str| failure::invalid(py, format!("field {name:?} {what}"));
+    let of = |dtype: DType| {
+        Kind::of_engine(py, dtype)
+            .unwrap_or_else(|| Err(invalid(&format!("has elements of type {dtype}, which no library of arrays has"))))
+    };
+    let room = |room: slotline_sources::Room| Room { items: room.items, exceeded: room.exceeded };
+    let any = |dtype, form| Ok(Field { kind: of(dtype)?, shape: Box::default(), form });
+    match kind {
+        FieldKind::Number(dtype) => Field::fixed(of(*dtype)?, &[]).map_err(|what| invalid(&what)),
+        FieldKind::Tensor(dtype, shape) => Field::fixed(of(*dtype)?, shape).map_err(|what| invalid(&what)),
+        FieldKind::List(dtype, of) => any(*dtype, Form::Items(*dtype, room(*of))),
+        FieldKind::Bytes(of) => any(DType::U8, Form::Items(DType::U8, room(*of))),
+        FieldKind::Text(of) => any(DType::U8, Form::Text(room(*of))),
+        _ => Err(invalid("is of a kind that this version does not know")),
+    }
+}
+
+/// Keeps objects on a local disk, if there is a folder for them.
+#[cfg(feature = "remote")]
+fn cached(records: Records<dyn Format>, reading: &Reading) -> Result<Records<dyn Format>, Error> {
+    Ok(match &reading.cache {
+        Some((folder, bytes)) => records.cache(&slotline_sources::Cache::new(folder, *bytes)?),
+        None => records,
+    })
+}
+
+#[cfg(not(feature = "remote"))]
+fn cached(records: Records<dyn Format>, reading: &Reading) -> Result<Records<dyn Format>, Error> {
+    match reading.cache {
+        Some(_) => Err(Error::usage(
+            "a cache for objects of buckets, which this build can't read",
+            "build slotline with the cargo feature `remote`",
+        )),
+        None => Ok(records),
+    }
+}

@@ -1,0 +1,68 @@
+//! A build that reads no files, except arrays.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::prelude::*;
+use slotline::BoxError;
+use slotline::dataset::{Context, Upcoming};
+use slotline::sample::Row;
+
+use super::failure;
+use super::field::Field;
+use super::source::{Blocks, Reading};
+
+/// Samples in files, of which there are none.
+#[derive(Debug)]
+pub(crate) enum Files {}
+
+fn missing(py: Python<'_>) -> PyErr {
+    failure::invalid(py, "this build of slotline has no formats of files; build it with the cargo feature `files`")
+}
+
+impl Files {
+    pub(crate) fn open(
+        py: Python<'_>,
+        _: &Path,
+        _: Option<Vec<String>>,
+        _: Option<PathBuf>,
+        _: &Reading,
+    ) -> PyResult<Self> {
+        Err(missing(py))
+    }
+
+    pub(crate) fn folder(py: Python<'_>, _: &Path, _: Option<Vec<String>>, _: bool, _: &Reading) -> PyResult<Self> {
+        Err(missing(py))
+    }
+
+    pub(crate) fn tokens(py: Python<'_>, _: &[PathBuf], _: &Blocks, _: &Reading) -> PyResult<Self> {
+        Err(missing(py))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        match *self {}
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn classes(&self) -> Option<Vec<String>> {
+        match *self {}
+    }
+
+    pub(crate) fn write(&self, _: usize, _: &mut Row<'_>, _: &mut Context) -> Result<(), BoxError> {
+        match *self {}
+    }
+
+    pub(crate) fn reads_ahead(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn begin_pass(&self, _: Upcoming) {
+        match *self {}
+    }
+}
