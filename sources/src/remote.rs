@@ -444,7 +444,6 @@ impl Remote {
             return Ok(());
         }
         let key = (object, start, into.len() as u64);
-        let process = std::process::id();
         if self.cached().is_some_and(|cached| cached.read(object, start, into)) {
             if self.is_here() {
                 self.fetched.forget(key);
