@@ -258,15 +258,7 @@ impl<'a> Columns<'a> {
         // SAFETY: the column begins inside the slot.
         let start = unsafe { self.slot.add(column.offset) };
         match column.field.kind {
-            Kind::Longest => {
-                // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
-                let (items, _, bytes) =
-                    unsafe { longest::rows(column, self.slot.cast_mut(), self.layout_rows, self.rows) };
-                let (row, rows) = (Shape::new(&[bytes / column.field.dtype.size()]).unwrap_or_default(), self.rows);
-                let elements = rows * row.rows();
-                let shape = if self.batched { row.stacked(rows).unwrap_or_default() } else { row };
-                (items.cast_const(), shape, elements)
-            }
+            Kind::Longest => self.longest(column),
             // The total is within the capacity (`Row::room`).
             Kind::Packed => {
                 let total = self.ends(column)[self.rows] as usize;
@@ -276,6 +268,18 @@ impl<'a> Columns<'a> {
             _ if self.batched => (start, shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
             _ => (start, shape.clone(), column.elements),
         }
+    }
+
+    /// Like [`extent`](Self::extent), for a column that is padded to the longest row. A separate function, so that it costs
+    /// other columns nothing.
+    #[inline(never)]
+    fn longest(&self, column: &Column) -> (*const u8, Shape, usize) {
+        // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
+        let (items, _, bytes) = unsafe { longest::rows(column, self.slot.cast_mut(), self.layout_rows, self.rows) };
+        let (row, rows) = (Shape::new(&[bytes / column.field.dtype.size()]).unwrap_or_default(), self.rows);
+        let elements = rows * row.rows();
+        let shape = if self.batched { row.stacked(rows).unwrap_or_default() } else { row };
+        (items.cast_const(), shape, elements)
     }
 
     /// Returns the memory of a packed column's items on the heap, if they are there.
