@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotline::dataset::{Context, Dataset};
 use slotline::{BoxError, Loader};
-use slotline_image::{Jpeg, Pipeline};
+use slotline_image::{Image, Pipeline};
 
 /// The files `FOLDER/CLASS/IMAGE.jpg`; classes are numbered in the order of their names.
 struct ImageFolder {
@@ -40,7 +40,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>, BoxError> {
 }
 
 impl Dataset for ImageFolder {
-    type Sample<'a> = (Jpeg<'a>, i64);
+    type Sample<'a> = (Image<'a>, i64);
 
     fn len(&self) -> usize {
         self.files.len()
@@ -55,7 +55,7 @@ impl Dataset for ImageFolder {
             .and_then(|mut file| file.read_to_end(bytes))
             .map_err(|e| format!("{}: {e}", path.display()))?;
         // Nothing is decoded yet: that happens later, directly into the batch.
-        Ok((Jpeg::new(bytes, &self.pipeline).path(path), *class))
+        Ok((Image::new(bytes, &self.pipeline).path(path), *class))
     }
 }
 

@@ -3,46 +3,58 @@
 use slotline::dtype::Element;
 
 use crate::error::ImageError;
-use crate::pipeline::Pipeline;
+use crate::lanes::Lanes;
+use crate::pipeline::{Job, Pipeline};
 
-/// The element type of decoded images: `f32`, normalised, or `u8`.
-pub trait Pixel: Element + private::Sealed {
-    /// Returns the value of this type that is nearest to `value`, which must be in the type's range.
-    #[doc(hidden)]
-    fn nearest(value: f32) -> Self;
+/// The element type of decoded pictures: `f32`, normalised, or `u8`; with the cargo feature `half` also `half::f16` and
+/// `half::bf16`.
+#[allow(private_bounds)] // So that only this crate can implement it.
+pub trait Pixel: Element + Number {}
 
-    /// Implements [`Pipeline::decode`] for this type.
-    #[doc(hidden)]
-    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError>;
+/// What a [`Pixel`] must be able to do.
+pub(crate) trait Number: Copy {
+    /// The value of the brightest colour, unless normalised. Black is 0.
+    const BRIGHTEST: f32;
+
+    /// Returns the values of this type that are nearest to `numbers`, which must be in the type's range.
+    fn nearest<L: Lanes>(numbers: [f32; 8]) -> [Self; 8];
+
+    /// Runs [`Pipeline::run_here`]. It is implemented for each type, so that it is compiled in this crate, and not in
+    /// the crate that uses it, with that crate's profile.
+    fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError>
+    where
+        Self: Pixel;
 }
 
-mod private {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for u8 {}
+macro_rules! pixel {
+    ($type:ty, $brightest:literal, $lanes:ident, $numbers:ident => $nearest:expr) => {
+        impl Pixel for $type {}
+
+        impl Number for $type {
+            const BRIGHTEST: f32 = $brightest;
+
+            #[inline(always)]
+            fn nearest<$lanes: Lanes>($numbers: [f32; 8]) -> [Self; 8] {
+                $nearest
+            }
+
+            fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError> {
+                pipeline.run_here(job, out)
+            }
+        }
+    };
 }
 
-impl Pixel for f32 {
-    #[inline(always)]
-    fn nearest(value: f32) -> Self {
-        value
-    }
-
-    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError> {
-        pipeline.decode_here(jpeg, out)
-    }
-}
-
-impl Pixel for u8 {
-    #[inline(always)]
-    fn nearest(value: f32) -> Self {
-        (value + 0.5) as u8
-    }
-
-    fn decode(pipeline: &Pipeline<Self>, jpeg: &[u8], out: &mut [Self]) -> Result<(), ImageError> {
-        pipeline.decode_here(jpeg, out)
-    }
-}
+pixel!(f32, 1.0, L, numbers => numbers);
+pixel!(u8, 255.0, L, numbers => L::bytes(numbers));
+#[cfg(feature = "half")]
+pixel!(half::f16, 1.0, L, numbers => L::halves(numbers).map(half::f16::from_bits));
+#[cfg(feature = "half")]
+pixel!(half::bf16, 1.0, L, numbers => numbers.map(|number| {
+    // Rounds to the nearest, and to even in the middle. No number here is NaN.
+    let bits = number.to_bits();
+    half::bf16::from_bits(((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16)
+}));
 
 /// The colours that the planes hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,5 +93,11 @@ impl Channel {
                 range: [(0.0 - mean) / std, (1.0 - mean) / std].map(|end| end as f32),
             }
         })
+    }
+
+    /// Returns the number of a colour, which is a fraction of the brightest.
+    pub(crate) fn of_colour(&self, colour: f32) -> f32 {
+        let [black, brightest] = self.range;
+        black + (brightest - black) * colour
     }
 }

@@ -2,6 +2,8 @@
 //! it.
 
 use crate::colour::Channel;
+use crate::resample::{Block, Plane, Rows};
+use crate::taps::Taps;
 
 /// A vector of sixteen fractions of 256.
 pub(crate) trait Lanes: Copy {
@@ -24,6 +26,19 @@ pub(crate) trait Lanes: Copy {
 
     /// Computes one channel of eight pixels from three planes.
     fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8];
+
+    /// Rounds to bytes numbers between 0 and 255.
+    fn bytes(numbers: [f32; 8]) -> [u8; 8];
+
+    /// Rounds to 16-bit floating-point numbers, as bits.
+    #[cfg(feature = "half")]
+    fn halves(numbers: [f32; 8]) -> [u16; 8];
+
+    /// [`Rows::shrink`], compiled for the CPUs of this implementation.
+    fn shrink(rows: &mut Rows, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps);
+
+    /// [`Rows::block`], compiled for the CPUs of this implementation.
+    fn block(rows: &Rows, x: usize, across: &Taps, step: usize, channel: usize) -> Block;
 }
 
 /// The portable implementation, for any CPU.
@@ -65,20 +80,45 @@ impl Lanes for [u16; 16] {
             sum.max(least).min(most)
         })
     }
+
+    #[inline(always)]
+    fn bytes(numbers: [f32; 8]) -> [u8; 8] {
+        numbers.map(|number| (number + 0.5) as u8)
+    }
+
+    #[cfg(feature = "half")]
+    #[inline(always)]
+    fn halves(numbers: [f32; 8]) -> [u16; 8] {
+        numbers.map(|number| half::f16::from_f32(number).to_bits())
+    }
+
+    fn shrink(rows: &mut Rows, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        rows.shrink::<Self>(plane, y, down, across);
+    }
+
+    fn block(rows: &Rows, x: usize, across: &Taps, step: usize, channel: usize) -> Block {
+        rows.block::<Self>(x, across, step, channel)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::avx2::Avx2;
+
+/// Whether this CPU can run [`Avx2`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+}
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
-    use super::{Channel, Lanes};
+    use super::{Block, Channel, Lanes, Plane, Rows, Taps};
 
-    /// The implementation for CPUs with AVX2. Code that uses it must check first that the CPU supports AVX2, as
-    /// `Pipeline` does.
+    /// The implementation for CPUs with AVX2 and F16C. Code that uses it must check first that the CPU supports these,
+    /// with `has_avx2`.
     ///
     /// Each operation is implemented by a function that is itself compiled for AVX2. If the operation relied on being
     /// inlined into a caller that is compiled for AVX2, a closure in between would prevent that, and each instruction
@@ -122,6 +162,59 @@ mod avx2 {
             // SAFETY: users of this type have checked that the CPU supports AVX2.
             unsafe { self::channel(planes, channel) }
         }
+
+        #[inline(always)]
+        fn bytes(numbers: [f32; 8]) -> [u8; 8] {
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
+            unsafe { bytes(numbers) }
+        }
+
+        #[cfg(feature = "half")]
+        #[inline(always)]
+        fn halves(numbers: [f32; 8]) -> [u16; 8] {
+            // SAFETY: users of this type have checked that the CPU supports F16C.
+            unsafe { halves(numbers) }
+        }
+
+        #[inline(always)]
+        fn shrink(rows: &mut Rows, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
+            unsafe { shrink(rows, plane, y, down, across) }
+        }
+
+        #[inline(always)]
+        fn block(rows: &Rows, x: usize, across: &Taps, step: usize, channel: usize) -> Block {
+            // SAFETY: users of this type have checked that the CPU supports AVX2.
+            unsafe { block(rows, x, across, step, channel) }
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn shrink(rows: &mut Rows, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        rows.shrink::<Avx2>(plane, y, down, across);
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn block(rows: &Rows, x: usize, across: &Taps, step: usize, channel: usize) -> Block {
+        rows.block::<Avx2>(x, across, step, channel)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn bytes(numbers: [f32; 8]) -> [u8; 8] {
+        // SAFETY: there are 32 bytes to read.
+        let numbers = unsafe { _mm256_loadu_ps(numbers.as_ptr()) };
+        let words = _mm256_cvttps_epi32(_mm256_add_ps(numbers, _mm256_set1_ps(0.5)));
+        let words = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+        _mm_cvtsi128_si64(_mm_packus_epi16(words, words)).to_le_bytes()
+    }
+
+    #[cfg(feature = "half")]
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn halves(numbers: [f32; 8]) -> [u16; 8] {
+        // SAFETY: there are 32 bytes to read, and a vector of 16 bytes is eight numbers of two bytes.
+        unsafe { transmute(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(numbers.as_ptr()))) }
     }
 
     #[inline]

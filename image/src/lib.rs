@@ -1,41 +1,39 @@
-//! JPEG samples that are decoded directly into the batch: resized, normalised, and stored channel by channel.
+//! Picture samples that are decoded directly into the batch: cropped, resized, augmented and normalised.
 //!
-//! This crate needs the feature `jpeg`; without it the crate is empty. A [`Jpeg`] is a [sample](slotline::sample). It
-//! consists of the file's bytes and the [`Pipeline`] that decodes them.
+//! An [`Image`] is a [sample](slotline::sample): the bytes of a file, and the [`Pipeline`] that decodes them. A pipeline
+//! is a list of [transforms](transform) with the names, parameters and defaults of torchvision's `transforms.v2`.
 //!
-#![cfg_attr(feature = "jpeg", doc = "```")]
-#![cfg_attr(not(feature = "jpeg"), doc = "```ignore")]
+//! ```
 //! use slotline::dataset::{Context, Dataset};
 //! use slotline::{BoxError, Loader};
-//! use slotline_image::{Jpeg, Pipeline};
+//! use slotline_image::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop};
+//! use slotline_image::{Image, Pipeline};
 //!
-//! /// Photographs in memory, with their classes.
+//! /// Pictures in memory, with their classes.
 //! struct Photos {
 //!     files: Vec<(Vec<u8>, i64)>,
 //!     pipeline: Pipeline,
 //! }
 //!
 //! impl Dataset for Photos {
-//!     type Sample<'a> = (Jpeg<'a>, i64);
+//!     type Sample<'a> = (Image<'a>, i64);
 //!
 //!     fn len(&self) -> usize {
 //!         self.files.len()
 //!     }
 //!
-//!     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+//!     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
 //!         let (bytes, class) = &self.files[index];
-//!         Ok((Jpeg::new(bytes, &self.pipeline), *class))
+//!         Ok((Image::new(bytes, &self.pipeline).random(cx.rng()), *class))
 //!     }
 //! }
 //!
-//! # fn photo(seed: usize) -> Vec<u8> {
-//! #     let pixels: Vec<u8> = (0..60 * 80 * 3).map(|i| (i / 40 + seed * 9) as u8).collect();
-//! #     let image =
-//! #         turbojpeg::Image { pixels: &pixels[..], width: 80, pitch: 240, height: 60, format: turbojpeg::PixelFormat::RGB };
-//! #     turbojpeg::compress(image, 90, turbojpeg::Subsamp::Sub2x2).unwrap().to_vec()
-//! # }
-//! # let files = (0..8).map(|i| (photo(i), i as i64)).collect();
-//! let pipeline = Pipeline::new(224, 224)?.normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])?;
+//! # let files = (0..8).map(|i| (include_bytes!("../tests/pictures/rgb.png").to_vec(), i)).collect();
+//! let pipeline = Pipeline::builder()
+//!     .then(RandomResizedCrop::new(224))
+//!     .then(RandomHorizontalFlip::new(0.5))
+//!     .then(Normalize::imagenet())
+//!     .build()?;
 //! let mut loader = Loader::builder(Photos { files, pipeline }).batch_size(4).num_workers(2).build()?;
 //! for batch in loader.epoch()? {
 //!     let batch = batch?;
@@ -46,26 +44,44 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
-//! Read the bytes of files in `get`, into a thread-local buffer
-//! ([`Context::local`](slotline::dataset::Context::local)), as in the example `image_folder`.
+//! What a transform draws comes from the sample's own generator, so that pictures are the same for any number of workers,
+//! processes and ranks. It is [apart](Draw) from what is done with it. If the bytes are borrowed from the
+//! [`Context`](slotline::dataset::Context) too, take a [`Seed`] from its generator first, as in the example
+//! `image_folder`.
 //!
-//! # Supported images
+//! # Formats
 //!
-//! Baseline and progressive JPEGs of 8 bits, with any subsampling. Grey images are expanded to three equal channels.
-//! CMYK images are assumed to be inverted, as Adobe's programs write them. Everything that libjpeg-turbo warns about
-//! (data that is cut short, damaged, or contains extraneous bytes) is an error here, since parts of the image would
-//! be guessed. PIL rejects only data that is cut short, and ignores the other warnings. Neither the EXIF orientation
-//! (as in PIL's `open` and torchvision's `decode_jpeg`) nor colour profiles are applied.
+//! A picture's format is recognised by its content. Each format is a cargo feature:
+//!
+//! | | feature | |
+//! |---|---|---|
+//! | JPEG | `jpeg` | baseline and progressive, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
+//! | PNG | `png` (default) | all kinds; of 16 bits the upper 8 are used |
+//! | WebP | `webp` (default) | lossy and lossless; the first frame of animations |
+//! | GIF | `gif` (default) | the first frame |
+//! | BMP | `bmp` (default) | |
+//!
+//! All become red, green and blue, as with PIL's `convert("RGB")`: grey is expanded to three equal channels, and alpha is
+//! dropped, not composited. (PIL clips grey of 16 bits to white, instead of taking the upper bits.) Colour profiles are
+//! not applied. The EXIF orientation is applied on [request](Pipeline::exif).
+//!
+//! Everything that libjpeg-turbo warns about is an error by default, since parts of the picture would be guessed;
+//! [`strict(false)`](Pipeline::strict) accepts what PIL accepts. Of a picture of which only a part is needed, only that part
+//! may be read, and damage elsewhere goes unnoticed.
 //!
 //! # Speed and exactness
 //!
-//! Images are decoded to the planes of the file: brightness and two colour differences, which mostly have a lower
-//! resolution. Each plane is resized separately, with vector instructions. Colours and normalisation are computed
-//! only at the target size, and written directly into the batch. The result is not bit-identical to PIL's, which
-//! rounds to bytes at every step, but it is the same for all threads and CPUs.
+//! Resizing, crops, flips and padding that follow each other are one pass over the pixels that are needed. JPEGs are decoded
+//! to the planes of the file: brightness and two colour differences, which mostly have a lower resolution. Each plane is
+//! resized separately, with vector instructions that are chosen at run time. Colours and normalisation are computed only at
+//! the target size, and written directly into the batch. Of JPEGs of which a small part is needed, only that part is
+//! decoded.
 //!
-//! The table shows the differences of generated images, decoded at full size, to torchvision 0.29 (`decode_jpeg`,
-//! `resize` with antialiasing) and Pillow 13, in levels out of 255:
+//! The results match those of torchvision's transforms of uint8 tensors for the same draws, and are not bit-identical, as
+//! torchvision rounds to bytes at every step. They are the same for all threads and CPUs.
+//!
+//! The table shows the differences of generated JPEGs, decoded at full size, to torchvision 0.29 (`decode_jpeg`, `resize`
+//! with antialiasing) and Pillow 13, in levels out of 255:
 //!
 //! | images | mean difference, up to | largest difference |
 //! |---|---|---|
@@ -81,69 +97,37 @@
 //!
 //! # Memory
 //!
-//! Until it exits, each decoding thread keeps the planes of the largest image that it has decoded, and tables for
-//! some sizes. For images that are no larger and have the same sizes, no further memory is allocated in Rust.
+//! Until it exits, each decoding thread keeps the pixels of the largest picture that it has decoded, and tables for
+//! some sizes. For JPEGs that are no larger, no further memory is allocated in Rust.
 //! libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
-//! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards.
+//! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards. The decoders of other
+//! formats allocate their own working memory for each picture.
 //!
 //! # Building
 //!
-//! The feature needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
-//! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`.
-
-#![cfg(feature = "jpeg")]
+//! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
+//! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
 mod colour;
 mod decode;
+mod draw;
 mod error;
+mod format;
 mod lanes;
+mod paint;
 mod pipeline;
+mod places;
+mod plan;
 mod resample;
+mod sample;
+mod scratch;
 mod taps;
-
-use std::path::Path;
-
-use slotline::BoxError;
-use slotline::sample::{Fields, Row, Sample};
+pub mod transform;
 
 pub use self::colour::Pixel;
+pub use self::draw::{Draw, Seed, Step};
 pub use self::error::{FileError, ImageError};
-pub use self::pipeline::Pipeline;
-
-/// A JPEG that is decoded into its row of the batch, with element type `T` (`f32` or `u8`) and shape
-/// `[3, height, width]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Jpeg<'a, T = f32> {
-    bytes: &'a [u8],
-    pipeline: &'a Pipeline<T>,
-    path: Option<&'a Path>,
-}
-
-impl<'a, T: Pixel> Jpeg<'a, T> {
-    /// Creates a sample from `bytes`, a whole JPEG file, which `pipeline` decodes. The bytes are not examined yet.
-    pub fn new(bytes: &'a [u8], pipeline: &'a Pipeline<T>) -> Self {
-        Self { bytes, pipeline, path: None }
-    }
-
-    /// Sets the path of the file that the bytes come from. If they cannot be decoded, the error is a [`FileError`]
-    /// with this path instead of an [`ImageError`].
-    pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
-        Self { path: Some(path.as_ref()), ..self }
-    }
-}
-
-impl<T: Pixel> Sample for Jpeg<'_, T> {
-    type Schema = T;
-
-    fn declare(&self, fields: &mut Fields) {
-        fields.fixed(T::DTYPE, &self.pipeline.shape());
-    }
-
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        let decoded = self.pipeline.decode(self.bytes, row.fill(&self.pipeline.shape())?);
-        decoded.map_err(|error| match self.path {
-            Some(path) => FileError { path: path.to_owned(), error }.into(),
-            None => error.into(),
-        })
-    }
-}
+pub use self::format::Format;
+pub use self::pipeline::{Pipeline, PipelineBuilder};
+pub use self::places::PaddingMode;
+pub use self::sample::Image;

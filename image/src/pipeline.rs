@@ -1,257 +1,355 @@
-//! The pipeline: the size and numbers of decoded images, and how they may be decoded.
+//! The pipeline: what is done with every picture, and what comes out.
 
-use std::cell::RefCell;
+use slotline::rng::rand_core::Rng;
 
 use crate::colour::{Channel, Pixel, Planes};
-use crate::decode::{Decoder, Picture, Wanted};
+use crate::decode::{Limits, MAX_SIDE, Opened};
+use crate::draw::{Draw, Random, Seed};
 use crate::error::ImageError;
-#[cfg(target_arch = "x86_64")]
-use crate::lanes::Avx2;
-use crate::lanes::Lanes;
-use crate::resample::{HALF, Rows};
-use crate::taps::{LANES, Tables};
+use crate::paint::Layout;
+use crate::plan::Plan;
+use crate::scratch;
+use crate::transform::{Normalize, Resize, Transform};
 
-/// The default maximum number of pixels of a JPEG, see [`Pipeline::max_pixels`]. PIL rejects larger images too.
+/// The default maximum number of pixels of a picture, see [`Pipeline::max_pixels`]. PIL rejects larger ones too.
 const MAX_PIXELS: usize = 178_956_970;
 
-/// Decodes JPEGs, resizes them to one size, normalises them, and stores them channel by channel.
+/// Decodes pictures of any format, transforms them, and stores them in one shape.
 ///
-/// Resizing is bilinear with antialiasing, as in PIL and torchvision (`antialias=True`), to exactly the target's
-/// size. The image is not cropped, and is stretched to the target's proportions.
+/// A pipeline is a list of [transforms](crate::transform), with torchvision's names, parameters and defaults. What comes
+/// out has a size that is known when the pipeline is built. The elements are `f32` from 0 for black to 1, unless
+/// [normalised](Normalize), or `u8` from 0 to 255; with the cargo feature `half` also `half::f16` and `half::bf16`.
 ///
-/// [`new`](Pipeline::new) produces `f32` values between 0 and 1 unless [normalised](Pipeline::normalize);
-/// [`bytes`](Pipeline::bytes) produces `u8`.
+/// ```
+/// use slotline_image::Pipeline;
+/// use slotline_image::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop};
+///
+/// let train: Pipeline = Pipeline::builder()
+///     .then(RandomResizedCrop::new(224))
+///     .then(RandomHorizontalFlip::new(0.5))
+///     .then(Normalize::imagenet())
+///     .build()?;
+/// assert_eq!(train.shape(), [3, 224, 224]);
+///
+/// // Parameters beyond the required ones are fields.
+/// let bytes: Pipeline<u8> = Pipeline::builder()
+///     .then(RandomResizedCrop { scale: [0.5, 1.0], ..RandomResizedCrop::new([96, 128]) })
+///     .build()?;
+/// assert_eq!(bytes.channels_last(true).shape(), [96, 128, 3]);
+/// # Ok::<(), slotline_image::ImageError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pipeline<T = f32> {
-    wanted: Wanted,
-    /// For images in brightness and colour differences, and for images in red, green and blue.
+    transforms: Vec<Transform>,
+    size: [usize; 2],
+    /// For pictures in brightness and colour differences, and for those in red, green and blue.
     channels: [[Channel; 3]; 2],
+    layout: Layout,
+    reduced: bool,
+    exif: bool,
+    limits: Limits,
     element: std::marker::PhantomData<fn() -> T>,
 }
 
+/// A list of transforms that becomes a [`Pipeline`].
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct PipelineBuilder {
+    transforms: Vec<Transform>,
+}
+
+impl PipelineBuilder {
+    /// Adds a transform behind the others.
+    pub fn then(mut self, transform: impl Into<Transform>) -> Self {
+        self.transforms.push(transform.into());
+        self
+    }
+
+    /// Builds the pipeline, for elements of type `T`.
+    ///
+    /// # Errors
+    ///
+    /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
+    /// result must have the same size for pictures of any size, and transforms of colours cannot follow
+    /// [`Normalize`].
+    pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
+        let Self { transforms } = self;
+        let (mut size, mut normalize) = (None, None::<Normalize>);
+        for transform in &transforms {
+            transform.apply().check()?;
+            size = transform.apply().size(size);
+            let fail = |message| Err(ImageError::parameter("Pipeline", transform.name(), message));
+            match transform {
+                Transform::Normalize(_) if T::BRIGHTEST != 1.0 => {
+                    return fail("is for floating-point pictures; build a Pipeline<f32>");
+                }
+                Transform::Normalize(_) if normalize.is_some() => return fail("appears twice"),
+                Transform::Normalize(given) => normalize = Some(*given),
+                _ if normalize.is_some() => return fail("follows Normalize; move it in front of Normalize"),
+                _ => {}
+            }
+        }
+        let Some(size) = size else {
+            let message = "have a size that differs between pictures; add Resize::new([height, width]), CenterCrop, \
+                           RandomCrop or RandomResizedCrop";
+            return Err(ImageError::parameter("Pipeline", "results", message));
+        };
+        let Normalize { mean, std } = normalize.unwrap_or(Normalize::new([0.0; 3], [1.0 / T::BRIGHTEST; 3]));
+        Ok(Pipeline {
+            transforms,
+            size,
+            channels: [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std)),
+            layout: Layout::Chw,
+            reduced: true,
+            exif: false,
+            limits: Limits { max_pixels: MAX_PIXELS, strict: true },
+            element: std::marker::PhantomData,
+        })
+    }
+}
+
 impl Pipeline {
-    /// Creates a pipeline for images of `height × width` pixels as `f32`, from 0 for black to 1.
+    /// Starts a list of transforms.
+    pub fn builder() -> PipelineBuilder {
+        PipelineBuilder::default()
+    }
+
+    /// Creates a pipeline that resizes pictures to `height × width` pixels as `f32`, from 0 for black to 1. Pictures are
+    /// stretched to these proportions.
     ///
     /// # Errors
     ///
     /// Fails if a side is 0 or above 65,535.
     pub fn new(height: usize, width: usize) -> Result<Self, ImageError> {
-        Self::with(height, width, [0.0; 3], [1.0; 3])
+        Self::builder().then(Resize::new([height, width])).build()
     }
 
-    /// Subtracts `mean` from the channels and divides them by `std`, both in units of the brightest value, as
-    /// torchvision's `Normalize` does.
+    /// Adds [`Normalize`].
     ///
     /// # Errors
     ///
-    /// Fails if a mean is not finite, or if a standard deviation is not above 0 and finite.
-    pub fn normalize(mut self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
-        for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
-            if !mean.is_finite() || !std.is_normal() || std < 0.0 {
-                return Err(ImageError::Normalisation { channel, mean: mean.to_string(), std: std.to_string() });
-            }
-        }
-        self.channels = [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std));
-        Ok(self)
+    /// Fails if a mean is not finite, if a standard deviation is not above 0 and finite, or if the pipeline has
+    /// [`Normalize`] already.
+    pub fn normalize(self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
+        let builder = PipelineBuilder { transforms: self.transforms }.then(Normalize::new(mean, std));
+        let Self { layout, reduced, exif, limits, .. } = self;
+        Ok(Self { layout, reduced, exif, limits, ..builder.build()? })
     }
 }
 
 impl Pipeline<u8> {
-    /// Creates a pipeline for images of `height × width` pixels as rounded bytes, from 0 for black to 255.
+    /// Creates a pipeline that resizes pictures to `height × width` pixels as rounded bytes, from 0 for black to 255.
     ///
     /// # Errors
     ///
     /// Fails if a side is 0 or above 65,535.
     pub fn bytes(height: usize, width: usize) -> Result<Self, ImageError> {
-        Self::with(height, width, [0.0; 3], [1.0 / 255.0; 3])
+        Pipeline::builder().then(Resize::new([height, width])).build()
     }
 }
 
+/// One picture to decode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) choice: Choice<'a>,
+}
+
+/// Where the steps of random transforms come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Choice<'a> {
+    /// There are no random transforms.
+    None,
+    Draw(&'a Draw),
+    Seed(Seed),
+}
+
 impl<T: Pixel> Pipeline<T> {
-    fn with(height: usize, width: usize, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
-        let sides = 1..=65_535;
-        if !sides.contains(&height) || !sides.contains(&width) {
-            return Err(ImageError::Target { height, width });
-        }
-        Ok(Self {
-            wanted: Wanted { height, width, reduced: true, max_pixels: MAX_PIXELS },
-            channels: [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std)),
-            element: std::marker::PhantomData,
-        })
+    /// Sets whether the channels are the last dimension: `[height, width, 3]` instead of `[3, height, width]` (default:
+    /// `false`).
+    pub fn channels_last(mut self, channels_last: bool) -> Self {
+        self.layout = if channels_last { Layout::Hwc } else { Layout::Chw };
+        self
     }
 
-    /// Sets whether images may be decoded at a half, a quarter or an eighth of their size if that is still at least
-    /// the target's size in both directions (default: `true`). This is faster, and the result is a little sharper,
-    /// since the decoder's reduction is a better filter than resizing; see the [crate
+    /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size if the crop is then still at
+    /// least as large as it is resized to, in both directions (default: `true`). This is faster, and the result is a
+    /// little sharper, since the decoder's reduction is a better filter than resizing; see the [crate
     /// documentation](crate#speed-and-exactness).
     pub fn reduced(mut self, reduced: bool) -> Self {
-        self.wanted.reduced = reduced;
+        self.reduced = reduced;
         self
     }
 
-    /// Sets the maximum number of pixels of a JPEG (default: 178,956,970, PIL's limit). It protects against small
-    /// files that claim to be very large.
+    /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). It protects against small
+    /// files that claim to be very large, and bounds the [memory](Self::memory) of a thread.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
-        self.wanted.max_pixels = max_pixels;
+        self.limits.max_pixels = max_pixels;
         self
     }
 
-    /// Returns the shape of a decoded image: `[3, height, width]`.
-    pub fn shape(&self) -> [usize; 3] {
-        [3, self.wanted.height, self.wanted.width]
+    /// Sets whether pictures are turned upright as their EXIF data says (default: `false`, as PIL's `open` and
+    /// torchvision's `decode_image`).
+    pub fn exif(mut self, exif: bool) -> Self {
+        self.exif = exif;
+        self
     }
 
-    /// Decodes the image in `jpeg` into `out`, in C order of its [`shape`](Self::shape): all red, then all green,
-    /// then all blue values.
+    /// Sets whether everything that libjpeg-turbo warns about is an error (default: `true`). With `false`, damaged JPEGs
+    /// are decoded as well as possible, as in PIL; those that are cut short are errors all the same.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.limits.strict = strict;
+        self
+    }
+
+    /// Returns the shape of a decoded picture: `[3, height, width]`, or `[height, width, 3]` with
+    /// [`channels_last`](Self::channels_last).
+    pub fn shape(&self) -> [usize; 3] {
+        let [height, width] = self.size;
+        match self.layout {
+            Layout::Chw => [3, height, width],
+            Layout::Hwc => [height, width, 3],
+        }
+    }
+
+    /// Returns the transforms.
+    pub fn transforms(&self) -> &[Transform] {
+        &self.transforms
+    }
+
+    /// Whether a transform draws random numbers, so that pictures need a [draw](Self::draw) or a [seed](Seed).
+    pub fn is_random(&self) -> bool {
+        self.transforms.iter().any(|transform| transform.apply().is_random())
+    }
+
+    /// Reads the height and width of a picture, upright if [`exif`](Self::exif) is set, without decoding it.
     ///
     /// # Errors
     ///
-    /// Fails if the bytes are not a whole, undamaged JPEG, or if the image is too large; see [`ImageError`]. `out`
-    /// may then be partially overwritten.
+    /// Fails if the header of the file cannot be read, or if the picture is too large; see [`ImageError`].
+    pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
+        let mut opened = Opened::new(bytes, self.limits)?;
+        let transposed = self.exif && opened.orientation().transposed;
+        let size = [opened.height, opened.width];
+        Ok(if transposed { [size[1], size[0]] } else { size })
+    }
+
+    /// Draws what is done with a picture of `height × width` pixels, from this generator: usually that of the sample,
+    /// [`Context::rng`](slotline::dataset::Context::rng).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the picture is too small for a transform.
+    pub fn draw(&self, rng: &mut impl Rng, height: usize, width: usize) -> Result<Draw, ImageError> {
+        let mut random = || rng.next_u64();
+        self.draw_with(&mut Random(&mut random), [height, width])
+    }
+
+    fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Draw, ImageError> {
+        if size.contains(&0) || size.iter().any(|&side| side > MAX_SIDE) {
+            return Err(ImageError::draw(format!("a picture of {} × {} pixels", size[0], size[1])));
+        }
+        let mut draw = Draw::new(size[0], size[1], []);
+        let mut plan = Plan::new(size);
+        for transform in &self.transforms {
+            let transform = transform.apply();
+            let step = transform.draw(random, plan.size())?;
+            transform.plan(&step, &mut plan)?;
+            draw.steps.push(step);
+        }
+        Ok(draw)
+    }
+
+    /// Returns the plan for a picture of this size.
+    pub(crate) fn plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
+        let drawn;
+        let draw = match choice {
+            Choice::Draw(draw) => draw,
+            Choice::Seed(seed) => {
+                let mut rng = seed.rng();
+                drawn = self.draw(&mut rng, size[0], size[1])?;
+                &drawn
+            }
+            Choice::None if self.is_random() => {
+                return Err(ImageError::draw(
+                    "the pipeline is random, and the picture has no random numbers; give it those of the sample: \
+                     `Image::new(bytes, &pipeline).random(cx.rng())`",
+                ));
+            }
+            Choice::None => {
+                drawn = self.draw_with(&mut Random(&mut || 0), size)?;
+                &drawn
+            }
+        };
+        if draw.size != size {
+            let [[h, w], [height, width]] = [draw.size, size];
+            return Err(ImageError::draw(format!("it is for {h} × {w} pixels, the picture has {height} × {width}")));
+        }
+        if draw.steps.len() != self.transforms.len() {
+            let (steps, transforms) = (draw.steps.len(), self.transforms.len());
+            return Err(ImageError::draw(format!("{steps} steps for {transforms} transforms")));
+        }
+        let mut plan = Plan::new(size);
+        for (transform, step) in self.transforms.iter().zip(&draw.steps) {
+            transform.apply().plan(step, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// Decodes the picture in `bytes` into `out`, in C order of its [`shape`](Self::shape), with a pipeline that is not
+    /// random.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not a whole, undamaged picture, or if it is too large; see [`ImageError`]. `out` may then
+    /// be partially overwritten.
     ///
     /// # Panics
     ///
     /// Panics if the length of `out` does not match the shape.
-    pub fn decode(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
-        let [channels, height, width] = self.shape();
-        assert_eq!(out.len(), channels * height * width, "an image has shape {:?}", self.shape());
-        T::decode(self, jpeg, out)
+    pub fn decode(&self, bytes: &[u8], out: &mut [T]) -> Result<(), ImageError> {
+        self.run(Job { bytes, choice: Choice::None }, out)
     }
 
-    /// Implements [`decode`](Self::decode) for an `out` of the right length. It is inlined into a function for each
-    /// element type, so that it is compiled in this crate, and not in the crate that uses it, with that crate's
-    /// profile.
+    /// Decodes the picture in `bytes` into `out`, with the steps of a [`Draw`] for its size.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode), and if the draw does not fit the pipeline or the picture.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the length of `out` does not match the shape.
+    ///
+    /// ```
+    /// use slotline_image::Pipeline;
+    /// use slotline_image::transform::RandomCrop;
+    ///
+    /// # let bytes = include_bytes!("../tests/pictures/rgb.png");
+    /// let pipeline: Pipeline<u8> = Pipeline::builder().then(RandomCrop::new(16)).build()?;
+    /// let [height, width] = pipeline.size_of(bytes)?;
+    /// let draw = pipeline.draw(&mut slotline::rng::SampleRng::new(42, 0, 0), height, width)?;
+    /// let mut pixels = vec![0; 3 * 16 * 16];
+    /// pipeline.decode_with(bytes, &draw, &mut pixels)?;
+    /// # Ok::<(), slotline_image::ImageError>(())
+    /// ```
+    pub fn decode_with(&self, bytes: &[u8], draw: &Draw, out: &mut [T]) -> Result<(), ImageError> {
+        self.run(Job { bytes, choice: Choice::Draw(draw) }, out)
+    }
+
+    pub(crate) fn run(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
+        let [height, width] = self.size;
+        assert_eq!(out.len(), 3 * height * width, "a picture has shape {:?}", self.shape());
+        T::run(self, job, out)
+    }
+
     #[inline(always)]
-    pub(crate) fn decode_here(&self, jpeg: &[u8], out: &mut [T]) -> Result<(), ImageError> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let Scratch { decoder, canvas } = scratch;
-            let picture = decoder.decode(jpeg, self.wanted)?;
-            let channels = &self.channels[usize::from(picture.colours == Planes::Rgb)];
-            #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") {
-                // SAFETY: the CPU supports AVX2, as checked above.
-                unsafe { canvas.paint_avx2(&picture, channels, out) };
-                return Ok(());
-            }
-            canvas.paint::<[u16; LANES], T>(&picture, channels, out);
-            Ok(())
-        })
-    }
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-/// The memory that a thread keeps from one image to the next.
-#[derive(Debug, Default)]
-struct Scratch {
-    decoder: Decoder,
-    canvas: Canvas,
-}
-
-/// The resized rows and the tables that turn planes into numbers.
-#[derive(Debug, Default)]
-struct Canvas {
-    /// Tables of the first plane and of the other two: down and across.
-    tables: [[Tables; 2]; 2],
-    /// The rows of each plane.
-    rows: [Rows; 3],
-}
-
-impl Canvas {
-    /// Like [`paint`](Self::paint), but compiled for CPUs with 32-byte vectors. The results are the same.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn paint_avx2<T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
-        self.paint::<Avx2, T>(picture, channels, out);
-    }
-
-    /// Resizes an image to the target's size and writes its numbers, 16 rows at a time.
-    #[inline(always)]
-    fn paint<L: Lanes, T: Pixel>(&mut self, picture: &Picture<'_>, channels: &[Channel; 3], out: &mut [T]) {
-        let Self { tables: [first, others], rows } = self;
-        let mut i = 0;
-        let taps = [first, others].map(|tables| {
-            i += 1;
-            let ([down, across], axes) = (tables, picture.axes[i - 1]);
-            [down.of(axes[0]), across.of(axes[1])]
-        });
-        let (height, width) = (picture.axes[0][0].out, picture.axes[0][1].out);
-        let mut rest = out;
-        let mut outs =
-            [0; 3].map(|_| rest.split_off_mut(..height * width).expect("`out` holds three channels of that size"));
-        let planes = || std::iter::once(&picture.first).chain(picture.others.iter().flatten());
-        // For a grey image the colour differences keep this value, which represents no difference.
-        let mut blocks = [[[[128 << 8; HALF]; LANES]; 2]; 3];
-        for y in (0..height).step_by(LANES) {
-            for (i, (plane, rows)) in planes().zip(&mut *rows).enumerate() {
-                rows.shrink::<L>(*plane, y, taps[i.min(1)][0]);
-            }
-            for x in (0..width).step_by(LANES) {
-                for (i, (_, (blocks, rows))) in planes().zip(blocks.iter_mut().zip(&*rows)).enumerate() {
-                    for (half, block) in blocks.iter_mut().enumerate() {
-                        *block = rows.block::<L>(x + half * HALF, taps[i.min(1)][1]);
-                    }
-                }
-                let len = LANES.min(width - x);
-                for i in 0..LANES.min(height - y) {
-                    let at = (y + i) * width + x;
-                    for (channel, out) in channels.iter().zip(&mut outs) {
-                        let mut numbers = [[0.0; HALF]; 2];
-                        for (half, numbers) in numbers.iter_mut().enumerate() {
-                            let [a, b, c] = &blocks;
-                            *numbers = L::channel([&a[half][i], &b[half][i], &c[half][i]], channel);
-                        }
-                        let (numbers, out) = (numbers.as_flattened(), &mut out[at..][..len]);
-                        // Mostly it is a whole row of lanes, so that the compiler knows the length.
-                        if let Ok(out) = <&mut [T; LANES]>::try_from(&mut *out) {
-                            put(numbers, out);
-                        } else {
-                            put(numbers, out);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Writes the nearest values of the element type, up to the length of `out`.
-#[inline(always)]
-fn put<T: Pixel>(numbers: &[f32], out: &mut [T]) {
-    for (out, &number) in out.iter_mut().zip(numbers) {
-        *out = T::nearest(number);
-    }
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::*;
-    use crate::resample::{Plane, STRIDE};
-    use crate::taps::Axis;
-
-    #[test]
-    fn every_cpu_gets_the_same_numbers() {
-        if !is_x86_feature_detected!("avx2") {
-            return;
-        }
-        let channels = Channel::all(Planes::YCbCr, [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]);
-        for (height, width, rows, columns) in [(1, 1, 3, 2), (50, 70, 33, 20), (375, 500, 224, 224), (900, 20, 40, 45)]
-        {
-            let stride = usize::next_multiple_of(width, STRIDE);
-            let samples: Vec<u8> = (0..height * stride).map(|i| (i * i / 11 + i * 7) as u8).collect();
-            let plane = Plane { samples: &samples, stride };
-            let axis = |samples: usize, out| Axis { samples, span: samples as f64, out };
-            let axes = [axis(height, rows), axis(width, columns)];
-            for others in [None, Some([plane, plane])] {
-                let picture = Picture { colours: Planes::YCbCr, first: plane, others, axes: [axes, axes] };
-                let (mut one, mut other) = (vec![0.0_f32; 3 * rows * columns], vec![1.0; 3 * rows * columns]);
-                Canvas::default().paint::<[u16; LANES], f32>(&picture, &channels, &mut one);
-                // SAFETY: the CPU supports AVX2, as checked above.
-                unsafe { Canvas::default().paint_avx2(&picture, &channels, &mut other) };
-                assert!(one.iter().zip(&other).all(|(one, other)| one.to_bits() == other.to_bits()));
-            }
-        }
+    pub(crate) fn run_here(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
+        let mut opened = Opened::new(job.bytes, self.limits)?;
+        let orientation = if self.exif { opened.orientation() } else { Default::default() };
+        let stored = [opened.height, opened.width];
+        let size = if orientation.transposed { [stored[1], stored[0]] } else { stored };
+        let plan = self.plan(job.choice, size)?;
+        scratch::run(opened, orientation, &plan, self.reduced, &self.channels, self.layout, out)
     }
 }

@@ -9,7 +9,7 @@ use crate::lanes::Lanes;
 use crate::taps::{LANES, Taps};
 
 pub(crate) const HALF: usize = LANES / 2;
-/// The rows of planes are padded to a multiple of this.
+/// Rows are read in steps of this.
 pub(crate) const STRIDE: usize = 4 * LANES;
 
 /// Eight columns of 16 rows: the part of a plane that is computed in one step.
@@ -18,9 +18,12 @@ pub(crate) type Block = [[u16; HALF]; LANES];
 /// One plane of an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plane<'a> {
+    /// The rows, and at least [`STRIDE`] bytes behind the last one.
     pub(crate) samples: &'a [u8],
-    /// The distance from one row to the next; a multiple of [`STRIDE`].
+    /// The distance from one row to the next.
     pub(crate) stride: usize,
+    /// The distance from one pixel to the next: 1, or the number of channels that a pixel has.
+    pub(crate) step: usize,
 }
 
 /// The values of 16 rows in one column.
@@ -30,45 +33,47 @@ struct Column([u16; LANES]);
 
 /// Calls a function that is specialised for the usual numbers of taps, with a fallback for any other number.
 macro_rules! known {
-    ($per:expr, $self:ident.$function:ident::<$lanes:ty>($($argument:expr),*)) => {
+    ($per:expr, $self:ident.$function:ident::<$lanes:ty $(, $more:tt)*>($($argument:expr),*)) => {
         match $per {
-            2 => $self.$function::<$lanes, 2>($($argument),*),
-            3 => $self.$function::<$lanes, 3>($($argument),*),
-            4 => $self.$function::<$lanes, 4>($($argument),*),
-            5 => $self.$function::<$lanes, 5>($($argument),*),
-            _ => $self.$function::<$lanes, 0>($($argument),*),
+            2 => $self.$function::<$lanes, 2 $(, $more)*>($($argument),*),
+            3 => $self.$function::<$lanes, 3 $(, $more)*>($($argument),*),
+            4 => $self.$function::<$lanes, 4 $(, $more)*>($($argument),*),
+            5 => $self.$function::<$lanes, 5 $(, $more)*>($($argument),*),
+            _ => $self.$function::<$lanes, 0 $(, $more)*>($($argument),*),
         }
     };
 }
 
-/// Sixteen rows of the target, still as wide as the plane.
+/// Sixteen rows of the target, still as wide as the plane, and with all channels of its pixels.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     columns: Vec<Column>,
 }
 
 impl Rows {
-    /// Computes rows `y` to `y + 16` of the target.
+    /// Computes rows `y` to `y + 16` of the target, in the columns that `across` uses. [`Lanes::shrink`] calls this.
     #[inline(always)]
-    pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
-        known!(down.per, self.shrink_by::<L>(plane, y, down));
+    pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        known!(down.per, self.shrink_by::<L>(plane, y, down, across));
     }
 
     #[inline(always)]
-    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps) {
-        let Plane { samples, stride } = plane;
-        if self.columns.len() < stride {
-            self.columns.resize(stride, Column::default());
+    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        let Plane { samples, stride, step } = plane;
+        let steps = across.span[0] * step / STRIDE..(across.span[1] * step).div_ceil(STRIDE);
+        if self.columns.len() < steps.end * STRIDE {
+            self.columns.resize(steps.end * STRIDE, Column::default());
         }
+        let columns = &mut self.columns[steps.start * STRIDE..steps.end * STRIDE];
         for half in [0, HALF] {
-            for (step, columns) in self.columns[..stride].as_chunks_mut::<STRIDE>().0.iter_mut().enumerate() {
+            for (step, columns) in steps.clone().zip(columns.as_chunks_mut::<STRIDE>().0) {
                 let mut sums = [[initial::<L>(down.per); HALF]; STRIDE / LANES];
                 for (i, (first, weights)) in down.eight::<P>(y + half).enumerate() {
                     let mut row = [initial::<L>(down.per); STRIDE / LANES];
                     let mut at = first * stride + step * STRIDE;
                     for &weight in weights {
                         let samples: &[u8; STRIDE] =
-                            samples[at..].first_chunk().expect("a stride is a multiple of the step");
+                            samples[at..].first_chunk().expect("there are further bytes behind the last row");
                         for (sums, samples) in row.as_chunks_mut::<2>().0.iter_mut().zip(samples.as_chunks().0) {
                             let [first, second] = L::widen(samples);
                             *sums = [sums[0].add(first, weight), sums[1].add(second, weight)];
@@ -92,18 +97,31 @@ impl Rows {
         }
     }
 
-    /// Computes columns `x` to `x + 8` of the target, in fractions of 256.
+    /// Computes columns `x` to `x + 8` of one channel of the target, in fractions of 256, where a pixel has `step`
+    /// channels. [`Lanes::block`] calls this.
     #[inline(always)]
-    pub(crate) fn block<L: Lanes>(&self, x: usize, across: &Taps) -> Block {
-        known!(across.per, self.block_by::<L>(x, across))
+    pub(crate) fn block<L: Lanes>(&self, x: usize, across: &Taps, step: usize, channel: usize) -> Block {
+        match step {
+            1 => known!(across.per, self.block_by::<L, 1>(x, across, step, channel)),
+            3 => known!(across.per, self.block_by::<L, 3>(x, across, step, channel)),
+            _ => known!(across.per, self.block_by::<L, 0>(x, across, step, channel)),
+        }
     }
 
     #[inline(always)]
-    fn block_by<L: Lanes, const P: usize>(&self, x: usize, across: &Taps) -> Block {
+    fn block_by<L: Lanes, const P: usize, const STEP: usize>(
+        &self,
+        x: usize,
+        across: &Taps,
+        step: usize,
+        channel: usize,
+    ) -> Block {
+        let step = if STEP == 0 { step } else { STEP };
         let mut sums = [initial::<L>(across.per); HALF];
         for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<P>(x)) {
             let mut sum = *sums;
-            for (column, &weight) in self.columns[first..][..weights.len()].iter().zip(weights) {
+            let columns = &self.columns[first * step + channel..][..(weights.len() - 1) * step + 1];
+            for (column, &weight) in columns.iter().step_by(step).zip(weights) {
                 sum = sum.add(L::load(&column.0), weight);
             }
             *sums = sum;
@@ -127,18 +145,20 @@ fn initial<L: Lanes>(count: usize) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::Frame;
+    use crate::places::Places;
     use crate::taps::{Axis, Tables};
 
     /// The filter by definition: the weight of every sample, for each place of the target.
-    fn weights(axis: Axis) -> Vec<Vec<f64>> {
-        let scale = axis.span / axis.out as f64;
+    fn weights(samples: usize, span: f64, out: usize) -> Vec<Vec<f64>> {
+        let scale = span / out as f64;
         let width = scale.max(1.0);
         let weight = |i: usize, k: usize| (1.0 - (k as f64 + 0.5 - (i as f64 + 0.5) * scale).abs() / width).max(0.0);
         let row = |i| {
-            let sum: f64 = (0..axis.samples).map(|k| weight(i, k)).sum();
-            (0..axis.samples).map(|k| weight(i, k) / sum).collect()
+            let sum: f64 = (0..samples).map(|k| weight(i, k)).sum();
+            (0..samples).map(|k| weight(i, k) / sum).collect()
         };
-        (0..axis.out).map(row).collect()
+        (0..out).map(row).collect()
     }
 
     #[test]
@@ -147,29 +167,39 @@ mod tests {
         for (height, width, rows, columns) in
             [(1, 1, 5, 3), (3, 2, 17, 40), (188, 250, 224, 224), (375, 500, 224, 224), (100, 90, 30, 7), (40, 3, 40, 3)]
         {
-            let stride = usize::next_multiple_of(width, STRIDE);
-            let samples: Vec<u8> = (0..height * stride).map(|i| (i * i / 7 + i * 31) as u8).collect();
-            let plane = Plane { samples: &samples, stride };
-            let vertical = Axis { samples: height, span: height as f64, out: rows };
-            let horizontal = Axis { samples: width, span: width as f64 - 0.25, out: columns };
-            let (in_rows, in_columns) = (weights(vertical), weights(horizontal));
-            let [down, across] = &mut tables;
-            let (down, across) = (down.of(vertical), across.of(horizontal));
-            for y in (0..rows).step_by(LANES) {
-                rows_of.shrink::<[u16; 16]>(plane, y, down);
-                for x in (0..columns).step_by(13) {
-                    let block = rows_of.block::<[u16; 16]>(x / HALF * HALF, across);
-                    for i in (0..LANES.min(rows - y)).step_by(5) {
-                        let found = f64::from(block[i][x % HALF]) / 256.0;
-                        let sum = |samples: &[u8]| -> f64 {
-                            in_columns[x].iter().zip(samples).map(|(weight, &it)| weight * f64::from(it)).sum()
-                        };
-                        let expected: f64 = in_rows[y + i]
-                            .iter()
-                            .zip(samples.chunks(stride))
-                            .map(|(weight, row)| weight * sum(row))
-                            .sum();
-                        assert!((found - expected).abs() < 0.06, "{height}×{width}, {y}+{i}, {x}: {found} {expected}");
+            for (step, channel) in [(1, 0), (3, 1), (4, 2)] {
+                let stride = width * step;
+                let samples: Vec<u8> = (0..height * stride + STRIDE).map(|i| (i * i / 7 + i * 31) as u8).collect();
+                let plane = Plane { samples: &samples, stride, step };
+                let axis = |samples: usize, span: f64, out| {
+                    let mut places = Places::all(samples);
+                    places.resize(out);
+                    Axis::new(Frame { samples, scale: span / samples as f64, skipped: 0.0 }, places)
+                };
+                let span = [height as f64, width as f64 - 0.25];
+                let (in_rows, in_columns) = (weights(height, span[0], rows), weights(width, span[1], columns));
+                let [down, across] = &mut tables;
+                let (down, across) = (down.of(axis(height, span[0], rows)), across.of(axis(width, span[1], columns)));
+                for y in (0..rows).step_by(LANES) {
+                    rows_of.shrink::<[u16; 16]>(plane, y, down, across);
+                    for x in (0..columns).step_by(13) {
+                        let block = rows_of.block::<[u16; 16]>(x / HALF * HALF, across, step, channel);
+                        for i in (0..LANES.min(rows - y)).step_by(5) {
+                            let found = f64::from(block[i][x % HALF]) / 256.0;
+                            let sum = |row: &[u8]| -> f64 {
+                                let row = row.iter().skip(channel).step_by(step);
+                                in_columns[x].iter().zip(row).map(|(weight, &it)| weight * f64::from(it)).sum()
+                            };
+                            let expected: f64 = in_rows[y + i]
+                                .iter()
+                                .zip(samples.chunks(stride))
+                                .map(|(weight, row)| weight * sum(row))
+                                .sum();
+                            assert!(
+                                (found - expected).abs() < 0.06,
+                                "{height}×{width}, {y}+{i}, {x}: {found} {expected}"
+                            );
+                        }
                     }
                 }
             }

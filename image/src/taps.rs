@@ -1,49 +1,86 @@
 //! The samples of a plane that contribute to each row or column of the target, and their weights.
 
+use crate::decode::Frame;
+use crate::places::Places;
+
 /// The number of rows of the target that are computed at once. Tables are padded to a multiple of it.
 pub(crate) const LANES: usize = 16;
 
-/// One direction of a plane, and its size in the target.
+/// One direction of a plane, and the places of the target in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
-    /// The number of samples, at least one.
-    pub(crate) samples: usize,
-    /// The number of samples that the image covers: a little less than `samples` if the image's size is not a
-    /// multiple of a sample's.
-    pub(crate) span: f64,
-    /// The number of places in the target, at least one.
-    pub(crate) out: usize,
+    /// The samples that may be used, from the first to behind the last; at least one.
+    samples: [usize; 2],
+    /// Where the crop begins, in samples. It may begin inside of a sample, if that is larger than a pixel.
+    start: f64,
+    /// The number of samples for each place that the crop is resized to.
+    scale: f64,
+    places: Places,
+}
+
+impl Axis {
+    pub(crate) fn new(frame: Frame, places: Places) -> Self {
+        let [start, end] = places.crop.map(|pixel| pixel as f64 * frame.scale - frame.skipped);
+        let last = frame.samples - 1;
+        let from = (start.max(0.0) as usize).min(last);
+        let to = (end.ceil().max(0.0) as usize).clamp(from + 1, frame.samples);
+        Self { samples: [from, to], start, scale: (end - start) / places.size as f64, places }
+    }
+
+    /// The number of places in the target.
+    pub(crate) fn out(&self) -> usize {
+        self.places.out
+    }
 }
 
 /// The samples for each place of the target: `per` adjacent samples, with weights that sum up to 1.
 ///
 /// The filter is a triangle as wide as two samples of the target (two of the plane, if that is more), which PIL and
-/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536.
-#[derive(Debug)]
+/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Places of padding have none.
+#[derive(Debug, Default)]
 pub(crate) struct Taps {
     axis: Axis,
     pub(crate) per: usize,
-    /// The first of the `per` samples for each place; `first + per` is at most the number of samples.
+    /// The samples that are used, from the first to behind the last.
+    pub(crate) span: [usize; 2],
+    /// The first of the `per` samples for each place; `first + per` is at most the end of the axis' samples.
     pub(crate) first: Vec<u32>,
     /// `per` weights for each place; all zero in the padding.
     pub(crate) weights: Vec<u16>,
 }
 
 impl Taps {
+    #[cfg(test)]
     fn new(axis: Axis) -> Self {
-        let Axis { samples, span, out } = axis;
-        let scale = span / out as f64;
+        let mut taps = Self::default();
+        taps.set(axis);
+        taps
+    }
+
+    /// Computes the table for this axis.
+    fn set(&mut self, axis: Axis) {
+        let Axis { samples: [low, high], start, scale, places } = axis;
         let width = scale.max(1.0);
-        let per = samples.min((2.0 * width).ceil() as usize);
-        let padded = out.next_multiple_of(LANES);
-        let (mut first, mut weights) = (vec![0; padded], vec![0; padded * per]);
-        for (i, (first, weights)) in first.iter_mut().zip(weights.chunks_exact_mut(per)).take(out).enumerate() {
-            let centre = (i as f64 + 0.5) * scale;
-            let from = ((centre - width + 0.5).max(0.0) as usize).min(samples - per);
+        let per = (high - low).min((2.0 * width).ceil() as usize);
+        let padded = places.out.next_multiple_of(LANES);
+        (self.axis, self.per, self.span) = (axis, per, [high, low]);
+        self.first.clear();
+        self.first.resize(padded, low as u32);
+        self.weights.clear();
+        self.weights.resize(padded * per, 0);
+        let entries = self.first.iter_mut().zip(self.weights.chunks_exact_mut(per));
+        for (i, (first, weights)) in entries.take(places.out).enumerate() {
+            let Some(place) = places.of(i) else { continue };
+            let centre = start + (place as f64 + 0.5) * scale;
+            let from = ((centre - width + 0.5).max(0.0) as usize).clamp(low, high - per);
             *first = from as u32;
             fill(weights, centre - 0.5 - from as f64, 1.0 / width);
+            self.span = [self.span[0].min(from), self.span[1].max(from + per)];
         }
-        Self { axis, per, first, weights }
+        if self.span[0] > self.span[1] {
+            // All is padding.
+            self.span = [low, low + per];
+        }
     }
 
     /// Returns, for each of the eight places from `i` on, the first sample and the weights from there. `i` must be a
@@ -65,19 +102,20 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    const KEPT: usize = 16;
+    pub(crate) const KEPT: usize = 8;
 
     /// Returns the table for this axis, and creates it if necessary.
     pub(crate) fn of(&mut self, axis: Axis) -> &Taps {
         let place = match self.made.iter().position(|taps| taps.axis == axis) {
             Some(place) => place,
-            None if self.made.len() < Self::KEPT => {
-                self.made.push(Taps::new(axis));
-                self.made.len() - 1
-            }
             None => {
-                self.next = (self.next + 1) % Self::KEPT;
-                self.made[self.next] = Taps::new(axis);
+                if self.made.len() < Self::KEPT {
+                    self.made.push(Taps::default());
+                    self.next = self.made.len() - 1;
+                } else {
+                    self.next = (self.next + 1) % Self::KEPT;
+                }
+                self.made[self.next].set(axis);
                 self.next
             }
         };
@@ -104,8 +142,16 @@ fn fill(weights: &mut [u16], centre: f64, slope: f64) {
 mod tests {
     use super::*;
 
+    fn axis(samples: usize, span: f64, out: usize) -> Axis {
+        let len = span.round() as usize;
+        let frame = Frame { samples, scale: span / len as f64, skipped: 0.0 };
+        let mut places = Places::all(len);
+        places.resize(out);
+        Axis::new(frame, places)
+    }
+
     fn taps(samples: usize, span: f64, out: usize) -> Taps {
-        Taps::new(Axis { samples, span, out })
+        Taps::new(axis(samples, span, out))
     }
 
     fn of(taps: &Taps, i: usize) -> (usize, &[u16]) {
@@ -145,7 +191,7 @@ mod tests {
         let mut tables = Tables::default();
         for round in 0..3 {
             for samples in (1..3 * Tables::KEPT).chain([5, 5, 1]) {
-                let axis = Axis { samples, span: samples as f64, out: 3 };
+                let axis = axis(samples, samples as f64, 3);
                 assert_eq!(tables.of(axis).axis, axis, "{round}");
             }
         }

@@ -9,7 +9,7 @@ use fast_image_resize::images::Image;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use slotline::dataset::{Context, Dataset};
 use slotline::{BoxError, Loader};
-use slotline_image::{Jpeg, Pipeline};
+use slotline_image::Pipeline;
 use turbojpeg::{Compressor, Decompressor, PixelFormat, Subsamp};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -156,14 +156,14 @@ pub struct Files {
 }
 
 impl Dataset for Files {
-    type Sample<'a> = (Jpeg<'a>, i64);
+    type Sample<'a> = (slotline_image::Image<'a>, i64);
 
     fn len(&self) -> usize {
         self.files.len()
     }
 
     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        Ok((Jpeg::new(&self.files[index], &self.pipeline), index as i64))
+        Ok((slotline_image::Image::new(&self.files[index], &self.pipeline), index as i64))
     }
 }
 

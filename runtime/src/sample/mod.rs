@@ -11,7 +11,7 @@
 //! | [`Array`], [`AnyArray`], or a reference to one | its shape | [`TensorView`], [`AnyTensorView`] `[B, …]` |
 //! | [`ArrayRow`], from a [`TensorDataset`](crate::dataset::TensorDataset) | its shape | [`TensorView`] `[B, …]` |
 //! | [`Lazy`] | the shape it was given, decoded in place | [`TensorView`] `[B, …]` |
-//! | `Jpeg` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
+//! | `Image` of the crate `slotline-image` | `f32` or `u8`, `[3, height, width]` | [`TensorView`] `[B, 3, height, width]` |
 //! | `Value` of the crate `slotline-value` | its numbers and tensors, in sequence | [`Columns`] |
 //! | [`Ragged`] | up to a given maximum length | [`RaggedTensor`] `[B, max]` |
 //! | [`Padded`] | any length, padded to the longest of the batch | [`RaggedTensor`] `[B, longest]` |

@@ -1,0 +1,211 @@
+//! Decodes bytes to samples: the pixels of the file, or of the part of it that is needed.
+//!
+//! A picture is [opened](Opened::new) first, which reads its size. What is needed of it is decided then, and
+//! [decoded](Opened::decode) into the thread's memory.
+
+#[cfg(feature = "bmp")]
+mod bmp;
+mod exif;
+#[cfg(feature = "gif")]
+mod gif;
+#[cfg(feature = "jpeg")]
+mod jpeg;
+#[cfg(feature = "png")]
+mod png;
+#[cfg(feature = "jpeg")]
+mod turbo;
+#[cfg(feature = "webp")]
+mod webp;
+
+pub(crate) use self::exif::Orientation;
+use crate::colour::Planes;
+use crate::error::ImageError;
+use crate::format::Format;
+use crate::resample::{Plane, STRIDE};
+
+/// The longest side of a picture. It bounds the memory of a row.
+pub(crate) const MAX_SIDE: usize = 65_535;
+
+/// What is accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_pixels: usize,
+    pub(crate) strict: bool,
+}
+
+/// What is needed of a picture, in its pixels. The first number of each pair is about rows, the second about columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// The pixels that have a weight, from the first to behind the last.
+    pub(crate) window: [[usize; 2]; 2],
+    /// The size of the crop.
+    pub(crate) crop: [usize; 2],
+    /// The size that the crop is resized to.
+    pub(crate) size: [usize; 2],
+    /// Whether a smaller picture will do, if it is still as large as `size`.
+    pub(crate) reduced: bool,
+}
+
+/// A picture whose header was read.
+pub(crate) struct Opened<'a> {
+    reader: Reader<'a>,
+    pub(crate) height: usize,
+    pub(crate) width: usize,
+}
+
+enum Reader<'a> {
+    #[cfg(feature = "jpeg")]
+    Jpeg(jpeg::Reader<'a>),
+    #[cfg(feature = "png")]
+    Png(Box<png::Reader<'a>>),
+    #[cfg(feature = "webp")]
+    WebP(Box<webp::Reader<'a>>),
+    #[cfg(feature = "gif")]
+    Gif(Box<gif::Reader<'a>>),
+    #[cfg(feature = "bmp")]
+    Bmp(Box<bmp::Reader<'a>>),
+    /// Without any format nothing can be opened.
+    #[allow(dead_code)]
+    None(std::convert::Infallible, &'a ()),
+}
+
+impl<'a> Opened<'a> {
+    /// Recognises the format and reads the header.
+    #[allow(unused_variables, unreachable_code)] // Without any format.
+    pub(crate) fn new(bytes: &'a [u8], limits: Limits) -> Result<Self, ImageError> {
+        let format = Format::of(bytes)?;
+        let (reader, [height, width]): (Reader<'a>, [usize; 2]) = match format {
+            #[cfg(feature = "jpeg")]
+            Format::Jpeg => jpeg::Reader::open(bytes, limits).map(|(reader, size)| (Reader::Jpeg(reader), size))?,
+            #[cfg(feature = "png")]
+            Format::Png => png::Reader::open(bytes).map(|(reader, size)| (Reader::Png(reader.into()), size))?,
+            #[cfg(feature = "webp")]
+            Format::WebP => webp::Reader::open(bytes).map(|(reader, size)| (Reader::WebP(reader.into()), size))?,
+            #[cfg(feature = "gif")]
+            Format::Gif => gif::Reader::open(bytes).map(|(reader, size)| (Reader::Gif(reader.into()), size))?,
+            #[cfg(feature = "bmp")]
+            Format::Bmp => bmp::Reader::open(bytes).map(|(reader, size)| (Reader::Bmp(reader.into()), size))?,
+            #[allow(unreachable_patterns)] // With every format.
+            _ => return Err(ImageError::Disabled { format }),
+        };
+        if width == 0 || height == 0 {
+            return Err(data(format, bytes, "it has no pixels"));
+        }
+        let limit = limits.max_pixels;
+        if width > MAX_SIDE || height > MAX_SIDE || width.saturating_mul(height) > limit {
+            return Err(ImageError::TooLarge { format, width, height, limit });
+        }
+        Ok(Self { reader, height, width })
+    }
+
+    /// The orientation that the file notes.
+    pub(crate) fn orientation(&mut self) -> Orientation {
+        match &mut self.reader {
+            #[cfg(feature = "jpeg")]
+            Reader::Jpeg(reader) => reader.orientation(),
+            #[cfg(feature = "png")]
+            Reader::Png(reader) => reader.orientation(),
+            #[cfg(feature = "webp")]
+            Reader::WebP(reader) => reader.orientation(),
+            #[allow(unreachable_patterns)]
+            _ => Orientation::default(),
+        }
+    }
+
+    /// Decodes what is wanted, and maybe more, into `memory`.
+    #[allow(unused_variables)] // Without any format.
+    pub(crate) fn decode<'m>(self, memory: &'m mut Memory, want: Want) -> Result<Picture<'m>, ImageError> {
+        match self.reader {
+            #[cfg(feature = "jpeg")]
+            Reader::Jpeg(reader) => reader.decode(memory, want),
+            #[cfg(feature = "png")]
+            Reader::Png(reader) => reader.decode(memory, want),
+            #[cfg(feature = "webp")]
+            Reader::WebP(reader) => reader.decode(memory),
+            #[cfg(feature = "gif")]
+            Reader::Gif(reader) => reader.decode(memory),
+            #[cfg(feature = "bmp")]
+            Reader::Bmp(reader) => reader.decode(memory),
+            Reader::None(never, _) => match never {},
+        }
+    }
+}
+
+/// The memory that pictures are decoded into. A thread keeps it.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    samples: Vec<u8>,
+    /// Another form of the pixels, of formats that need one.
+    #[cfg_attr(not(feature = "gif"), allow(dead_code))]
+    other: Vec<u8>,
+}
+
+/// A decoded picture.
+#[derive(Debug)]
+pub(crate) struct Picture<'a> {
+    pub(crate) colours: Planes,
+    /// The first plane, red or brightness, or all channels of each pixel.
+    pub(crate) first: Plane<'a>,
+    pub(crate) others: Others<'a>,
+    /// How pixels of the file became samples of the first plane, and of the others: rows, columns.
+    pub(crate) frames: [[Frame; 2]; 2],
+}
+
+/// The second and the third channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Others<'a> {
+    /// A grey picture has none.
+    None,
+    /// They have planes of their own.
+    Planes([Plane<'a>; 2]),
+    /// They follow the first one in each pixel.
+    Packed,
+}
+
+/// One direction of a plane: pixel `x` of the file starts at sample `x × scale - skipped`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Frame {
+    /// The number of samples.
+    pub(crate) samples: usize,
+    pub(crate) scale: f64,
+    pub(crate) skipped: f64,
+}
+
+impl Frame {
+    /// The samples are pixels of the file.
+    pub(crate) fn same(samples: usize) -> Self {
+        Self { samples, scale: 1.0, skipped: 0.0 }
+    }
+}
+
+impl<'a> Picture<'a> {
+    /// The picture that these rows are, of `channels` bytes per pixel: grey, with alpha, RGB, or RGB with alpha (which
+    /// are ignored).
+    #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
+    pub(crate) fn packed(samples: &'a [u8], channels: usize, frames: [Frame; 2]) -> Self {
+        let stride = frames[1].samples * channels;
+        debug_assert!(samples.len() >= stride * frames[0].samples + STRIDE);
+        Self {
+            colours: if channels < 3 { Planes::YCbCr } else { Planes::Rgb },
+            first: Plane { samples, stride, step: channels },
+            others: if channels < 3 { Others::None } else { Others::Packed },
+            frames: [frames; 2],
+        }
+    }
+}
+
+/// Returns memory for `len` samples and those behind them that are read along, which grows if necessary.
+pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> Result<&mut [u8], ImageError> {
+    let bytes = len.saturating_add(STRIDE);
+    if memory.len() < bytes {
+        memory.try_reserve_exact(bytes - memory.len()).map_err(|_| ImageError::Memory { bytes })?;
+        memory.resize(bytes, 0);
+    }
+    Ok(&mut memory[..bytes])
+}
+
+/// Creates the error for these bytes, with the decoder's message.
+#[cold]
+pub(crate) fn data(format: Format, bytes: &[u8], message: impl ToString) -> ImageError {
+    ImageError::Data { format, len: bytes.len(), message: message.to_string() }
+}

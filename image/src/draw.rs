@@ -1,0 +1,138 @@
+//! What is drawn for one picture, apart from what is done with it.
+
+use slotline::rng::SampleRng;
+use slotline::rng::rand_core::Rng;
+use smallvec::SmallVec;
+
+use crate::error::ImageError;
+
+/// What a pipeline does with one picture: a [`Step`] for each of its transforms.
+///
+/// [`Pipeline::draw`](crate::Pipeline::draw) makes it from random numbers; [`new`](Draw::new) takes chosen steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draw {
+    pub(crate) size: [usize; 2],
+    pub(crate) steps: SmallVec<[Step; 6]>,
+}
+
+impl Draw {
+    /// Chooses the steps for a picture of `height × width` pixels. They must fit the transforms of the pipeline that
+    /// uses them; [`decode_with`](crate::Pipeline::decode_with) checks that.
+    pub fn new(height: usize, width: usize, steps: impl IntoIterator<Item = Step>) -> Self {
+        Self { size: [height, width], steps: steps.into_iter().collect() }
+    }
+
+    /// The height and width of the picture.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// The step of each transform.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+/// What one transform does with a picture.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Step {
+    /// A transform that draws nothing.
+    Fixed,
+    /// Whether a transform with a probability is applied.
+    Apply(bool),
+    /// The crop of `RandomCrop` (in the padded picture) or `RandomResizedCrop`, in pixels.
+    Crop {
+        /// The first row.
+        top: usize,
+        /// The first column.
+        left: usize,
+        /// The number of rows.
+        height: usize,
+        /// The number of columns.
+        width: usize,
+    },
+}
+
+impl Step {
+    pub(crate) fn expect_fixed(&self, transform: &'static str) -> Result<(), ImageError> {
+        if *self == Self::Fixed { Ok(()) } else { Err(self.unexpected(transform)) }
+    }
+
+    pub(crate) fn expect_apply(&self, transform: &'static str) -> Result<bool, ImageError> {
+        if let Self::Apply(apply) = *self { Ok(apply) } else { Err(self.unexpected(transform)) }
+    }
+
+    /// Returns the place and the size of a crop that is inside of a picture of this size.
+    pub(crate) fn expect_crop(
+        &self,
+        transform: &'static str,
+        size: [usize; 2],
+    ) -> Result<([usize; 2], [usize; 2]), ImageError> {
+        let Self::Crop { top, left, height, width } = *self else { return Err(self.unexpected(transform)) };
+        let (at, crop) = ([top, left], [height, width]);
+        for i in 0..2 {
+            if crop[i] == 0 || at[i].saturating_add(crop[i]) > size[i] {
+                let [rows, columns] = size;
+                return Err(ImageError::draw(format!("{self:?} of {transform} exceeds {rows} × {columns} pixels")));
+            }
+        }
+        Ok((at, crop))
+    }
+
+    pub(crate) fn unexpected(&self, transform: &'static str) -> ImageError {
+        ImageError::draw(format!("{self:?} is not a step of {transform}"))
+    }
+}
+
+/// Where the random numbers of one sample's pictures start.
+///
+/// It is drawn from the sample's own generator, once, and is a number. So it can be taken before memory is borrowed from
+/// the [`Context`](slotline::dataset::Context), and given to a picture, its mask and its boxes alike: all get the same
+/// draw.
+///
+/// ```
+/// use slotline::dataset::Context;
+/// use slotline_image::Seed;
+///
+/// let mut cx = Context::default();
+/// let seed = Seed::from(cx.rng());
+/// assert_ne!(seed, Seed::from(cx.rng()), "a second one continues the sequence");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seed(pub u64);
+
+impl<R: Rng> From<&mut R> for Seed {
+    fn from(rng: &mut R) -> Self {
+        Self(rng.next_u64())
+    }
+}
+
+impl Seed {
+    pub(crate) fn rng(self) -> SampleRng {
+        SampleRng::new(self.0, 0, 0)
+    }
+}
+
+/// The distributions that transforms draw from.
+pub(crate) struct Random<'a>(pub(crate) &'a mut dyn FnMut() -> u64);
+
+impl Random<'_> {
+    /// Draws from 0 to below 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.0() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn uniform(&mut self, from: f64, to: f64) -> f64 {
+        from + self.unit() * (to - from)
+    }
+
+    /// Draws a number below `n`, which is at least 1 and small: the bias is below n / 2⁶⁴.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.0()) * n as u128) >> 64) as usize
+    }
+
+    pub(crate) fn chance(&mut self, p: f64) -> bool {
+        self.unit() < p
+    }
+}

@@ -1,0 +1,118 @@
+//! Runs the plan of one picture, in memory that a thread keeps.
+
+use std::cell::RefCell;
+
+use crate::colour::{Channel, Pixel, Planes};
+use crate::decode::{Frame, Memory, Opened, Orientation, Others, Picture, Want};
+use crate::error::ImageError;
+use crate::paint::{Canvas, Layout, Target};
+use crate::places::Places;
+use crate::plan::{Plan, Segment};
+use crate::resample::{Plane, STRIDE};
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// The memory that a thread keeps from one picture to the next.
+#[derive(Debug, Default)]
+struct Scratch {
+    memory: Memory,
+    canvas: Canvas,
+    /// Pictures between two passes: planes of red, green and blue.
+    between: [Vec<u8>; 2],
+}
+
+/// Decodes a picture and runs all passes.
+#[inline(always)]
+pub(crate) fn run<T: Pixel>(
+    opened: Opened<'_>,
+    orientation: Orientation,
+    plan: &Plan,
+    reduced: bool,
+    channels: &[[Channel; 3]; 2],
+    layout: Layout,
+    out: &mut [T],
+) -> Result<(), ImageError> {
+    SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between }| {
+        let [current, other] = between;
+        let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
+        let (first, rest) = plan.segments.split_first().expect("a plan has a segment");
+        let places = stored(first.places, orientation, [opened.height, opened.width]);
+        let want = Want {
+            window: places.map(|places| places.window()),
+            crop: places.map(|places| places.crop[1] - places.crop[0]),
+            size: places.map(|places| places.size),
+            reduced,
+        };
+        let picture = opened.decode(memory, want)?;
+        let of_picture = &channels[usize::from(picture.colours == Planes::Rgb)];
+        if rest.is_empty() && !orientation.transposed {
+            let target = Target { places, channels: of_picture, layout, fill: fraction(first) };
+            canvas.paint(&picture, target, out);
+            return Ok(());
+        }
+        let bytes = Channel::all(picture.colours, [0.0; 3], [1.0 / 255.0; 3]);
+        let target = Target { places, channels: &bytes, layout: Layout::Chw, fill: fraction(first) };
+        paint_between(canvas, &picture, target, current);
+        let mut size = places.map(|places| places.out);
+        if orientation.transposed {
+            transpose(current, size, other);
+            std::mem::swap(current, other);
+            size = [size[1], size[0]];
+        }
+        for segment in rest {
+            let target =
+                Target { places: segment.places, channels: &identity, layout: Layout::Chw, fill: fraction(segment) };
+            paint_between(canvas, &planes(current, size), target, other);
+            std::mem::swap(current, other);
+            size = segment.places.map(|places| places.out);
+        }
+        let places = size.map(Places::all);
+        canvas.paint(&planes(current, size), Target { places, channels: &channels[1], layout, fill: [0.0; 3] }, out);
+        Ok(())
+    })
+}
+
+/// Returns the places of stored rows and columns for those of the upright picture.
+fn stored([rows, columns]: [Places; 2], orientation: Orientation, [height, width]: [usize; 2]) -> [Places; 2] {
+    let (mut rows, mut columns) = if orientation.transposed { (columns, rows) } else { (rows, columns) };
+    if orientation.rows_reversed {
+        rows = rows.reversed(height);
+    }
+    if orientation.columns_reversed {
+        columns = columns.reversed(width);
+    }
+    [rows, columns]
+}
+
+fn fraction(segment: &Segment) -> [f32; 3] {
+    segment.fill.map(|colour| f32::from(colour) / 255.0)
+}
+
+/// Paints to planes of bytes.
+fn paint_between(canvas: &mut Canvas, picture: &Picture<'_>, target: Target<'_>, out: &mut Vec<u8>) {
+    let len = 3 * target.places[0].out * target.places[1].out;
+    out.resize(len + STRIDE, 0);
+    canvas.paint(picture, target, &mut out[..len]);
+}
+
+/// A picture of three planes of bytes.
+fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
+    let plane = |i: usize| Plane { samples: &samples[i * height * width..], stride: width, step: 1 };
+    let frames = [Frame::same(height), Frame::same(width)];
+    Picture { colours: Planes::Rgb, first: plane(0), others: Others::Planes([plane(1), plane(2)]), frames: [frames; 2] }
+}
+
+/// Turns rows to columns, in each of three planes.
+fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) {
+    let area = height * width;
+    to.resize(3 * area + STRIDE, 0);
+    for (from, to) in from.chunks_exact(area).zip(to.chunks_exact_mut(area)).take(3) {
+        for (y, row) in from.chunks_exact(width).enumerate() {
+            for (x, &value) in row.iter().enumerate() {
+                to[x * height + y] = value;
+            }
+        }
+    }
+}

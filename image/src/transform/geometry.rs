@@ -1,0 +1,404 @@
+//! Transforms that choose which pixels of a picture are seen, and at which size.
+
+use super::{Apply, check_p, check_range};
+use crate::decode::MAX_SIDE;
+use crate::draw::{Random, Step};
+use crate::error::ImageError;
+use crate::places::PaddingMode;
+use crate::plan::Plan;
+
+/// A height and a width. A number is a square.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// The height, in pixels.
+    pub height: usize,
+    /// The width, in pixels.
+    pub width: usize,
+}
+
+impl From<usize> for Size {
+    fn from(side: usize) -> Self {
+        Self { height: side, width: side }
+    }
+}
+
+impl From<[usize; 2]> for Size {
+    fn from([height, width]: [usize; 2]) -> Self {
+        Self { height, width }
+    }
+}
+
+impl Size {
+    fn check(self, transform: &'static str) -> Result<(), ImageError> {
+        let Self { height, width } = self;
+        let sides = 1..=MAX_SIDE;
+        if sides.contains(&height) && sides.contains(&width) {
+            return Ok(());
+        }
+        let message = format!("is {height} × {width}; each side must be between 1 and {MAX_SIDE}");
+        Err(ImageError::parameter(transform, "size", message))
+    }
+
+    fn array(self) -> [usize; 2] {
+        [self.height, self.width]
+    }
+}
+
+/// What a picture is resized to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeTo {
+    /// The shorter side gets this length, the other side keeps the proportion.
+    Shorter(usize),
+    /// The height and the width, whatever the proportions of the picture.
+    Exact(Size),
+}
+
+impl From<usize> for ResizeTo {
+    fn from(side: usize) -> Self {
+        Self::Shorter(side)
+    }
+}
+
+impl From<[usize; 2]> for ResizeTo {
+    fn from(size: [usize; 2]) -> Self {
+        Self::Exact(size.into())
+    }
+}
+
+/// Resizes, bilinearly with antialiasing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resize {
+    /// `256` for the shorter side, `[224, 224]` for height and width.
+    pub size: ResizeTo,
+    /// The maximum of the longer side, if `size` is that of the shorter one (default: none). It must be above it.
+    pub max_size: Option<usize>,
+}
+
+impl Resize {
+    /// Resizes to `256` for the shorter side, or to `[224, 224]` for height and width.
+    pub fn new(size: impl Into<ResizeTo>) -> Self {
+        Self { size: size.into(), max_size: None }
+    }
+
+    fn of(&self, [height, width]: [usize; 2]) -> [usize; 2] {
+        let side = match self.size {
+            ResizeTo::Exact(size) => return size.array(),
+            ResizeTo::Shorter(side) => side,
+        };
+        let (short, long) = (height.min(width), height.max(width));
+        let mut new = [side, side * long / short];
+        if let Some(most) = self.max_size.filter(|&most| new[1] > most) {
+            new = [most * new[0] / new[1], most];
+        }
+        let [short, long] = new.map(|side| side.clamp(1, MAX_SIDE));
+        if height <= width { [short, long] } else { [long, short] }
+    }
+}
+
+impl Apply for Resize {
+    fn check(&self) -> Result<(), ImageError> {
+        match (self.size, self.max_size) {
+            (ResizeTo::Exact(size), None) => size.check("Resize"),
+            (ResizeTo::Exact(_), Some(_)) => {
+                Err(ImageError::parameter("Resize", "max_size", "is only for a size of the shorter side"))
+            }
+            (ResizeTo::Shorter(side), most) => {
+                Size::from(side).check("Resize")?;
+                match most.filter(|&most| most <= side || most > MAX_SIDE) {
+                    Some(most) => {
+                        let message = format!("is {most}; it must be above the size, {side}, and at most {MAX_SIDE}");
+                        Err(ImageError::parameter("Resize", "max_size", message))
+                    }
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn size(&self, size: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        match self.size {
+            ResizeTo::Exact(size) => Some(size.array()),
+            ResizeTo::Shorter(_) => size.map(|size| self.of(size)),
+        }
+    }
+
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    fn draw(&self, _: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+        Ok(Step::Fixed)
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        step.expect_fixed("Resize")?;
+        plan.resize(self.of(plan.size()));
+        Ok(())
+    }
+}
+
+/// Crops the middle. Pictures that are smaller are padded with black.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CenterCrop {
+    /// The size of the crop.
+    pub size: Size,
+}
+
+impl CenterCrop {
+    /// Crops a square of a side of `224`, or a height and a width of `[224, 160]`.
+    pub fn new(size: impl Into<Size>) -> Self {
+        Self { size: size.into() }
+    }
+}
+
+impl Apply for CenterCrop {
+    fn check(&self) -> Result<(), ImageError> {
+        self.size.check("CenterCrop")
+    }
+
+    fn size(&self, _: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        Some(self.size.array())
+    }
+
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    fn draw(&self, _: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+        Ok(Step::Fixed)
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        step.expect_fixed("CenterCrop")?;
+        let (size, wanted) = (plan.size(), self.size.array());
+        let missing = [0, 1].map(|i| wanted[i].saturating_sub(size[i]));
+        plan.pad(missing.map(|missing| [missing / 2, missing.div_ceil(2)]), PaddingMode::Constant, [0; 3]);
+        let size = plan.size();
+        // Rounds half to even, as Python does.
+        let at = [0, 1].map(|i| ((size[i] - wanted[i]) as f64 / 2.0).round_ties_even() as usize);
+        plan.crop(at, wanted);
+        Ok(())
+    }
+}
+
+/// Crops at a random place, after padding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomCrop {
+    /// The size of the crop.
+    pub size: Size,
+    /// The number of pixels that are added at the left, top, right and bottom (default: none).
+    pub padding: [usize; 4],
+    /// Whether pictures that are too small are padded until the crop fits (default: false). Otherwise they are errors.
+    pub pad_if_needed: bool,
+    /// The colour of constant padding (default: black).
+    pub fill: [u8; 3],
+    /// What is beyond the sides of the picture (default: the colour `fill`).
+    pub padding_mode: PaddingMode,
+}
+
+impl RandomCrop {
+    /// Crops a square of a side of `32`, or a height and a width of `[32, 48]`.
+    pub fn new(size: impl Into<Size>) -> Self {
+        let padding_mode = PaddingMode::Constant;
+        Self { size: size.into(), padding: [0; 4], pad_if_needed: false, fill: [0; 3], padding_mode }
+    }
+
+    /// Pads all four sides by this number of pixels.
+    pub fn padding(self, pixels: usize) -> Self {
+        Self { padding: [pixels; 4], ..self }
+    }
+
+    /// Returns the padding before and behind, for rows and columns.
+    fn padding_of(&self, size: [usize; 2]) -> [[usize; 2]; 2] {
+        let [left, top, right, bottom] = self.padding;
+        let wanted = self.size.array();
+        let mut sides = [[top, bottom], [left, right]];
+        if self.pad_if_needed {
+            for i in 0..2 {
+                let missing = wanted[i].saturating_sub(size[i] + sides[i][0] + sides[i][1]);
+                sides[i] = sides[i].map(|side| side + missing);
+            }
+        }
+        sides
+    }
+
+    fn padded(&self, size: [usize; 2]) -> Result<[usize; 2], ImageError> {
+        let sides = self.padding_of(size);
+        let too_small = |advice| {
+            let [height, width] = size;
+            Err(ImageError::TooSmall { transform: "RandomCrop", width, height, advice })
+        };
+        for i in 0..2 {
+            let most = match self.padding_mode {
+                PaddingMode::Reflect => size[i] - 1,
+                PaddingMode::Symmetric => size[i],
+                _ => usize::MAX,
+            };
+            if sides[i].iter().any(|&side| side > most) {
+                return too_small("mirrored padding cannot be larger than the picture: use edge or constant");
+            }
+        }
+        let padded = [0, 1].map(|i| size[i] + sides[i][0] + sides[i][1]);
+        let wanted = self.size.array();
+        if padded[0] < wanted[0] || padded[1] < wanted[1] {
+            return too_small("set `pad_if_needed` or `padding`, or resize first");
+        }
+        Ok(padded)
+    }
+}
+
+impl Apply for RandomCrop {
+    fn check(&self) -> Result<(), ImageError> {
+        self.size.check("RandomCrop")?;
+        match self.padding.iter().find(|&&side| side > MAX_SIDE) {
+            Some(side) => Err(ImageError::parameter(
+                "RandomCrop",
+                "padding",
+                format!("is {side}; at most {MAX_SIDE} is possible"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn size(&self, _: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        Some(self.size.array())
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
+        let (padded, Size { height, width }) = (self.padded(size)?, self.size);
+        let top = random.below(padded[0] - height + 1);
+        let left = random.below(padded[1] - width + 1);
+        Ok(Step::Crop { top, left, height, width })
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        let size = plan.size();
+        let padded = self.padded(size)?;
+        let (at, crop) = step.expect_crop("RandomCrop", padded)?;
+        if crop != self.size.array() {
+            return Err(ImageError::draw("the crop of RandomCrop has another size"));
+        }
+        plan.pad(self.padding_of(size), self.padding_mode, self.fill);
+        plan.crop(at, crop);
+        Ok(())
+    }
+}
+
+/// Crops a random part of random size and proportion, and resizes it: the usual augmentation for ImageNet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomResizedCrop {
+    /// The size of the result.
+    pub size: Size,
+    /// The smallest and the largest part of the picture's area (default: 0.08 to 1).
+    pub scale: [f64; 2],
+    /// The smallest and the largest width divided by the height (default: 3/4 to 4/3).
+    pub ratio: [f64; 2],
+}
+
+impl RandomResizedCrop {
+    /// Results in a square of a side of `224`, or a height and a width of `[224, 160]`.
+    pub fn new(size: impl Into<Size>) -> Self {
+        Self { size: size.into(), scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] }
+    }
+}
+
+impl Apply for RandomResizedCrop {
+    fn check(&self) -> Result<(), ImageError> {
+        self.size.check("RandomResizedCrop")?;
+        check_range("RandomResizedCrop", "scale", self.scale, [f64::MIN_POSITIVE, f64::MAX])?;
+        check_range("RandomResizedCrop", "ratio", self.ratio, [f64::MIN_POSITIVE, f64::MAX])
+    }
+
+    fn size(&self, _: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        Some(self.size.array())
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, random: &mut Random<'_>, [rows, columns]: [usize; 2]) -> Result<Step, ImageError> {
+        let area = (rows * columns) as f64;
+        let [narrow, wide] = self.ratio;
+        for _ in 0..10 {
+            let area = area * random.uniform(self.scale[0], self.scale[1]);
+            let ratio = random.uniform(narrow.ln(), wide.ln()).exp();
+            let width = (area * ratio).sqrt().round_ties_even() as usize;
+            let height = (area / ratio).sqrt().round_ties_even() as usize;
+            if (1..=columns).contains(&width) && (1..=rows).contains(&height) {
+                let top = random.below(rows - height + 1);
+                let left = random.below(columns - width + 1);
+                return Ok(Step::Crop { top, left, height, width });
+            }
+        }
+        // The largest crop in the middle whose proportion is allowed.
+        let (mut height, mut width) = (rows, columns);
+        let ratio = columns as f64 / rows as f64;
+        if ratio < narrow {
+            height = (columns as f64 / narrow).round_ties_even() as usize;
+        } else if ratio > wide {
+            width = (rows as f64 * wide).round_ties_even() as usize;
+        }
+        let (height, width) = (height.clamp(1, rows), width.clamp(1, columns));
+        Ok(Step::Crop { top: (rows - height) / 2, left: (columns - width) / 2, height, width })
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        let (at, crop) = step.expect_crop("RandomResizedCrop", plan.size())?;
+        plan.crop(at, crop);
+        plan.resize(self.size.array());
+        Ok(())
+    }
+}
+
+macro_rules! flip {
+    ($name:ident, $text:literal, $direction:literal, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name {
+            /// The probability (torchvision's default: 0.5).
+            pub p: f64,
+        }
+
+        impl $name {
+            /// Mirrors with this probability.
+            pub fn new(p: f64) -> Self {
+                Self { p }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new(0.5)
+            }
+        }
+
+        impl Apply for $name {
+            fn check(&self) -> Result<(), ImageError> {
+                check_p($text, self.p)
+            }
+
+            fn is_random(&self) -> bool {
+                self.p > 0.0 && self.p < 1.0
+            }
+
+            fn draw(&self, random: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+                Ok(Step::Apply(random.chance(self.p)))
+            }
+
+            fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+                if step.expect_apply($text)? {
+                    plan.mirror($direction);
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+flip!(RandomHorizontalFlip, "RandomHorizontalFlip", 1, "Mirrors left and right, with a probability.");
+flip!(RandomVerticalFlip, "RandomVerticalFlip", 0, "Mirrors top and bottom, with a probability.");

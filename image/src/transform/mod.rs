@@ -1,0 +1,156 @@
+//! The transforms of a [`Pipeline`](crate::Pipeline), with the names, parameters and defaults of torchvision's
+//! `transforms.v2`.
+//!
+//! Each is a struct with public fields: `new` takes what torchvision requires and sets the rest to its defaults. Values
+//! are checked when the pipeline is built.
+
+mod geometry;
+
+use std::fmt;
+
+pub use self::geometry::{
+    CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ResizeTo, Size,
+};
+use crate::draw::{Random, Step};
+use crate::error::ImageError;
+use crate::plan::Plan;
+
+/// One transform of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Transform {
+    /// See [`Resize`].
+    Resize(Resize),
+    /// See [`CenterCrop`].
+    CenterCrop(CenterCrop),
+    /// See [`RandomCrop`].
+    RandomCrop(RandomCrop),
+    /// See [`RandomResizedCrop`].
+    RandomResizedCrop(RandomResizedCrop),
+    /// See [`RandomHorizontalFlip`].
+    RandomHorizontalFlip(RandomHorizontalFlip),
+    /// See [`RandomVerticalFlip`].
+    RandomVerticalFlip(RandomVerticalFlip),
+    /// See [`Normalize`].
+    Normalize(Normalize),
+}
+
+/// What every transform can do.
+pub(crate) trait Apply: fmt::Debug {
+    /// Checks the parameters.
+    fn check(&self) -> Result<(), ImageError>;
+
+    /// Returns the size of the result, for a picture of this size; `None` if that differs between pictures.
+    fn size(&self, size: Option<[usize; 2]>) -> Option<[usize; 2]> {
+        size
+    }
+
+    /// Whether something is drawn.
+    fn is_random(&self) -> bool;
+
+    /// Draws what is to be done with a picture of this size.
+    fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError>;
+
+    /// Adds what was drawn to the plan of a picture.
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError>;
+}
+
+macro_rules! transforms {
+    ($($name:ident)*) => {
+        $(impl From<$name> for Transform {
+            fn from(transform: $name) -> Self {
+                Self::$name(transform)
+            }
+        })*
+
+        impl Transform {
+            pub(crate) fn apply(&self) -> &dyn Apply {
+                match self { $(Self::$name(transform) => transform),* }
+            }
+
+            /// The transform's name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => stringify!($name)),* }
+            }
+        }
+    };
+}
+
+transforms! {
+    Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip Normalize
+}
+
+/// Subtracts `mean` from the channels and divides them by `std`, both in units of the brightest value. Must follow every
+/// transform of colours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalize {
+    /// The means of red, green and blue.
+    pub mean: [f32; 3],
+    /// The standard deviations of red, green and blue.
+    pub std: [f32; 3],
+}
+
+impl Normalize {
+    /// Normalises by these numbers.
+    pub fn new(mean: [f32; 3], std: [f32; 3]) -> Self {
+        Self { mean, std }
+    }
+
+    /// Normalises by the statistics of ImageNet, which pretrained models expect: mean 0.485, 0.456, 0.406 and std 0.229,
+    /// 0.224, 0.225.
+    pub fn imagenet() -> Self {
+        Self::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    }
+}
+
+impl Apply for Normalize {
+    fn check(&self) -> Result<(), ImageError> {
+        for (channel, (mean, std)) in self.mean.into_iter().zip(self.std).enumerate() {
+            let fail = |parameter, value: f32, must: &str| {
+                let message = format!("of channel {channel} is {value}; it must be {must}");
+                Err(ImageError::parameter("Normalize", parameter, message))
+            };
+            if !mean.is_finite() {
+                return fail("mean", mean, "finite");
+            }
+            if !std.is_normal() || std < 0.0 {
+                return fail("std", std, "finite and above 0");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    fn draw(&self, _: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+        Ok(Step::Fixed)
+    }
+
+    fn plan(&self, step: &Step, _: &mut Plan) -> Result<(), ImageError> {
+        step.expect_fixed("Normalize")
+    }
+}
+
+/// Checks a probability.
+pub(crate) fn check_p(transform: &'static str, p: f64) -> Result<(), ImageError> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(ImageError::parameter(transform, "p", format!("is {p}; a probability is between 0 and 1")))
+}
+
+/// Checks that a range is in order, and within bounds.
+pub(crate) fn check_range(
+    transform: &'static str,
+    parameter: &'static str,
+    [from, to]: [f64; 2],
+    [least, most]: [f64; 2],
+) -> Result<(), ImageError> {
+    if from <= to && from >= least && to <= most && to.is_finite() {
+        return Ok(());
+    }
+    let message = format!("is {from} to {to}; the first must not be above the second, and both in {least} to {most}");
+    Err(ImageError::parameter(transform, parameter, message))
+}
