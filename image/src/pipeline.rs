@@ -182,7 +182,7 @@ impl<T: Pixel> Pipeline<T> {
     }
 
     /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). It protects against small
-    /// files that claim to be very large, and bounds the [memory](Self::memory) of a thread.
+    /// files that claim to be very large, and bounds the memory of a thread.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
         self.limits.max_pixels = max_pixels;
         self
