@@ -129,3 +129,37 @@ def test_autograd_and_in_place_operations():
         batch["x"].mul_(0.1)
         layer(batch["x"]).sum().backward()
     assert layer.weight.grad.isfinite().all()
+
+
+def test_samples_of_any_length_are_tensors(tmp_path):
+    pictures = [bytes(range(10 * i)) for i in range(9)]
+    for i, picture in enumerate(pictures):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        (tmp_path / "ab"[i % 2] / f"{i}.jpg").write_bytes(picture)
+    expected = sorted(pictures, key=lambda picture: len(picture) // 10 % 2)
+    data = slotline.open(tmp_path)
+    kept = [batch for _ in range(3) for batch in Loader(data, 4, num_workers=2, output="torch")]
+    found = [part for batch in kept for part in batch["data"]]
+    assert all(part.dtype == torch.uint8 and part.is_contiguous() for part in found)
+    assert [bytes(part.tolist()) for part in found] == 3 * expected
+    assert all(batch["label"].dtype == torch.int64 and len(batch["label"]) == len(batch["data"]) for batch in kept)
+    # Each is a tensor of its own, which is saved alone.
+    assert all(part.untyped_storage().nbytes() == len(part) for part in found)
+    values, offsets = next(iter(Loader(data, 4, output="torch", packed=True)))["data"]
+    assert bytes(values.tolist()) == b"".join(expected[:4])
+    assert offsets.tolist() == [0, *torch.tensor([len(part) for part in expected[:4]]).cumsum(0)]
+    assert [bytes(sample["data"].tolist()) for sample in Loader(data, None, output="torch")] == expected
+
+
+def test_blocks_are_drawn_as_nanogpt_draws_them(tmp_path):
+    tokens = torch.randint(50_000, (2000,)).to(torch.uint16)
+    tokens.numpy().tofile(tmp_path / "train.bin")
+    blocks = slotline.tokens(tmp_path / "train.bin", 32, stride=1, labels=True, widen=True)
+    assert len(blocks) == len(tokens) - 32
+    loader = Loader(blocks, 12, True, replacement=True, num_samples=36, seed=4, output="torch")
+    generator = torch.Generator().manual_seed(4)
+    sampler = RandomSampler(range(len(blocks)), True, 36, generator)
+    starts = [batch.tolist() for batch in DataLoader(range(len(blocks)), 12, sampler=sampler, generator=generator)]
+    for batch, drawn in zip(loader, starts, strict=True):
+        assert torch.equal(batch["tokens"], torch.stack([tokens[i : i + 32].long() for i in drawn]))
+        assert torch.equal(batch["labels"], torch.stack([tokens[i + 1 : i + 33].long() for i in drawn]))

@@ -79,6 +79,7 @@ impl Kind {
 
 /// How the elements of a field are divided among the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "only files have fields of any length"))]
 pub(crate) enum Form {
     /// Each sample has so many bytes. The engine need not know more: it copies them, and Python gives them their meaning.
     Fixed(usize),

@@ -1,5 +1,6 @@
 """Datasets in files, against what plain Python reads from them."""
 
+import contextlib
 import copy
 import gc
 import http.server
@@ -7,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tarfile
@@ -432,8 +434,13 @@ def test_a_state_of_other_fields_is_refused(tmp_path):
 
 def reading_ahead():
     """Returns the threads that read ahead."""
-    names = {task: Path(f"/proc/self/task/{task}/comm") for task in os.listdir("/proc/self/task")}
-    return {task for task, name in names.items() if name.exists() and name.read_text().startswith("slotline-ahead")}
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/self/task/{task}/comm").read_text().startswith("slotline-ahead"):
+                found.add(task)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -459,23 +466,39 @@ def test_files_are_read_ahead_also_through_other_datasets(tmp_path, combine):
         assert bool(found) == expected
 
 
+def child(check):
+    """Runs a function in a forked process, and returns whether it ended without an error."""
+    process = os.fork()
+    if process == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)
+            check()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forks(tmp_path):
     path, samples = folder(tmp_path)
     loader = Loader(slotline.open(path), 4, num_workers=2)
-    for _ in range(20):
-        batches = iter(loader)
-        begun = [next(batches)]
-        process = os.fork()
-        if process == 0:
-            try:
-                # Also where a thread of the parent held a lock.
-                assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples)
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-        assert_same(rows(begun + list(batches)), samples)
+    batches = iter(loader)
+    begun = [next(batches)]
+    assert child(lambda: assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples))
+    assert_same(rows(begun + list(batches)), samples)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forks_while_threads_read_ahead(tmp_path):
+    (tmp_path / "many.bin").write_bytes(bytes(1 << 21))
+    many = slotline.tokens(tmp_path / "many.bin", 1, stride=1, dtype="u1")
+    for _ in range(60):
+        batches = iter(Loader(many, 4))
+        next(batches)
+        # The threads go through the pass, and take locks, while the process is forked.
+        assert child(lambda: next(iter(Loader(many, 4))))
 
 
 def test_the_interpreter_ends_while_files_are_read(tmp_path):
