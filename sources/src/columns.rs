@@ -71,7 +71,8 @@ pub(crate) const NO_VALUES: &str = "nulls only";
 const LISTED: usize = 20;
 
 /// Returns the columns that `names` lists, in that order, or all. If no column has one of the names, it is that of a
-/// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read, and what they hold.
+/// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read,
+/// and what they hold.
 pub(crate) fn choose<C: Clone>(
     path: &Path,
     names: Option<&[String]>,

@@ -36,7 +36,7 @@ use self::row::Body;
 use self::schema::{Holds, Layout, Leaf};
 use self::walk::Batch;
 use crate::columns::choose;
-use crate::files::{Files, Span, is_url, names_in, read_whole};
+use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::format::place;
 use crate::kept::Kept;
 use crate::parallel::each;
@@ -241,7 +241,7 @@ fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         let name = file.get("filename").and_then(|name| name.as_str());
         // One file name, and no path.
         let name = name.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."));
-        Ok(folder.join(name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
+        Ok(below(folder, name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
     };
     files.iter().map(name).collect()
 }
