@@ -1,0 +1,103 @@
+//! What to do about requests that failed.
+
+use crate::Error;
+
+/// Makes the error for an object that is another one now.
+pub(super) fn changed(url: &str) -> Error {
+    Error::format(url, None, "the object was replaced since it was opened", "build the dataset again")
+}
+
+/// Advice for all other failures.
+pub(super) const NETWORK: &str = "check the network, the server, and the options in the environment";
+
+/// What to do about an error that `object_store` has no kind for, by its text.
+fn generic_advice(store: &str, problem: &str) -> &'static str {
+    match store {
+        "URL" => "check the start of the URL: it may be s3, gs, az, abfs, http or https",
+        "parse_url" if problem.contains("not enabled") => {
+            "build slotline-sources with the cargo feature for it: s3, gcs, azure or http"
+        }
+        // Where cloud machines ask for the credentials of their role.
+        _ if problem.contains("169.254.169.254") => {
+            "there are no credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+             AWS_SKIP_SIGNATURE=true for a public bucket"
+        }
+        _ if problem.contains("NoSuchBucket") => "check the name of the bucket",
+        _ if problem.contains("http://") && problem.contains("builder error") => {
+            "the server is addressed without TLS: set AWS_ALLOW_HTTP=true if that is what you want"
+        }
+        _ => NETWORK,
+    }
+}
+
+/// Makes the error for a request that failed.
+pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: object_store::Error) -> Error {
+    use object_store::Error as Cause;
+    let advice = match &source {
+        Cause::NotFound { .. } => "check the bucket and the path",
+        Cause::PermissionDenied { .. } | Cause::Unauthenticated { .. } => {
+            "check the credentials, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they allow"
+        }
+        Cause::Precondition { .. } => return changed(url),
+        Cause::NotSupported { .. } | Cause::NotImplemented { .. } => "use a server that answers requests for ranges",
+        Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
+        _ => NETWORK,
+    };
+    Error::Remote { name: url.to_owned(), range, advice, source: told(&source).into() }
+}
+
+/// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
+/// error above it, or leaves out. An answer in XML becomes its code and message.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    if let (Some(start), Some(code)) = (text.find("<?xml").or_else(|| text.find("<Error>")), element("Code")) {
+        let message = element("Message").map_or(String::new(), |message| format!(", {message}"));
+        return format!("{}{code}{message}", &text[..start]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn causes_are_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the request failed: {0}")]
+        struct Repeats(#[source] std::io::Error);
+        #[derive(Debug, thiserror::Error)]
+        #[error("the request failed")]
+        struct Hides(#[source] std::io::Error);
+
+        let refused = || std::io::Error::other("refused");
+        assert_eq!(super::told(&Repeats(refused())), "the request failed: refused");
+        assert_eq!(super::told(&Hides(refused())), "the request failed: refused");
+        let xml = "403: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
+        assert_eq!(super::told(&std::io::Error::other(xml)), "403: AccessDenied, No.");
+    }
+
+    #[test]
+    fn advice_names_what_is_missing() {
+        for (store, problem, words) in [
+            ("S3", "PUT http://169.254.169.254/latest/api/token: timed out", "AWS_ACCESS_KEY_ID"),
+            ("S3", "GET http://127.0.0.1:9000/b: HTTP error: builder error", "AWS_ALLOW_HTTP"),
+            ("S3", "404 Not Found: <Code>NoSuchBucket</Code>", "name of the bucket"),
+            ("parse_url", "feature for GoogleCloudStorage not enabled", "cargo feature"),
+            ("URL", "Unable to recognise URL \"s4://b\"", "start of the URL"),
+            ("S3", "connection refused", "network"),
+        ] {
+            assert!(super::generic_advice(store, problem).contains(words), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Objects in buckets and on web servers, read by range.
+//!
+//! Requests run on one thread of their own, whatever the number of workers. A range that was asked for ahead is fetched
+//! into memory, and taken from there when it is read; any other range is fetched when it is read. The process that opened
+//! the objects has the fetched ranges: a forked worker makes its own connections, and fetches what it reads.
+//!
+//! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
+//! of each answer is compared with it, if the server tells versions.
+
+mod failure;
+mod ranges;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use slotline::fork::Process;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Semaphore, mpsc};
+use url::Url;
+
+use self::failure::{NETWORK, changed, failed};
+use self::ranges::{Coming, Fetched, LONGEST};
+use crate::Error;
+use crate::cache::{Cache, Cached, Place};
+
+/// How many requests are under way at a time.
+const REQUESTS: usize = 128;
+
+/// How many parts of a whole object are fetched at a time.
+const AT_A_TIME: usize = 4;
+
+/// How long a request may take with all its repetitions: `object_store` counts a server that never answers as one that
+/// failed after 30 s, and repeats the request ten times.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Objects that were found.
+pub(crate) struct Remote {
+    objects: Arc<Vec<Object>>,
+    connection: Connection,
+    /// The connection of a process that was forked from the one that opened the objects.
+    forked: OnceLock<Connection>,
+    fetched: Arc<Fetched>,
+    cache: OnceLock<Arc<Cached>>,
+}
+
+/// One object.
+#[derive(Clone, Debug)]
+struct Object {
+    url: String,
+    /// Its bucket or server, as a number.
+    store: usize,
+    path: Path,
+    len: u64,
+    version: Option<String>,
+    /// When it was modified last, in seconds.
+    modified: i64,
+}
+
+/// An object that was found below a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// Its path below the folder.
+    pub(crate) name: String,
+    path: Path,
+    len: u64,
+    version: Option<String>,
+    modified: i64,
+}
+
+/// Lists all objects below a folder, sorted by path.
+pub(crate) fn list(folder: &str) -> Result<Vec<Listed>, Error> {
+    let connected = connect(folder)?;
+    let (store, prefix) = (connected.store, connected.path.clone());
+    let metas = wait(&connected.runtime, async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await });
+    let mut listed = Vec::new();
+    for meta in metas.map_err(|source| failed(folder, None, source))? {
+        // The folder itself may be an object, of no bytes.
+        let Some(name) = relative(&connected.path, &meta.location) else { continue };
+        let modified = meta.last_modified.timestamp();
+        listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag, modified });
+    }
+    listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(listed)
+}
+
+/// Returns the names of what is directly in a folder, sorted; those of folders end with a slash.
+pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
+    let connected = connect(folder)?;
+    let (store, prefix) = (connected.store, connected.path.clone());
+    let found = wait(&connected.runtime, async move { store.list_with_delimiter(Some(&prefix)).await });
+    let found = found.map_err(|source| failed(folder, None, source))?;
+    let files = found.objects.iter().filter_map(|meta| relative(&connected.path, &meta.location));
+    let folders = found.common_prefixes.iter().filter_map(|path| Some(relative(&connected.path, path)? + "/"));
+    let mut names: Vec<String> = files.chain(folders).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Returns the URL of an object, from that of a folder above it, and the path between.
+pub(crate) fn below(folder: &str, name: &str) -> String {
+    let mut url = folder.trim_end_matches('/').to_owned();
+    url.push('/');
+    for part in name.chars() {
+        // What a parser of URLs takes for something else than a part of a name, or leaves out.
+        match part {
+            '%' | '?' | '#' | '\\' | '\0'..=' ' | '\x7f' => url.push_str(&format!("%{:02X}", u32::from(part))),
+            part => url.push(part),
+        }
+    }
+    url
+}
+
+/// Returns the part of a path below a folder, if it is below it.
+fn relative(folder: &Path, path: &Path) -> Option<String> {
+    let parts: Vec<_> = path.prefix_match(folder)?.collect();
+    let name = parts.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join("/");
+    (!name.is_empty()).then_some(name)
+}
+
+/// A path on a server.
+struct Connected {
+    runtime: Handle,
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+}
+
+fn connect(url: &str) -> Result<Connected, Error> {
+    let Connection { runtime, mut stores, .. } =
+        Connection::new(&[parse(url)?[..url::Position::BeforePath].to_owned()])?;
+    Ok(Connected { runtime, store: stores.remove(0), path: path_of(url)? })
+}
+
+/// What a process needs to make requests.
+#[derive(Clone)]
+struct Connection {
+    process: Process,
+    runtime: Handle,
+    stores: Vec<Arc<dyn ObjectStore>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Remote {
+    /// Looks up the objects at these URLs.
+    pub(crate) fn open(urls: Vec<String>) -> Result<Self, Error> {
+        let mut places: Vec<String> = Vec::new();
+        let mut found = Vec::with_capacity(urls.len());
+        for url in urls {
+            let parsed = parse(&url)?;
+            let place = parsed[..url::Position::BeforePath].to_owned();
+            let store = places.iter().position(|known| *known == place).unwrap_or_else(|| {
+                places.push(place);
+                places.len() - 1
+            });
+            found.push((url, store));
+        }
+        let connection = Connection::new(&places)?;
+        let stores = connection.stores.clone();
+        let heads = found.into_iter().map(move |(url, store)| {
+            let of = stores[store].clone();
+            async move {
+                let path = path_of(&url)?;
+                if path.is_root() && !url.starts_with("http") {
+                    let problem = "the URL names a bucket, and no object in it";
+                    return Err(Error::format(&url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
+                }
+                let head = async { of.head(&path).await.map_err(|source| failed(&url, None, source)) };
+                let meta = within(PATIENCE, &url, None, head).await?;
+                let modified = meta.last_modified.timestamp();
+                Ok(Object { url, store, path, len: meta.size, version: meta.e_tag, modified })
+            }
+        });
+        let heads = stream::iter(heads).buffered(REQUESTS).collect::<Vec<_>>();
+        let objects = wait(&connection.runtime, heads).into_iter().collect::<Result<_, Error>>()?;
+        Ok(Self::of(objects, connection))
+    }
+
+    /// Makes objects below `folder` that were listed.
+    pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
+        let parsed = parse(folder)?;
+        let connection = Connection::new(&[parsed[..url::Position::BeforePath].to_owned()])?;
+        let object = |Listed { name, path, len, version, modified }: Listed| Object {
+            url: below(folder, &name),
+            store: 0,
+            path,
+            len,
+            version,
+            modified,
+        };
+        Ok(Self::of(listed.into_iter().map(object).collect(), connection))
+    }
+
+    fn of(objects: Vec<Object>, connection: Connection) -> Self {
+        let (forked, cache) = (OnceLock::new(), OnceLock::new());
+        Self { objects: Arc::new(objects), connection, forked, fetched: Arc::default(), cache }
+    }
+
+    /// Keeps objects in a cache, unless there is one already.
+    pub(crate) fn cache(&self, cache: Cache) {
+        let objects = self.objects.iter().map(|object| (&*object.url, object.len, object.version.as_deref()));
+        let _ = self.cache.set(Arc::new(Cached::new(cache, objects)));
+    }
+
+    /// Returns the cache.
+    pub(crate) fn cached(&self) -> Option<&Arc<Cached>> {
+        self.cache.get()
+    }
+
+    /// Fetches an object into the cache, on a thread.
+    pub(crate) fn fetch_whole(&self, object: usize, cached: &Arc<Cached>) {
+        let (connection, objects, to) = (self.connection.clone(), self.objects.clone(), cached.clone());
+        let fetch = move || {
+            to.fetch(object, |add| {
+                // A part waits until the parts before it are on the disk.
+                let (send, mut receive) = mpsc::channel(1);
+                let parts = (0..objects[object].len).step_by(LONGEST as usize);
+                let requests = parts.map({
+                    let (connection, objects) = (connection.clone(), objects.clone());
+                    move |start| {
+                        let len = LONGEST.min(objects[object].len - start);
+                        request(&connection, objects[object].clone(), start, len)
+                    }
+                });
+                connection.runtime.spawn(async move {
+                    let mut parts = stream::iter(requests).buffered(AT_A_TIME);
+                    while let Some(part) = parts.next().await {
+                        if send.send(part).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                while let Some(part) = receive.blocking_recv() {
+                    add(&part.map_err(std::io::Error::other)?)?;
+                }
+                Ok(())
+            });
+        };
+        if std::thread::Builder::new().name("slotline-fetch".to_owned()).spawn(fetch).is_err() {
+            cached.set(object, Place::Refused);
+        }
+    }
+
+    /// Returns the number of objects.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Returns the URL of an object.
+    pub(crate) fn url(&self, object: usize) -> &str {
+        &self.objects[object].url
+    }
+
+    /// Returns the length of an object, in bytes.
+    pub(crate) fn object_len(&self, object: usize) -> Option<u64> {
+        self.objects.get(object).map(|object| object.len)
+    }
+
+    /// Returns the tag of an object, if its server has given it one.
+    pub(crate) fn version(&self, object: usize) -> Option<&str> {
+        self.objects.get(object)?.version.as_deref()
+    }
+
+    /// Whether this is the process that opened the objects. In a forked one, threads that it does not have may hold locks.
+    pub(crate) fn is_here(&self) -> bool {
+        self.connection.process.is_this()
+    }
+
+    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before is let go.
+    pub(crate) fn begin(&self, budget: u64) {
+        if !self.is_here() {
+            return;
+        }
+        // The sizes of samples vary, and what is needed next must not be let go.
+        self.fetched.begin(budget.saturating_mul(2));
+    }
+
+    /// Notes bytes that will be read. They are fetched after the next [`send`](Self::send).
+    pub(crate) fn will_need(&self, object: usize, start: u64, len: u64) {
+        if len == 0 || !self.is_here() {
+            return;
+        }
+        if self.cached().is_some_and(|cached| cached.has(object)) {
+            return;
+        }
+        // If several samples are read from the same bytes, the first one takes them: others share them in memory, or make
+        // a request.
+        self.fetched.add((object, start, len));
+    }
+
+    /// Begins to fetch the bytes that were noted: those that lie together, by one request.
+    pub(crate) fn send(&self) {
+        let (pass, groups) = self.fetched.to_send();
+        for (whole, keys) in groups {
+            let request = request(&self.connection, self.objects[whole.0].clone(), whole.1, whole.2);
+            let coming = Coming::new(&self.fetched, keys, whole.1, pass);
+            self.connection.runtime.spawn(async move {
+                let bytes = request.await.map_err(Arc::new);
+                coming.settle(Some(bytes));
+            });
+        }
+    }
+
+    /// Reads bytes: those that were fetched, or are being fetched, or else by a request of their own.
+    pub(crate) fn read(&self, object: usize, start: u64, into: &mut [u8]) -> Result<(), Error> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let key = (object, start, into.len() as u64);
+        if self.cached().is_some_and(|cached| cached.read(object, start, into)) {
+            if self.is_here() {
+                self.fetched.forget(key);
+            }
+            return Ok(());
+        }
+        let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
+        let bytes = match bytes {
+            // A request that failed long ago may succeed now.
+            Some(Ok(bytes)) => bytes,
+            Some(Err(_)) | None => {
+                let connection = if self.is_here() { &self.connection } else { self.forked()? };
+                wait(&connection.runtime, request(connection, self.objects[object].clone(), start, key.2))?
+            }
+        };
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Returns the connection of a forked process.
+    fn forked(&self) -> Result<&Connection, Error> {
+        if self.forked.get().is_none() {
+            let mut places = vec![String::new(); self.connection.stores.len()];
+            for object in self.objects.iter() {
+                places[object.store] = parse(&object.url)?[..url::Position::BeforePath].to_owned();
+            }
+            let _ = self.forked.set(Connection::new(&places)?);
+        }
+        Ok(self.forked.get().expect("it was just set"))
+    }
+}
+
+/// Returns a request for a range of an object.
+fn request(
+    connection: &Connection,
+    object: Object,
+    start: u64,
+    len: u64,
+) -> impl Future<Output = Result<bytes::Bytes, Error>> + Send + use<> {
+    let (store, permits) = (connection.stores[object.store].clone(), connection.permits.clone());
+    async move {
+        let _permit = permits.acquire().await;
+        within(PATIENCE, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await
+    }
+}
+
+/// Ends a request that takes too long.
+async fn within<T>(
+    limit: Duration,
+    url: &str,
+    range: Option<std::ops::Range<u64>>,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| {
+        let source = format!("the server has not answered completely within {} s", limit.as_secs());
+        Err(Error::Remote { name: url.to_owned(), range, advice: NETWORK, source: source.into() })
+    })
+}
+
+/// Fetches a range of an object.
+async fn fetch(store: &dyn ObjectStore, object: &Object, start: u64, len: u64) -> Result<bytes::Bytes, Error> {
+    let range = start..start + len;
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(range.clone())),
+        // A weak tag never matches.
+        if_match: object.version.clone().filter(|version| !version.starts_with("W/")),
+        ..GetOptions::default()
+    };
+    let failed = |source| failed(&object.url, Some(range.clone()), source);
+    let answer = store.get_opts(&object.path, options).await.map_err(failed)?;
+    let is_same = match (&answer.meta.e_tag, &object.version) {
+        (Some(found), Some(version)) => found == version,
+        _ => answer.meta.last_modified.timestamp() == object.modified,
+    };
+    if !is_same || answer.meta.size != object.len {
+        return Err(changed(&object.url));
+    }
+    let mut parts = answer.into_stream();
+    let mut bytes = parts.try_next().await.map_err(failed)?.unwrap_or_default();
+    let mut all = Vec::new();
+    // No more than that comes into memory, whatever the server sends.
+    while (bytes.len() + all.len()) as u64 <= len
+        && let Some(part) = parts.try_next().await.map_err(failed)?
+    {
+        all.extend_from_slice(&std::mem::take(&mut bytes));
+        all.extend_from_slice(&part);
+    }
+    if !all.is_empty() {
+        bytes = all.into();
+    }
+    if bytes.len() as u64 != len {
+        let found = if bytes.len() as u64 > len { "more" } else { "fewer" };
+        let problem = format!("{len} bytes were asked for, and {found} came");
+        return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
+    }
+    Ok(bytes)
+}
+
+impl Connection {
+    /// Connects to buckets and servers, by the part of their URLs before the path.
+    fn new(places: &[String]) -> Result<Self, Error> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let stores = places.iter().map(|place| {
+            let url = parse(place)?;
+            let options = std::env::vars_os().filter_map(|(name, value)| {
+                let name = name.into_string().ok()?.to_ascii_lowercase();
+                let is_option = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
+                is_option.then_some((name, value.into_string().ok()?))
+            });
+            let http = matches!(url.scheme(), "http" | "https").then(|| ("allow_http".to_owned(), "true".to_owned()));
+            let made = object_store::parse_url_opts(&url, options.chain(http));
+            made.map(|(store, _)| Arc::from(store)).map_err(|source| failed(place, None, source))
+        });
+        let stores = stores.collect::<Result<_, Error>>()?;
+        Ok(Self { process: Process::this(), runtime: runtime()?, stores, permits: Arc::new(Semaphore::new(REQUESTS)) })
+    }
+}
+
+/// Returns the runtime of this process, whose thread makes all requests.
+fn runtime() -> Result<Handle, Error> {
+    static RUNTIME: Mutex<Option<(Process, Handle)>> = Mutex::new(None);
+    // A forked process may find the lock taken by a thread that it does not have.
+    if let Ok(known) = RUNTIME.try_lock()
+        && let Some((of, handle)) = &*known
+        && of.is_this()
+    {
+        return Ok(handle.clone());
+    }
+    let failed = |source| Error::io_named("a thread for requests", "start", source);
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let life = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("slotline-requests".to_owned()).spawn(life).map_err(failed)?;
+    if let Ok(mut known) = RUNTIME.try_lock() {
+        *known = Some((Process::this(), handle.clone()));
+    }
+    Ok(handle)
+}
+
+/// Runs a future on the thread for requests, and waits for it.
+fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    runtime.spawn(async move {
+        let _ = send.send(future.await);
+    });
+    receive.recv().expect("a request does not panic, and its thread lives as long as the process")
+}
+
+fn parse(url: &str) -> Result<Url, Error> {
+    let parsed =
+        Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))?;
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        let advice = "write `%3F` and `%23` for these characters in a path; signed URLs are not read: give credentials";
+        return Err(Error::format(url, None, "the URL has a `?` or `#`", advice));
+    }
+    Ok(parsed)
+}
+
+fn path_of(url: &str) -> Result<Path, Error> {
+    let parsed = parse(url)?;
+    let found = object_store::ObjectStoreScheme::parse(&parsed).map_err(|error| error.to_string());
+    found.map(|(_, path)| path).map_err(|error| Error::format(url, None, error, "check the URL"))
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.fetched.bytes();
+        f.debug_struct("Remote").field("objects", &self.objects.len()).field("held", &held).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn a_request_that_is_never_answered_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let never = super::within::<()>(Duration::from_millis(5), "s3://b/a", Some(0..9), std::future::pending());
+        let error = runtime.block_on(never).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read s3://b/a, bytes 0 to 9; check the network"), "{error}");
+        let now = super::within(Duration::from_secs(9), "s3://b/a", None, std::future::ready(Ok(7)));
+        assert_eq!(runtime.block_on(now).unwrap(), 7);
+    }
+}
