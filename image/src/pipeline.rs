@@ -242,10 +242,11 @@ impl<T: Pixel> Pipeline<T> {
     /// Fails if the picture is too small for a transform.
     pub fn draw(&self, rng: &mut impl Rng, height: usize, width: usize) -> Result<Draw, ImageError> {
         let mut random = || rng.next_u64();
-        self.draw_with(&mut Random(&mut random), [height, width])
+        Ok(self.draw_with(&mut Random(&mut random), [height, width])?.0)
     }
 
-    fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Draw, ImageError> {
+    /// Draws the steps for a picture of this size. Returns them, and the plan that they make.
+    fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<(Draw, Plan), ImageError> {
         if size.contains(&0) || size.iter().any(|&side| side > MAX_SIDE) {
             return Err(ImageError::draw(format!("a picture of {} × {} pixels", size[0], size[1])));
         }
@@ -257,30 +258,27 @@ impl<T: Pixel> Pipeline<T> {
             transform.plan(&step, &mut plan)?;
             draw.steps.push(step);
         }
-        Ok(draw)
+        Ok((draw, plan))
     }
 
     /// Returns the plan for a picture of this size.
     pub(crate) fn plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
-        let drawn;
-        let draw = match choice {
-            Choice::Draw(draw) => draw,
+        match choice {
+            Choice::Draw(draw) => self.plan_of(draw, size),
             Choice::Seed(seed) => {
                 let mut rng = seed.rng();
-                drawn = self.draw(&mut rng, size[0], size[1])?;
-                &drawn
+                Ok(self.draw_with(&mut Random(&mut || rng.next_u64()), size)?.1)
             }
-            Choice::None if self.is_random() => {
-                return Err(ImageError::draw(
-                    "the pipeline is random, and the picture has no random numbers; give it those of the sample: \
-                     `Image::new(bytes, &pipeline).random(cx.rng())`",
-                ));
-            }
-            Choice::None => {
-                drawn = self.draw_with(&mut Random(&mut || 0), size)?;
-                &drawn
-            }
-        };
+            Choice::None if self.is_random() => Err(ImageError::draw(
+                "the pipeline is random, and the picture has no random numbers; give it those of the sample: \
+                 `Image::new(bytes, &pipeline).random(cx.rng())`",
+            )),
+            Choice::None => Ok(self.draw_with(&mut Random(&mut || 0), size)?.1),
+        }
+    }
+
+    /// Returns the plan that drawn steps make for a picture of this size.
+    fn plan_of(&self, draw: &Draw, size: [usize; 2]) -> Result<Plan, ImageError> {
         if draw.size != size {
             let [[h, w], [height, width]] = [draw.size, size];
             return Err(ImageError::draw(format!("it is for {h} × {w} pixels, the picture has {height} × {width}")));
