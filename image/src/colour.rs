@@ -19,6 +19,11 @@ pub(crate) trait Number: Copy {
     /// Returns the values of this type that are nearest to `numbers`, which must be in the type's range.
     fn nearest<L: Lanes>(numbers: [f32; 8]) -> [Self; 8];
 
+    /// Returns the value of this type that is nearest to a number.
+    fn of(number: f32) -> Self {
+        Self::nearest::<[u16; 16]>([number; 8])[0]
+    }
+
     /// Runs [`Pipeline::run_here`]. It is implemented for each type, so that it is compiled in this crate, and not in
     /// the crate that uses it, with that crate's profile.
     fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError>

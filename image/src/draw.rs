@@ -5,6 +5,7 @@ use slotline::rng::rand_core::Rng;
 use smallvec::SmallVec;
 
 use crate::error::ImageError;
+use crate::operation::Operation;
 
 /// What a pipeline does with one picture: a [`Step`] for each of its transforms.
 ///
@@ -52,6 +53,39 @@ pub enum Step {
         /// The number of columns.
         width: usize,
     },
+    /// What a transform of colours does, in this order.
+    Operations(Operations),
+}
+
+/// The operations of one [`Step`], without an allocation for up to four.
+///
+/// ```
+/// use slotline_image::{Operation, Operations, Step};
+///
+/// let step = Step::Operations(Operations::from_iter([Operation::AdjustBrightness(1.2), Operation::Grayscale]));
+/// assert!(matches!(step, Step::Operations(operations) if operations.len() == 2));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Operations(SmallVec<[Operation; 4]>);
+
+impl std::ops::Deref for Operations {
+    type Target = [Operation];
+
+    fn deref(&self) -> &[Operation] {
+        &self.0
+    }
+}
+
+impl FromIterator<Operation> for Operations {
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+        Self(operations.into_iter().collect())
+    }
+}
+
+impl Extend<Operation> for Operations {
+    fn extend<I: IntoIterator<Item = Operation>>(&mut self, operations: I) {
+        self.0.extend(operations);
+    }
 }
 
 impl Step {
@@ -78,6 +112,10 @@ impl Step {
             }
         }
         Ok((at, crop))
+    }
+
+    pub(crate) fn expect_operations(&self, transform: &'static str) -> Result<&[Operation], ImageError> {
+        if let Self::Operations(operations) = self { Ok(operations) } else { Err(self.unexpected(transform)) }
     }
 
     pub(crate) fn unexpected(&self, transform: &'static str) -> ImageError {
@@ -118,6 +156,10 @@ impl Seed {
 pub(crate) struct Random<'a>(pub(crate) &'a mut dyn FnMut() -> u64);
 
 impl Random<'_> {
+    pub(crate) fn bits(&mut self) -> u64 {
+        (self.0)()
+    }
+
     /// Draws from 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0() >> 11) as f64 / (1_u64 << 53) as f64

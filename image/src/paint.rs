@@ -28,6 +28,17 @@ pub(crate) enum Layout {
     Hwc,
 }
 
+impl Layout {
+    /// Returns the index of a number in a picture of this size.
+    #[inline(always)]
+    pub(crate) fn place(self, [height, width]: [usize; 2], channel: usize, y: usize, x: usize) -> usize {
+        match self {
+            Self::Chw => (channel * height + y) * width + x,
+            Self::Hwc => (y * width + x) * 3 + channel,
+        }
+    }
+}
+
 /// What is painted: the places of rows and columns, the channels, and the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
@@ -144,11 +155,55 @@ fn fill<L: Lanes, T: Pixel>(target: Target<'_>, out: &mut [T]) {
         for y in 0..height {
             let (empty, sides) = if (top..bottom).contains(&y) { (0..left, right..width) } else { (0..width, 0..0) };
             for x in empty.chain(sides) {
-                let at = match target.layout {
-                    Layout::Chw => (c * height + y) * width + x,
-                    Layout::Hwc => (y * width + x) * 3 + c,
-                };
-                out[at] = value;
+                out[target.layout.place([height, width], c, y, x)] = value;
+            }
+        }
+    }
+}
+
+/// Converts planes of red, green and blue bytes, which have the target's size already, to its numbers.
+#[inline(always)]
+pub(crate) fn convert<T: Pixel>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the CPU supports AVX2 and F16C, as checked above.
+        unsafe { convert_avx2(planes, area, channels, layout, out) };
+        return;
+    }
+    convert_with::<[u16; LANES], T>(planes, area, channels, layout, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn convert_avx2<T: Pixel>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
+    convert_with::<Avx2, T>(planes, area, channels, layout, out);
+}
+
+#[inline(always)]
+fn convert_with<L: Lanes, T: Pixel>(
+    planes: &[u8],
+    area: usize,
+    channels: &[Channel; 3],
+    layout: Layout,
+    out: &mut [T],
+) {
+    for (c, (plane, channel)) in planes.chunks_exact(area).zip(channels).enumerate() {
+        let (factor, offset) = (channel.factors[c] * 256.0, channel.offset);
+        let numbers = |bytes: [u8; HALF]| T::nearest::<L>(bytes.map(|byte| f32::from(byte) * factor + offset));
+        let (eights, rest) = plane.as_chunks::<HALF>();
+        let mut end = [0; HALF];
+        end[..rest.len()].copy_from_slice(rest);
+        match layout {
+            Layout::Chw => {
+                let (out, out_rest) = out[c * area..][..area].as_chunks_mut::<HALF>();
+                out.iter_mut().zip(eights).for_each(|(out, &eight)| *out = numbers(eight));
+                out_rest.copy_from_slice(&numbers(end)[..rest.len()]);
+            }
+            Layout::Hwc => {
+                let pixels = out.as_chunks_mut::<3>().0;
+                for (pixels, &eight) in pixels.chunks_mut(HALF).zip(eights.iter().chain([&end])) {
+                    pixels.iter_mut().zip(numbers(eight)).for_each(|(pixel, number)| pixel[c] = number);
+                }
             }
         }
     }

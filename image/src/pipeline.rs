@@ -70,8 +70,8 @@ impl PipelineBuilder {
     /// # Errors
     ///
     /// [`ImageError::Parameter`] names a parameter that is invalid, or a transform that does not fit the others: the
-    /// result must have the same size for pictures of any size, and transforms of colours cannot follow
-    /// [`Normalize`].
+    /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
+    /// can follow [`Normalize`].
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
         let Self { transforms } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);
@@ -85,6 +85,8 @@ impl PipelineBuilder {
                 }
                 Transform::Normalize(_) if normalize.is_some() => return fail("appears twice"),
                 Transform::Normalize(given) => normalize = Some(*given),
+                Transform::RandomErasing(_) if normalize.is_some() => {}
+                Transform::RandomErasing(erasing) => erasing.check_bytes()?,
                 _ if normalize.is_some() => return fail("follows Normalize; move it in front of Normalize"),
                 _ => {}
             }

@@ -5,12 +5,17 @@
 
 use smallvec::SmallVec;
 
+use crate::operation::Operation;
 use crate::places::{PaddingMode, Places};
 
 /// What is done with one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,
+    /// Whether what follows works on normalised numbers.
+    normalized: bool,
+    /// Operations on normalised numbers.
+    pub(crate) after: SmallVec<[Operation; 1]>,
 }
 
 /// One pass.
@@ -20,13 +25,21 @@ pub(crate) struct Segment {
     pub(crate) places: [Places; 2],
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
+    /// What is done with the pixels then.
+    pub(crate) operations: SmallVec<[Operation; 4]>,
+}
+
+impl Segment {
+    fn new(size: [usize; 2]) -> Self {
+        Self { places: size.map(Places::all), fill: [0; 3], operations: SmallVec::new() }
+    }
 }
 
 impl Plan {
     /// Starts with a picture of this size.
     pub(crate) fn new(size: [usize; 2]) -> Self {
-        let first = Segment { places: size.map(Places::all), fill: [0; 3] };
-        Self { segments: std::iter::once(first).collect() }
+        let segments = std::iter::once(Segment::new(size)).collect();
+        Self { segments, normalized: false, after: SmallVec::new() }
     }
 
     /// The size after what was planned so far.
@@ -38,32 +51,37 @@ impl Plan {
         self.segments.last_mut().expect("a plan has a segment")
     }
 
+    /// Returns the pass that can be changed so that places move, which starts another one if necessary.
+    fn places(&mut self) -> &mut [Places; 2] {
+        if !self.last().operations.is_empty() {
+            self.push();
+        }
+        &mut self.last().places
+    }
+
     /// Starts another pass.
-    fn push(&mut self) -> &mut Segment {
-        let places = self.size().map(Places::all);
-        self.segments.push(Segment { places, fill: [0; 3] });
-        self.last()
+    fn push(&mut self) {
+        self.segments.push(Segment::new(self.size()));
     }
 
     pub(crate) fn resize(&mut self, size: [usize; 2]) {
         if size == self.size() {
             return;
         }
-        if !self.last().places.iter().all(Places::can_resize) {
+        if !self.places().iter().all(Places::can_resize) {
             self.push();
         }
-        let places = &mut self.last().places;
-        places.iter_mut().zip(size).for_each(|(places, size)| places.resize(size));
+        self.last().places.iter_mut().zip(size).for_each(|(places, size)| places.resize(size));
     }
 
     pub(crate) fn crop(&mut self, at: [usize; 2], size: [usize; 2]) {
-        for (i, places) in self.last().places.iter_mut().enumerate() {
+        for (i, places) in self.places().iter_mut().enumerate() {
             places.cut(at[i], size[i]);
         }
     }
 
     pub(crate) fn mirror(&mut self, direction: usize) {
-        self.last().places[direction].mirror();
+        self.places()[direction].mirror();
     }
 
     /// Adds pixels before and behind, in both directions.
@@ -71,7 +89,7 @@ impl Plan {
         if sides == [[0; 2]; 2] {
             return;
         }
-        if self.last().places.iter().any(|places| places.bounds.is_some()) {
+        if self.places().iter().any(|places| places.bounds.is_some()) {
             self.push();
         }
         let last = self.last();
@@ -79,5 +97,19 @@ impl Plan {
         for (places, [before, behind]) in last.places.iter_mut().zip(sides) {
             places.pad(before, behind, padding);
         }
+    }
+
+    /// Works on the pixels as they are then.
+    pub(crate) fn operate(&mut self, operation: Operation) {
+        if self.normalized {
+            self.after.push(operation);
+        } else {
+            self.last().operations.push(operation);
+        }
+    }
+
+    /// What follows works on normalised numbers.
+    pub(crate) fn normalize(&mut self) {
+        self.normalized = true;
     }
 }

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use crate::colour::{Channel, Pixel, Planes};
 use crate::decode::{Frame, Memory, Opened, Orientation, Others, Picture, Want};
 use crate::error::ImageError;
-use crate::paint::{Canvas, Layout, Target};
+use crate::operation::{Operation, Pixels, erase};
+use crate::paint::{Canvas, Layout, Target, convert};
 use crate::places::Places;
 use crate::plan::{Plan, Segment};
 use crate::resample::{Plane, STRIDE};
@@ -21,6 +22,8 @@ struct Scratch {
     canvas: Canvas,
     /// Pictures between two passes: planes of red, green and blue.
     between: [Vec<u8>; 2],
+    /// Numbers of a plane, for filters.
+    numbers: Vec<f32>,
 }
 
 /// Decodes a picture and runs all passes.
@@ -34,7 +37,7 @@ pub(crate) fn run<T: Pixel>(
     layout: Layout,
     out: &mut [T],
 ) -> Result<(), ImageError> {
-    SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between }| {
+    SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between, numbers }| {
         let [current, other] = between;
         let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
         let (first, rest) = plan.segments.split_first().expect("a plan has a segment");
@@ -47,9 +50,10 @@ pub(crate) fn run<T: Pixel>(
         };
         let picture = opened.decode(memory, want)?;
         let of_picture = &channels[usize::from(picture.colours == Planes::Rgb)];
-        if rest.is_empty() && !orientation.transposed {
+        if rest.is_empty() && first.operations.is_empty() && !orientation.transposed {
             let target = Target { places, channels: of_picture, layout, fill: fraction(first) };
             canvas.paint(&picture, target, out);
+            erase_all(plan, layout, out);
             return Ok(());
         }
         let bytes = Channel::all(picture.colours, [0.0; 3], [1.0 / 255.0; 3]);
@@ -61,17 +65,29 @@ pub(crate) fn run<T: Pixel>(
             std::mem::swap(current, other);
             size = [size[1], size[0]];
         }
+        Pixels { planes: current, other, numbers, size }.run(&first.operations);
         for segment in rest {
             let target =
                 Target { places: segment.places, channels: &identity, layout: Layout::Chw, fill: fraction(segment) };
             paint_between(canvas, &planes(current, size), target, other);
             std::mem::swap(current, other);
             size = segment.places.map(|places| places.out);
+            Pixels { planes: current, other, numbers, size }.run(&segment.operations);
         }
-        let places = size.map(Places::all);
-        canvas.paint(&planes(current, size), Target { places, channels: &channels[1], layout, fill: [0.0; 3] }, out);
+        convert(current, size[0] * size[1], &channels[1], layout, out);
+        erase_all(plan, layout, out);
         Ok(())
     })
+}
+
+/// Erases what is erased after normalisation.
+#[inline(always)]
+fn erase_all<T: Pixel>(plan: &Plan, layout: Layout, out: &mut [T]) {
+    for operation in &plan.after {
+        if let Operation::Erase { top, left, height, width, value } = *operation {
+            erase(out, layout, plan.size(), [top, left], [height, width], value, T::of);
+        }
+    }
 }
 
 /// Returns the places of stored rows and columns for those of the upright picture.

@@ -4,13 +4,24 @@
 //! Each is a struct with public fields: `new` takes what torchvision requires and sets the rest to its defaults. Values
 //! are checked when the pipeline is built.
 
+mod augment;
+mod erasing;
 mod geometry;
+mod photometric;
+mod policies;
 
 use std::fmt;
 
+pub use self::augment::{AutoAugment, RandAugment, TrivialAugmentWide};
+pub use self::erasing::RandomErasing;
 pub use self::geometry::{
     CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ResizeTo, Size,
 };
+pub use self::photometric::{
+    ColorJitter, GaussianBlur, RandomAdjustSharpness, RandomApply, RandomAutocontrast, RandomEqualize, RandomGrayscale,
+    RandomInvert, RandomPosterize, RandomSolarize,
+};
+pub use self::policies::AutoAugmentPolicy;
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::plan::Plan;
@@ -31,6 +42,34 @@ pub enum Transform {
     RandomHorizontalFlip(RandomHorizontalFlip),
     /// See [`RandomVerticalFlip`].
     RandomVerticalFlip(RandomVerticalFlip),
+    /// See [`ColorJitter`].
+    ColorJitter(ColorJitter),
+    /// See [`RandomGrayscale`].
+    RandomGrayscale(RandomGrayscale),
+    /// See [`GaussianBlur`].
+    GaussianBlur(GaussianBlur),
+    /// See [`RandomAdjustSharpness`].
+    RandomAdjustSharpness(RandomAdjustSharpness),
+    /// See [`RandomAutocontrast`].
+    RandomAutocontrast(RandomAutocontrast),
+    /// See [`RandomEqualize`].
+    RandomEqualize(RandomEqualize),
+    /// See [`RandomInvert`].
+    RandomInvert(RandomInvert),
+    /// See [`RandomPosterize`].
+    RandomPosterize(RandomPosterize),
+    /// See [`RandomSolarize`].
+    RandomSolarize(RandomSolarize),
+    /// See [`RandomApply`].
+    RandomApply(RandomApply),
+    /// See [`RandAugment`].
+    RandAugment(RandAugment),
+    /// See [`TrivialAugmentWide`].
+    TrivialAugmentWide(TrivialAugmentWide),
+    /// See [`AutoAugment`].
+    AutoAugment(AutoAugment),
+    /// See [`RandomErasing`].
+    RandomErasing(RandomErasing),
     /// See [`Normalize`].
     Normalize(Normalize),
 }
@@ -47,6 +86,11 @@ pub(crate) trait Apply: fmt::Debug {
 
     /// Whether something is drawn.
     fn is_random(&self) -> bool;
+
+    /// Whether it works on the pixels of a picture, and can be part of [`RandomApply`].
+    fn is_photometric(&self) -> bool {
+        false
+    }
 
     /// Draws what is to be done with a picture of this size.
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError>;
@@ -77,7 +121,9 @@ macro_rules! transforms {
 }
 
 transforms! {
-    Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip Normalize
+    Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip
+    ColorJitter RandomGrayscale GaussianBlur RandomAdjustSharpness RandomAutocontrast RandomEqualize RandomInvert
+    RandomPosterize RandomSolarize RandomApply RandAugment TrivialAugmentWide AutoAugment RandomErasing Normalize
 }
 
 /// Subtracts `mean` from the channels and divides them by `std`, both in units of the brightest value. Must follow every
@@ -128,8 +174,10 @@ impl Apply for Normalize {
         Ok(Step::Fixed)
     }
 
-    fn plan(&self, step: &Step, _: &mut Plan) -> Result<(), ImageError> {
-        step.expect_fixed("Normalize")
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        step.expect_fixed("Normalize")?;
+        plan.normalize();
+        Ok(())
     }
 }
 

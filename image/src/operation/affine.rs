@@ -1,0 +1,142 @@
+//! Operations that move pixels: shear, translation and rotation.
+
+use super::Pixels;
+
+/// How pixels move. The size of the picture stays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Affine {
+    /// Moves each row to the left, by this times its distance from the top.
+    ShearX(f64),
+    /// Moves each column up, by this times its distance from the left side.
+    ShearY(f64),
+    /// Moves to the right, in pixels.
+    TranslateX(i32),
+    /// Moves down, in pixels.
+    TranslateY(i32),
+    /// Turns counter-clockwise around the middle, in degrees.
+    Rotate(f64),
+}
+
+/// How values between pixels are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interpolation {
+    /// The nearest pixel (torchvision's default for these operations).
+    #[default]
+    Nearest,
+    /// Between the four pixels around.
+    Bilinear,
+}
+
+impl Affine {
+    pub(super) fn is_finite(self) -> bool {
+        match self {
+            Self::ShearX(number) | Self::ShearY(number) | Self::Rotate(number) => number.is_finite(),
+            Self::TranslateX(_) | Self::TranslateY(_) => true,
+        }
+    }
+
+    /// Returns the columns and rows that a place comes from: `[a, b, c]` for `a x + b y + c`, from the middle.
+    fn inverse(self, [height, width]: [usize; 2]) -> [[f64; 3]; 2] {
+        let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
+        match self {
+            Self::ShearX(by) => [[1.0, by, by * y], [0.0, 1.0, 0.0]],
+            Self::ShearY(by) => [[1.0, 0.0, 0.0], [by, 1.0, by * x]],
+            Self::TranslateX(by) => [[1.0, 0.0, -f64::from(by)], [0.0, 1.0, 0.0]],
+            Self::TranslateY(by) => [[1.0, 0.0, 0.0], [0.0, 1.0, -f64::from(by)]],
+            Self::Rotate(degrees) => {
+                let (sin, cos) = degrees.to_radians().sin_cos();
+                [[cos, -sin, 0.0], [sin, cos, 0.0]]
+            }
+        }
+    }
+}
+
+/// Moves the pixels.
+pub(super) fn run(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolation, fill: [u8; 3]) {
+    let [height, width] = pixels.size;
+    let area = height * width;
+    let [columns, rows] = by.inverse(pixels.size).map(|line| line.map(|number| number as f32));
+    let (middle_x, middle_y) = ((width as f32 - 1.0) / 2.0, (height as f32 - 1.0) / 2.0);
+    let from = &pixels.planes[..3 * area];
+    pixels.other.resize(pixels.planes.len(), 0);
+    let to = &mut pixels.other[..3 * area];
+    for y in 0..height {
+        let v = y as f32 - middle_y;
+        let (start_x, start_y) = (columns[1] * v + columns[2] + middle_x, rows[1] * v + rows[2] + middle_y);
+        for x in 0..width {
+            let u = x as f32 - middle_x;
+            let (source_x, source_y) = (columns[0] * u + start_x, rows[0] * u + start_y);
+            let at = y * width + x;
+            let pixel = match interpolation {
+                Interpolation::Nearest => nearest(from, [height, width], source_x, source_y, fill),
+                Interpolation::Bilinear => bilinear(from, [height, width], source_x, source_y, fill),
+            };
+            [to[at], to[area + at], to[2 * area + at]] = pixel;
+        }
+    }
+    std::mem::swap(pixels.planes, pixels.other);
+}
+
+#[inline(always)]
+fn nearest(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
+    // To even in the middle, as torch rounds. Negative numbers become large ones.
+    let (x, y) = (x.round_ties_even() as isize as usize, y.round_ties_even() as isize as usize);
+    if x >= width || y >= height {
+        return fill;
+    }
+    let at = y * width + x;
+    let area = height * width;
+    [planes[at], planes[area + at], planes[2 * area + at]]
+}
+
+/// Mixes the four pixels around, of which those outside are black. Then mixes with the fill colour as torchvision does:
+/// by the part that is inside, unless the colour is black.
+#[inline(always)]
+fn bilinear(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
+    let (left, top) = (x.floor(), y.floor());
+    let (right, bottom) = (x - left, y - top);
+    let weights = [(1.0 - right) * (1.0 - bottom), right * (1.0 - bottom), (1.0 - right) * bottom, right * bottom];
+    let (left, top) = (left as isize, top as isize);
+    let area = height * width;
+    let (mut sums, mut inside) = ([0.0_f32; 3], 0.0);
+    for (i, weight) in weights.into_iter().enumerate() {
+        let (x, y) = ((left + (i as isize & 1)) as usize, (top + (i as isize >> 1)) as usize);
+        if x < width && y < height {
+            inside += weight;
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum += f32::from(planes[c * area + y * width + x]) * weight;
+            }
+        }
+    }
+    if fill != [0; 3] {
+        for (sum, fill) in sums.iter_mut().zip(fill.map(f32::from)) {
+            *sum = (*sum - fill) * inside + fill;
+        }
+    }
+    sums.map(|sum| sum.round_ties_even() as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(by: Affine, interpolation: Interpolation) -> Vec<u8> {
+        let mut planes: Vec<u8> = (0..3 * 12).collect();
+        let (mut other, mut numbers) = (Vec::new(), Vec::new());
+        let mut pixels = Pixels { planes: &mut planes, other: &mut other, numbers: &mut numbers, size: [3, 4] };
+        run(&mut pixels, by, interpolation, [99; 3]);
+        planes[..12].to_vec()
+    }
+
+    #[test]
+    fn pixels_move_and_what_comes_from_outside_is_filled() {
+        for interpolation in [Interpolation::Nearest, Interpolation::Bilinear] {
+            let moved = |by| moved(by, interpolation);
+            assert_eq!(moved(Affine::TranslateX(1)), [99, 0, 1, 2, 99, 4, 5, 6, 99, 8, 9, 10]);
+            assert_eq!(moved(Affine::TranslateY(-1)), [4, 5, 6, 7, 8, 9, 10, 11, 99, 99, 99, 99]);
+            assert_eq!(moved(Affine::TranslateX(i32::MIN)), [99; 12]);
+            assert_eq!(moved(Affine::Rotate(180.0)), [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Operations on all channels of a pixel: brightness, saturation, hue.
+
+use super::{multiply_add, vectorized};
+
+/// Returns the brightness of a pixel, with the weights of torchvision.
+#[inline(always)]
+fn brightness(red: u8, green: u8, blue: u8) -> f32 {
+    let sum = multiply_add(f32::from(green), 0.587, f32::from(red) * 0.2989);
+    multiply_add(f32::from(blue), 0.114, sum)
+}
+
+vectorized! {
+    /// Returns the mean of the brightness of all pixels, each rounded down.
+    fn mean_brightness(channels: [&mut [u8]; 3]) -> f32 {
+        let [red, green, blue] = channels;
+        let mut sum = 0_u64;
+        // Sums of 32 bits are faster; blocks of this size cannot overflow.
+        for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
+            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| brightness(r, g, b) as i32 as u32);
+            sum += u64::from(levels.sum::<u32>());
+        }
+        (sum as f64 / red.len() as f64) as f32
+    }
+}
+
+vectorized! {
+    fn saturation(channels: [&mut [u8]; 3], factor: f64) {
+        let [red, green, blue] = channels;
+        let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
+        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
+            let grey = brightness(*red, *green, *blue) as i32 as f32;
+            for value in [red, green, blue] {
+                *value = multiply_add(grey, rest, f32::from(*value) * factor).clamp(0.0, 255.0) as i32 as u8;
+            }
+        }
+    }
+}
+
+vectorized! {
+    fn grayscale(channels: [&mut [u8]; 3]) {
+        let [red, green, blue] = channels;
+        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
+            let grey = brightness(*red, *green, *blue) as i32 as u8;
+            (*red, *green, *blue) = (grey, grey, grey);
+        }
+    }
+}
+
+vectorized! {
+    /// Turns the hue by a part of the circle.
+    fn hue(channels: [&mut [u8]; 3], by: f64) {
+        let [red, green, blue] = channels;
+        let by = by as f32;
+        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
+            let [r, g, b] = [*red, *green, *blue].map(|value| f32::from(value) * (1.0 / 255.0));
+            [*red, *green, *blue] = turned(r, g, b, by).map(|value| (value * 255.999) as i32 as u8);
+        }
+    }
+}
+
+/// Converts to hue, saturation and value, turns the hue, and converts back. Without branches, so that it can be
+/// vectorised.
+#[inline(always)]
+fn turned(r: f32, g: f32, b: f32, by: f32) -> [f32; 3] {
+    let value = r.max(g).max(b);
+    let range = value - r.min(g).min(b);
+    let grey = range == 0.0;
+    let saturation = range / if grey { 1.0 } else { value };
+    let divisor = if grey { 1.0 } else { range };
+    let [rc, gc, bc] = [r, g, b].map(|channel| (value - channel) / divisor);
+    let sector = if value == r {
+        bc - gc
+    } else if value == g {
+        rc + 2.0 - bc
+    } else {
+        gc + 4.0 - rc
+    };
+    let part = |number: f32| number - number.floor();
+    let hue = part(part(sector * (1.0 / 6.0) + 1.0) + by) * 6.0;
+    let sector = hue.floor();
+    let rest = saturation * (hue - sector);
+    let unit = |number: f32| (number * value).clamp(0.0, 1.0);
+    let (falling, rising, least) = (unit(1.0 - rest), unit(rest + (1.0 - saturation)), unit(1.0 - saturation));
+    // A hue that was rounded to a full turn is the first sector again.
+    let sector = if sector >= 6.0 { 0 } else { sector as i32 };
+    let pick = |values: [f32; 6]| {
+        let [a, b, c, d, e, f] = values;
+        let low = if sector == 0 {
+            a
+        } else if sector == 1 {
+            b
+        } else {
+            c
+        };
+        let high = if sector == 3 {
+            d
+        } else if sector == 4 {
+            e
+        } else {
+            f
+        };
+        if sector < 3 { low } else { high }
+    };
+    [
+        pick([value, falling, least, least, rising, value]),
+        pick([rising, value, value, falling, least, least]),
+        pick([least, least, rising, value, value, falling]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_of_the_circle_exchanges_channels() {
+        let (mut red, mut green, mut blue) = ([200, 10, 77], [100, 10, 0], [50, 10, 255]);
+        hue([&mut red, &mut green, &mut blue], 1.0 / 3.0);
+        assert_eq!((red, green, blue), ([50, 10, 255], [200, 10, 77], [100, 10, 0]));
+    }
+
+    #[test]
+    fn brightness_is_a_weighted_mean() {
+        let (mut red, mut green, mut blue) = ([255, 0, 0, 255], [0, 255, 0, 255], [0, 0, 255, 255]);
+        assert_eq!(mean_brightness([&mut red, &mut green, &mut blue]), (76 + 149 + 29 + 254) as f32 / 4.0);
+        grayscale([&mut red, &mut green, &mut blue]);
+        assert_eq!((red, green, blue), ([76, 149, 29, 254], [76, 149, 29, 254], [76, 149, 29, 254]));
+    }
+}

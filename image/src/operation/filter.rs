@@ -1,0 +1,111 @@
+//! Operations on the neighbours of a pixel: sharpness and blur.
+
+use super::{Pixels, multiply_add, vectorized};
+
+/// Mixes with a smoothed picture. Pixels at the sides stay.
+pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
+    let [height, width] = pixels.size;
+    if height <= 2 || width <= 2 {
+        return;
+    }
+    let area = height * width;
+    let (planes, other) = (&mut *pixels.planes, &mut *pixels.other);
+    other.clone_from(planes);
+    for (from, to) in other.chunks_exact(area).zip(planes.chunks_exact_mut(area)).take(3) {
+        for y in 1..height - 1 {
+            let rows = [y - 1, y, y + 1].map(|y| &from[y * width..][..width]);
+            sharpen_row(rows, &mut to[y * width..][1..width - 1], factor);
+        }
+    }
+}
+
+vectorized! {
+    fn sharpen_row(rows: [&[u8]; 3], out: &mut [u8], factor: f64) {
+        let rest = (1.0 - factor) as f32;
+        let len = out.len();
+        // All have the length that the compiler knows for `out`, so that bounds are checked once.
+        let shifted = rows.map(|row| [&row[..len], &row[1..][..len], &row[2..][..len]]);
+        for (x, out) in out.iter_mut().enumerate() {
+            let sum: u16 = shifted.as_flattened().iter().map(|row| u16::from(row[x])).sum();
+            let centre = shifted[1][1][x];
+            // The middle has five times the weight of its neighbours; rounded, and exactly in the middle is not possible.
+            let smooth = (2 * (u32::from(sum) + 4 * u32::from(centre)) + 13) / 26;
+            let centre = f32::from(centre);
+            *out = multiply_add(smooth as f32 - centre, rest, centre).clamp(0.0, 255.0) as i32 as u8;
+        }
+    }
+}
+
+/// Blurs with a Gaussian kernel. The picture is mirrored at its sides.
+pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x, sigma_y]: [f64; 2]) {
+    let [height, width] = pixels.size;
+    let (across, down) = (kernel(across, sigma_x), kernel(down, sigma_y));
+    let Pixels { planes, other: _, numbers, .. } = pixels;
+    // A row with its mirrored ends, one row of results, and the plane between both directions.
+    let padded = width + across.len() - 1;
+    numbers.clear();
+    numbers.resize(padded + width + height * width, 0.0);
+    let (row, rest) = numbers.split_at_mut(padded);
+    let (sums, between) = rest.split_at_mut(width);
+    for plane in planes.chunks_exact_mut(height * width).take(3) {
+        for (from, to) in plane.chunks_exact(width).zip(between.chunks_exact_mut(width)) {
+            for (i, value) in row.iter_mut().enumerate() {
+                *value = f32::from(from[mirrored(i, across.len() / 2, width)]);
+            }
+            weigh(across.iter().enumerate().map(|(i, &weight)| (&row[i..][..width], weight)), to);
+        }
+        for (y, to) in plane.chunks_exact_mut(width).enumerate() {
+            let row = |i: usize| &between[mirrored(y + i, down.len() / 2, height) * width..][..width];
+            weigh(down.iter().enumerate().map(|(i, &weight)| (row(i), weight)), sums);
+            rounded(sums, to);
+        }
+    }
+}
+
+/// The place of `i`, counted from `before` places in front of the first, in `len` places that are mirrored at both ends.
+fn mirrored(i: usize, before: usize, len: usize) -> usize {
+    let at = i.abs_diff(before);
+    if at < len { at } else { 2 * (len - 1) - at }
+}
+
+/// Returns the weights of a Gaussian kernel: as torchvision has them, whose sum is 1.
+fn kernel(len: usize, sigma: f64) -> Vec<f32> {
+    let half = (len / 2) as f64;
+    let weight = |i: usize| (-((i as f64 - half) / sigma).powi(2) / 2.0).exp();
+    let sum: f64 = (0..len).map(weight).sum();
+    (0..len).map(|i| (weight(i) / sum) as f32).collect()
+}
+
+/// Sums up weighted rows.
+fn weigh<'a>(rows: impl Iterator<Item = (&'a [f32], f32)>, sums: &mut [f32]) {
+    sums.fill(0.0);
+    for (row, weight) in rows {
+        add(row, weight, sums);
+    }
+}
+
+vectorized! {
+    fn add(row: &[f32], weight: f32, sums: &mut [f32]) {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value * weight);
+    }
+}
+
+vectorized! {
+    fn rounded(numbers: &[f32], out: &mut [u8]) {
+        out.iter_mut().zip(numbers).for_each(|(out, number)| *out = (number + 0.5) as i32 as u8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_sums_up_to_one_and_sides_are_mirrored() {
+        let kernel = kernel(5, 1.5);
+        assert!((kernel.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert_eq!((kernel[0], kernel[1]), (kernel[4], kernel[3]));
+        let places: Vec<_> = (0..8).map(|i| mirrored(i, 2, 4)).collect();
+        assert_eq!(places, [2, 1, 0, 1, 2, 3, 2, 1]);
+    }
+}

@@ -1,0 +1,209 @@
+//! Operations on the colours and pixels of a picture of bytes, after torchvision's functions for uint8 tensors.
+//!
+//! Each computes what torchvision's function computes, and rounds to bytes as it does. Those that look at one channel of
+//! one pixel at a time are combined to a [table](table) for each channel, which is one pass.
+
+mod affine;
+mod blend;
+mod erase;
+mod filter;
+mod table;
+
+pub use self::affine::{Affine, Interpolation};
+pub use self::erase::Erasing;
+pub(crate) use self::erase::erase;
+use self::table::Tables;
+use crate::error::ImageError;
+
+/// What a transform of colours does with the pixels of a picture, between 0 for black and 255.
+///
+/// The results are those of torchvision's functions for uint8 tensors, except that single pixels may differ by one level
+/// (or, where [`Affine`] takes the nearest pixel, have that of a neighbour), due to the rounding of 32-bit numbers.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Multiplies by a factor (`adjust_brightness`).
+    AdjustBrightness(f64),
+    /// Multiplies the difference from the mean brightness of the picture by a factor (`adjust_contrast`).
+    AdjustContrast(f64),
+    /// Multiplies the difference from the pixel's brightness by a factor (`adjust_saturation`).
+    AdjustSaturation(f64),
+    /// Turns the hue by a part of the circle, from -0.5 to 0.5 (`adjust_hue`).
+    AdjustHue(f64),
+    /// Multiplies the difference from the smoothed picture by a factor (`adjust_sharpness`).
+    AdjustSharpness(f64),
+    /// Replaces all channels by the brightness (`rgb_to_grayscale`).
+    Grayscale,
+    /// Keeps this number of the highest bits (`posterize`).
+    Posterize(u8),
+    /// Inverts values that are at least this threshold (`solarize`).
+    Solarize(f64),
+    /// Inverts (`invert`).
+    Invert,
+    /// Stretches each channel to the full range (`autocontrast`).
+    AutoContrast,
+    /// Makes all values of a channel equally frequent (`equalize`).
+    Equalize,
+    /// Blurs with a Gaussian kernel (`gaussian_blur`).
+    GaussianBlur {
+        /// The width and the height of the kernel, in pixels. Both are odd.
+        kernel_size: [usize; 2],
+        /// The standard deviations, in pixels.
+        sigma: [f64; 2],
+    },
+    /// Moves pixels (`affine`, `rotate`).
+    Affine {
+        /// How they move.
+        by: Affine,
+        /// How values between pixels are computed.
+        interpolation: Interpolation,
+        /// The colour of what comes from outside of the picture.
+        fill: [u8; 3],
+    },
+    /// Replaces a rectangle (`erase`).
+    Erase {
+        /// The first row.
+        top: usize,
+        /// The first column.
+        left: usize,
+        /// The number of rows.
+        height: usize,
+        /// The number of columns.
+        width: usize,
+        /// What it is replaced by.
+        value: Erasing,
+    },
+}
+
+impl Operation {
+    /// Checks that this can be done with a picture of `height × width` pixels.
+    pub(crate) fn check(&self, [rows, columns]: [usize; 2]) -> Result<(), ImageError> {
+        let valid = match *self {
+            Self::AdjustBrightness(factor)
+            | Self::AdjustContrast(factor)
+            | Self::AdjustSaturation(factor)
+            | Self::AdjustSharpness(factor) => factor.is_finite() && factor >= 0.0,
+            Self::AdjustHue(hue) => (-0.5..=0.5).contains(&hue),
+            Self::Posterize(bits) => bits <= 8,
+            Self::Solarize(threshold) => (0.0..=255.0).contains(&threshold),
+            Self::GaussianBlur { kernel_size: [across, down], sigma } => {
+                if across / 2 >= columns || down / 2 >= rows {
+                    return Err(ImageError::TooSmall {
+                        transform: "GaussianBlur",
+                        width: columns,
+                        height: rows,
+                        advice: "its sides must be more than half of the kernel's: set a smaller `kernel_size`, or \
+                                 resize first",
+                    });
+                }
+                across % 2 == 1 && down % 2 == 1 && sigma.iter().all(|sigma| sigma.is_normal() && *sigma > 0.0)
+            }
+            Self::Affine { by, .. } => by.is_finite(),
+            Self::Erase { top, left, height, width, .. } => {
+                top.saturating_add(height) <= rows && left.saturating_add(width) <= columns
+            }
+            Self::Grayscale | Self::Invert | Self::AutoContrast | Self::Equalize => true,
+        };
+        if valid {
+            return Ok(());
+        }
+        Err(ImageError::draw(format!("{self:?} cannot be done with {rows} × {columns} pixels")))
+    }
+}
+
+/// A picture of bytes: planes of red, green and blue, and memory for operations that need more.
+#[derive(Debug)]
+pub(crate) struct Pixels<'a> {
+    /// The planes, and maybe more bytes behind them.
+    pub(crate) planes: &'a mut Vec<u8>,
+    /// Of the same length, for operations that do not work in place.
+    pub(crate) other: &'a mut Vec<u8>,
+    /// Numbers of one plane, for filters.
+    pub(crate) numbers: &'a mut Vec<f32>,
+    /// Height and width.
+    pub(crate) size: [usize; 2],
+}
+
+impl Pixels<'_> {
+    fn area(&self) -> usize {
+        self.size[0] * self.size[1]
+    }
+
+    /// Red, green and blue.
+    fn channels(&mut self) -> [&mut [u8]; 3] {
+        let area = self.area();
+        let (red, rest) = self.planes.split_at_mut(area);
+        let (green, rest) = rest.split_at_mut(area);
+        [red, green, &mut rest[..area]]
+    }
+
+    /// Runs the operations one after the other.
+    pub(crate) fn run(&mut self, operations: &[Operation]) {
+        let mut tables = Tables::default();
+        for operation in operations {
+            // Anything else needs the pixels as they are.
+            let of_values = matches!(
+                operation,
+                Operation::AdjustBrightness(_)
+                    | Operation::Posterize(_)
+                    | Operation::Solarize(_)
+                    | Operation::Invert
+                    | Operation::AutoContrast
+                    | Operation::Equalize
+            );
+            if !of_values {
+                tables.apply(self.channels());
+            }
+            match *operation {
+                Operation::AdjustBrightness(factor) => tables.brightness(factor),
+                Operation::Posterize(bits) => tables.posterize(bits),
+                Operation::Solarize(threshold) => tables.solarize(threshold),
+                Operation::Invert => tables.invert(),
+                Operation::AutoContrast => tables.autocontrast(self.channels()),
+                Operation::Equalize => tables.equalize(self.channels()),
+                Operation::AdjustContrast(factor) => tables.blend(blend::mean_brightness(self.channels()), factor),
+                Operation::AdjustSaturation(factor) => blend::saturation(self.channels(), factor),
+                Operation::AdjustHue(hue) if hue != 0.0 => blend::hue(self.channels(), hue),
+                Operation::AdjustHue(_) => {}
+                Operation::Grayscale => blend::grayscale(self.channels()),
+                Operation::AdjustSharpness(factor) => filter::sharpness(self, factor),
+                Operation::GaussianBlur { kernel_size, sigma } => filter::blur(self, kernel_size, sigma),
+                Operation::Affine { by, interpolation, fill } => affine::run(self, by, interpolation, fill),
+                Operation::Erase { top, left, height, width, value } => {
+                    erase::bytes(self, [top, left], [height, width], value);
+                }
+            }
+        }
+        tables.apply(self.channels());
+    }
+}
+
+/// Returns `a * b + c`, rounded once, as torch adds multiples. With integers up to 255, no 64-bit step is rounded.
+#[inline(always)]
+fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+}
+
+/// Defines a function that is compiled twice: for any CPU, and for those with AVX2, which is chosen at run time. Both
+/// give the same results, since neither reorders or contracts operations.
+macro_rules! vectorized {
+    ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
+        $(#[$attribute])*
+        pub(super) fn $name($($argument: $type),*) $(-> $output)? {
+            #[inline(always)]
+            fn here($($argument: $type),*) $(-> $output)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            if crate::lanes::has_avx2() {
+                #[target_feature(enable = "avx2")]
+                fn avx2($($argument: $type),*) $(-> $output)? {
+                    here($($argument),*)
+                }
+                // SAFETY: the CPU supports AVX2, as checked above.
+                return unsafe { avx2($($argument),*) };
+            }
+            here($($argument),*)
+        }
+    };
+}
+use vectorized;

@@ -1,0 +1,98 @@
+//! Erasing a random rectangle.
+
+use super::{Apply, check_p, check_range, photometric};
+use crate::draw::{Random, Step};
+use crate::error::ImageError;
+use crate::operation::{Erasing, Operation};
+use crate::plan::Plan;
+
+/// Replaces a rectangle of random size, proportion and place, with a probability. It can follow
+/// [`Normalize`](super::Normalize).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomErasing {
+    /// The probability (torchvision's default: 0.5).
+    pub p: f64,
+    /// The smallest and the largest part of the picture's area (default: 0.02 to 0.33).
+    pub scale: [f64; 2],
+    /// The smallest and the largest height divided by the width (default: 0.3 to 3.3).
+    pub ratio: [f64; 2],
+    /// The value of each channel (default: 0): after `Normalize` in its units, else from 0 to 255. `None` for noise of
+    /// the standard normal distribution, torchvision's `"random"`, which is possible after `Normalize` only.
+    pub value: Option<[f32; 3]>,
+}
+
+impl RandomErasing {
+    /// Replaces a rectangle by 0, with this probability.
+    pub fn new(p: f64) -> Self {
+        Self { p, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: Some([0.0; 3]) }
+    }
+}
+
+impl Default for RandomErasing {
+    fn default() -> Self {
+        Self::new(0.5)
+    }
+}
+
+impl RandomErasing {
+    /// Checks the value for pictures of bytes.
+    pub(crate) fn check_bytes(&self) -> Result<(), ImageError> {
+        let fail = |message: String| Err(ImageError::parameter("RandomErasing", "value", message));
+        match self.value {
+            None => fail("noise has the units of normalised pictures; move RandomErasing behind Normalize".into()),
+            Some(values) => match values.iter().find(|value| !(0.0..=255.0).contains(*value)) {
+                Some(value) => fail(format!("is {value}; it must be between 0 and 255 in front of Normalize")),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+impl Apply for RandomErasing {
+    fn check(&self) -> Result<(), ImageError> {
+        check_p("RandomErasing", self.p)?;
+        check_range("RandomErasing", "scale", self.scale, [0.0, 1.0])?;
+        check_range("RandomErasing", "ratio", self.ratio, [f64::MIN_POSITIVE, f64::MAX])?;
+        match self.value.iter().flatten().find(|value| !value.is_finite()) {
+            Some(value) => {
+                Err(ImageError::parameter("RandomErasing", "value", format!("is {value}; it must be finite")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0
+    }
+
+    fn draw(&self, random: &mut Random<'_>, [rows, columns]: [usize; 2]) -> Result<Step, ImageError> {
+        let erased = random.chance(self.p).then(|| {
+            let area = (rows * columns) as f64;
+            let [flat, tall] = self.ratio.map(f64::ln);
+            (0..10).find_map(|_| {
+                let area = area * random.uniform(self.scale[0], self.scale[1]);
+                let ratio = random.uniform(flat, tall).exp();
+                let height = (area * ratio).sqrt().round_ties_even() as usize;
+                let width = (area / ratio).sqrt().round_ties_even() as usize;
+                (height < rows && width < columns).then(|| {
+                    let value = match self.value {
+                        Some(value) => Erasing::Value(value),
+                        None => Erasing::Noise(random.bits()),
+                    };
+                    let (top, left) = (random.below(rows - height + 1), random.below(columns - width + 1));
+                    Operation::Erase { top, left, height, width, value }
+                })
+            })
+        });
+        Ok(Step::Operations(erased.flatten().into_iter().collect()))
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        if let Some(other) =
+            step.expect_operations("RandomErasing")?.iter().find(|it| !matches!(it, Operation::Erase { .. }))
+        {
+            return Err(ImageError::draw(format!("{other:?} is not an operation of RandomErasing")));
+        }
+        photometric::operate("RandomErasing", step, plan)
+    }
+}

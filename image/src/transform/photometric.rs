@@ -1,0 +1,282 @@
+//! Transforms of colours that draw factors, or whether they are applied.
+
+use super::{Apply, Transform, check_p, check_range};
+use crate::draw::{Operations, Random, Step};
+use crate::error::ImageError;
+use crate::operation::Operation;
+use crate::plan::Plan;
+
+/// Adds the drawn operations to the plan of a picture.
+pub(super) fn operate(transform: &'static str, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+    for operation in step.expect_operations(transform)? {
+        operation.check(plan.size())?;
+        plan.operate(operation.clone());
+    }
+    Ok(())
+}
+
+/// Changes brightness, contrast, saturation and hue by random factors, in random order.
+///
+/// A range that is one point, 1 (0 for the hue), changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ColorJitter {
+    /// The smallest and the largest factor of brightness.
+    pub brightness: [f64; 2],
+    /// The smallest and the largest factor of contrast.
+    pub contrast: [f64; 2],
+    /// The smallest and the largest factor of saturation.
+    pub saturation: [f64; 2],
+    /// The smallest and the largest turn of the hue, between -0.5 and 0.5.
+    pub hue: [f64; 2],
+}
+
+impl ColorJitter {
+    /// Draws factors from `1 - brightness` (at least 0) to `1 + brightness`, and so on, and the turn of the hue from
+    /// `-hue` to `hue`.
+    pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Self {
+        let around = |by: f64| [if by <= 1.0 { 1.0 - by } else { 0.0 }, 1.0 + by];
+        let [brightness, contrast, saturation] = [brightness, contrast, saturation].map(around);
+        Self { brightness, contrast, saturation, hue: [0.0 - hue, hue] }
+    }
+}
+
+impl Default for ColorJitter {
+    fn default() -> Self {
+        Self::new(0.0, 0.0, 0.0, 0.0)
+    }
+}
+
+impl Apply for ColorJitter {
+    fn check(&self) -> Result<(), ImageError> {
+        for (parameter, range) in
+            [("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation)]
+        {
+            check_range("ColorJitter", parameter, range, [0.0, f64::MAX])?;
+        }
+        check_range("ColorJitter", "hue", self.hue, [-0.5, 0.5])
+    }
+
+    fn is_random(&self) -> bool {
+        *self != Self::default()
+    }
+
+    fn is_photometric(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, random: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+        let mut order = [0, 1, 2, 3];
+        for i in (1..4).rev() {
+            order.swap(i, random.below(i + 1));
+        }
+        let Self { brightness, contrast, saturation, hue } = *self;
+        let factors = [brightness, contrast, saturation, hue].map(|[from, to]| random.uniform(from, to));
+        let none = Self::default();
+        let used = [brightness != none.brightness, contrast != none.contrast, saturation != none.saturation];
+        let used = [used[0], used[1], used[2], hue != none.hue];
+        let operations = order.into_iter().filter(|&i| used[i]).map(|i| match i {
+            0 => Operation::AdjustBrightness(factors[0]),
+            1 => Operation::AdjustContrast(factors[1]),
+            2 => Operation::AdjustSaturation(factors[2]),
+            _ => Operation::AdjustHue(factors[3]),
+        });
+        Ok(Step::Operations(operations.collect()))
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        operate("ColorJitter", step, plan)
+    }
+}
+
+/// Blurs with a Gaussian kernel of random width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GaussianBlur {
+    /// The width and the height of the kernel, in pixels. Both must be odd.
+    pub kernel_size: [usize; 2],
+    /// The smallest and the largest standard deviation, in pixels (default: 0.1 to 2).
+    pub sigma: [f64; 2],
+}
+
+impl GaussianBlur {
+    /// The largest side of a kernel.
+    const LARGEST: usize = 999;
+
+    /// Blurs with a kernel of this width and height, which must be odd.
+    pub fn new(kernel_size: usize) -> Self {
+        Self { kernel_size: [kernel_size; 2], sigma: [0.1, 2.0] }
+    }
+}
+
+impl Apply for GaussianBlur {
+    fn check(&self) -> Result<(), ImageError> {
+        if let Some(side) = self.kernel_size.iter().find(|&&side| side % 2 == 0 || side > Self::LARGEST) {
+            let message = format!("is {side}; it must be odd, and at most {}", Self::LARGEST);
+            return Err(ImageError::parameter("GaussianBlur", "kernel_size", message));
+        }
+        check_range("GaussianBlur", "sigma", self.sigma, [f64::MIN_POSITIVE, f64::MAX])
+    }
+
+    fn is_random(&self) -> bool {
+        self.sigma[0] != self.sigma[1]
+    }
+
+    fn is_photometric(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, random: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+        let sigma = random.uniform(self.sigma[0], self.sigma[1]);
+        let blur = Operation::GaussianBlur { kernel_size: self.kernel_size, sigma: [sigma; 2] };
+        Ok(Step::Operations(Operations::from_iter([blur])))
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        operate("GaussianBlur", step, plan)
+    }
+}
+
+/// Applies transforms of colours, all or none of them, with a probability.
+///
+/// ```
+/// use slotline_image::Pipeline;
+/// use slotline_image::transform::{ColorJitter, RandomApply, RandomResizedCrop};
+///
+/// let jitter = RandomApply::new([ColorJitter::new(0.4, 0.4, 0.2, 0.1)], 0.8);
+/// let pipeline: Pipeline = Pipeline::builder().then(RandomResizedCrop::new(224)).then(jitter).build()?;
+/// # Ok::<(), slotline_image::ImageError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RandomApply {
+    /// The transforms.
+    pub transforms: Vec<Transform>,
+    /// The probability (torchvision's default: 0.5).
+    pub p: f64,
+}
+
+impl RandomApply {
+    /// Applies these transforms with this probability.
+    pub fn new<T: Into<Transform>>(transforms: impl IntoIterator<Item = T>, p: f64) -> Self {
+        Self { transforms: transforms.into_iter().map(Into::into).collect(), p }
+    }
+}
+
+impl Apply for RandomApply {
+    fn check(&self) -> Result<(), ImageError> {
+        check_p("RandomApply", self.p)?;
+        for transform in &self.transforms {
+            if !transform.apply().is_photometric() {
+                let message = format!("has {}; only transforms of colours are possible", transform.name());
+                return Err(ImageError::parameter("RandomApply", "transforms", message));
+            }
+            transform.apply().check()?;
+        }
+        Ok(())
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0 && (self.p < 1.0 || self.transforms.iter().any(|transform| transform.apply().is_random()))
+    }
+
+    fn is_photometric(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
+        let mut all = Operations::default();
+        if random.chance(self.p) {
+            for transform in &self.transforms {
+                let step = transform.apply().draw(random, size)?;
+                all.extend(step.expect_operations(transform.name())?.iter().cloned());
+            }
+        }
+        Ok(Step::Operations(all))
+    }
+
+    fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        operate("RandomApply", step, plan)
+    }
+}
+
+/// Defines transforms that apply one operation with a probability.
+macro_rules! with_probability {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)? }, $default:literal,
+        |$self:ident| $operation:expr, $check:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)?
+            #[doc = concat!("The probability (torchvision's default: ", stringify!($default), ").")]
+            pub p: f64,
+        }
+
+        impl $name {
+            /// Applies it with this probability.
+            pub fn new($($field: $type,)? p: f64) -> Self {
+                Self { $($field,)? p }
+            }
+        }
+
+        impl Apply for $name {
+            fn check(&self) -> Result<(), ImageError> {
+                let $self = self;
+                check_p(stringify!($name), self.p)?;
+                $check
+            }
+
+            fn is_random(&self) -> bool {
+                self.p > 0.0 && self.p < 1.0
+            }
+
+            fn is_photometric(&self) -> bool {
+                true
+            }
+
+            fn draw(&self, random: &mut Random<'_>, _: [usize; 2]) -> Result<Step, ImageError> {
+                let $self = self;
+                Ok(Step::Operations(random.chance(self.p).then(|| $operation).into_iter().collect()))
+            }
+
+            fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+                operate(stringify!($name), step, plan)
+            }
+        }
+    )*};
+}
+
+fn check_number(transform: &'static str, parameter: &'static str, number: f64, most: f64) -> Result<(), ImageError> {
+    if (0.0..=most).contains(&number) {
+        return Ok(());
+    }
+    Err(ImageError::parameter(transform, parameter, format!("is {number}; it must be between 0 and {most}")))
+}
+
+with_probability! {
+    /// Replaces all channels by the brightness, with a probability.
+    RandomGrayscale {}, 0.1, |_this| Operation::Grayscale, Ok(());
+    /// Inverts all values, with a probability.
+    RandomInvert {}, 0.5, |_this| Operation::Invert, Ok(());
+    /// Keeps only the highest bits of each value, with a probability.
+    RandomPosterize {
+        /// The number of bits to keep.
+        bits: u8,
+    }, 0.5, |this| Operation::Posterize(this.bits), check_number("RandomPosterize", "bits", this.bits.into(), 8.0);
+    /// Inverts values that are at least a threshold, with a probability.
+    RandomSolarize {
+        /// The threshold, from 0 to 255.
+        threshold: f64,
+    }, 0.5, |this| Operation::Solarize(this.threshold),
+        check_number("RandomSolarize", "threshold", this.threshold, 255.0);
+    /// Changes the sharpness, with a probability.
+    RandomAdjustSharpness {
+        /// The factor: 0 for a smoothed picture, 1 for the original, 2 for one that is twice as sharp.
+        sharpness_factor: f64,
+    }, 0.5, |this| Operation::AdjustSharpness(this.sharpness_factor),
+        check_number("RandomAdjustSharpness", "sharpness_factor", this.sharpness_factor, f64::MAX);
+    /// Stretches each channel to the full range, with a probability.
+    RandomAutocontrast {}, 0.5, |_this| Operation::AutoContrast, Ok(());
+    /// Makes all values of each channel equally frequent, with a probability.
+    RandomEqualize {}, 0.5, |_this| Operation::Equalize, Ok(());
+}
