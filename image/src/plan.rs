@@ -26,7 +26,7 @@ pub(crate) struct Segment {
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
     /// What is done with the pixels then.
-    pub(crate) operations: SmallVec<[Operation; 4]>,
+    pub(crate) operations: SmallVec<[Operation; 8]>,
 }
 
 impl Segment {

@@ -39,14 +39,17 @@ vectorized! {
 /// Blurs with a Gaussian kernel. The picture is mirrored at its sides.
 pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x, sigma_y]: [f64; 2]) {
     let [height, width] = pixels.size;
-    let (across, down) = (kernel(across, sigma_x), kernel(down, sigma_y));
-    let Pixels { planes, other: _, numbers, .. } = pixels;
-    // A row with its mirrored ends, one row of results, and the plane between both directions.
-    let padded = width + across.len() - 1;
+    let Pixels { planes, numbers, .. } = pixels;
+    // Both kernels, a row with its mirrored ends, a row of results, and the plane between both directions.
+    let padded = width + across - 1;
     numbers.clear();
-    numbers.resize(padded + width + height * width, 0.0);
-    let (row, rest) = numbers.split_at_mut(padded);
+    numbers.resize(across + down + padded + width + height * width, 0.0);
+    let (across, rest) = numbers.split_at_mut(across);
+    let (down, rest) = rest.split_at_mut(down);
+    let (row, rest) = rest.split_at_mut(padded);
     let (sums, between) = rest.split_at_mut(width);
+    kernel(sigma_x, across);
+    kernel(sigma_y, down);
     for plane in planes.chunks_exact_mut(height * width).take(3) {
         for (from, to) in plane.chunks_exact(width).zip(between.chunks_exact_mut(width)) {
             for (i, value) in row.iter_mut().enumerate() {
@@ -68,12 +71,12 @@ fn mirrored(i: usize, before: usize, len: usize) -> usize {
     if at < len { at } else { 2 * (len - 1) - at }
 }
 
-/// Returns the weights of a Gaussian kernel: as torchvision has them, whose sum is 1.
-fn kernel(len: usize, sigma: f64) -> Vec<f32> {
-    let half = (len / 2) as f64;
+/// Computes the weights of a Gaussian kernel, whose sum is 1.
+fn kernel(sigma: f64, weights: &mut [f32]) {
+    let half = (weights.len() / 2) as f64;
     let weight = |i: usize| (-((i as f64 - half) / sigma).powi(2) / 2.0).exp();
-    let sum: f64 = (0..len).map(weight).sum();
-    (0..len).map(|i| (weight(i) / sum) as f32).collect()
+    let sum: f64 = (0..weights.len()).map(weight).sum();
+    weights.iter_mut().enumerate().for_each(|(i, out)| *out = (weight(i) / sum) as f32);
 }
 
 /// Sums up weighted rows.
@@ -102,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_kernel_sums_up_to_one_and_sides_are_mirrored() {
-        let kernel = kernel(5, 1.5);
+        let mut kernel = [0.0; 5];
+        super::kernel(1.5, &mut kernel);
         assert!((kernel.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         assert_eq!((kernel[0], kernel[1]), (kernel[4], kernel[3]));
         let places: Vec<_> = (0..8).map(|i| mirrored(i, 2, 4)).collect();
