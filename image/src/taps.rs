@@ -116,6 +116,11 @@ impl Tables {
                     self.next = (self.next + 1) % Self::KEPT;
                 }
                 self.made[self.next].set(axis);
+                // All get room for the largest, so that the number of allocations does not depend on which is next.
+                let len = self.made[self.next].weights.len();
+                for taps in self.made.iter_mut().filter(|taps| taps.weights.capacity() < len) {
+                    taps.weights.reserve_exact(len - taps.weights.len());
+                }
                 self.next
             }
         };
