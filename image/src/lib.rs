@@ -108,12 +108,15 @@
 //! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
+mod boxes;
 mod colour;
 mod decode;
 mod draw;
 mod error;
 mod format;
+mod geometry;
 mod lanes;
+mod mask;
 mod paint;
 mod pipeline;
 mod places;
@@ -124,10 +127,12 @@ mod scratch;
 mod taps;
 pub mod transform;
 
+pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::colour::Pixel;
 pub use self::draw::{Draw, Seed, Step};
 pub use self::error::{FileError, ImageError};
 pub use self::format::Format;
+pub use self::mask::{ClassId, Mask};
 pub use self::pipeline::{Pipeline, PipelineBuilder};
 pub use self::places::PaddingMode;
 pub use self::sample::Image;

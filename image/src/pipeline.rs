@@ -212,6 +212,21 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Returns the height and width of the picture in `bytes` and its plan, without decoding it.
+    pub(crate) fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
+        let size = self.size_of(bytes)?;
+        Ok((size, self.plan(choice, size)?))
+    }
+
+    /// Returns the height and width of what comes out.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
     /// Returns the transforms.
     pub fn transforms(&self) -> &[Transform] {
         &self.transforms

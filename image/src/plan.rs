@@ -5,12 +5,15 @@
 
 use smallvec::SmallVec;
 
+use crate::geometry::Operation;
 use crate::places::{PaddingMode, Places};
 
 /// What is done with one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,
+    /// The operations that move pixels, one by one, for masks and boxes.
+    pub(crate) geometry: SmallVec<[Operation; 4]>,
 }
 
 /// One pass.
@@ -26,7 +29,7 @@ impl Plan {
     /// Starts with a picture of this size.
     pub(crate) fn new(size: [usize; 2]) -> Self {
         let first = Segment { places: size.map(Places::all), fill: [0; 3] };
-        Self { segments: std::iter::once(first).collect() }
+        Self { segments: std::iter::once(first).collect(), geometry: SmallVec::new() }
     }
 
     /// The size after what was planned so far.
@@ -49,6 +52,7 @@ impl Plan {
         if size == self.size() {
             return;
         }
+        self.geometry.push(Operation::Resize { from: self.size(), to: size });
         if !self.last().places.iter().all(Places::can_resize) {
             self.push();
         }
@@ -57,12 +61,14 @@ impl Plan {
     }
 
     pub(crate) fn crop(&mut self, at: [usize; 2], size: [usize; 2]) {
+        self.geometry.push(Operation::Crop { at, to: size });
         for (i, places) in self.last().places.iter_mut().enumerate() {
             places.cut(at[i], size[i]);
         }
     }
 
     pub(crate) fn mirror(&mut self, direction: usize) {
+        self.geometry.push(Operation::Mirror { direction, len: self.size()[direction] });
         self.last().places[direction].mirror();
     }
 
@@ -71,6 +77,7 @@ impl Plan {
         if sides == [[0; 2]; 2] {
             return;
         }
+        self.geometry.push(Operation::Pad { from: self.size(), sides, padding });
         if self.last().places.iter().any(|places| places.bounds.is_some()) {
             self.push();
         }
