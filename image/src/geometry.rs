@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn the_nearest_pixel_is_within_the_picture_and_in_order() {
         for from in (1..200).chain([1000, 65_535]) {
-            for to in [1, 2, 3, 7, 64, 224, 1000, 65_535] {
+            for to in [1, 2, 3, 7, 64, 224, 1000] {
                 let all = (0..to).map(|i| nearest(i, from, to));
                 assert!(all.clone().all(|place| place < from) && all.is_sorted(), "{from} to {to}");
             }

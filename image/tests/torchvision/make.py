@@ -75,3 +75,19 @@ with open(folder / "boxes.txt", "w") as lines:
         kept = F.sanitize_bounding_boxes(of_boxes)[1]
         for of_box, keep in zip(of_boxes.tolist(), kept.tolist()):
             print(name, *of_box, int(keep), file=lines)
+
+# MixUp and CutMix of four small pictures, for given parameters.
+from torchvision.transforms import v2
+
+pictures = torch.from_numpy(np.random.default_rng(7).normal(size=(4, 3, 10, 12)).astype(np.float32))
+labels = torch.tensor([2, 0, 0, 4])
+x1, y1, x2, y2 = box = (3, 0, 9, 7)
+mixes = [
+    (v2.MixUp(num_classes=5), dict(lam=0.3)),
+    (v2.CutMix(num_classes=5), dict(box=box, lam_adjusted=1.0 - (x2 - x1) * (y2 - y1) / 120)),
+]
+with open(folder / "mixed.f32", "wb") as file:
+    file.write(pictures.numpy().tobytes())
+    for mix, params in mixes:
+        for of in (pictures, labels):
+            file.write(mix.transform(of, dict(labels=labels, batch_size=4, **params)).numpy().tobytes())
