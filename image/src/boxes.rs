@@ -45,6 +45,9 @@ impl<T: Pixel> Pipeline<T> {
     /// A box is `[left, top, right, bottom]` in pixels. Every box stays in its place of the list, even if nothing of it is
     /// visible: [`SanitizeBoundingBoxes`] says which to keep.
     ///
+    /// Where `CenterCrop` pads by an odd number of pixels, boxes move with the pixels; torchvision moves them by one pixel
+    /// more or less in some of these cases.
+    ///
     /// # Errors
     ///
     /// Fails if the draw does not fit the pipeline, or if it pads otherwise than with a colour, which torchvision

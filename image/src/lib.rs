@@ -49,6 +49,9 @@
 //! [`Context`](slotline::dataset::Context) too, take a [`Seed`] from its generator first, as in the example
 //! `image_folder`.
 //!
+//! The [mask](Image::mask) and the [boxes](Image::boxes) of a picture follow its draw. [`MixUp`] and [`CutMix`] mix the pictures
+//! and the labels of a finished batch.
+//!
 //! # Formats
 //!
 //! A picture's format is recognised by its content. Each format is a cargo feature:
