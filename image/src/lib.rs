@@ -117,8 +117,10 @@ mod decode;
 mod draw;
 mod error;
 mod format;
+#[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
 mod geometry;
 mod lanes;
+#[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
 mod mask;
 mod mix;
 mod paint;

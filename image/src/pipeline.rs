@@ -212,6 +212,7 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
+    #[cfg_attr(not(feature = "png"), allow(dead_code))] // For masks.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
