@@ -78,6 +78,23 @@ pub enum ImageError {
         /// What to do about it.
         advice: &'static str,
     },
+    /// A [`Mask`](crate::Mask) has another size than its picture.
+    #[error(
+        "a mask of {} × {} pixels for a picture of {} × {}; both need the same size, and with `exif` the mask that of the \
+         upright picture", mask[1], mask[0], picture[1], picture[0]
+    )]
+    MaskSize {
+        /// The height and width of the mask.
+        mask: [usize; 2],
+        /// The height and width of the picture.
+        picture: [usize; 2],
+    },
+    /// The file of a [`Mask`](crate::Mask) has no class numbers.
+    #[error("a mask must be a PNG with a palette or of grey, whose numbers are the classes: {message}")]
+    MaskKind {
+        /// What the file is instead, or what to do.
+        message: String,
+    },
     /// A [`Draw`](crate::Draw) does not belong to the pipeline or to the picture.
     #[error("the draw does not fit: {message}")]
     Draw {

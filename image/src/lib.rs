@@ -49,6 +49,9 @@
 //! [`Context`](slotline::dataset::Context) too, take a [`Seed`] from its generator first, as in the example
 //! `image_folder`.
 //!
+//! The [mask](Image::mask) and the [boxes](Image::boxes) of a picture follow its draw. [`MixUp`] and [`CutMix`] mix the pictures
+//! and the labels of a finished batch.
+//!
 //! # Formats
 //!
 //! A picture's format is recognised by its content. Each format is a cargo feature:
@@ -108,12 +111,18 @@
 //! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
+mod boxes;
 mod colour;
 mod decode;
 mod draw;
 mod error;
 mod format;
+#[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
+mod geometry;
 mod lanes;
+#[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
+mod mask;
+mod mix;
 mod operation;
 mod paint;
 mod pipeline;
@@ -125,10 +134,13 @@ mod scratch;
 mod taps;
 pub mod transform;
 
+pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::colour::Pixel;
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
 pub use self::format::Format;
+pub use self::mask::{ClassId, Mask};
+pub use self::mix::{CutMix, Mix, MixUp};
 pub use self::operation::{Affine, Erasing, Interpolation, Operation};
 pub use self::pipeline::{Pipeline, PipelineBuilder};
 pub use self::places::PaddingMode;

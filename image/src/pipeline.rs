@@ -214,6 +214,35 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
+    #[cfg_attr(not(feature = "png"), allow(dead_code))] // For masks.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes, without decoding it.
+    pub(crate) fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
+        let size = self.size_of(bytes)?;
+        Ok((size, self.followed_plan(choice, size)?))
+    }
+
+    /// Returns the plan for a picture of this size, for a mask or boxes.
+    pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
+        let plan = self.plan(choice, size)?;
+        match plan.not_followed {
+            Some(transform) => Err(ImageError::parameter(
+                transform,
+                "masks and boxes",
+                "cannot follow its shears and rotations; use another transform for pictures that have them",
+            )),
+            None => Ok(plan),
+        }
+    }
+
+    /// Returns the height and width of what comes out.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
     /// Returns the transforms.
     pub fn transforms(&self) -> &[Transform] {
         &self.transforms

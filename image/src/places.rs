@@ -14,6 +14,28 @@ pub enum PaddingMode {
     Symmetric,
 }
 
+impl PaddingMode {
+    /// Returns which of `len` pixels is at this place, which may be before or behind them; `None` for the fill colour.
+    pub(crate) fn within(self, place: i64, len: i64) -> Option<i64> {
+        if (0..len).contains(&place) {
+            return Some(place);
+        }
+        match self {
+            Self::Constant => None,
+            Self::Edge => Some(place.clamp(0, len - 1)),
+            Self::Reflect => {
+                let period = (2 * (len - 1)).max(1);
+                let turned = place.rem_euclid(period);
+                Some(turned.min(period - turned).min(len - 1))
+            }
+            Self::Symmetric => {
+                let turned = place.rem_euclid(2 * len);
+                Some(turned.min(2 * len - 1 - turned))
+            }
+        }
+    }
+}
+
 /// One direction of a crop that is resized, then cropped, flipped and padded.
 ///
 /// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` places, numbered from 0. The target has `out` of
@@ -88,24 +110,7 @@ impl Places {
         let i = if self.mirrored { self.out - 1 - i } else { i } as i64;
         let place = self.at + i;
         let Some([from, to]) = self.bounds else { return Some(place as usize) };
-        if (from..to).contains(&place) {
-            return Some(place as usize);
-        }
-        let len = to - from;
-        let within = match self.padding {
-            PaddingMode::Constant => return None,
-            PaddingMode::Edge => (place - from).clamp(0, len - 1),
-            PaddingMode::Reflect => {
-                let period = (2 * (len - 1)).max(1);
-                let turned = (place - from).rem_euclid(period);
-                turned.min(period - turned).min(len - 1)
-            }
-            PaddingMode::Symmetric => {
-                let turned = (place - from).rem_euclid(2 * len);
-                turned.min(2 * len - 1 - turned)
-            }
-        };
-        Some((from + within) as usize)
+        Some((from + self.padding.within(place - from, to - from)?) as usize)
     }
 
     /// The part of the target that is not filled with a colour.

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use crate::geometry::Movement;
 use crate::operation::Operation;
 use crate::places::{PaddingMode, Places};
 
@@ -12,6 +13,10 @@ use crate::places::{PaddingMode, Places};
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,
+    /// The operations that move pixels, one by one, for masks and boxes.
+    pub(crate) geometry: SmallVec<[Movement; 4]>,
+    /// A transform whose shears and rotations masks and boxes do not follow.
+    pub(crate) not_followed: Option<&'static str>,
     /// Whether what follows works on normalised numbers.
     normalized: bool,
     /// Operations on normalised numbers.
@@ -39,7 +44,7 @@ impl Plan {
     /// Starts with a picture of this size.
     pub(crate) fn new(size: [usize; 2]) -> Self {
         let segments = std::iter::once(Segment::new(size)).collect();
-        Self { segments, normalized: false, after: SmallVec::new() }
+        Self { segments, geometry: SmallVec::new(), not_followed: None, normalized: false, after: SmallVec::new() }
     }
 
     /// The size after what was planned so far.
@@ -68,6 +73,7 @@ impl Plan {
         if size == self.size() {
             return;
         }
+        self.geometry.push(Movement::Resize { from: self.size(), to: size });
         if !self.places().iter().all(Places::can_resize) {
             self.push();
         }
@@ -75,12 +81,14 @@ impl Plan {
     }
 
     pub(crate) fn crop(&mut self, at: [usize; 2], size: [usize; 2]) {
+        self.geometry.push(Movement::Crop { at, to: size });
         for (i, places) in self.places().iter_mut().enumerate() {
             places.cut(at[i], size[i]);
         }
     }
 
     pub(crate) fn mirror(&mut self, direction: usize) {
+        self.geometry.push(Movement::Mirror { direction, len: self.size()[direction] });
         self.places()[direction].mirror();
     }
 
@@ -89,6 +97,7 @@ impl Plan {
         if sides == [[0; 2]; 2] {
             return;
         }
+        self.geometry.push(Movement::Pad { from: self.size(), sides, padding });
         if self.places().iter().any(|places| places.bounds.is_some()) {
             self.push();
         }

@@ -5,9 +5,11 @@ use std::path::Path;
 use slotline::BoxError;
 use slotline::sample::{Fields, Row, Sample};
 
+use crate::boxes::{Coordinate, follow};
 use crate::colour::Pixel;
 use crate::draw::{Draw, Seed};
 use crate::error::{FileError, ImageError};
+use crate::mask::{ClassId, Mask};
 use crate::pipeline::{Choice, Job, Pipeline};
 
 /// A picture that is decoded into its row of the batch, with element type `T` and the [shape](Pipeline::shape) of its
@@ -43,10 +45,98 @@ impl<'a, T: Pixel> Image<'a, T> {
     pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
         Self { path: Some(path.as_ref()), ..self }
     }
+
+    /// Creates a sample from `bytes`, the file of a segmentation mask of this picture, which gets the same draw. Call it
+    /// after [`random`](Self::random) or [`draw`](Self::draw).
+    ///
+    /// ```
+    /// use slotline::dataset::{Context, Dataset};
+    /// use slotline::sample::Packed;
+    /// use slotline::{BoxError, Loader, Sample};
+    /// use slotline_image::transform::{RandomHorizontalFlip, RandomResizedCrop};
+    /// use slotline_image::{Image, Mask, Pipeline, SanitizeBoundingBoxes, Seed};
+    ///
+    /// /// A picture, the class of each pixel, and what is in it: boxes and their classes.
+    /// #[derive(Sample)]
+    /// struct Scene<'a> {
+    ///     image: Image<'a>,
+    ///     mask: Mask<'a, i64>,
+    ///     boxes: Packed<'a, f32>,
+    ///     labels: Packed<'a, i64>,
+    /// }
+    ///
+    /// struct Scenes {
+    ///     image: Vec<u8>,
+    ///     mask: Vec<u8>,
+    ///     boxes: Vec<([f32; 4], i64)>,
+    ///     pipeline: Pipeline,
+    /// }
+    ///
+    /// impl Dataset for Scenes {
+    ///     type Sample<'a> = Scene<'a>;
+    ///
+    ///     fn len(&self) -> usize {
+    ///         8
+    ///     }
+    ///
+    ///     fn get<'a>(&'a self, _: usize, cx: &'a mut Context) -> Result<Scene<'a>, BoxError> {
+    ///         let seed = Seed::from(cx.rng());
+    ///         let image = Image::new(&self.image, &self.pipeline).random(seed);
+    ///         // Memory of the thread, which is used again for each sample.
+    ///         let (boxes, labels) = cx.local::<(Vec<[f32; 4]>, Vec<i64>)>();
+    ///         boxes.clear();
+    ///         labels.clear();
+    ///         boxes.extend(self.boxes.iter().map(|(of_box, _)| *of_box));
+    ///         image.boxes(boxes)?;
+    ///         // Boxes that are not visible are left out, with their labels.
+    ///         let sanitize = SanitizeBoundingBoxes::default();
+    ///         labels.extend(self.boxes.iter().zip(&*boxes).filter(|(_, of_box)| sanitize.keeps(of_box)).map(|(of, _)| of.1));
+    ///         boxes.retain(|of_box| sanitize.keeps(of_box));
+    ///         Ok(Scene {
+    ///             mask: image.mask(&self.mask).fill(255),
+    ///             image,
+    ///             boxes: Packed::with_shape(boxes.as_flattened(), &[4], 10), // room for ten boxes per picture
+    ///             labels: Packed::new(labels, 10),
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// # let image = include_bytes!("../tests/torchvision/picture.png").to_vec();
+    /// # let mask = include_bytes!("../tests/torchvision/mask.png").to_vec();
+    /// # let boxes = vec![([10.0, 20.0, 80.0, 70.0], 3), ([0.0, 0.0, 4.0, 4.0], 5)];
+    /// let pipeline = Pipeline::builder()
+    ///     .then(RandomResizedCrop::new(64))
+    ///     .then(RandomHorizontalFlip::new(0.5))
+    ///     .build()?;
+    /// let mut loader = Loader::builder(Scenes { image, mask, boxes, pipeline }).batch_size(4).num_workers(2).build()?;
+    /// for batch in loader.epoch()? {
+    ///     let batch = batch?;
+    ///     let scenes = batch.tensors();
+    ///     assert_eq!(scenes.image.shape(), [4, 3, 64, 64]);
+    ///     assert_eq!(scenes.mask.shape(), [4, 64, 64]);
+    ///     assert_eq!(scenes.boxes.offsets(), scenes.labels.offsets());
+    ///     assert!(scenes.boxes.values().as_slice().iter().all(|side| (0.0..=64.0).contains(side)));
+    /// }
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    pub fn mask<M: ClassId>(&self, bytes: &'a [u8]) -> Mask<'a, M> {
+        Mask::new(bytes, self.bytes, self.pipeline, self.choice)
+    }
+
+    /// Moves boxes of this picture to where they are in the result, like [`Pipeline::boxes`]. Reads the header of the
+    /// picture's file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::boxes`], and if the header cannot be read; a [`FileError`] if the [path](Self::path) was set.
+    pub fn boxes<F: Coordinate>(&self, boxes: &mut [[F; 4]]) -> Result<(), BoxError> {
+        let plan = self.pipeline.plan_for(self.bytes, self.choice);
+        plan.and_then(|(_, plan)| follow(&plan, boxes)).map_err(|error| named(error, self.path))
+    }
 }
 
 /// Adds the path of the file to an error.
-fn named(error: ImageError, path: Option<&Path>) -> BoxError {
+pub(crate) fn named(error: ImageError, path: Option<&Path>) -> BoxError {
     match path {
         Some(path) => FileError { path: path.to_owned(), error }.into(),
         None => error.into(),

@@ -117,9 +117,9 @@ impl Tables {
                 }
                 self.made[self.next].set(axis);
                 // All get room for the largest, so that the number of allocations does not depend on which is next.
-                let len = self.made[self.next].weights.len();
-                for taps in self.made.iter_mut().filter(|taps| taps.weights.capacity() < len) {
-                    taps.weights.reserve_exact(len - taps.weights.len());
+                let most = self.made.iter().map(|taps| taps.weights.capacity()).max().unwrap_or(0);
+                for taps in self.made.iter_mut().filter(|taps| taps.weights.capacity() < most) {
+                    taps.weights.reserve_exact(most - taps.weights.len());
                 }
                 self.next
             }

@@ -11,6 +11,8 @@ mod gif;
 #[cfg(feature = "jpeg")]
 mod jpeg;
 #[cfg(feature = "png")]
+pub(crate) mod numbers;
+#[cfg(feature = "png")]
 mod png;
 #[cfg(feature = "jpeg")]
 mod turbo;

@@ -152,6 +152,7 @@ impl Apply for RandAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        plan.not_followed = Some("RandAugment");
         photometric::operate("RandAugment", step, plan)
     }
 }
@@ -194,6 +195,7 @@ impl Apply for TrivialAugmentWide {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        plan.not_followed = Some("TrivialAugmentWide");
         photometric::operate("TrivialAugmentWide", step, plan)
     }
 }
@@ -250,6 +252,7 @@ impl Apply for AutoAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        plan.not_followed = Some("AutoAugment");
         photometric::operate("AutoAugment", step, plan)
     }
 }

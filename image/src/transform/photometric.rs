@@ -10,6 +10,9 @@ use crate::plan::Plan;
 pub(super) fn operate(transform: &'static str, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
     for operation in step.expect_operations(transform)? {
         operation.check(plan.size())?;
+        if matches!(operation, Operation::Affine { .. }) {
+            plan.not_followed = Some(transform);
+        }
         plan.operate(operation.clone());
     }
     Ok(())
@@ -193,6 +196,13 @@ impl Apply for RandomApply {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        for transform in &self.transforms {
+            // They may have drawn nothing that moves pixels, or were not applied.
+            if let Transform::RandAugment(_) | Transform::TrivialAugmentWide(_) | Transform::AutoAugment(_) = transform
+            {
+                plan.not_followed = Some(transform.name());
+            }
+        }
         operate("RandomApply", step, plan)
     }
 }

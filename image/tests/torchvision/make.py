@@ -1,4 +1,5 @@
-"""Writes what torchvision makes of a picture with given crops and flips: the pictures that tests/torchvision.rs compares with.
+"""Writes what torchvision makes of a picture, its mask and its boxes with given crops and flips: the files that
+tests/torchvision.rs and tests/masks_and_boxes.rs compare with.
 
 Use: make.py, with torchvision 0.29 and Pillow 13 installed. Transforms are those of uint8 tensors, with antialiasing.
 """
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 folder = Path(__file__).parent
@@ -75,3 +77,62 @@ operations = [
     F.equalize(F.adjust_hue(F.solarize(F.autocontrast(F.adjust_brightness(corner, 0.8)), 128), 0.3)),
 ]
 save("operations", torch.cat(operations, 1))
+
+# Masks and boxes. The palette has other colours than the classes; the masks that torchvision makes are grey.
+classes = torch.from_numpy(((y // 7 * 5 + x // 9 * 3 + (x * y) // 400) % 21).astype(np.uint8))
+mask = Image.fromarray(classes.numpy())
+indexed = Image.fromarray(classes.numpy(), "P")
+indexed.putpalette([(c * 37 + i * 91) % 256 for i in range(21) for c in range(3)])
+indexed.save(folder / "mask.png", optimize=True)
+Image.fromarray(classes.numpy().astype(np.uint16) * 300).save(folder / "mask16.png", optimize=True)
+Image.fromarray((classes.numpy() % 2 > 0)).save(folder / "mask1.png", optimize=True)
+mask = tv_tensors.Mask(classes)
+boxes = [[10, 20, 80, 70], [0, 0, 120, 90], [30.5, 14.25, 31, 60.75], [90, 60, 119, 89], [0, 0, 3, 3]]
+boxes = tv_tensors.BoundingBoxes(torch.tensor(boxes), format="XYXY", canvas_size=(90, 120))
+
+
+def both(f):
+    return f(mask), f(boxes)
+
+
+def padded(mode):
+    f = lambda of: F.crop(F.pad(of, [6], padding_mode=mode), 2, 80, 48, 40)
+    return f(mask), f(boxes) if mode == "constant" else None
+
+
+cases = {
+    "resized_crop": both(lambda of: F.resized_crop(of, 13, 22, 51, 70, [48, 40])),
+    "resized_crop_flipped": both(lambda of: F.horizontal_flip(F.resized_crop(of, 13, 22, 51, 70, [48, 40]))),
+    "enlarged_crop": both(lambda of: F.resized_crop(of, 60, 5, 20, 24, [48, 40])),
+    "resize_center_crop": both(lambda of: F.center_crop(F.resize(of, [56]), [48, 40])),
+    "center_crop": both(lambda of: F.center_crop(of, [100, 100])),
+    "vertical_flip": both(F.vertical_flip),
+    "flipped_resized": both(lambda of: F.resize(F.horizontal_flip(of), [37, 53])),
+    "resized_twice": both(lambda of: F.resize(F.resize(of, [37, 53]), [64, 64])),
+    **{f"padded_{mode}": padded(mode) for mode in ("constant", "edge", "reflect", "symmetric")},
+}
+with open(folder / "boxes.txt", "w") as lines:
+    for name, (of_mask, of_boxes) in cases.items():
+        Image.fromarray(of_mask.numpy()).save(folder / f"mask_{name}.png", optimize=True)
+        if of_boxes is None:
+            continue
+        of_boxes = F.clamp_bounding_boxes(of_boxes)
+        kept = F.sanitize_bounding_boxes(of_boxes)[1]
+        for of_box, keep in zip(of_boxes.tolist(), kept.tolist()):
+            print(name, *of_box, int(keep), file=lines)
+
+# MixUp and CutMix of four small pictures, for given parameters.
+from torchvision.transforms import v2
+
+pictures = torch.from_numpy(np.random.default_rng(7).normal(size=(4, 3, 10, 12)).astype(np.float32))
+labels = torch.tensor([2, 0, 0, 4])
+x1, y1, x2, y2 = box = (3, 0, 9, 7)
+mixes = [
+    (v2.MixUp(num_classes=5), dict(lam=0.3)),
+    (v2.CutMix(num_classes=5), dict(box=box, lam_adjusted=1.0 - (x2 - x1) * (y2 - y1) / 120)),
+]
+with open(folder / "mixed.f32", "wb") as file:
+    file.write(pictures.numpy().tobytes())
+    for mix, params in mixes:
+        for of in (pictures, labels):
+            file.write(mix.transform(of, dict(labels=labels, batch_size=4, **params)).numpy().tobytes())

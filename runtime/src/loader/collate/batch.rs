@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::dataset::Loadable;
+use crate::dtype::Element;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
@@ -11,9 +12,9 @@ use crate::sample::{Columns, Dynamic, Schema};
 /// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that
 /// memory.
 ///
-/// A batch does not change for as long as it is kept, and may outlive the pass and the loader. If a loader is asked for
-/// another batch while more are kept than its [`hold`](crate::loader::Builder::hold), it
-/// [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of the samples: `(u8, i64)` for byte
+/// A batch does not change for as long as it is kept, except by [`field_mut`](Self::field_mut), and may outlive the pass
+/// and the loader. If a loader is asked for another batch while more are kept than its
+/// [`hold`](crate::loader::Builder::hold), it [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of the samples: `(u8, i64)` for byte
 /// images with a label each.
 pub struct Batch<S> {
     lease: Lease<Region>,
@@ -74,6 +75,36 @@ impl<S> Batch<S> {
         // SAFETY: all bytes of a cell are initialised, and valid for their fields, from the start; there are at most as
         // many rows as the layout has; and no thread writes while the batch exists.
         unsafe { self.lease.payload().columns(self.lease.tag()) }
+    }
+
+    /// Returns the elements of field `i` in C order, with the shape that [`columns`](Self::columns) have, to be changed in
+    /// place: for what is done with whole batches, such as mixing their samples. `None` if there is no field `i`, or if
+    /// its elements are not `T`.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::TensorDataset;
+    ///
+    /// let mut loader = Loader::builder(TensorDataset::new(vec![1.0_f32, 2.0, 3.0])?).batch_size(3).build()?;
+    /// let mut batch = loader.epoch()?.next().expect("a batch")?;
+    /// batch.field_mut::<f32>(0).expect("one field of f32").reverse();
+    /// assert_eq!(batch.tensors().as_slice(), [3.0, 2.0, 1.0]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics in a forked process like [`columns`](Self::columns).
+    pub fn field_mut<T: Element>(&mut self, i: usize) -> Option<&mut [T]> {
+        let columns = self.columns();
+        if columns.field(i)?.dtype() != T::DTYPE {
+            return None;
+        }
+        let (_, bytes) = columns.raw(i)?;
+        // SAFETY: `raw` returns the field's memory, which may be written until the batch is dropped while nothing else
+        // reads it: the batch is borrowed exclusively, and no one else has its lease. The elements are `T`, valid and
+        // aligned, and remain so.
+        Some(unsafe { std::slice::from_raw_parts_mut(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
     /// The number of samples in the batch: the batch size, or less for the last batch.

@@ -1,0 +1,92 @@
+//! The numbers that the pixels of a PNG have in the file: of grey, or in the palette.
+
+use std::io::Cursor;
+
+use png::{BitDepth, ColorType, Transformations};
+
+use super::{Limits, MAX_SIDE, data};
+use crate::error::ImageError;
+use crate::format::Format;
+
+/// A PNG of one channel whose header was read.
+pub(crate) struct Numbers<'a> {
+    png: png::Reader<Cursor<&'a [u8]>>,
+    bytes: &'a [u8],
+    pub(crate) size: [usize; 2],
+}
+
+/// Rows of numbers as they are in the file.
+pub(crate) struct Rows<'m> {
+    samples: &'m [u8],
+    pitch: usize,
+    bits: usize,
+}
+
+impl<'a> Numbers<'a> {
+    pub(crate) fn open(bytes: &'a [u8], limits: Limits) -> Result<Self, ImageError> {
+        let format = Format::of(bytes)?;
+        let fail = |message: String| Err(ImageError::MaskKind { message });
+        if format != Format::Png {
+            return fail(format!("this is a {format}; convert it, without changing its numbers"));
+        }
+        let mut decoder = png::Decoder::new(Cursor::new(bytes));
+        decoder.set_transformations(Transformations::IDENTITY);
+        let png = decoder.read_info().map_err(|error| data(Format::Png, bytes, error))?;
+        let (width, height) = (png.info().width as usize, png.info().height as usize);
+        let limit = limits.max_pixels;
+        if width > MAX_SIDE || height > MAX_SIDE || width.saturating_mul(height) > limit {
+            return Err(ImageError::TooLarge { format, width, height, limit });
+        }
+        match png.info().color_type {
+            ColorType::Grayscale | ColorType::Indexed => Ok(Self { png, bytes, size: [height, width] }),
+            other => fail(format!("this one has colours of the type {other:?}; save it as classes")),
+        }
+    }
+
+    /// Reads the rows above `bottom` into `memory`.
+    pub(crate) fn read(mut self, bottom: usize, memory: &mut Vec<u8>) -> Result<Rows<'_>, ImageError> {
+        let bytes = self.bytes;
+        let fail = |error: png::DecodingError| data(Format::Png, bytes, error);
+        let [height, width] = self.size;
+        let bits = match self.png.info().bit_depth {
+            BitDepth::One => 1,
+            BitDepth::Two => 2,
+            BitDepth::Four => 4,
+            BitDepth::Eight => 8,
+            BitDepth::Sixteen => 16,
+        };
+        let pitch = (width * bits).div_ceil(8);
+        let interlaced = self.png.info().interlaced;
+        let len = pitch * if interlaced { height } else { bottom };
+        if memory.len() < len {
+            memory.try_reserve_exact(len - memory.len()).map_err(|_| ImageError::Memory { bytes: len })?;
+            memory.resize(len, 0);
+        }
+        if interlaced {
+            self.png.next_frame(&mut memory[..len]).map_err(fail)?;
+        } else {
+            for to in memory[..len].chunks_exact_mut(pitch) {
+                let row = self.png.next_row().map_err(fail)?;
+                let row = row.ok_or_else(|| data(Format::Png, bytes, "rows are missing"))?;
+                let wrong = || data(Format::Png, bytes, "a row has the wrong length");
+                to.copy_from_slice(row.data().get(..pitch).ok_or_else(wrong)?);
+            }
+        }
+        Ok(Rows { samples: &memory[..len], pitch, bits })
+    }
+}
+
+impl Rows<'_> {
+    #[inline]
+    pub(crate) fn at(&self, y: usize, x: usize) -> u16 {
+        let row = &self.samples[y * self.pitch..][..self.pitch];
+        match self.bits {
+            8 => row[x].into(),
+            16 => u16::from_be_bytes([row[2 * x], row[2 * x + 1]]),
+            bits => {
+                let bit = x * bits;
+                (row[bit / 8] >> (8 - bits - bit % 8) & ((1 << bits) - 1)).into()
+            }
+        }
+    }
+}

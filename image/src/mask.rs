@@ -1,0 +1,152 @@
+//! Segmentation masks that follow the draw of their picture.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use slotline::BoxError;
+use slotline::dtype::Element;
+use slotline::sample::{Fields, Row, Sample};
+
+use crate::colour::Pixel;
+use crate::decode::Limits;
+use crate::error::ImageError;
+use crate::geometry::source;
+use crate::pipeline::{Choice, Pipeline};
+use crate::plan::Plan;
+use crate::sample::named;
+
+/// The element type of masks: `u8`, or `i64` as torch's losses expect. Sealed.
+#[allow(private_bounds)] // So that only this crate can implement it.
+pub trait ClassId: Element + Number {}
+
+/// What a [`ClassId`] must be able to do.
+pub(crate) trait Number: Copy + TryFrom<u16> + Default {}
+
+impl Number for u8 {}
+impl Number for i64 {}
+impl ClassId for u8 {}
+impl ClassId for i64 {}
+
+/// What a mask needs of the pipeline of its picture, for pictures of any element type.
+pub(crate) trait Leader: fmt::Debug + Sync {
+    fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError>;
+    fn limits(&self) -> Limits;
+    fn size(&self) -> [usize; 2];
+}
+
+impl<T: Pixel> Leader for Pipeline<T> {
+    fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError> {
+        self.plan_for(bytes, choice)
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits()
+    }
+
+    fn size(&self) -> [usize; 2] {
+        self.size()
+    }
+}
+
+/// A segmentation mask with the class of each pixel of a picture, which [`Image::mask`](crate::Image::mask) makes. It is
+/// decoded into its row of the batch, with shape `[height, width]` of its picture's pipeline.
+///
+/// A mask follows the crops, resizes, flips and padding of its picture, with its [`Draw`](crate::Draw) or its
+/// [`Seed`](crate::Seed). It is resized to the nearest pixel, as torchvision's `tv_tensors.Mask` is, so that it keeps its
+/// classes. Transforms of colours and [`Normalize`](crate::transform::Normalize) do not change it.
+///
+/// The file is a PNG with a palette, whose indices are the classes, or of grey with up to 16 bits. Numbers of less than 8
+/// bits are not scaled. A class above 255 needs `i64`.
+#[derive(Clone, Copy)]
+pub struct Mask<'a, M = u8> {
+    bytes: &'a [u8],
+    picture: &'a [u8],
+    pipeline: &'a dyn Leader,
+    choice: Choice<'a>,
+    fill: M,
+    path: Option<&'a Path>,
+    element: PhantomData<M>,
+}
+
+impl<M> fmt::Debug for Mask<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mask").field("bytes", &self.bytes.len()).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    /// The rows of the file, and the column of the mask for each column of the result.
+    static SCRATCH: RefCell<(Vec<u8>, Vec<Option<usize>>)> = RefCell::default();
+}
+
+impl<'a, M: ClassId> Mask<'a, M> {
+    pub(crate) fn new(bytes: &'a [u8], picture: &'a [u8], pipeline: &'a dyn Leader, choice: Choice<'a>) -> Self {
+        Self { bytes, picture, pipeline, choice, fill: M::default(), path: None, element: PhantomData }
+    }
+
+    /// Sets the class of constant padding (default: 0). Losses often ignore 255.
+    pub fn fill(self, fill: M) -> Self {
+        Self { fill, ..self }
+    }
+
+    /// Sets the path of the mask's file. If it cannot be decoded, the error is a [`FileError`](crate::FileError) with
+    /// this path instead of an [`ImageError`].
+    pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
+        Self { path: Some(path.as_ref()), ..self }
+    }
+
+    #[cfg(not(feature = "png"))]
+    fn decode(&self, _: &mut [M]) -> Result<(), ImageError> {
+        Err(ImageError::Disabled { format: crate::Format::Png })
+    }
+
+    #[cfg(feature = "png")]
+    fn decode(&self, out: &mut [M]) -> Result<(), ImageError> {
+        let (size, plan) = self.pipeline.plan_for(self.picture, self.choice)?;
+        let numbers = crate::decode::numbers::Numbers::open(self.bytes, self.pipeline.limits())?;
+        if numbers.size != size {
+            return Err(ImageError::MaskSize { mask: numbers.size, picture: size });
+        }
+        let [height, width] = self.pipeline.size();
+        let row_of = |y| source(&plan.geometry, 0, y);
+        let bottom = (0..height).filter_map(row_of).max().map_or(0, |last| last + 1);
+        SCRATCH.with_borrow_mut(|(memory, columns)| {
+            let rows = numbers.read(bottom, memory)?;
+            columns.clear();
+            columns.extend((0..width).map(|x| source(&plan.geometry, 1, x)));
+            for (y, out) in out.chunks_exact_mut(width).enumerate() {
+                let Some(row) = row_of(y) else {
+                    out.fill(self.fill);
+                    continue;
+                };
+                for (out, column) in out.iter_mut().zip(&*columns) {
+                    *out = match *column {
+                        Some(column) => {
+                            let number = rows.at(row, column);
+                            M::try_from(number).map_err(|_| ImageError::MaskKind {
+                                message: format!("class {number} is above 255; make it a `Mask<i64>`"),
+                            })?
+                        }
+                        None => self.fill,
+                    };
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<M: ClassId> Sample for Mask<'_, M> {
+    type Schema = M;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(M::DTYPE, &self.pipeline.size());
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let out = row.fill(&self.pipeline.size())?;
+        self.decode(out).map_err(|error| named(error, self.path))
+    }
+}
