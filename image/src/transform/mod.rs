@@ -5,15 +5,16 @@
 //! are checked when the pipeline is built.
 
 mod geometry;
+mod size;
 
 use std::fmt;
 
-pub use self::geometry::{
-    CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ResizeTo, Size,
-};
+pub use self::geometry::{CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize};
+pub use self::size::{ResizeTo, Size};
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::plan::Plan;
+use crate::text::{self, Arguments, Configure, Known};
 
 /// One transform of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +67,14 @@ macro_rules! transforms {
         impl Transform {
             pub(crate) fn apply(&self) -> &dyn Apply {
                 match self { $(Self::$name(transform) => transform),* }
+            }
+
+            /// The transforms that a text can name.
+            pub(crate) const KNOWN: &[Known] = &[$(Known::new::<$name>(stringify!($name))),*];
+
+            /// Returns the arguments as text, except for those that have their defaults.
+            pub(crate) fn written(&self) -> Vec<String> {
+                match self { $(Self::$name(transform) => text::written(transform)),* }
             }
 
             /// The transform's name.
@@ -130,6 +139,21 @@ impl Apply for Normalize {
 
     fn plan(&self, step: &Step, _: &mut Plan) -> Result<(), ImageError> {
         step.expect_fixed("Normalize")
+    }
+}
+
+impl Configure for Normalize {
+    fn blank() -> Self {
+        Self::new([0.0; 3], [1.0; 3])
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        if arguments.preset("imagenet", *self == Self::imagenet()) {
+            *self = Self::imagenet();
+            return Ok(());
+        }
+        arguments.required("mean", &mut self.mean)?;
+        arguments.required("std", &mut self.std)
     }
 }
 
