@@ -114,3 +114,10 @@ pub struct FileError {
     /// The error of the picture.
     pub error: ImageError,
 }
+
+impl FileError {
+    /// Adds the path of the file to an error.
+    pub fn new(path: impl Into<PathBuf>, error: ImageError) -> Self {
+        Self { path: path.into(), error }
+    }
+}

@@ -111,6 +111,7 @@
 //! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
+mod any;
 mod colour;
 mod decode;
 mod draw;
@@ -128,6 +129,7 @@ mod taps;
 mod text;
 pub mod transform;
 
+pub use self::any::{AnyImage, AnyPipeline};
 pub use self::colour::Pixel;
 pub use self::draw::{Draw, Seed, Step};
 pub use self::error::{FileError, ImageError};
