@@ -344,6 +344,20 @@ impl<T: Pixel> Pipeline<T> {
         self.run(Job { bytes, choice: Choice::Draw(draw) }, out)
     }
 
+    /// Decodes the picture in `bytes` into `out`, with random numbers from `seed`: as an [`Image`](crate::Image) that has
+    /// [it](crate::Image::random).
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode), and if the picture is too small for a transform.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the length of `out` does not match the shape.
+    pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [T]) -> Result<(), ImageError> {
+        self.run(Job { bytes, choice: Choice::Seed(seed) }, out)
+    }
+
     pub(crate) fn run(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
         let [height, width] = self.size;
         assert_eq!(out.len(), 3 * height * width, "a picture has shape {:?}", self.shape());
