@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_void};
 
 use slotline::dtype::DType;
-use slotline_image::{AnyPipeline, ImageError, Pipeline, PipelineBuilder, Pixel, Seed};
+use slotline_image::{AnyPipeline, ImageError, PipelineBuilder, Seed};
 
 use crate::boundary::{boundary, guarded, made};
 use crate::check;
@@ -160,45 +160,25 @@ pub unsafe extern "C" fn slotline_pipeline_decode(
         boundary(error, || {
             let pipeline = &check::reference(pipeline, "pipeline")?.0;
             let data = check::slice(data, len, "data")?;
-            let seed = Seed(seed);
-            match pipeline {
-                AnyPipeline::U8(pipeline) => decode(pipeline, data, seed, out, out_bytes),
-                AnyPipeline::F32(pipeline) => decode(pipeline, data, seed, out, out_bytes),
-                AnyPipeline::F16(pipeline) => decode(pipeline, data, seed, out, out_bytes),
-                AnyPipeline::BF16(pipeline) => decode(pipeline, data, seed, out, out_bytes),
-                // `slotline_pipeline_new` makes no others.
-                _ => Err(Failure::invalid("pipeline has an unknown dtype")),
+            let ([a, b, c], dtype) = (pipeline.shape(), pipeline.dtype());
+            let wanted = a * b * c * dtype.size();
+            if out_bytes != wanted {
+                let message =
+                    format!("out_bytes is {out_bytes}, but a picture of {a} × {b} × {c} elements has {wanted} bytes");
+                return Err(Failure::invalid(message));
             }
+            let start = out.cast::<u8>();
+            check::pointer(start, "out")?;
+            if start.align_offset(dtype.align()) != 0 {
+                return Err(check::misaligned("out", dtype.align()));
+            }
+            // SAFETY: `out` is not null, and the caller guarantees that it is writable for as many bytes, which nothing else uses.
+            let out = std::slice::from_raw_parts_mut(start, out_bytes);
+            let decoded = pipeline.decode_seeded(data, Seed(seed), out);
+            decoded.map_err(|error| Failure::of(SLOTLINE_SAMPLE, &error))?;
+            Ok(SLOTLINE_OK)
         })
     }
-}
-
-/// Decodes a picture to memory of the caller.
-///
-/// # Safety
-///
-/// Unless it is null or not aligned, `out` must be writable for `out_bytes` bytes, which nothing else uses.
-unsafe fn decode<T: Pixel>(
-    pipeline: &Pipeline<T>,
-    data: &[u8],
-    seed: Seed,
-    out: *mut c_void,
-    out_bytes: usize,
-) -> Result<slotline_status, Failure> {
-    let shape = pipeline.shape();
-    let elements = shape.iter().product::<usize>();
-    let wanted = elements * size_of::<T>();
-    if out_bytes != wanted {
-        let [a, b, c] = shape;
-        let message = format!("out_bytes is {out_bytes}, but a picture of {a} × {b} × {c} elements has {wanted} bytes");
-        return Err(Failure::invalid(message));
-    }
-    check::pointer(out.cast::<T>(), "out")?;
-    // SAFETY: `out` is neither null nor misaligned, and the caller guarantees that it is writable for as many bytes as these
-    // elements have, and that nothing else uses them. Any bytes are valid elements of these types.
-    let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<T>(), elements) };
-    pipeline.decode_seeded(data, seed, out).map_err(|error| Failure::of(SLOTLINE_SAMPLE, &error))?;
-    Ok(SLOTLINE_OK)
 }
 
 /// Frees a pipeline. Does nothing for NULL. Can be called from any thread.

@@ -117,6 +117,28 @@ impl AnyPipeline {
         each!(self, pipeline => pipeline.shape())
     }
 
+    /// Decodes the picture in `bytes` into the bytes of its elements, as [`Pipeline::decode_seeded`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::decode_seeded`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
+    pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [u8]) -> Result<(), ImageError> {
+        fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
+            // SAFETY: any bytes are valid elements of these types.
+            let (before, elements, behind) = unsafe { out.align_to_mut() };
+            assert!(
+                before.is_empty() && behind.is_empty(),
+                "the memory of a picture must be aligned, and whole elements"
+            );
+            elements
+        }
+        each!(self, pipeline => pipeline.decode_seeded(bytes, seed, elements(out)))
+    }
+
     /// See [`Pipeline::is_random`].
     pub fn is_random(&self) -> bool {
         each!(self, pipeline => pipeline.is_random())

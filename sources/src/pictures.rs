@@ -160,14 +160,33 @@ impl<'a> PictureRecord<'a> {
     ///
     /// If it cannot be decoded; the error names the file.
     pub fn write_picture(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        let Pictures { pipeline, field, .. } = self.pictures;
-        let bytes = self.record.value(*field).unwrap_or_default();
-        AnyImage::new(bytes, pipeline).random(self.seed).write(row).map_err(|error| {
-            match error.downcast::<ImageError>() {
-                Ok(error) => FileError::new(self.pictures.path(self.index), *error).into(),
-                Err(error) => error,
-            }
+        let image = AnyImage::new(self.bytes(), &self.pictures.pipeline).random(self.seed);
+        image.write(row).map_err(|error| match error.downcast::<ImageError>() {
+            Ok(error) => self.named(*error).into(),
+            Err(error) => error,
         })
+    }
+
+    /// Decodes the picture into the bytes of its elements.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be decoded; the error names the file.
+    ///
+    /// # Panics
+    ///
+    /// As [`AnyPipeline::decode_seeded`].
+    pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
+        self.pictures.pipeline.decode_seeded(self.bytes(), self.seed, out).map_err(|error| self.named(error))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.record.value(self.pictures.field).unwrap_or_default()
+    }
+
+    /// Adds the path of the file to an error.
+    fn named(&self, error: ImageError) -> FileError {
+        FileError::new(self.pictures.path(self.index), error)
     }
 }
 
