@@ -52,6 +52,9 @@ pub mod formats {
     pub mod arrays {}
 }
 
+#[doc = include_str!("src/images.md")]
+pub mod images {}
+
 #[doc = include_str!("src/samplers.md")]
 pub mod samplers {}
 

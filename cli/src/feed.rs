@@ -74,6 +74,9 @@ impl Feed {
         match unsafe { self.input.open()? } {
             Opened::Arrays(arrays) => self.feed(arrays, || None),
             Opened::Records(records) => self.feed(records.clone(), || bound(&records)),
+            #[cfg(feature = "image")]
+            // Pictures are decoded while they are written into batches, which the records do not measure.
+            Opened::Pictures(pictures) => self.feed(*pictures, || None),
         }
     }
 

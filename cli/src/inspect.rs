@@ -9,6 +9,10 @@ use slotline::Loader;
 use slotline::dataset::Subset;
 use slotline::dtype::{DType, Element, from_bytes};
 
+#[cfg(feature = "image")]
+use crate::files::check_not_source;
+#[cfg(feature = "image")]
+use crate::sheet::SheetOptions;
 use crate::source::{Described, Holds, Input, Opened};
 
 /// How many elements of a tensor or list are shown, and how many characters of a text.
@@ -28,6 +32,10 @@ pub(crate) struct Inspect {
     /// Write the bytes and texts of the sample to files in FOLDER, which is created if it does not exist
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+
+    #[cfg(feature = "image")]
+    #[command(flatten)]
+    sheet: SheetOptions,
 }
 
 impl Inspect {
@@ -37,6 +45,17 @@ impl Inspect {
         match unsafe { self.input.open()? } {
             Opened::Arrays(arrays) => self.show(arrays),
             Opened::Records(records) => self.show(records),
+            #[cfg(feature = "image")]
+            Opened::Pictures(pictures) => {
+                let Some(path) = &self.sheet.sheet else { return self.show(*pictures) };
+                check_not_source(&self.input.source, &[("--sheet", path.clone())])?;
+                let visible = self.input.image.visible(pictures.records())?;
+                let count = self.sheet.write(path, visible)?;
+                let written = format!("a sheet of {count} pictures was written to {}", path.display());
+                self.show(*pictures)?;
+                println!("{written}");
+                Ok(())
+            }
         }
     }
 

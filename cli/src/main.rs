@@ -4,7 +4,8 @@
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
 //! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
-//! - `source`: what these commands read.
+//! - `source`: what these commands read; with the feature `image`, `pictures` decodes pictures in it, and `sheet` writes some
+//!   of them in one.
 //! - `checkpoint`: the files from which an interrupted run resumes; `files`: checks on the files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
@@ -22,7 +23,11 @@ mod meter;
 mod net;
 mod options;
 mod order;
+#[cfg(feature = "image")]
+mod pictures;
 mod screen;
+#[cfg(feature = "image")]
+mod sheet;
 mod source;
 mod stream;
 #[cfg(feature = "trace")]
@@ -50,7 +55,7 @@ enum Command {
     /// Train a small network on the bundled digits, and print its accuracy and the loader's throughput
     Demo(demo::Demo),
     /// Stream a dataset as a training loop would, and report the throughput and the bottleneck
-    Feed(feed::Feed),
+    Feed(Box<feed::Feed>),
     /// Print the indices of each batch, in order, as JSON lines
     Order(order::Order),
     /// Say what a dataset holds, and show one sample
@@ -81,7 +86,9 @@ impl Command {
         let warnings = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false);
         let log = tracing_subscriber::registry().with(warnings.with_filter(LevelFilter::WARN));
         #[cfg(feature = "trace")]
-        if let Self::Feed(feed::Feed { trace: Some(path), .. }) = &self {
+        if let Self::Feed(feed) = &self
+            && let Some(path) = &feed.trace
+        {
             let (layer, timeline) = timeline::Timeline::start(path)?;
             log.with(layer).init();
             // The trace is written even if the run fails; the run's error takes precedence over the trace's.

@@ -38,6 +38,8 @@ impl Order {
             Some(source) => match unsafe { source.open(None)? } {
                 Opened::Arrays(arrays) => self.print(arrays),
                 Opened::Records(records) => self.print(records),
+                #[cfg(feature = "image")]
+                Opened::Pictures(pictures) => self.print(*pictures),
             },
             None => self.print(from_fn(self.len, |_, _| Ok(()))),
         }

@@ -11,8 +11,12 @@ use clap::Args;
 use slotline::array::AnyArray;
 use slotline::dataset::{Dataset, TensorDataset};
 use slotline::source::{ParseSourceError, Source};
-use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, Records};
+#[cfg(feature = "image")]
+use slotline_sources::pictures::Pictures;
+use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, RecordFields, Records};
 
+#[cfg(feature = "image")]
+use crate::pictures::ImageOptions;
 use crate::screen::walking;
 
 /// The `--help` text of SOURCE.
@@ -34,6 +38,10 @@ pub(crate) struct Input {
     /// Read only these fields, in this order; other columns of Arrow and Parquet are left out of reading, too
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
+
+    #[cfg(feature = "image")]
+    #[command(flatten)]
+    pub(crate) image: ImageOptions,
 }
 
 /// The SOURCE of a command line.
@@ -49,6 +57,9 @@ pub(crate) enum Named {
 pub(crate) enum Opened {
     Arrays(TensorDataset<Vec<AnyArray>>),
     Records(Records<dyn Format>),
+    /// Records, of which one field is a picture.
+    #[cfg(feature = "image")]
+    Pictures(Box<Pictures>),
 }
 
 impl FromStr for Named {
@@ -84,7 +95,18 @@ impl Input {
     /// NumPy files must not change while the dataset exists.
     pub(crate) unsafe fn open(&self) -> Result<Opened> {
         // SAFETY: the caller guarantees that the files do not change.
-        unsafe { self.source.open(self.columns.as_deref()) }
+        let opened = unsafe { self.source.open(self.columns.as_deref())? };
+        #[cfg(feature = "image")]
+        match &opened {
+            Opened::Records(records) => {
+                if let Some(pictures) = self.image.open(records)? {
+                    return Ok(Opened::Pictures(Box::new(pictures)));
+                }
+            }
+            _ if self.image.image.is_some() => bail!("{} has arrays, not pictures; drop --image", self.source),
+            _ => {}
+        }
+        Ok(opened)
     }
 }
 
@@ -181,17 +203,28 @@ impl Described for TensorDataset<Vec<AnyArray>> {
 
 impl Described for Records<dyn Format> {
     fn named(&self) -> Vec<Field> {
-        let field = |field: &RecordField| Field {
-            name: field.name.clone(),
-            kind: field.kind.to_string(),
-            holds: match field.kind {
-                FieldKind::Bytes(_) => Holds::Bytes,
-                FieldKind::Text(_) => Holds::Text,
-                _ => Holds::Elements,
-            },
-        };
-        self.format().fields().as_slice().iter().map(field).collect()
+        fields(self.format().fields())
     }
+}
+
+#[cfg(feature = "image")]
+impl Described for Pictures {
+    fn named(&self) -> Vec<Field> {
+        fields(self.record_fields())
+    }
+}
+
+fn fields(fields: &RecordFields) -> Vec<Field> {
+    let field = |field: &RecordField| Field {
+        name: field.name.clone(),
+        kind: field.kind.to_string(),
+        holds: match field.kind {
+            FieldKind::Bytes(_) => Holds::Bytes,
+            FieldKind::Text(_) => Holds::Text,
+            _ => Holds::Elements,
+        },
+    };
+    fields.as_slice().iter().map(field).collect()
 }
 
 /// Says how much of the time in a dataset was spent on reading files, if that is known.

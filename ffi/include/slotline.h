@@ -106,6 +106,11 @@ typedef struct slotline_failure slotline_failure;
 // each time.
 typedef struct slotline_loader slotline_loader;
 
+#if defined(SLOTLINE_IMAGE)
+// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
+typedef struct slotline_pipeline slotline_pipeline;
+#endif
+
 // A sample that a callback writes. It is lent to the callback: only the callback's thread may use it, until the callback
 // returns.
 typedef struct slotline_sample slotline_sample;
@@ -522,6 +527,25 @@ typedef struct {
   // Bytes that were allocated for them.
   uint64_t extra_bytes;
 } slotline_stats;
+
+#if defined(SLOTLINE_IMAGE)
+// What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
+typedef struct {
+  // `sizeof(slotline_pipeline_options)`.
+  size_t struct_size;
+  // The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 unless normalised (0: this one); `SLOTLINE_F16`;
+  // `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
+  slotline_dtype dtype;
+  // Whether the channels are the last dimension, and not the first (no).
+  uint8_t channels_last;
+  // Whether pictures are turned upright as their EXIF data says (no).
+  uint8_t exif;
+  // Whether damaged JPEGs are decoded as well as possible, and are not errors (no).
+  uint8_t lenient;
+  // Zero; reserved for later versions.
+  uint8_t reserved;
+} slotline_pipeline_options;
+#endif
 
 // Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
 // starts the pass calls it. A resumed loader does not draw the earlier passes again.
@@ -1475,6 +1499,87 @@ void slotline_loader_free(slotline_loader *loader);
 // `options` must be NULL or writable for `struct_size` bytes.
 void slotline_options_init(slotline_options *options,
                            size_t struct_size);
+
+#if defined(SLOTLINE_IMAGE)
+// Makes a pipeline of transforms, which are separated by commas and have the names, arguments and defaults of torchvision's
+// `transforms.v2`, in snake case: `random_resized_crop(224), hflip, normalize(imagenet)`. If `options` is NULL, the defaults of
+// `slotline_pipeline_options` apply. On failure `*out` is NULL. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, a text that is not valid (the message says where), parameters
+// that are not valid, transforms that do not fit each other, or a dtype that pictures cannot have.
+//
+// # Safety
+//
+// `transforms` must be NULL or end with a NUL; `options` must be NULL or readable for `options->struct_size` bytes; `out` and
+// `error` must be NULL or writable.
+slotline_status slotline_pipeline_new(const char *transforms,
+                                      const slotline_pipeline_options *options,
+                                      slotline_pipeline **out,
+                                      slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_IMAGE)
+// Writes the three lengths of a picture's dimensions to `shape`: 3, height and width, or height, width and 3 with
+// `channels_last`. They are 0 on failure. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer.
+//
+// # Safety
+//
+// `pipeline` must be NULL or a pipeline that was not freed; `shape` must be NULL or writable for three numbers; `error` must be
+// NULL or writable.
+slotline_status slotline_pipeline_shape(const slotline_pipeline *pipeline,
+                                        int64_t *shape,
+                                        slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_IMAGE)
+// Returns the type of the elements; 0 for NULL. Can be called from any thread.
+//
+// # Safety
+//
+// `pipeline` must be NULL or a pipeline that was not freed.
+slotline_dtype slotline_pipeline_dtype(const slotline_pipeline *pipeline);
+#endif
+
+#if defined(SLOTLINE_IMAGE)
+// Decodes a picture, a whole file of `len` bytes, to `out`, which has `out_bytes` bytes: those of the pipeline's shape. Its
+// format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
+// `slotline_sample_random`, so that pictures are the same for any number of workers.
+//
+// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be called
+// from any thread, by several at once.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or memory that is not aligned, or does not have the size of a picture. `SLOTLINE_SAMPLE`:
+// the bytes are no picture, or a damaged, unsupported or too large one, or one that is too small for a transform.
+//
+// # Safety
+//
+// `pipeline` must be NULL or a pipeline that was not freed; `data` must be readable for `len` bytes; `out` must be writable for
+// `out_bytes` bytes, which no other thread uses; `error` must be NULL or writable.
+slotline_status slotline_pipeline_decode(const slotline_pipeline *pipeline,
+                                         const uint8_t *data,
+                                         size_t len,
+                                         uint64_t seed,
+                                         void *out,
+                                         size_t out_bytes,
+                                         slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_IMAGE)
+// Frees a pipeline. Does nothing for NULL. Can be called from any thread.
+//
+// # Safety
+//
+// `pipeline` must be NULL or a pipeline that was not freed; it must not be used afterwards.
+void slotline_pipeline_free(slotline_pipeline *pipeline);
+#endif
 
 // Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
 // element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of

@@ -18,6 +18,7 @@
 #include "slotline/loader.hpp"
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"
+#include "slotline/pipeline.hpp"
 #include "slotline/sample.hpp"
 #include "slotline/sampler.hpp"
 #include "slotline/span.hpp"

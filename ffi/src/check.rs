@@ -13,7 +13,7 @@ use crate::failure::Failure;
 /// Unless it is null or not aligned, `pointer` must point to a valid `T` that is not written during `'a`.
 #[inline]
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    check(pointer, name)?;
+    self::pointer(pointer, name)?;
     // SAFETY: `pointer` is neither null nor misaligned; the caller upholds the rest.
     Ok(unsafe { &*pointer })
 }
@@ -26,7 +26,7 @@ pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&
 /// Unless it is null or not aligned, `pointer` must be writable.
 #[inline]
 pub(crate) unsafe fn place<T: Copy>(pointer: *mut T, empty: T, name: &str) -> Result<*mut T, Failure> {
-    check(pointer, name)?;
+    self::pointer(pointer, name)?;
     // SAFETY: `pointer` is neither null nor misaligned, so the caller guarantees that it is writable.
     unsafe { pointer.write(empty) };
     Ok(pointer)
@@ -34,7 +34,7 @@ pub(crate) unsafe fn place<T: Copy>(pointer: *mut T, empty: T, name: &str) -> Re
 
 /// Checks that a pointer is neither null nor misaligned.
 #[inline]
-fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+pub(crate) fn pointer<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     if pointer.is_null() {
         return Err(null(name));
     }
@@ -63,7 +63,7 @@ pub(crate) unsafe fn slice<'a, T>(pointer: *const T, len: usize, name: &str) -> 
     if len == 0 {
         return Ok(&[]);
     }
-    check(pointer, name)?;
+    self::pointer(pointer, name)?;
     if len.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(Failure::invalid(format!("{name}: {len} elements do not fit in memory")));
     }

@@ -16,7 +16,8 @@
 //!   libraries;
 //! - [`state`], [`stats`], [`bytes`]: a loader's position and statistics;
 //! - `sync`: the atomics of handles, which tests can slow down;
-//! - `device`, with the feature `cuda`: loaders that deliver batches on a device.
+//! - `device`, with the feature `cuda`: loaders that deliver batches on a device;
+//! - `pipeline`, with the feature `image`: pictures that are decoded.
 //!
 //! The documentation of each function says which threads may call it and who owns each pointer. Null pointers and structs that
 //! are too short are errors that name the parameter.
@@ -46,6 +47,8 @@ pub mod map;
 pub mod options;
 pub mod order;
 pub mod owner;
+#[cfg(feature = "image")]
+pub mod pipeline;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 mod processes;
 mod running;

@@ -66,6 +66,14 @@ pub enum ImageError {
         /// Its value, and what is wrong with it.
         message: String,
     },
+    /// A text is not a list of transforms.
+    #[error("character {character} of the pipeline: {message}")]
+    Text {
+        /// The number of the character that is wrong, from 1.
+        character: usize,
+        /// What is wrong with it, and what is allowed.
+        message: String,
+    },
     /// The picture is too small for a transform.
     #[error("{transform}: a picture of {width} × {height} pixels is too small; {advice}")]
     TooSmall {
@@ -122,4 +130,11 @@ pub struct FileError {
     pub path: PathBuf,
     /// The error of the picture.
     pub error: ImageError,
+}
+
+impl FileError {
+    /// Adds the path of the file to an error.
+    pub fn new(path: impl Into<PathBuf>, error: ImageError) -> Self {
+        Self { path: path.into(), error }
+    }
 }

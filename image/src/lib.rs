@@ -44,6 +44,9 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 //!
+//! Pipelines can be configured as text, too: `"random_resized_crop(224), hflip, normalize(imagenet)".parse()` reads the same
+//! one; see [`PipelineBuilder`].
+//!
 //! What a transform draws comes from the sample's own generator, so that pictures are the same for any number of workers,
 //! processes and ranks. It is [apart](Draw) from what is done with it. If the bytes are borrowed from the
 //! [`Context`](slotline::dataset::Context) too, take a [`Seed`] from its generator first, as in the example
@@ -111,6 +114,7 @@
 //! The feature `jpeg` needs CMake, NASM and a C compiler to build the libjpeg-turbo that its crate bundles, or libjpeg-turbo
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
+mod any;
 mod boxes;
 mod colour;
 mod decode;
@@ -132,8 +136,10 @@ mod resample;
 mod sample;
 mod scratch;
 mod taps;
+mod text;
 pub mod transform;
 
+pub use self::any::{AnyImage, AnyPipeline};
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::colour::Pixel;
 pub use self::draw::{Draw, Operations, Seed, Step};

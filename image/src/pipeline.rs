@@ -36,11 +36,15 @@ const MAX_PIXELS: usize = 178_956_970;
 ///     .then(RandomResizedCrop { scale: [0.5, 1.0], ..RandomResizedCrop::new([96, 128]) })
 ///     .build()?;
 /// assert_eq!(bytes.channels_last(true).shape(), [96, 128, 3]);
+///
+/// // Pipelines can be configured as text.
+/// let text: Pipeline = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+/// assert_eq!(text.transforms(), train.transforms());
 /// # Ok::<(), slotline_image::ImageError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pipeline<T = f32> {
-    transforms: Vec<Transform>,
+    pub(crate) transforms: Vec<Transform>,
     size: [usize; 2],
     /// For pictures in brightness and colour differences, and for those in red, green and blue.
     channels: [[Channel; 3]; 2],
@@ -55,7 +59,7 @@ pub struct Pipeline<T = f32> {
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PipelineBuilder {
-    transforms: Vec<Transform>,
+    pub(crate) transforms: Vec<Transform>,
 }
 
 impl PipelineBuilder {
@@ -63,6 +67,11 @@ impl PipelineBuilder {
     pub fn then(mut self, transform: impl Into<Transform>) -> Self {
         self.transforms.push(transform.into());
         self
+    }
+
+    /// Returns the transforms.
+    pub fn transforms(&self) -> &[Transform] {
+        &self.transforms
     }
 
     /// Builds the pipeline, for elements of type `T`.
@@ -364,6 +373,20 @@ impl<T: Pixel> Pipeline<T> {
     /// ```
     pub fn decode_with(&self, bytes: &[u8], draw: &Draw, out: &mut [T]) -> Result<(), ImageError> {
         self.run(Job { bytes, choice: Choice::Draw(draw) }, out)
+    }
+
+    /// Decodes the picture in `bytes` into `out`, with random numbers from `seed`: as an [`Image`](crate::Image) that has
+    /// [it](crate::Image::random).
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode), and if the picture is too small for a transform.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the length of `out` does not match the shape.
+    pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [T]) -> Result<(), ImageError> {
+        self.run(Job { bytes, choice: Choice::Seed(seed) }, out)
     }
 
     pub(crate) fn run(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {

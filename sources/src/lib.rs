@@ -67,6 +67,8 @@ mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 pub mod paths;
+#[cfg(feature = "image")]
+pub mod pictures;
 mod record;
 #[cfg(feature = "remote")]
 mod remote;

@@ -102,7 +102,7 @@ impl RecordFields {
         fields
     }
 
-    fn declare(&self, fields: &mut Fields) {
+    pub(crate) fn declare(&self, fields: &mut Fields) {
         fields.named_run(self.0.iter().map(|field| (field.name.clone(), Declared(&field.kind))));
         if self.0.iter().any(|field| matches!(field.kind.room(), Some(Room { exceeded: true, .. }))) {
             fields.spill();
@@ -277,6 +277,15 @@ impl<'a> Record<'a> {
         self.values.get(i).map(Value::bytes)
     }
 
+    /// Writes field `i`, which must exist.
+    pub(crate) fn write_value(&self, i: usize, row: &mut Row<'_>) -> Result<(), BoxError> {
+        match &self.values[i] {
+            Value::Number(number) => row.write_bytes(number.dtype, number.bytes())?,
+            Value::Bytes(bytes) => row.write_bytes(self.fields.0[i].kind.dtype(), bytes)?,
+        }
+        Ok(())
+    }
+
     /// Returns the text of a field; `None` if there is no field with this name, or it holds no text.
     pub fn text(&self, name: &str) -> Option<&str> {
         let i = self.fields.position(name)?;
@@ -310,14 +319,6 @@ impl Sample for Record<'_> {
     }
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        row.write_run(|row| {
-            for (field, value) in self.fields.0.iter().zip(&self.values) {
-                match value {
-                    Value::Number(number) => row.write_bytes(number.dtype, number.bytes())?,
-                    Value::Bytes(bytes) => row.write_bytes(field.kind.dtype(), bytes)?,
-                }
-            }
-            Ok(())
-        })
+        row.write_run(|row| (0..self.fields.0.len().min(self.values.len())).try_for_each(|i| self.write_value(i, row)))
     }
 }

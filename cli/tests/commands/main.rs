@@ -6,6 +6,8 @@ mod program;
 mod bad_input;
 mod interrupted;
 mod paths;
+#[cfg(feature = "image")]
+mod pictures;
 #[cfg(target_os = "linux")]
 mod processes;
 mod reports;

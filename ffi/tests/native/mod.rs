@@ -49,7 +49,8 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        cargo("build", &["--quiet", "--package", "slotline-c"]);
+        let features: &[&str] = if cfg!(feature = "image") { &["--features", "image"] } else { &[] };
+        cargo("build", &[&["--quiet", "--package", "slotline-c"], features].concat());
         built().join("libslotline.a")
     })
 }

@@ -80,6 +80,6 @@ fn headers_are_self_contained() {
     for header in headers {
         check(&cxx, &["-std=c++17"], "header.cpp", &header);
     }
-    check(&cxx, &["-std=c++20", "-DSLOTLINE_CUDA"], "header.cpp", "slotline.hpp");
+    check(&cxx, &["-std=c++20", "-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE"], "header.cpp", "slotline.hpp");
     check(&cc, &["-std=c99"], "header.c", "slotline.h");
 }

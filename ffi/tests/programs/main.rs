@@ -7,6 +7,8 @@ mod examples;
 mod layer;
 mod orders;
 mod packaging;
+#[cfg(feature = "image")]
+mod pictures;
 mod readme;
 #[cfg(all(target_os = "linux", not(delays)))]
 mod spawned;

@@ -1,11 +1,15 @@
 //! Policies that draw operations from a list: RandAugment, TrivialAugment and AutoAugment.
 
+use std::borrow::Cow;
+
+use super::geometry::Fill;
 use super::policies::{AutoAugmentPolicy, Kind};
 use super::{Apply, photometric};
 use crate::draw::{Operations, Random, Step};
 use crate::error::ImageError;
 use crate::operation::{Affine, Interpolation, Operation};
 use crate::plan::Plan;
+use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
 /// The strongest changes of a policy.
 struct Space {
@@ -254,5 +258,86 @@ impl Apply for AutoAugment {
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
         plan.not_followed = Some("AutoAugment");
         photometric::operate("AutoAugment", step, plan)
+    }
+}
+
+/// The arguments of operations that move pixels.
+fn moving(
+    arguments: &mut Arguments<'_>,
+    interpolation: &mut Interpolation,
+    fill: &mut [u8; 3],
+) -> Result<(), ImageError> {
+    let mut colour = Fill(*fill);
+    arguments.optional("interpolation", interpolation)?;
+    arguments.optional("fill", &mut colour)?;
+    *fill = colour.0;
+    Ok(())
+}
+
+impl Configure for RandAugment {
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.optional("num_ops", &mut self.num_ops)?;
+        arguments.optional("magnitude", &mut self.magnitude)?;
+        arguments.optional("num_magnitude_bins", &mut self.num_magnitude_bins)?;
+        moving(arguments, &mut self.interpolation, &mut self.fill)
+    }
+}
+
+impl Configure for TrivialAugmentWide {
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.optional("num_magnitude_bins", &mut self.num_magnitude_bins)?;
+        moving(arguments, &mut self.interpolation, &mut self.fill)
+    }
+}
+
+impl Configure for AutoAugment {
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.optional("policy", &mut self.policy)?;
+        moving(arguments, &mut self.interpolation, &mut self.fill)
+    }
+}
+
+impl Value for Interpolation {
+    fn expected() -> Cow<'static, str> {
+        "nearest or bilinear".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        word_of(literal, &[("nearest", Self::Nearest), ("bilinear", Self::Bilinear)])
+    }
+
+    fn write(&self) -> String {
+        if *self == Self::Nearest { "nearest" } else { "bilinear" }.into()
+    }
+}
+
+impl Value for AutoAugmentPolicy {
+    fn expected() -> Cow<'static, str> {
+        "imagenet, cifar10 or svhn".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        word_of(literal, &[("imagenet", Self::ImageNet), ("cifar10", Self::Cifar10), ("svhn", Self::Svhn)])
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::ImageNet => "imagenet",
+            Self::Cifar10 => "cifar10",
+            Self::Svhn => "svhn",
+        }
+        .into()
     }
 }

@@ -1,10 +1,13 @@
 //! Erasing a random rectangle.
 
+use std::borrow::Cow;
+
 use super::{Apply, check_p, check_range, photometric};
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::operation::{Erasing, Operation};
 use crate::plan::Plan;
+use crate::text::{Arguments, Configure, Literal, Value};
 
 /// Replaces a rectangle of random size, proportion and place, with a probability. It can follow
 /// [`Normalize`](super::Normalize).
@@ -94,5 +97,45 @@ impl Apply for RandomErasing {
             return Err(ImageError::draw(format!("{other:?} is not an operation of RandomErasing")));
         }
         photometric::operate("RandomErasing", step, plan)
+    }
+}
+
+impl Configure for RandomErasing {
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        let mut value = By(self.value);
+        arguments.optional("p", &mut self.p)?;
+        arguments.optional("scale", &mut self.scale)?;
+        arguments.optional("ratio", &mut self.ratio)?;
+        arguments.optional("value", &mut value)?;
+        self.value = value.0;
+        Ok(())
+    }
+}
+
+/// The argument for what replaces the rectangle.
+struct By(Option<[f32; 3]>);
+
+impl Value for By {
+    fn expected() -> Cow<'static, str> {
+        "a number, [red, green, blue], or random".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        if *literal == Literal::Word("random") {
+            return Some(Self(None));
+        }
+        f32::read(literal).map(|all| [all; 3]).or_else(|| Value::read(literal)).map(|value| Self(Some(value)))
+    }
+
+    fn write(&self) -> String {
+        match self.0 {
+            None => "random".into(),
+            Some([red, green, blue]) if red == green && green == blue => red.write(),
+            Some(value) => value.write(),
+        }
     }
 }

@@ -1,69 +1,14 @@
 //! Transforms that choose which pixels of a picture are seen, and at which size.
 
-use super::{Apply, check_p, check_range};
+use std::borrow::Cow;
+
+use super::{Apply, ResizeTo, Size, check_p, check_range};
 use crate::decode::MAX_SIDE;
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::places::PaddingMode;
 use crate::plan::Plan;
-
-/// A height and a width. A number is a square.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// The height, in pixels.
-    pub height: usize,
-    /// The width, in pixels.
-    pub width: usize,
-}
-
-impl From<usize> for Size {
-    fn from(side: usize) -> Self {
-        Self { height: side, width: side }
-    }
-}
-
-impl From<[usize; 2]> for Size {
-    fn from([height, width]: [usize; 2]) -> Self {
-        Self { height, width }
-    }
-}
-
-impl Size {
-    fn check(self, transform: &'static str) -> Result<(), ImageError> {
-        let Self { height, width } = self;
-        let sides = 1..=MAX_SIDE;
-        if sides.contains(&height) && sides.contains(&width) {
-            return Ok(());
-        }
-        let message = format!("is {height} × {width}; each side must be between 1 and {MAX_SIDE}");
-        Err(ImageError::parameter(transform, "size", message))
-    }
-
-    fn array(self) -> [usize; 2] {
-        [self.height, self.width]
-    }
-}
-
-/// What a picture is resized to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResizeTo {
-    /// The shorter side gets this length, the other side keeps the proportion.
-    Shorter(usize),
-    /// The height and the width, whatever the proportions of the picture.
-    Exact(Size),
-}
-
-impl From<usize> for ResizeTo {
-    fn from(side: usize) -> Self {
-        Self::Shorter(side)
-    }
-}
-
-impl From<[usize; 2]> for ResizeTo {
-    fn from(size: [usize; 2]) -> Self {
-        Self::Exact(size.into())
-    }
-}
+use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
 /// Resizes, bilinearly with antialiasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +82,18 @@ impl Apply for Resize {
     }
 }
 
+impl Configure for Resize {
+    fn blank() -> Self {
+        Self::new(0)
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.required("size", &mut self.size)?;
+        // torchvision has the interpolation in between.
+        arguments.named("max_size", &mut self.max_size)
+    }
+}
+
 /// Crops the middle. Pictures that are smaller are padded with black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CenterCrop {
@@ -178,6 +135,16 @@ impl Apply for CenterCrop {
         let at = [0, 1].map(|i| ((size[i] - wanted[i]) as f64 / 2.0).round_ties_even() as usize);
         plan.crop(at, wanted);
         Ok(())
+    }
+}
+
+impl Configure for CenterCrop {
+    fn blank() -> Self {
+        Self::new(0)
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.required("size", &mut self.size)
     }
 }
 
@@ -288,6 +255,79 @@ impl Apply for RandomCrop {
     }
 }
 
+impl Configure for RandomCrop {
+    fn blank() -> Self {
+        Self::new(0)
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        let (mut padding, mut fill) = (Padding(self.padding), Fill(self.fill));
+        arguments.required("size", &mut self.size)?;
+        arguments.optional("padding", &mut padding)?;
+        arguments.optional("pad_if_needed", &mut self.pad_if_needed)?;
+        arguments.optional("fill", &mut fill)?;
+        arguments.optional("padding_mode", &mut self.padding_mode)?;
+        (self.padding, self.fill) = (padding.0, fill.0);
+        Ok(())
+    }
+}
+
+/// The argument for the pixels at the left, top, right and bottom.
+struct Padding([usize; 4]);
+
+impl Value for Padding {
+    fn expected() -> Cow<'static, str> {
+        "a whole number, [left and right, top and bottom], or [left, top, right, bottom]".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        let all = || usize::read(literal).map(|all| [all; 4]);
+        let pairs = || <[usize; 2]>::read(literal).map(|[x, y]| [x, y, x, y]);
+        all().or_else(pairs).or_else(|| Value::read(literal)).map(Self)
+    }
+
+    fn write(&self) -> String {
+        if self.0 == [self.0[0]; 4] { self.0[0].write() } else { self.0.write() }
+    }
+}
+
+/// The argument for a colour.
+pub(super) struct Fill(pub(super) [u8; 3]);
+
+impl Value for Fill {
+    fn expected() -> Cow<'static, str> {
+        "a whole number from 0 to 255, or [red, green, blue]".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        u8::read(literal).map(|all| [all; 3]).or_else(|| Value::read(literal)).map(Self)
+    }
+
+    fn write(&self) -> String {
+        if self.0 == [self.0[0]; 3] { self.0[0].write() } else { self.0.write() }
+    }
+}
+
+impl Value for PaddingMode {
+    fn expected() -> Cow<'static, str> {
+        "constant, edge, reflect or symmetric".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        let words = [
+            ("constant", Self::Constant),
+            ("edge", Self::Edge),
+            ("reflect", Self::Reflect),
+            ("symmetric", Self::Symmetric),
+        ];
+        word_of(literal, &words)
+    }
+
+    fn write(&self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 /// Crops a random part of random size and proportion, and resizes it: the usual augmentation for ImageNet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
@@ -355,8 +395,20 @@ impl Apply for RandomResizedCrop {
     }
 }
 
+impl Configure for RandomResizedCrop {
+    fn blank() -> Self {
+        Self::new(0)
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        arguments.required("size", &mut self.size)?;
+        arguments.optional("scale", &mut self.scale)?;
+        arguments.optional("ratio", &mut self.ratio)
+    }
+}
+
 macro_rules! flip {
-    ($name:ident, $text:literal, $direction:literal, $doc:literal) => {
+    ($name:ident, $text:literal, $short:literal, $direction:literal, $doc:literal) => {
         #[doc = $doc]
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub struct $name {
@@ -397,8 +449,20 @@ macro_rules! flip {
                 Ok(())
             }
         }
+
+        impl Configure for $name {
+            const SHORT: &'static [&'static str] = &[$short];
+
+            fn blank() -> Self {
+                Self::default()
+            }
+
+            fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+                arguments.optional("p", &mut self.p)
+            }
+        }
     };
 }
 
-flip!(RandomHorizontalFlip, "RandomHorizontalFlip", 1, "Mirrors left and right, with a probability.");
-flip!(RandomVerticalFlip, "RandomVerticalFlip", 0, "Mirrors top and bottom, with a probability.");
+flip!(RandomHorizontalFlip, "RandomHorizontalFlip", "hflip", 1, "Mirrors left and right, with a probability.");
+flip!(RandomVerticalFlip, "RandomVerticalFlip", "vflip", 0, "Mirrors top and bottom, with a probability.");

@@ -9,22 +9,23 @@ mod erasing;
 mod geometry;
 mod photometric;
 mod policies;
+mod size;
 
 use std::fmt;
 
 pub use self::augment::{AutoAugment, RandAugment, TrivialAugmentWide};
 pub use self::erasing::RandomErasing;
-pub use self::geometry::{
-    CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ResizeTo, Size,
-};
+pub use self::geometry::{CenterCrop, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize};
 pub use self::photometric::{
     ColorJitter, GaussianBlur, RandomAdjustSharpness, RandomApply, RandomAutocontrast, RandomEqualize, RandomGrayscale,
     RandomInvert, RandomPosterize, RandomSolarize,
 };
 pub use self::policies::AutoAugmentPolicy;
+pub use self::size::{ResizeTo, Size};
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::plan::Plan;
+use crate::text::{self, Arguments, Configure, Known};
 
 /// One transform of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,6 +113,14 @@ macro_rules! transforms {
                 match self { $(Self::$name(transform) => transform),* }
             }
 
+            /// The transforms that a text can name.
+            pub(crate) const KNOWN: &[Known] = &[$(Known::new::<$name>(stringify!($name))),*];
+
+            /// Returns the arguments as text, except for those that have their defaults.
+            pub(crate) fn written(&self) -> Vec<String> {
+                match self { $(Self::$name(transform) => text::written(transform)),* }
+            }
+
             /// The transform's name.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$name(_) => stringify!($name)),* }
@@ -178,6 +187,21 @@ impl Apply for Normalize {
         step.expect_fixed("Normalize")?;
         plan.normalize();
         Ok(())
+    }
+}
+
+impl Configure for Normalize {
+    fn blank() -> Self {
+        Self::new([0.0; 3], [1.0; 3])
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        if arguments.preset("imagenet", *self == Self::imagenet()) {
+            *self = Self::imagenet();
+            return Ok(());
+        }
+        arguments.required("mean", &mut self.mean)?;
+        arguments.required("std", &mut self.std)
     }
 }
 

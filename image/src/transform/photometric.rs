@@ -1,10 +1,14 @@
 //! Transforms of colours that draw factors, or whether they are applied.
 
+use std::borrow::Cow;
+
 use super::{Apply, Transform, check_p, check_range};
 use crate::draw::{Operations, Random, Step};
 use crate::error::ImageError;
 use crate::operation::Operation;
+use crate::pipeline::PipelineBuilder;
 use crate::plan::Plan;
+use crate::text::{Arguments, Configure, Literal, Value};
 
 /// Adds the drawn operations to the plan of a picture.
 pub(super) fn operate(transform: &'static str, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
@@ -91,6 +95,45 @@ impl Apply for ColorJitter {
     }
 }
 
+impl Configure for ColorJitter {
+    fn blank() -> Self {
+        Self::default()
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        let [mut brightness, mut contrast, mut saturation] =
+            [self.brightness, self.contrast, self.saturation].map(Around::<1>);
+        let mut hue = Around::<0>(self.hue);
+        arguments.optional("brightness", &mut brightness)?;
+        arguments.optional("contrast", &mut contrast)?;
+        arguments.optional("saturation", &mut saturation)?;
+        arguments.optional("hue", &mut hue)?;
+        *self = Self { brightness: brightness.0, contrast: contrast.0, saturation: saturation.0, hue: hue.0 };
+        Ok(())
+    }
+}
+
+/// A range, or how far it reaches on both sides of a number.
+struct Around<const MIDDLE: u8>([f64; 2]);
+
+impl<const MIDDLE: u8> Value for Around<MIDDLE> {
+    fn expected() -> Cow<'static, str> {
+        "a number, or [from, to]".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        let around = |by: f64| {
+            let jitter = ColorJitter::new(by, 0.0, 0.0, by);
+            if MIDDLE == 1 { jitter.brightness } else { jitter.hue }
+        };
+        f64::read(literal).map(around).or_else(|| Value::read(literal)).map(Self)
+    }
+
+    fn write(&self) -> String {
+        self.0.write()
+    }
+}
+
 /// Blurs with a Gaussian kernel of random width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GaussianBlur {
@@ -135,6 +178,37 @@ impl Apply for GaussianBlur {
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
         operate("GaussianBlur", step, plan)
+    }
+}
+
+impl Configure for GaussianBlur {
+    fn blank() -> Self {
+        Self::new(1)
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        let (mut kernel_size, mut sigma) = (Both(self.kernel_size), Both(self.sigma));
+        arguments.required("kernel_size", &mut kernel_size)?;
+        arguments.optional("sigma", &mut sigma)?;
+        (self.kernel_size, self.sigma) = (kernel_size.0, sigma.0);
+        Ok(())
+    }
+}
+
+/// Two values, or one for both.
+struct Both<T>([T; 2]);
+
+impl<T: Value + Copy + PartialEq> Value for Both<T> {
+    fn expected() -> Cow<'static, str> {
+        format!("{}, or {}", T::expected(), <[T; 2]>::expected()).into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        T::read(literal).map(|both| [both; 2]).or_else(|| Value::read(literal)).map(Self)
+    }
+
+    fn write(&self) -> String {
+        if self.0[0] == self.0[1] { self.0[0].write() } else { self.0.write() }
     }
 }
 
@@ -196,6 +270,7 @@ impl Apply for RandomApply {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
+        operate("RandomApply", step, plan)?;
         for transform in &self.transforms {
             // They may have drawn nothing that moves pixels, or were not applied.
             if let Transform::RandAugment(_) | Transform::TrivialAugmentWide(_) | Transform::AutoAugment(_) = transform
@@ -203,7 +278,41 @@ impl Apply for RandomApply {
                 plan.not_followed = Some(transform.name());
             }
         }
-        operate("RandomApply", step, plan)
+        Ok(())
+    }
+}
+
+impl Configure for RandomApply {
+    fn blank() -> Self {
+        Self { transforms: Vec::new(), p: 0.5 }
+    }
+
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+        let mut transforms = Quoted(std::mem::take(&mut self.transforms));
+        arguments.required("transforms", &mut transforms)?;
+        self.transforms = transforms.0;
+        arguments.optional("p", &mut self.p)
+    }
+}
+
+/// The text of transforms as one argument.
+struct Quoted(Vec<Transform>);
+
+impl Value for Quoted {
+    fn expected() -> Cow<'static, str> {
+        "the text of transforms in quotation marks, as in random_apply('color_jitter(0.4)')".into()
+    }
+
+    fn read(literal: &Literal<'_>) -> Option<Self> {
+        let Literal::Word(text) = literal else { return None };
+        text.parse().ok().map(|builder: PipelineBuilder| Self(builder.transforms))
+    }
+
+    fn write(&self) -> String {
+        let transforms: Vec<String> = self.0.iter().map(Transform::to_string).collect();
+        let text = transforms.join(", ");
+        let quote = if text.contains('\'') { '"' } else { '\'' };
+        format!("{quote}{text}{quote}")
     }
 }
 
@@ -226,6 +335,17 @@ macro_rules! with_probability {
             /// Applies it with this probability.
             pub fn new($($field: $type,)? p: f64) -> Self {
                 Self { $($field,)? p }
+            }
+        }
+
+        impl Configure for $name {
+            fn blank() -> Self {
+                Self { $($field: Default::default(),)? p: $default }
+            }
+
+            fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
+                $(arguments.required(stringify!($field), &mut self.$field)?;)?
+                arguments.optional("p", &mut self.p)
             }
         }
 

@@ -25,6 +25,10 @@ def open(
     index_files: Literal["beside"] | Path | None = "beside",
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    image: str | None = None,
+    image_field: str | None = None,
+    image_dtype: str = "float32",
+    channels_last: bool = False,
 ) -> Dataset:
     """Makes a dataset of files, whose format is found out.
 
@@ -59,6 +63,14 @@ def open(
             ``None``: nowhere.
         read_ahead: The bytes that are fetched before they are needed, as the order of a pass is known. 0: none.
         cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
+        image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
+            ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
+            one tensor, ``[N, 3, 224, 224]``. PNG, WebP, GIF and BMP are read, and JPEG by a package that was built with the
+            cargo feature ``jpeg``. ``None``: pictures are bytes.
+        image_field: The name of the field with the pictures. ``None``: that which has some in the first sample.
+        image_dtype: The type of their elements: ``"float32"``, ``"float16"`` or ``"bfloat16"``, from 0 for black to 1 unless
+            normalised, or ``"uint8"``, from 0 to 255.
+        channels_last: Whether they are ``[N, height, width, 3]``.
 
     Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
     """
@@ -67,8 +79,10 @@ def open(
         saved = None
     else:
         saved = "" if index_files is None else os.fspath(index_files)
-    source = _slotline.Source.open(os.fspath(path), chosen, saved, *_reading(read_ahead, cache))
+    decoding, pictures = _image(image, image_field, image_dtype, channels_last)
+    source = _slotline.Source.open(os.fspath(path), chosen, saved, *_reading(read_ahead, cache), decoding)
     options: dict[str, Any] = {"columns": chosen, "index_files": index_files, "read_ahead": read_ahead, "cache": cache}
+    options |= pictures
     return _of(source, partial(open, path, **options))
 
 
@@ -79,6 +93,10 @@ def folder(
     allow_empty: bool = False,
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    image: str | None = None,
+    image_field: str | None = None,
+    image_dtype: str = "float32",
+    channels_last: bool = False,
 ) -> Dataset:
     """Makes a dataset of a folder with a folder of files for each class, as torchvision's ``DatasetFolder``.
 
@@ -90,10 +108,16 @@ def folder(
         allow_empty: Whether a class may have no files.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
+        image: As for :func:`open`, as are the others that are about pictures.
+        image_field: There is only one, ``data``.
+        image_dtype: As for :func:`open`.
+        channels_last: As for :func:`open`.
     """
     chosen = None if extensions is None else _list("extensions", extensions)
-    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache))
+    decoding, pictures = _image(image, image_field, image_dtype, channels_last)
+    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache), decoding)
     options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
+    options |= pictures
     return _of(source, partial(folder, path, **options))
 
 
@@ -167,6 +191,30 @@ def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int]
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
     _check_integer("the limit of cache", cache[1], 64)
     return read_ahead, (os.fspath(cache[0]), cache[1])
+
+
+_IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
+
+
+def _image(
+    image: str | None, field: str | None, dtype: str, channels_last: bool
+) -> tuple[tuple[str, str | None, str, bool] | None, dict[str, Any]]:
+    """Checks how pictures are decoded, and returns it for the engine and as options."""
+    options: dict[str, Any] = {
+        "image": image,
+        "image_field": field,
+        "image_dtype": dtype,
+        "channels_last": channels_last,
+    }
+    if image is None:
+        if field is not None or dtype != "float32" or channels_last:
+            raise TypeError("image_field, image_dtype and channels_last are about decoded pictures; pass image, too")
+        return None, options
+    if not isinstance(image, str):
+        raise TypeError(f"image is {image!r}; it must be a text of transforms, such as \"resize(256), center_crop(224)\"")
+    if dtype not in _IMAGE_TYPES:
+        raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
+    return (image, field, _IMAGE_TYPES[dtype], bool(channels_last)), options
 
 
 def _list(name: str, values: Sequence[str]) -> builtins.list[str]:

@@ -128,6 +128,7 @@ class Source:
         index_files: str | PathLike[str] | None,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
 
@@ -138,6 +139,7 @@ class Source:
         allow_empty: bool,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
 

@@ -8,18 +8,22 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
 use slotline::sample::Row;
+use slotline_image::{AnyPipeline, PipelineBuilder};
 use slotline_sources::folder::{Folder, FolderOptions};
+use slotline_sources::pictures::Pictures;
 use slotline_sources::tokens::BlockOptions;
 use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, RecordField, Records};
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
-use super::source::{Blocks, Reading};
+use super::source::{Blocks, Image, Reading};
 
 /// Samples in files.
 #[derive(Debug)]
 pub(crate) struct Files {
     records: Records<dyn Format>,
+    /// The same, with their pictures.
+    pictures: Option<Box<Pictures>>,
     fields: Box<[Field]>,
 }
 
@@ -89,9 +93,10 @@ impl Files {
     ) -> PyResult<Self> {
         let records = py.detach(|| cached(open()?, reading)).map_err(|error| failure::data(py, &error))?;
         let records = records.read_ahead(reading.ahead);
-        let fields =
-            records.format().fields().as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
-        Ok(Self { records, fields })
+        let pictures = reading.image.as_ref().map(|image| decoded(py, &records, image).map(Box::new)).transpose()?;
+        let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.record_fields());
+        let fields = fields.as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
+        Ok(Self { records, pictures, fields })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -115,10 +120,23 @@ impl Files {
 
     /// Writes a sample.
     pub(crate) fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
-        let record = self.records.get(index, cx)?;
+        let (plain, picture);
+        let (record, decoded) = match &self.pictures {
+            None => {
+                plain = self.records.get(index, cx)?;
+                (&plain, None)
+            }
+            Some(pictures) => {
+                picture = pictures.get(index, cx)?;
+                (picture.record(), Some((pictures.field(), &picture)))
+            }
+        };
         for (i, (field, of)) in self.fields.iter().zip(record.fields().as_slice()).enumerate() {
             let bytes = record.value(i).unwrap_or_default();
             match field.form {
+                Form::Fixed(size) if let Some((_, picture)) = decoded.filter(|(place, _)| *place == i) => {
+                    picture.decode(row.fill(&[size])?)?;
+                }
                 Form::Fixed(_) if of.kind.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) => {
                     return Err(format!("field {:?} has a truth value that is neither 0 nor 1", of.name).into());
                 }
@@ -140,6 +158,17 @@ impl Files {
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
         self.records.begin_pass(upcoming);
     }
+}
+
+/// Decodes the pictures in a field of the records.
+fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyResult<Pictures> {
+    let (text, field, dtype, channels_last) = image;
+    let dtype: DType = dtype.parse().map_err(|_| failure::invalid(py, format!("pictures of type {dtype}")))?;
+    let builder = text.parse::<PipelineBuilder>();
+    let pipeline = builder.and_then(|builder| AnyPipeline::new(builder, dtype));
+    let pipeline = pipeline.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
+    let pictures = Pictures::new(records.clone(), pipeline.channels_last(*channels_last), field.as_deref());
+    pictures.map_err(|error| failure::invalid(py, format!("image: {error}")))
 }
 
 /// Describes a field for Python.

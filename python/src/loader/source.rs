@@ -163,6 +163,10 @@ impl Dataset for Node {
     }
 }
 
+/// How pictures are decoded: the transforms, the name of the field, the type of the elements, and whether the channels are
+/// last.
+pub(crate) type Image = (String, Option<String>, String, bool);
+
 /// What files are read with, of any format.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
@@ -171,6 +175,7 @@ pub(crate) struct Reading {
     pub(crate) ahead: u64,
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
+    pub(crate) image: Option<Image>,
 }
 
 /// How files of tokens are cut into samples.
@@ -255,8 +260,9 @@ impl Source {
         index_files: Option<PathBuf>,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
+        image: Option<Image>,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache };
+        let reading = Reading { ahead: read_ahead, cache, image };
         Ok(Self::new(Node::Files(Files::open(py, &path, columns, index_files, &reading)?)))
     }
 
@@ -269,8 +275,9 @@ impl Source {
         allow_empty: bool,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
+        image: Option<Image>,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache };
+        let reading = Reading { ahead: read_ahead, cache, image };
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
@@ -289,7 +296,8 @@ impl Source {
         labels: bool,
         widen: bool,
     ) -> PyResult<Self> {
-        let (blocks, reading) = (Blocks { size, stride, dtype, labels, widen }, Reading { ahead: read_ahead, cache });
+        let (blocks, reading) =
+            (Blocks { size, stride, dtype, labels, widen }, Reading { ahead: read_ahead, cache, image: None });
         Ok(Self::new(Node::Files(Files::tokens(py, &paths, &blocks, &reading)?)))
     }
 

@@ -1,0 +1,87 @@
+// Pictures, decoded into rows of batches. Requires a library that was built with SLOTLINE_IMAGE; its CMake package and
+// slotline.pc define it.
+#ifndef SLOTLINE_PIPELINE_HPP
+#define SLOTLINE_PIPELINE_HPP
+
+#include "../slotline.h"
+
+#if defined(SLOTLINE_IMAGE)
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "error.hpp"
+#include "sample.hpp"
+#include "span.hpp"
+#include "types.hpp"
+
+namespace slotline {
+
+/// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
+class pipeline {
+ public:
+  /// Transforms with torchvision's names, arguments and defaults: "random_resized_crop(224), hflip, normalize(imagenet)".
+  /// Except for the size, zeros in `options` are the defaults. Throws slotline::error, which says where the text is wrong.
+  explicit pipeline(const std::string& transforms, slotline_pipeline_options options = {}) {
+    options.struct_size = sizeof options;
+    slotline_pipeline* raw = nullptr;
+    detail::check(slotline_pipeline_new, transforms.c_str(), &options, &raw);
+    raw_.reset(raw);
+  }
+
+  /// A pipeline whose elements have this type.
+  pipeline(const std::string& transforms, dtype type, bool channels_last = false)
+      : pipeline(transforms, with(type, channels_last)) {}
+
+  /// `{3, height, width}`, or `{height, width, 3}` with channels last.
+  std::vector<std::int64_t> shape() const {
+    std::vector<std::int64_t> shape(3);
+    detail::check(slotline_pipeline_shape, raw_.get(), shape.data());
+    return shape;
+  }
+  dtype type() const noexcept { return static_cast<dtype>(slotline_pipeline_dtype(raw_.get())); }
+  /// The field of a dataset whose samples are these pictures.
+  slotline::field field(std::string name) const { return {std::move(name), type(), shape(), kind::fixed}; }
+
+  /// Decodes a picture, a whole file, to `out`, which has the elements of `shape()`. What is drawn is a function of `seed`.
+  template <class T>
+  void decode(span<const std::uint8_t> bytes, span<T> out, std::uint64_t seed) const {
+    if (dtype_of<T> != type())
+      throw std::invalid_argument(std::string("the pipeline's elements are ") + name_of(type()) + ", not " +
+                                  name_of(dtype_of<T>));
+    decode(bytes, out.data(), out.size() * sizeof(T), seed);
+  }
+
+  /// Decodes a picture into its row of the batch, with the sample's random numbers.
+  void decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
+    std::size_t size = 0;
+    void* row = slotline_sample_row(sample.raw(), field, &size);
+    if (!row) throw std::invalid_argument("field " + std::to_string(field) + " has no row to write in place");
+    decode(bytes, row, size, sample.rng()());
+  }
+
+  slotline_pipeline* raw() const noexcept { return raw_.get(); }
+
+ private:
+  static slotline_pipeline_options with(dtype type, bool channels_last) noexcept {
+    slotline_pipeline_options options{};
+    options.dtype = static_cast<std::uint32_t>(type);
+    options.channels_last = channels_last;
+    return options;
+  }
+
+  void decode(span<const std::uint8_t> bytes, void* out, std::size_t size, std::uint64_t seed) const {
+    detail::check(slotline_pipeline_decode, raw_.get(), bytes.data(), bytes.size(), seed, out, size);
+  }
+
+  detail::owned<slotline_pipeline, slotline_pipeline_free> raw_;
+};
+
+}  // namespace slotline
+
+#endif
+#endif

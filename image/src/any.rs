@@ -1,0 +1,185 @@
+//! Pipelines whose element type is known at run time.
+
+use slotline::BoxError;
+use slotline::dtype::DType;
+use slotline::sample::{Fields, Row, Sample};
+use slotline::tensor::AnyTensorView;
+
+use crate::draw::Seed;
+use crate::error::ImageError;
+use crate::pipeline::{Pipeline, PipelineBuilder};
+use crate::sample::Image;
+
+/// A [`Pipeline`] whose element type is known only at run time, for programs that are configured with text.
+///
+/// ```
+/// use slotline::dtype::DType;
+/// use slotline_image::{AnyPipeline, PipelineBuilder};
+///
+/// let builder: PipelineBuilder = "random_resized_crop(224), hflip".parse()?;
+/// let pipeline = AnyPipeline::new(builder, DType::U8)?.channels_last(true);
+/// assert_eq!(pipeline.shape(), [224, 224, 3]);
+/// # Ok::<(), slotline_image::ImageError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyPipeline {
+    /// Bytes.
+    U8(Pipeline<u8>),
+    /// 32-bit numbers.
+    F32(Pipeline<f32>),
+    /// 16-bit numbers.
+    #[cfg(feature = "half")]
+    F16(Pipeline<half::f16>),
+    /// The upper halves of 32-bit numbers.
+    #[cfg(feature = "half")]
+    BF16(Pipeline<half::bf16>),
+}
+
+/// Evaluates an expression for the pipeline of each type.
+macro_rules! each {
+    ($any:expr, $pipeline:ident => $result:expr) => {
+        match $any {
+            AnyPipeline::U8($pipeline) => $result,
+            AnyPipeline::F32($pipeline) => $result,
+            #[cfg(feature = "half")]
+            AnyPipeline::F16($pipeline) => $result,
+            #[cfg(feature = "half")]
+            AnyPipeline::BF16($pipeline) => $result,
+        }
+    };
+}
+
+macro_rules! from {
+    ($($variant:ident $type:ty),*) => { $(
+        impl From<Pipeline<$type>> for AnyPipeline {
+            fn from(pipeline: Pipeline<$type>) -> Self {
+                Self::$variant(pipeline)
+            }
+        }
+    )* };
+}
+
+from!(U8 u8, F32 f32);
+#[cfg(feature = "half")]
+from!(F16 half::f16, BF16 half::bf16);
+
+impl AnyPipeline {
+    /// Builds the pipeline for this element type.
+    ///
+    /// # Errors
+    ///
+    /// As [`PipelineBuilder::build`], and for element types that pictures cannot have.
+    pub fn new(builder: PipelineBuilder, dtype: DType) -> Result<Self, ImageError> {
+        match dtype {
+            DType::U8 => builder.build().map(Self::U8),
+            DType::F32 => builder.build().map(Self::F32),
+            #[cfg(feature = "half")]
+            DType::F16 => builder.build().map(Self::F16),
+            #[cfg(feature = "half")]
+            DType::BF16 => builder.build().map(Self::BF16),
+            _ => {
+                let (half, types) = match cfg!(feature = "half") {
+                    true => ("", "u8, f32, f16 and bf16"),
+                    false => (" (and f16 and bf16 with the cargo feature `half` of slotline-image)", "u8 and f32"),
+                };
+                let message = format!("are {dtype}; pictures can be {types}{half}");
+                Err(ImageError::parameter("Pipeline", "elements", message))
+            }
+        }
+    }
+
+    /// See [`Pipeline::channels_last`].
+    pub fn channels_last(self, channels_last: bool) -> Self {
+        each!(self, pipeline => pipeline.channels_last(channels_last).into())
+    }
+
+    /// See [`Pipeline::exif`].
+    pub fn exif(self, exif: bool) -> Self {
+        each!(self, pipeline => pipeline.exif(exif).into())
+    }
+
+    /// See [`Pipeline::strict`].
+    pub fn strict(self, strict: bool) -> Self {
+        each!(self, pipeline => pipeline.strict(strict).into())
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        fn of<T: crate::Pixel>(_: &Pipeline<T>) -> DType {
+            T::DTYPE
+        }
+        each!(self, pipeline => of(pipeline))
+    }
+
+    /// See [`Pipeline::shape`].
+    pub fn shape(&self) -> [usize; 3] {
+        each!(self, pipeline => pipeline.shape())
+    }
+
+    /// Decodes the picture in `bytes` into the bytes of its elements, as [`Pipeline::decode_seeded`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::decode_seeded`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
+    pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [u8]) -> Result<(), ImageError> {
+        fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
+            // SAFETY: any bytes are valid elements of these types.
+            let (before, elements, behind) = unsafe { out.align_to_mut() };
+            assert!(
+                before.is_empty() && behind.is_empty(),
+                "the memory of a picture must be aligned, and whole elements"
+            );
+            elements
+        }
+        each!(self, pipeline => pipeline.decode_seeded(bytes, seed, elements(out)))
+    }
+
+    /// See [`Pipeline::is_random`].
+    pub fn is_random(&self) -> bool {
+        each!(self, pipeline => pipeline.is_random())
+    }
+}
+
+/// An [`Image`] of an [`AnyPipeline`].
+#[derive(Clone, Copy, Debug)]
+pub struct AnyImage<'a> {
+    bytes: &'a [u8],
+    pipeline: &'a AnyPipeline,
+    seed: Option<Seed>,
+}
+
+impl<'a> AnyImage<'a> {
+    /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes.
+    pub fn new(bytes: &'a [u8], pipeline: &'a AnyPipeline) -> Self {
+        Self { bytes, pipeline, seed: None }
+    }
+
+    /// Sets where the random numbers of the pipeline come from; see [`Image::random`].
+    pub fn random(self, seed: impl Into<Seed>) -> Self {
+        Self { seed: Some(seed.into()), ..self }
+    }
+}
+
+impl Sample for AnyImage<'_> {
+    type Schema = AnyTensorView<'static>;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(self.pipeline.dtype(), &self.pipeline.shape());
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        each!(self.pipeline, pipeline => {
+            let image = Image::new(self.bytes, pipeline);
+            match self.seed {
+                Some(seed) => image.random(seed),
+                None => image,
+            }
+            .write(row)
+        })
+    }
+}

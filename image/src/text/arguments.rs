@@ -1,0 +1,208 @@
+//! The arguments of one transform, which are read from text, or written.
+
+use super::scan::{Literal, Scanner};
+use super::similar;
+use super::value::Value;
+use crate::error::ImageError;
+
+/// The arguments of a transform, by position or by name.
+///
+/// A transform visits its arguments in torchvision's order. Reading sets those that were given; writing looks at all.
+pub(crate) enum Arguments<'t> {
+    Read(Reader<'t>),
+    Write(Vec<Written>),
+}
+
+/// An argument as text.
+pub(crate) struct Written {
+    /// `None` for what is written without a name.
+    name: Option<&'static str>,
+    value: String,
+    required: bool,
+}
+
+pub(crate) struct Reader<'t> {
+    scanner: Scanner<'t>,
+    transform: &'t str,
+    /// Where the transform's name is.
+    at: usize,
+    /// What was not visited yet.
+    given: Vec<Given<'t>>,
+    /// How many of the visited arguments have a position.
+    positions: usize,
+    visited: Vec<&'static str>,
+    presets: Vec<&'static str>,
+    /// What is wrong if all that was given is known.
+    missing: Option<String>,
+}
+
+struct Given<'t> {
+    name: Result<&'t str, usize>,
+    at: usize,
+    value: Literal<'t>,
+    value_at: usize,
+}
+
+impl<'t> Arguments<'t> {
+    /// Reads the arguments of the transform whose name is at this byte, if there are parentheses behind it.
+    pub(crate) fn read(scanner: &mut Scanner<'t>, at: usize, transform: &'t str) -> Result<Self, ImageError> {
+        let mut given = Vec::<Given<'t>>::new();
+        if scanner.accept('(') {
+            while !scanner.accept(')') {
+                let name = scanner.argument_name();
+                let (value_at, value) = scanner.value()?;
+                let at = name.map_or(value_at, |name| name.0);
+                if name.is_none() && given.last().is_some_and(|last| last.name.is_ok()) {
+                    let message = format!("{transform}: {value} has no name, and follows an argument that has one");
+                    return Err(scanner.error(at, message));
+                }
+                given.push(Given { name: name.map(|name| name.1).ok_or(given.len()), at, value, value_at });
+                if !scanner.accept(',') {
+                    scanner.expect(')', "a comma or )")?;
+                    break;
+                }
+            }
+        }
+        Ok(Self::Read(Reader {
+            scanner: *scanner,
+            transform,
+            at,
+            given,
+            positions: 0,
+            visited: Vec::new(),
+            presets: Vec::new(),
+            missing: None,
+        }))
+    }
+
+    pub(crate) fn write() -> Self {
+        Self::Write(Vec::new())
+    }
+
+    /// Visits an argument without a default.
+    pub(crate) fn required<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
+        if !self.visit(name, value, true, true)?
+            && let Self::Read(reader) = self
+        {
+            reader.missing.get_or_insert_with(|| format!("{name} is missing; it is {}", T::expected()));
+        }
+        Ok(())
+    }
+
+    /// Visits an argument with a default, which `value` has.
+    pub(crate) fn optional<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
+        self.visit(name, value, false, true).map(drop)
+    }
+
+    /// Visits an argument with a default that has no position: in torchvision another one has it.
+    pub(crate) fn named<T: Value>(&mut self, name: &'static str, value: &mut T) -> Result<(), ImageError> {
+        self.visit(name, value, false, false).map(drop)
+    }
+
+    /// Returns whether the arguments are this one word; for writing, whether they are to be.
+    pub(crate) fn preset(&mut self, word: &'static str, is_preset: bool) -> bool {
+        match self {
+            Self::Read(reader) => {
+                let given =
+                    matches!(&reader.given[..], [Given { name: Err(_), value: Literal::Word(w), .. }] if *w == word);
+                if given {
+                    reader.given.clear();
+                }
+                reader.presets.push(word);
+                given
+            }
+            Self::Write(written) => {
+                if is_preset {
+                    written.push(Written { name: None, value: word.to_owned(), required: true });
+                }
+                is_preset
+            }
+        }
+    }
+
+    fn visit<T: Value>(
+        &mut self,
+        name: &'static str,
+        value: &mut T,
+        required: bool,
+        positional: bool,
+    ) -> Result<bool, ImageError> {
+        match self {
+            Self::Read(reader) => match reader.find(name, positional)? {
+                Some(given) => {
+                    *value = T::read(&given.value).ok_or_else(|| {
+                        let presets = reader.presets.iter().copied();
+                        let advice = similar::advice(&given.value.to_string(), presets);
+                        let message = format!("{name} is {}, expected {}{advice}", given.value, T::expected());
+                        reader.error(given.value_at, &message)
+                    })?;
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+            Self::Write(written) => {
+                // Only the first argument is obvious without its name.
+                let name = (!required || !written.is_empty()).then_some(name);
+                written.push(Written { name, value: value.write(), required });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Checks that all arguments were visited.
+    pub(crate) fn finish(self) -> Result<(), ImageError> {
+        let Self::Read(reader) = self else { return Ok(()) };
+        if let Some(message) = reader.missing.as_ref().filter(|_| reader.given.is_empty()) {
+            return Err(reader.error(reader.at, message));
+        }
+        let Some(given) = reader.given.first() else { return Ok(()) };
+        let known = match reader.visited.join(", ") {
+            names if names.is_empty() => "there are none".to_owned(),
+            names => format!("known are {names}"),
+        };
+        let message = match given.name {
+            Ok(name) => {
+                let advice = similar::advice(name, reader.visited.iter().copied());
+                format!("unknown argument {name}{advice}; {known}")
+            }
+            Err(_) => format!("{} is one argument too many; {known}", given.value),
+        };
+        Err(reader.error(given.at, &message))
+    }
+
+    /// Returns the text of those arguments that differ from the defaults.
+    pub(crate) fn differences(self, defaults: &Self) -> Vec<String> {
+        let (Self::Write(written), Self::Write(defaults)) = (self, defaults) else { return Vec::new() };
+        let differs = |argument: &Written| {
+            argument.required || !defaults.iter().any(|d| d.name == argument.name && d.value == argument.value)
+        };
+        let text = |Written { name, value, .. }| match name {
+            Some(name) => format!("{name}={value}"),
+            None => value,
+        };
+        written.into_iter().filter(differs).map(text).collect()
+    }
+}
+
+impl<'t> Reader<'t> {
+    fn error(&self, at: usize, message: &str) -> ImageError {
+        self.scanner.error(at, format!("{}: {message}", self.transform))
+    }
+
+    /// Takes the argument that has this name, or its position.
+    fn find(&mut self, name: &'static str, positional: bool) -> Result<Option<Given<'t>>, ImageError> {
+        self.visited.push(name);
+        let position = self.positions;
+        self.positions += usize::from(positional);
+        let is_this = |given: &Given<'t>| match given.name {
+            Ok(given) => given == name,
+            Err(given) => positional && given == position,
+        };
+        let Some(i) = self.given.iter().position(is_this) else { return Ok(None) };
+        let found = self.given.remove(i);
+        match self.given.iter().find(|given| is_this(given)) {
+            Some(again) => Err(self.error(again.at, &format!("{name} is given twice"))),
+            None => Ok(Some(found)),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Pipelines as text: `random_resized_crop(224), hflip, normalize(imagenet)`.
+//!
+//! A transform [lists its arguments](Configure::arguments) once, for reading and for writing.
+
+mod arguments;
+mod scan;
+mod similar;
+mod value;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub(crate) use self::arguments::Arguments;
+pub(crate) use self::scan::Literal;
+pub(crate) use self::value::{Value, word_of};
+use crate::colour::Pixel;
+use crate::error::ImageError;
+use crate::pipeline::{Pipeline, PipelineBuilder};
+use crate::text::scan::Scanner;
+use crate::transform::Transform;
+
+/// A transform that can be written as text.
+pub(crate) trait Configure: Clone + Into<Transform> {
+    /// Short forms of the name.
+    const SHORT: &'static [&'static str] = &[];
+
+    /// A transform with the defaults, and with any values for the required arguments.
+    fn blank() -> Self;
+
+    /// Visits all arguments, in torchvision's order.
+    fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError>;
+}
+
+/// A transform that text can name.
+pub(crate) struct Known {
+    /// The name of its type.
+    name: &'static str,
+    short: &'static [&'static str],
+    read: fn(&mut Arguments<'_>) -> Result<Transform, ImageError>,
+}
+
+impl Known {
+    pub(crate) const fn new<T: Configure>(name: &'static str) -> Self {
+        let read = |arguments: &mut Arguments<'_>| {
+            let mut transform = T::blank();
+            transform.arguments(arguments)?;
+            Ok(transform.into())
+        };
+        Self { name, short: T::SHORT, read }
+    }
+
+    fn find(scanner: &Scanner<'_>, at: usize, name: &str) -> Result<&'static Self, ImageError> {
+        let known = Transform::KNOWN;
+        if let Some(found) = known.iter().find(|known| known.short.contains(&name) || snake_case(known.name) == name) {
+            return Ok(found);
+        }
+        let names: Vec<String> = known
+            .iter()
+            .flat_map(|known| {
+                std::iter::once(snake_case(known.name)).chain(known.short.iter().map(|&name| name.into()))
+            })
+            .collect();
+        let advice = similar::advice(name, names.iter().map(String::as_str));
+        Err(scanner.error(at, format!("unknown transform {name}{advice}; known are {}", names.join(", "))))
+    }
+}
+
+/// Turns `RandomCrop` into `random_crop`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for char in name.chars() {
+        if char.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(char.to_lowercase());
+    }
+    snake
+}
+
+/// Reads transforms separated by commas: their names in snake case (`hflip` and `vflip` are short forms of the flips),
+/// with their arguments in parentheses, as in torchvision by position or by name.
+///
+/// A number can be a fraction, and lists are in brackets or parentheses. There may be white space anywhere between the
+/// parts.
+///
+/// ```
+/// use slotline_image::{Pipeline, PipelineBuilder};
+///
+/// let builder: PipelineBuilder = "random_resized_crop(224, scale=[0.5, 1], ratio=[3/4, 4/3]), hflip".parse()?;
+/// let with_padding: PipelineBuilder = "random_crop(32, padding=4, padding_mode=reflect)".parse()?;
+/// let test: Pipeline = "resize(256), center_crop(224), normalize(imagenet)".parse()?;
+///
+/// let error = "resize(256), centre_crop(224)".parse::<PipelineBuilder>().unwrap_err();
+/// assert!(error.to_string().contains("did you mean center_crop?"));
+/// # Ok::<(), slotline_image::ImageError>(())
+/// ```
+impl FromStr for PipelineBuilder {
+    type Err = ImageError;
+
+    /// # Errors
+    ///
+    /// [`ImageError::Text`] says what is wrong, and where. Values are checked when the pipeline is built.
+    fn from_str(text: &str) -> Result<Self, ImageError> {
+        let mut scanner = Scanner::new(text);
+        let mut builder = Self::default();
+        while !scanner.at_end() {
+            let (at, name) = scanner.name("the name of a transform")?;
+            let known = Known::find(&scanner, at, name)?;
+            let mut arguments = Arguments::read(&mut scanner, at, name)?;
+            builder = builder.then((known.read)(&mut arguments)?);
+            arguments.finish()?;
+            if !scanner.at_end() {
+                scanner.expect(',', "a comma and another transform")?;
+            }
+        }
+        Ok(builder)
+    }
+}
+
+/// Reads the text of a [`PipelineBuilder`], and builds the pipeline.
+///
+/// ```
+/// let bytes: slotline_image::Pipeline<u8> = "resize([224, 160]), hflip".parse()?;
+/// assert_eq!(bytes.shape(), [3, 224, 160]);
+/// # Ok::<(), slotline_image::ImageError>(())
+/// ```
+impl<T: Pixel> FromStr for Pipeline<T> {
+    type Err = ImageError;
+
+    fn from_str(text: &str) -> Result<Self, ImageError> {
+        text.parse::<PipelineBuilder>()?.build()
+    }
+}
+
+/// Writes the text that is read as this list of transforms.
+impl fmt::Display for PipelineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        list(f, &self.transforms)
+    }
+}
+
+/// Writes the text of the transforms.
+impl<T> fmt::Display for Pipeline<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        list(f, &self.transforms)
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, transforms: &[Transform]) -> fmt::Result {
+    for (i, transform) in transforms.iter().enumerate() {
+        write!(f, "{}{transform}", if i > 0 { ", " } else { "" })?;
+    }
+    Ok(())
+}
+
+/// Writes the transform as text, without arguments that have their defaults.
+///
+/// ```
+/// use slotline_image::transform::{RandomCrop, RandomHorizontalFlip, Transform};
+///
+/// assert_eq!(Transform::from(RandomCrop::new(32).padding(4)).to_string(), "random_crop(32, padding=4)");
+/// assert_eq!(Transform::from(RandomHorizontalFlip::new(0.5)).to_string(), "random_horizontal_flip");
+/// ```
+impl fmt::Display for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&snake_case(self.name()))?;
+        let arguments = self.written();
+        if !arguments.is_empty() {
+            write!(f, "({})", arguments.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the arguments of a transform as text, except for those that have their defaults.
+pub(crate) fn written<T: Configure>(transform: &T) -> Vec<String> {
+    let visit = |mut transform: T| {
+        let mut arguments = Arguments::write();
+        // Writing has no errors.
+        let _ = transform.arguments(&mut arguments);
+        arguments
+    };
+    visit(transform.clone()).differences(&visit(T::blank()))
+}

@@ -1,0 +1,142 @@
+//! The syntax: names, numbers, lists, and where they are.
+
+use crate::error::ImageError;
+
+/// How deep lists can be in lists.
+const MAX_DEPTH: usize = 4;
+
+/// Reads a text from left to right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scanner<'t> {
+    text: &'t str,
+    /// The next byte.
+    at: usize,
+}
+
+/// A value as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Literal<'t> {
+    Number(&'t str),
+    Word(&'t str),
+    List(Vec<Self>),
+}
+
+impl<'t> Scanner<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The error of what is at this byte.
+    pub(crate) fn error(&self, at: usize, message: impl Into<String>) -> ImageError {
+        ImageError::Text { character: self.text[..at].chars().count() + 1, message: message.into() }
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    /// Passes white space, and returns what is next.
+    fn peek(&mut self) -> Option<char> {
+        self.at = self.text.len() - self.rest().trim_start().len();
+        self.rest().chars().next()
+    }
+
+    pub(crate) fn at_end(&mut self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Passes this character, if it is next.
+    pub(crate) fn accept(&mut self, char: char) -> bool {
+        let next = self.peek() == Some(char);
+        if next {
+            self.at += char.len_utf8();
+        }
+        next
+    }
+
+    pub(crate) fn expect(&mut self, char: char, wanted: &str) -> Result<(), ImageError> {
+        if self.accept(char) { Ok(()) } else { Err(self.unexpected(wanted)) }
+    }
+
+    fn unexpected(&mut self, wanted: &str) -> ImageError {
+        let found = self.peek().map_or("the end of the text".to_owned(), |char| format!("{char:?}"));
+        self.error(self.at, format!("expected {wanted}, found {found}"))
+    }
+
+    fn take(&mut self, allowed: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let len = rest.find(|char| !allowed(char)).unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    /// Reads a name, and returns the place of its first byte, too.
+    pub(crate) fn name(&mut self, wanted: &str) -> Result<(usize, &'t str), ImageError> {
+        match self.peek() {
+            Some(char) if char.is_alphabetic() || char == '_' => {
+                let at = self.at;
+                Ok((at, self.take(|char| char.is_alphanumeric() || char == '_')))
+            }
+            _ => Err(self.unexpected(wanted)),
+        }
+    }
+
+    /// Reads the name of an argument and `=`, if they are next.
+    pub(crate) fn argument_name(&mut self) -> Option<(usize, &'t str)> {
+        let mut ahead = *self;
+        let name = ahead.name("a name").ok()?;
+        ahead.accept('=').then(|| {
+            *self = ahead;
+            name
+        })
+    }
+
+    /// Reads a value, and returns the place of its first byte, too.
+    pub(crate) fn value(&mut self) -> Result<(usize, Literal<'t>), ImageError> {
+        self.peek();
+        Ok((self.at, self.literal(0)?))
+    }
+
+    fn literal(&mut self, depth: usize) -> Result<Literal<'t>, ImageError> {
+        match self.peek() {
+            Some('0'..='9' | '+' | '-' | '.') => {
+                Ok(Literal::Number(self.take(|char| char.is_ascii_alphanumeric() || "+-./".contains(char))))
+            }
+            Some(open @ ('[' | '(')) if depth < MAX_DEPTH => {
+                self.accept(open);
+                let (close, wanted) = if open == '[' { (']', "a comma or ]") } else { (')', "a comma or )") };
+                let mut items = Vec::new();
+                while !self.accept(close) {
+                    items.push(self.literal(depth + 1)?);
+                    if !self.accept(',') {
+                        self.expect(close, wanted)?;
+                        break;
+                    }
+                }
+                Ok(Literal::List(items))
+            }
+            Some(quote @ ('"' | '\'')) => {
+                self.accept(quote);
+                let word = self.take(|char| char != quote);
+                self.expect(quote, "the closing quotation mark")?;
+                Ok(Literal::Word(word))
+            }
+            _ => Ok(Literal::Word(self.name("a number, a word or a list")?.1)),
+        }
+    }
+}
+
+impl std::fmt::Display for Literal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(text) | Self::Word(text) => f.write_str(text),
+            Self::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if i > 0 { ", " } else { "" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}

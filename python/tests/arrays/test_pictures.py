@@ -1,0 +1,105 @@
+"""Pictures in files, decoded by the engine, against Pillow."""
+
+import pickle
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+import slotline
+from slotline import Loader
+
+RANDOM = np.random.default_rng(5)
+# Smooth, as resizing in another order of rounding differs by a level or two.
+PICTURES = [
+    np.clip(np.add.outer(np.arange(40 + i), np.arange(50))[..., None] * [1, 2, 1 + i % 2] + 3 * i, 0, 255).astype("u1")
+    for i in range(10)
+]
+
+
+def png(pixels):
+    """The bytes of a PNG."""
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    height, width = pixels.shape[:2]
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for i, pixels in enumerate(PICTURES):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        (tmp_path / "ab"[i % 2] / f"{i:02}.png").write_bytes(png(pixels))
+    return tmp_path
+
+
+ORDER = [*range(0, 10, 2), *range(1, 10, 2)]
+
+
+def batches(dataset, **options):
+    return [(batch["data"].copy(), batch["label"].copy()) for batch in Loader(dataset, 4, **options)]
+
+
+def test_a_crop_has_the_pixels_of_the_file(photos):
+    dataset = slotline.folder(photos, image="center_crop([32, 36])", image_dtype="uint8", channels_last=True)
+    assert [(field.name, str(field.dtype), tuple(field.shape)) for field in dataset.fields] == [
+        ("data", "uint8", (32, 36, 3)),
+        ("label", "int64", ()),
+    ]
+    images, labels = (np.concatenate(parts) for parts in zip(*batches(dataset), strict=True))
+    for image, i in zip(images, ORDER, strict=True):
+        pixels = PICTURES[i]
+        top = round((pixels.shape[0] - 32) / 2)
+        np.testing.assert_array_equal(image, pixels[top : top + 32, 7:43])
+    assert labels.tolist() == [0] * 5 + [1] * 5
+
+
+def test_resized_pictures_are_close_to_those_of_pillow(photos):
+    Image = pytest.importorskip("PIL.Image")
+    dataset = slotline.open(photos, image="resize([24, 30]), normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.25])")
+    images = np.concatenate([data for data, _ in batches(dataset)])
+    assert images.shape == (10, 3, 24, 30) and images.dtype == np.float32
+    for image, i in zip(images, ORDER, strict=True):
+        wanted = Image.fromarray(PICTURES[i]).resize((30, 24), Image.Resampling.BILINEAR)
+        levels = (image.transpose(1, 2, 0) * 0.25 + 0.5) * 255
+        assert np.abs(levels - np.asarray(wanted, "f4")).max() < 1.5
+
+
+def test_random_pictures_are_the_same_for_any_workers(photos):
+    dataset = slotline.folder(photos, image="random_resized_crop(16), hflip, normalize(imagenet)")
+    alone = batches(dataset, shuffle=True, seed=3)
+    again = pickle.loads(pickle.dumps(dataset))
+    for other in (batches(dataset, shuffle=True, seed=3, num_workers=2), batches(again, shuffle=True, seed=3)):
+        for (a, b), (c, d) in zip(alone, other, strict=True):
+            np.testing.assert_array_equal(a, c)
+            np.testing.assert_array_equal(b, d)
+    assert any((a != c).any() for (a, _), (c, _) in zip(alone, batches(dataset, shuffle=True, seed=4), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"image": "resize(8), hflp"}, ValueError, "character 12 of the pipeline: unknown transform hflp (did you mean hflip?)"),
+        ({"image": "resize(8)"}, ValueError, "have a size that differs between pictures"),
+        ({"image": "center_crop(8)", "image_field": "label"}, ValueError, "the field label holds i64, not pictures"),
+        ({"image": "center_crop(8)", "image_dtype": "float64"}, ValueError, "it must be one of float32"),
+        ({"image": "hflip, normalize(imagenet)", "image_dtype": "uint8"}, ValueError, "floating-point"),
+        ({"image": 8}, TypeError, "a text of transforms"),
+        ({"channels_last": True}, TypeError, "pass image, too"),
+    ],
+)
+def test_what_cannot_be_done_is_an_error(photos, options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        slotline.open(photos, **options)
+
+
+def test_a_damaged_picture_is_named(photos):
+    (photos / "b" / "03.png").write_bytes(b"<html>")
+    with pytest.raises(Exception, match="03.png: expected a JPEG, PNG.*found a web page"):
+        batches(slotline.folder(photos, image="center_crop(8)"))

@@ -1,0 +1,237 @@
+//! Fields with pictures, which are decoded in their rows of the batch.
+
+use std::path::PathBuf;
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, Upcoming};
+use slotline::sample::{Dynamic, Fields, Row, Sample};
+use slotline_image::{AnyImage, AnyPipeline, FileError, Format as PictureFormat, ImageError, Seed};
+
+use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
+
+/// Samples in files, one field of which is a picture that a pipeline decodes, crops, flips and normalises. The other fields
+/// are as they were.
+///
+/// What a pipeline draws comes from the sample's own generator, so that pictures are the same for any number of workers,
+/// processes and ranks.
+///
+/// ```no_run
+/// use slotline::Loader;
+/// use slotline_image::Pipeline;
+/// use slotline_sources::pictures::Pictures;
+///
+/// let train: Pipeline = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+/// let photos = Pictures::new(slotline_sources::open("photos")?, train, None)?;
+/// let loader = Loader::builder(photos).batch_size(64).shuffle(true).num_workers(2).build()?;
+/// // "data": f32 [64, 3, 224, 224] and "label": i64 [64]
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pictures {
+    records: Records<dyn Format>,
+    pipeline: AnyPipeline,
+    /// The number of the field with the picture.
+    field: usize,
+    fields: RecordFields,
+}
+
+impl Pictures {
+    /// Decodes the pictures in the field with this name, or in the only one that has pictures: the field of bytes, or if there
+    /// are several, that whose bytes in the first sample are a picture.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such field of bytes, or several could be meant; if the first sample can't be read to find it.
+    pub fn new(
+        records: Records<dyn Format>,
+        pipeline: impl Into<AnyPipeline>,
+        field: Option<&str>,
+    ) -> Result<Self, BoxError> {
+        let pipeline = pipeline.into();
+        let field = match field {
+            Some(name) => named(&records, name)?,
+            None => found(&records)?,
+        };
+        let picture = FieldKind::Tensor(pipeline.dtype(), pipeline.shape().to_vec());
+        let kinds = records.format().fields().as_slice().iter().enumerate().map(|(i, of)| {
+            let kind = if i == field { picture.clone() } else { of.kind.clone() };
+            (of.name.clone(), kind)
+        });
+        Ok(Self { fields: RecordFields::new(kinds), records, pipeline, field })
+    }
+
+    /// Returns the fields, with the picture as it is in a batch.
+    pub fn record_fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    /// Returns the number of the field with the pictures.
+    pub fn field(&self) -> usize {
+        self.field
+    }
+
+    /// Returns the samples as they are in the files.
+    pub fn records(&self) -> &Records<dyn Format> {
+        &self.records
+    }
+
+    /// Returns the pipeline.
+    pub fn pipeline(&self) -> &AnyPipeline {
+        &self.pipeline
+    }
+
+    /// Returns the path of the file that a sample's picture is in.
+    fn path(&self, index: usize) -> PathBuf {
+        let mut file = None;
+        self.records.format().spans(index, &mut |span| _ = file.get_or_insert(span.file));
+        file.map_or_else(PathBuf::new, |file| self.records.format().files().path(file))
+    }
+}
+
+/// Returns the numbers and names of the fields of bytes.
+fn of_bytes(records: &Records<dyn Format>) -> Vec<(usize, &str)> {
+    let fields = records.format().fields().as_slice().iter().enumerate();
+    fields.filter(|(_, of)| matches!(of.kind, FieldKind::Bytes(_))).map(|(i, of)| (i, of.name.as_str())).collect()
+}
+
+fn listed(fields: &[(usize, &str)]) -> String {
+    fields.iter().map(|field| field.1).collect::<Vec<_>>().join(", ")
+}
+
+fn named(records: &Records<dyn Format>, name: &str) -> Result<usize, Error> {
+    let bytes = of_bytes(records);
+    if let Some((i, _)) = bytes.iter().find(|field| field.1 == name) {
+        return Ok(*i);
+    }
+    let problem = match records.format().fields().position(name) {
+        Some(i) => format!("the field {name} holds {}, not pictures", records.format().fields().as_slice()[i].kind),
+        None => format!("no field {name}"),
+    };
+    let others = if bytes.is_empty() { "no field does".to_owned() } else { format!("these do: {}", listed(&bytes)) };
+    Err(Error::usage(format!("{problem} ({others})"), "name a field that holds the bytes of files"))
+}
+
+fn found(records: &Records<dyn Format>) -> Result<usize, BoxError> {
+    let bytes = of_bytes(records);
+    match bytes[..] {
+        [] => Err(Error::usage("no field holds the bytes of files, such as pictures", "pass other data").into()),
+        [(i, _)] => Ok(i),
+        _ => {
+            let mut cx = Context::default();
+            let record = if records.is_empty() { None } else { Some(records.get(0, &mut cx)?) };
+            let is_picture = |i: usize| {
+                let value = record.as_ref().and_then(|record| record.value(i));
+                value.is_some_and(|bytes| PictureFormat::of(bytes).is_ok())
+            };
+            let pictures: Vec<_> = bytes.iter().copied().filter(|field| is_picture(field.0)).collect();
+            match pictures[..] {
+                [(i, _)] => Ok(i),
+                [] => {
+                    let problem = format!("in the first sample, none of the fields {} has a picture", listed(&bytes));
+                    Err(Error::usage(problem, "name the field that does").into())
+                }
+                _ => {
+                    let problem = format!("the fields {} have pictures", listed(&pictures));
+                    Err(Error::usage(problem, "name one of them").into())
+                }
+            }
+        }
+    }
+}
+
+/// A sample of [`Pictures`], whose picture is decoded when it is written into its row.
+#[derive(Debug)]
+pub struct PictureRecord<'a> {
+    pictures: &'a Pictures,
+    record: Record<'a>,
+    index: usize,
+    seed: Seed,
+}
+
+impl<'a> PictureRecord<'a> {
+    /// Returns the sample as it is in the files.
+    pub fn record(&self) -> &Record<'a> {
+        &self.record
+    }
+
+    /// Writes the picture.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be decoded; the error names the file.
+    pub fn write_picture(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let image = AnyImage::new(self.bytes(), &self.pictures.pipeline).random(self.seed);
+        image.write(row).map_err(|error| match error.downcast::<ImageError>() {
+            Ok(error) => self.named(*error).into(),
+            Err(error) => error,
+        })
+    }
+
+    /// Decodes the picture into the bytes of its elements.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be decoded; the error names the file.
+    ///
+    /// # Panics
+    ///
+    /// As [`AnyPipeline::decode_seeded`].
+    pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
+        self.pictures.pipeline.decode_seeded(self.bytes(), self.seed, out).map_err(|error| self.named(error))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.record.value(self.pictures.field).unwrap_or_default()
+    }
+
+    /// Adds the path of the file to an error.
+    fn named(&self, error: ImageError) -> FileError {
+        FileError::new(self.pictures.path(self.index), error)
+    }
+}
+
+impl Sample for PictureRecord<'_> {
+    type Schema = Dynamic;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.pictures.fields.declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.write_run(|row| {
+            for i in 0..self.pictures.fields.as_slice().len() {
+                if i == self.pictures.field {
+                    self.write_picture(row)?;
+                } else {
+                    self.record.write_value(i, row)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Dataset for Pictures {
+    type Sample<'a> = PictureRecord<'a>;
+
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<PictureRecord<'a>, BoxError> {
+        let seed = cx.rng().into();
+        Ok(PictureRecord { pictures: self, record: self.records.get(index, cx)?, index, seed })
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.records.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        self.records.begin_pass(upcoming);
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(self.fields.declared())
+    }
+}

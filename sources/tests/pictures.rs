@@ -1,0 +1,62 @@
+//! Fields with pictures.
+
+mod support;
+
+use std::path::Path;
+
+use slotline::Loader;
+use slotline_image::Pipeline;
+use slotline_sources::pictures::Pictures;
+use slotline_sources::{Format, Records};
+use support::{Members, tar};
+
+/// Samples with a picture of 48 × 32 pixels, bytes that are none, and a class.
+fn records(folder: &Path, members: Members<'_>) -> Records<dyn Format> {
+    let path = folder.join("shard.tar");
+    std::fs::write(&path, tar(members)).expect("a file can be written");
+    slotline_sources::open(&path).expect("a tar")
+}
+
+fn picture() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/tests/pictures/rgb.png")).expect("a picture")
+}
+
+#[test]
+fn the_field_with_pictures_is_found_or_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let png = picture();
+    let members: [(&str, &[u8]); 4] = [("0.bin", b"none"), ("0.png", &png), ("1.bin", b"neither"), ("1.png", &png)];
+    let records = records(folder.path(), &members);
+    let pipeline: Pipeline<u8> = "center_crop([8, 9])".parse().expect("a pipeline");
+    let pictures = Pictures::new(records.clone(), pipeline.clone(), None).expect("a field with pictures");
+    assert_eq!(pictures.record_fields().as_slice()[pictures.field()].name, "png");
+    let named = Pictures::new(records.clone(), pipeline.clone(), Some("png")).expect("the field");
+    assert_eq!(named.field(), pictures.field());
+    let error = Pictures::new(records.clone(), pipeline.clone(), Some("jpg")).expect_err("no such field").to_string();
+    assert!(error.contains("no field jpg (these do: ") && error.contains("png"), "{error}");
+    let bin = Pictures::new(records, pipeline.clone(), Some("bin")).expect("a field of bytes");
+    let mut loader = Loader::builder(bin).batch_size(2).build().expect("a loader");
+    let error = loader.epoch().expect("a pass").next().expect("a batch").expect_err("no picture");
+    assert!(format!("{error:?}").contains("shard.tar"), "{error:?}");
+
+    let field = pictures.field();
+    let mut loader = Loader::builder(pictures).batch_size(2).build().expect("a loader");
+    let batch = loader.epoch().expect("a pass").next().expect("a batch").expect("two samples");
+    let columns = batch.columns();
+    let mut expected = vec![0; 3 * 8 * 9];
+    pipeline.decode(&png, &mut expected).expect("a picture");
+    assert_eq!(columns.get(field).expect("pictures").shape(), [2, 3, 8, 9]);
+    assert_eq!(columns.get(field).expect("pictures").bytes(), [&expected[..], &expected[..]].concat());
+    let other = columns.position("bin").expect("the other field");
+    assert_eq!(columns.get(other).expect("bytes").bytes(), b"noneneither");
+}
+
+#[test]
+fn two_fields_with_pictures_are_an_error_that_names_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let png = picture();
+    let records = records(folder.path(), &[("0.left.png", &png), ("0.right.png", &png)]);
+    let pipeline: Pipeline = "center_crop(8)".parse().expect("a pipeline");
+    let error = Pictures::new(records, pipeline, None).expect_err("two fields").to_string();
+    assert!(error.contains("left.png") && error.contains("right.png") && error.contains("name one of them"), "{error}");
+}
