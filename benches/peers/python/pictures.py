@@ -162,19 +162,18 @@ class Ffcv:
         from ffcv.writer import DatasetWriter
         from PIL import Image
 
-        file = folder / f"{os.getpid()}.beton"
+        file = folder / f"{os.getpid()}.beton"  # opened in each pass
         # As in FFCV's own scripts: the JPEGs are made again, with a quality of 90.
         fields = {"image": RGBImageField("jpg", jpeg_quality=90), "label": IntField()}
         pictures = [np.array(Image.open(io.BytesIO(jpeg)).convert("RGB")) for jpeg in dataset.files]
         DatasetWriter(str(file), fields, num_workers=1).from_indexed_dataset(list(zip(pictures, itertools.count())))
         pixels = np.array([255 * mean for mean in MEAN]), np.array([255 * deviation for deviation in DEVIATION])
-        image = [RandomResizedCropRGBImageDecoder((SIDE, SIDE)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
-        image.append(NormalizeImage(*pixels, np.float32))
+        image = [RandomResizedCropRGBImageDecoder((SIDE, SIDE)), RandomHorizontalFlip()]
+        image += [NormalizeImage(*pixels, np.float32), ToTensor(), ToTorchImage()]
         pipelines = {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze(1)]}
         self.loader = Loader(
             str(file), BATCH, num_workers=workers, os_cache=True, order=OrderOption.SEQUENTIAL, pipelines=pipelines
         )
-        file.unlink()
 
     def settle(self):
         """Does nothing, as no batches are made ahead of a pass."""
