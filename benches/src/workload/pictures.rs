@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use slotline::dataset::{Context, Dataset};
 use slotline::rng::SampleRng;
 use slotline::{BoxError, Loader};
-use slotline_image::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use slotline_image::transform::{Normalize, RandAugment, RandomHorizontalFlip, RandomResizedCrop, Resize};
 use slotline_image::{Draw, Pipeline, Seed, Step};
 
 use super::by_hand::{self, Decoder, ELEMENTS, SIDE, Steps, normalise, resized};
@@ -218,7 +218,7 @@ fn pipeline(transforms: Transforms) -> Result<Pipeline> {
     let builder = match transforms {
         Transforms::Resize => Pipeline::builder().then(Resize::new([SIDE, SIDE])),
         Transforms::Crop => crop(),
-        Transforms::Augment => bail!("slotline-image has no RandAugment"),
+        Transforms::Augment => crop().then(RandAugment::default()),
     };
     Ok(builder.then(Normalize::imagenet()).build()?)
 }

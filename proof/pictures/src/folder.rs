@@ -9,7 +9,7 @@ use slotline::dataset::{Context, Dataset};
 use slotline::loader::BatchOf;
 use slotline::sampler::{DistributedSampler, EpochHandle};
 use slotline::{BoxError, Loader};
-use slotline_image::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use slotline_image::transform::{ColorJitter, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize};
 use slotline_image::{Image, Pipeline, Seed};
 
 /// The width and height that pictures are trained with.
@@ -29,6 +29,7 @@ impl Folder {
         let pipeline = Pipeline::builder()
             .then(RandomResizedCrop { scale: [0.3, 1.0], ..RandomResizedCrop::new(SIDE) })
             .then(RandomHorizontalFlip::new(0.5))
+            .then(ColorJitter::new(0.4, 0.4, 0.4, 0.0))
             .then(Normalize::imagenet())
             .build()?;
         Self::open(folder, pipeline)
@@ -71,7 +72,9 @@ impl Dataset for Folder {
         let seed = Seed::from(cx.rng());
         let bytes = cx.local::<Vec<u8>>();
         bytes.clear();
-        File::open(path).and_then(|mut file| file.read_to_end(bytes)).map_err(|e| format!("{}: {e}", path.display()))?;
+        File::open(path)
+            .and_then(|mut file| file.read_to_end(bytes))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         Ok((Image::new(bytes, &self.pipeline).random(seed).path(path), *class))
     }
 }

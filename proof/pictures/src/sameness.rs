@@ -42,7 +42,9 @@ pub fn check(folder: &Folder, batch_size: usize) -> Result<()> {
     let load = |crew, rank| passes(Shuffled::new(folder, batch_size, crew, rank)?);
     let expected = load(Crew::Threads(0), ALONE)?;
     let all: std::collections::HashSet<u64> = expected.iter().flatten().copied().collect();
-    ensure!(all.len() == expected.len() * batch_size, "a picture looks the same twice: nothing was drawn");
+    // A part without detail may become all white twice.
+    let twice = expected.len() * batch_size - all.len();
+    ensure!(twice <= all.len() / 100, "{twice} pictures look the same as another one: nothing was drawn");
     let same = |what: &str, found: Vec<Digests>| {
         ensure!(found == expected, "{what} gave other batches");
         println!("{what}: the same {} batches", found.len());
