@@ -42,7 +42,7 @@ impl Scene {
     /// Makes a scene of `side × side` pixels from a photograph of `height × width` pixels, which is continued in all directions by
     /// mirror images.
     pub fn of(photograph: &[u8], [height, width]: [usize; 2], side: usize) -> Self {
-        let mirror = |x: usize, len: usize| if x / len % 2 == 0 { x % len } else { len - 1 - x % len };
+        let mirror = |x: usize, len: usize| if (x / len).is_multiple_of(2) { x % len } else { len - 1 - x % len };
         let mut pixels = Vec::with_capacity(side * side * 3);
         for y in 0..side {
             let row = &photograph[mirror(y, height) * width * 3..][..width * 3];
