@@ -63,9 +63,14 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Python interpreter with torch, for the sections p1 to p7 slotline, for t1 TRL (trl, datasets, accelerate), and for s1 to s6 NumPy and the peers' packages
+    /// Python interpreter with torch, for w5r, w5p and w5a the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections p1 to p7 slotline, for t1 TRL (trl, datasets, accelerate), and for s1 to s6 NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
+
+    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of w5r, w5p and w5a are windows of; those
+    /// that scikit-image and scikit-learn come with are written by `peers/python/photographs.py` [default: generated scenes]
+    #[arg(long, value_name = "DIR")]
+    photographs: Option<PathBuf>,
 
     /// Leave out the peers that are separate programs: burn, which takes a while to build, and those that use torch
     #[arg(long)]
@@ -129,13 +134,20 @@ fn measure(report: Report) -> Result<()> {
     } else {
         Vec::new()
     };
+    let pictures = if !report.no_programs && sections.iter().any(|section| section.is_pictures()) {
+        find::pictures(crate_dir(), &report.torch)
+    } else {
+        Vec::new()
+    };
     let files = report.files.unwrap_or_else(|| build.join("files"));
     let readers = if !report.no_programs && sections.iter().any(|section| section.is_files()) {
         find::file_readers(crate_dir(), &report.torch, &files)?
     } else {
         Vec::new()
     };
-    let setup = Setup { data: data.path().to_owned(), programs, python, sequences, files, readers };
+    let data_folder = data.path().to_owned();
+    let photographs = report.photographs;
+    let setup = Setup { data: data_folder, programs, python, sequences, pictures, photographs, files, readers };
     for section in sections {
         // A pass takes half a second.
         let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };

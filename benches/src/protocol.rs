@@ -32,6 +32,7 @@
 //! | w7-8-arrival, w7-1-arrival | the same | as batches are finished | items |
 //! | w7-1-prefetch-16 | the same | in order, batches of 1, 16 loaded ahead for each worker | items |
 //!
+//! The workloads w5r-small, w5r-large, w5p and w5a, of transformed pictures, are in `peers/python/pictures.py`.
 //! The workloads t1 and t2, of sequences, are in `peers/python/sequences.py`.
 //! The workloads p1 to p7, of loaders of Python, are in `peers/python/pipelines.py`; their check sum is the number of samples.
 //!

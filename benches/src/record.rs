@@ -22,6 +22,12 @@ pub enum Section {
     W4,
     /// JPEGs, decoded, resized and normalised.
     W5,
+    /// JPEGs, with the crops and flips of training.
+    W5r,
+    /// PNGs, decoded, resized and normalised.
+    W5p,
+    /// JPEGs, with crops, flips and `RandAugment`.
+    W5a,
     /// From building a loader to its first batch.
     W6,
     /// Some slow samples among fast ones.
@@ -76,6 +82,7 @@ impl Section {
     pub fn has_programs(self) -> bool {
         !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
             && !self.is_sequences()
+            && !self.is_pictures()
             && !self.is_python()
             && !self.is_files()
     }
@@ -83,6 +90,11 @@ impl Section {
     /// Whether the contenders pack or pad sequences.
     pub fn is_sequences(self) -> bool {
         matches!(self, Self::T1 | Self::T2)
+    }
+
+    /// Whether the programs are those that transform pictures.
+    pub fn is_pictures(self) -> bool {
+        matches!(self, Self::W5r | Self::W5p | Self::W5a)
     }
 
     /// Whether all contenders are loaders of Python.

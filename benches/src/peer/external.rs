@@ -204,6 +204,8 @@ mod tests {
             programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
             python: Vec::new(),
             sequences: Vec::new(),
+            pictures: Vec::new(),
+            photographs: None,
             files: PathBuf::new(),
             readers: Vec::new(),
         }

@@ -83,6 +83,23 @@ pub fn sequences(benches: &Path, python: &str) -> Vec<Program> {
     vec![program("trl", &["t1"]), program("torch", &["t2"])]
 }
 
+/// Returns the programs that transform pictures. `python` is an interpreter that may have torchvision, Pillow, SPDL, DALI and
+/// FFCV.
+pub fn pictures(benches: &Path, python: &str) -> Vec<Program> {
+    let script: OsString = benches.join("peers/python/pictures.py").into();
+    let program = |id: &str, peer: &str, workloads| {
+        let command = [python.into(), script.clone(), "--peer".into(), id.into()];
+        Program { peer: peer.into(), kind: Kind::Peer, workloads, command: Ok(command.into()) }
+    };
+    vec![
+        program("torch", "torch", None),
+        program("pillow", "torch, Pillow", None),
+        program("spdl", "spdl", None),
+        program("dali", "dali", None),
+        program("ffcv", "ffcv", Some(&["w5r-small", "w5r-large"])),
+    ]
+}
+
 /// Makes the files of the sections S1 to S6 in `data`, and returns the programs that read them. `python` is an interpreter that
 /// may have the packages of the peers.
 ///

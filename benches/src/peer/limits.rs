@@ -11,9 +11,11 @@ use super::order;
 use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
 use crate::workload::Source;
+#[cfg(feature = "jpeg")]
+use crate::workload::by_hand;
 use crate::workload::images::Images;
 #[cfg(feature = "jpeg")]
-use crate::workload::photos::{self, Photos};
+use crate::workload::photos::Photos;
 use crate::workload::tokens::{CROP, Crops};
 
 /// Runs loops on `threads` threads, each over its part of an order and with its own memory.
@@ -83,11 +85,11 @@ pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Ent
 /// Decodes photographs in full, resizes and normalises them into the memory of one batch.
 #[cfg(feature = "jpeg")]
 pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> Entry {
-    let memory = move || vec![1_f32; batch_size * photos::ELEMENTS];
+    let memory = move || vec![1_f32; batch_size * by_hand::ELEMENTS];
     let body = move |batch: &mut Vec<f32>, part: &[usize]| {
         for (i, &index) in part.iter().enumerate() {
-            let out = &mut batch[i % batch_size * photos::ELEMENTS..][..photos::ELEMENTS];
-            photos::normalise(&photos.get(index).0, out);
+            let out = &mut batch[i % batch_size * by_hand::ELEMENTS..][..by_hand::ELEMENTS];
+            by_hand::normalise(&photos.get(index).0, false, out);
             black_box(&mut *batch);
         }
     };

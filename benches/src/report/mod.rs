@@ -41,6 +41,25 @@ fn about(section: Section) -> (&'static str, &'static str) {
              fast_image_resize; torch uses torchvision if it is installed, and grain uses Pillow. slotline resizes \
              brightness and colours separately; the result is checked to be nearly the same.",
         ),
+        Section::W5r => (
+            "W5R: JPEGs, with the crops and flips of training",
+            "512 JPEGs of about 500 × 375, and 64 of about 2,000 × 1,500, in memory: RandomResizedCrop to 224 × 224 (scale 0.08 to 1), \
+             RandomHorizontalFlip, and normalised to f32, in batches of 32. They are windows of photographs, given by `--photographs`, or \
+             else of generated scenes. \"Whole pictures\" is slotline without a crop and without reduced decoding. The peers in Rust decode \
+             with libjpeg-turbo, and crop and resize with fast_image_resize; torch has `decode_jpeg` and `transforms.v2`, or Pillow's \
+             decoder and `transforms.v2` of its pictures; SPDL runs the same functions as torch, in threads; DALI decodes a random part on \
+             the CPU; FFCV reads its own file of the same JPEGs. Crops are drawn anew in each pass, from the same distribution.",
+        ),
+        Section::W5p => (
+            "W5P: PNGs",
+            "128 PNGs of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, in batches of 32, \
+             with the peers of W5R; those in Rust decode with the crate png.",
+        ),
+        Section::W5a => (
+            "W5A: JPEGs, with RandAugment",
+            "The smaller pictures of W5R with the same transforms, and RandAugment (two operations, magnitude 9) in front of \
+             normalising.",
+        ),
         Section::W6 => ("W6: to the first batch", "The time from building the loader of W3 to its first batch."),
         Section::W7 => (
             "W7: slow samples among fast ones",

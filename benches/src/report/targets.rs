@@ -30,6 +30,8 @@ pub const OURS: &str = "slotline";
 pub const ALONE: &str = "slotline, workers alone";
 /// slotline with worker processes.
 pub const PROCESSES: &str = "slotline, processes";
+/// slotline without a crop and without reduced decoding.
+const WHOLE: &str = "slotline, whole pictures";
 /// slotline's loader in Python, with batches for whichever worker is free.
 const ANY_WORKER: &str = "slotline, round_robin=False";
 const HELPED: &str = "slotline, the loop helps";
@@ -56,6 +58,14 @@ const TARGETS: &[Target] = &[
     Target(Section::W5, "", Some(0), OURS, Aim::Value(15.0)),
     Target(Section::W5, "", Some(1), OURS, Aim::Value(8.0)),
     Target(Section::W5, "", Some(2), OURS, Aim::Value(8.0)),
+    Target(Section::W5r, "500 × 375", Some(0), OURS, Aim::Times(1.0 / 1.3, WHOLE)),
+    Target(Section::W5r, "500 × 375", Some(2), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::W5r, "2,000 × 1,500", Some(0), OURS, Aim::Times(1.0 / 1.3, WHOLE)),
+    Target(Section::W5r, "2,000 × 1,500", Some(2), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::W5p, "", Some(0), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::W5p, "", Some(2), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::W5a, "", Some(0), OURS, Aim::Times(1.0, "torch")),
+    Target(Section::W5a, "", Some(2), OURS, Aim::Times(1.0, "torch")),
     Target(Section::T1, "", Some(0), OURS, Aim::Value(500.0)),
     Target(Section::T2, "", Some(0), OURS, Aim::Times(0.1, "torch")),
     Target(Section::T2, "", Some(1), OURS, Aim::Times(0.1, "torch")),
@@ -127,7 +137,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6, T1 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
+    let units = "\nIn µs per batch; W5, W5R, W5P, W5A, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6, T1 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 

@@ -5,12 +5,18 @@
 //! [`Entry`](crate::rounds::Entry)s, a [`Section`] with its name and its line in [`run`], and its targets in
 //! `report/targets.rs`.
 
+#[cfg(feature = "jpeg")]
+pub mod by_hand;
 pub mod deaths;
 pub mod files;
 pub mod images;
 #[cfg(feature = "jpeg")]
 pub mod photos;
+#[cfg(feature = "jpeg")]
+pub mod pictures;
 pub mod python;
+#[cfg(feature = "jpeg")]
+pub mod scenes;
 pub mod sequences;
 pub mod t1;
 pub mod t2;
@@ -48,6 +54,10 @@ pub struct Setup {
     pub python: Vec<Program>,
     /// The programs that pack or pad sequences.
     pub sequences: Vec<Program>,
+    /// The programs that transform pictures.
+    pub pictures: Vec<Program>,
+    /// The folder of the photographs that the sections W5r, W5p and W5a cut their pictures from.
+    pub photographs: Option<PathBuf>,
     /// The folder of the files that the sections S1 to S6 read.
     pub files: PathBuf,
     /// The readers of these files.
@@ -143,6 +153,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W3 => w3::run(setup, recorder),
         Section::W4 => w4::run(setup, recorder),
         Section::W5 => w5::run(setup, recorder),
+        Section::W5r | Section::W5p | Section::W5a => w5::run_augmented(section, setup, recorder),
         Section::W6 => w6::run(setup, recorder),
         Section::W7 => w7::run(setup, recorder),
         Section::T1 => t1::run(setup, recorder),

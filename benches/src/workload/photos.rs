@@ -1,42 +1,23 @@
-//! Photographs as JPEGs in memory, and the usual pipeline that decodes, resizes and normalises them.
+//! W5's photographs: JPEGs in memory, which are decoded, resized and normalised.
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use anyhow::{Result, ensure};
-use fast_image_resize::images::Image;
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use slotline::dataset::{Context, Dataset};
 use slotline::{BoxError, Loader};
 use slotline_image::Pipeline;
-use turbojpeg::{Compressor, Decompressor, PixelFormat, Subsamp};
-use zune_jpeg::JpegDecoder;
-use zune_jpeg::zune_core::bytestream::ZCursor;
 
+use super::by_hand::{Decoder, ELEMENTS, MEAN, SIDE, STD, Steps, normalise, resized};
 use super::images::sum;
+use super::scenes::{Scene, compressor};
 use super::{Plan, Source};
 use crate::peer::ours;
 use crate::rounds::Contender;
 
-/// The width and height of a resized photograph.
-const SIDE: usize = 224;
-const PLANE: usize = SIDE * SIDE;
-/// The number of elements of a resized photograph.
-pub const ELEMENTS: usize = 3 * PLANE;
-
 const COUNT: usize = 512;
-const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-const STD: [f32; 3] = [0.229, 0.224, 0.225];
-
-/// The decoder of the peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoder {
-    /// libjpeg-turbo.
-    Turbo,
-    /// zune-jpeg.
-    Zune,
-}
+/// The side of a scene.
+const SCENE: usize = 640;
 
 /// The photographs. The label of photograph i is i.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +85,8 @@ impl Photos {
         let mut expected = vec![0.0; ELEMENTS];
         for (image, &label) in images.chunks_exact(ELEMENTS).zip(labels) {
             ensure!((0..self.files.len() as i64).contains(&label), "invalid label {label}");
-            normalise(&resized(Decoder::Turbo, &self.files[label as usize]), &mut expected);
+            let pixels = resized(Decoder::Turbo, &self.files[label as usize], Steps::default());
+            normalise(&pixels, false, &mut expected);
             let difference: f32 = image.iter().zip(&expected).map(|(a, b)| (a - b).abs()).sum();
             ensure!(difference / (ELEMENTS as f32) < 0.02, "image {label} has wrong pixels");
         }
@@ -122,13 +104,13 @@ impl Source for Photos {
     }
 
     fn get(&self, index: usize) -> Self::Item {
-        (resized(self.decoder, &self.files[index]), index as i64)
+        (resized(self.decoder, &self.files[index], Steps::default()), index as i64)
     }
 
     fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
         let (mut images, mut labels) = (vec![0.0; items.len() * ELEMENTS], Vec::with_capacity(items.len()));
         for ((pixels, label), image) in items.zip(images.chunks_exact_mut(ELEMENTS)) {
-            normalise(&pixels, image);
+            normalise(&pixels, false, image);
             labels.push(label);
         }
         (images, labels)
@@ -167,114 +149,22 @@ impl Dataset for Files {
     }
 }
 
-/// The state that a thread keeps for the usual pipeline.
-struct Tools {
-    turbo: Decompressor,
-    resizer: Resizer,
-    pixels: Vec<u8>,
-}
-
-thread_local! {
-    static TOOLS: RefCell<Tools> = RefCell::new(Tools {
-        turbo: Decompressor::new().expect("libjpeg-turbo can allocate memory"),
-        resizer: Resizer::new(),
-        pixels: Vec::new(),
-    });
-}
-
-/// Decodes a whole photograph to RGB bytes and resizes it.
-fn resized(decoder: Decoder, jpeg: &[u8]) -> Vec<u8> {
-    TOOLS.with_borrow_mut(|tools| {
-        let header = tools.turbo.read_header(jpeg).expect("a valid JPEG");
-        let (width, height) = (header.width, header.height);
-        match decoder {
-            Decoder::Turbo => {
-                tools.pixels.resize(width * height * 3, 0);
-                let pixels = &mut tools.pixels[..];
-                let image = turbojpeg::Image { pixels, width, pitch: width * 3, height, format: PixelFormat::RGB };
-                tools.turbo.decompress(jpeg, image).expect("a valid JPEG");
-            }
-            Decoder::Zune => tools.pixels = JpegDecoder::new(ZCursor::new(jpeg)).decode().expect("a valid JPEG"),
-        }
-        let source = Image::from_slice_u8(width as u32, height as u32, &mut tools.pixels, PixelType::U8x3);
-        let mut resized = Image::new(SIDE as u32, SIDE as u32, PixelType::U8x3);
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-        tools.resizer.resize(&source.expect("as many bytes"), &mut resized, &options).expect("the same type");
-        resized.into_vec()
-    })
-}
-
-/// Normalises interleaved RGB bytes into planar floats.
-pub fn normalise(pixels: &[u8], out: &mut [f32]) {
-    let factors: [f32; 3] = std::array::from_fn(|i| 1.0 / (255.0 * STD[i]));
-    let offsets: [f32; 3] = std::array::from_fn(|i| -MEAN[i] / STD[i]);
-    let (red, rest) = out.split_at_mut(PLANE);
-    let (green, blue) = rest.split_at_mut(PLANE);
-    let planes = red.iter_mut().zip(green).zip(blue);
-    for (pixel, ((red, green), blue)) in pixels.as_chunks::<3>().0.iter().zip(planes) {
-        *red = f32::from(pixel[0]) * factors[0] + offsets[0];
-        *green = f32::from(pixel[1]) * factors[1] + offsets[1];
-        *blue = f32::from(pixel[2]) * factors[2] + offsets[2];
-    }
-}
-
-/// Makes the photographs: windows of a few scenes, compressed as by cameras and web sites, with a quality of 85 to 90 and
-/// colours at half the resolution. Their mean size is about 40 KB.
+/// Makes the photographs: windows of a few scenes. Their mean size is about 40 KB.
 fn make() -> Result<Vec<Vec<u8>>> {
     const WINDOWS: usize = 32;
     let mut rng = fastrand::Rng::with_seed(7);
-    let mut compressor = Compressor::new()?;
-    compressor.set_subsamp(Subsamp::Sub2x2)?;
+    let mut compressor = compressor()?;
     let mut files = Vec::with_capacity(COUNT);
     for seed in 0..COUNT / WINDOWS {
-        let scene = Scene::new(seed as u64);
+        let scene = Scene::new(seed as u64, SCENE);
         for i in 0..WINDOWS {
             let (long, short) = (500 - rng.usize(..20), 375 - rng.usize(..15));
-            let (width, height) = if i % 4 == 3 { (short, long) } else { (long, short) };
-            let (x, y) = (rng.usize(..Scene::SIDE - width), rng.usize(..Scene::SIDE - height));
-            let (pixels, pitch) = (&scene.pixels[(y * Scene::SIDE + x) * 3..], Scene::SIDE * 3);
-            compressor.set_quality(rng.i32(85..=90))?;
-            let image = turbojpeg::Image { pixels, width, pitch, height, format: PixelFormat::RGB };
-            files.push(compressor.compress_to_vec(image)?);
+            let size = if i % 4 == 3 { [short, long] } else { [long, short] };
+            let at = size.map(|side| rng.usize(..SCENE - side));
+            files.push(scene.jpeg(at, size, rng.i32(85..=90), &mut compressor)?);
         }
     }
     Ok(files)
-}
-
-/// A picture with detail at all scales, fainter at finer scales, as in photographs.
-struct Scene {
-    pixels: Vec<u8>,
-}
-
-impl Scene {
-    const SIDE: usize = 640;
-
-    fn new(seed: u64) -> Self {
-        let mut levels = vec![[128.0_f32; 3]; Self::SIDE * Self::SIDE];
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut strength = 150.0;
-        for step in [128, 64, 32, 16, 8, 4, 2, 1] {
-            let points = Self::SIDE / step + 2;
-            // Shapes are mostly grey.
-            let grid: Vec<[f32; 3]> = (0..points * points)
-                .map(|_| {
-                    let grey = rng.f32() - 0.5;
-                    std::array::from_fn(|_| (grey + 0.4 * (rng.f32() - 0.5)) * strength)
-                })
-                .collect();
-            for (i, level) in levels.iter_mut().enumerate() {
-                let (y, x) = (i / Self::SIDE, i % Self::SIDE);
-                let at = y / step * points + x / step;
-                let (v, u) = ((y % step) as f32 / step as f32, (x % step) as f32 / step as f32);
-                for (channel, level) in level.iter_mut().enumerate() {
-                    let [a, b, c, d] = [at, at + 1, at + points, at + points + 1].map(|at| grid[at][channel]);
-                    *level += (a * (1.0 - u) + b * u) * (1.0 - v) + (c * (1.0 - u) + d * u) * v;
-                }
-            }
-            strength *= 0.672;
-        }
-        Self { pixels: levels.as_flattened().iter().map(|&level| level as u8).collect() }
-    }
 }
 
 #[cfg(test)]

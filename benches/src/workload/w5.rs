@@ -1,9 +1,12 @@
 //! W5: JPEGs: batches of 32 of 512 photographs of about 500 × 375, decoded, resized to 224 × 224 and normalised to f32.
+//! W5r, W5p and W5a: the same with the transforms of training, with PNGs, and with RandAugment.
 
 use anyhow::Result;
 
 use super::{Setup, WORKERS};
-use crate::record::Unit;
+#[cfg(feature = "jpeg")]
+use crate::peer::ours::Crew;
+use crate::record::{Section, Unit};
 use crate::rounds::{Entry, Heat, Recorder};
 
 /// The batch size.
@@ -22,9 +25,58 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     Ok(())
 }
 
+/// Runs the heats of W5r, W5p or W5a.
+///
+/// # Errors
+///
+/// Returns an error if the pictures cannot be made.
+#[cfg(feature = "jpeg")]
+pub fn run_augmented(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    use super::pictures::{AUGMENTED, CROPS, PNGS, Pictures};
+    use super::{Plan, Source};
+    use crate::peer::{external, ours, rust_peers};
+
+    let workloads = match section {
+        Section::W5r => &CROPS[..],
+        Section::W5p => &PNGS[..],
+        _ => &AUGMENTED[..],
+    };
+    for workload in workloads {
+        let pictures = Pictures::new(*workload, setup.photographs.as_deref())?;
+        pictures.write(&setup.data.join(workload.name))?;
+        for workers in WORKERS {
+            let (plan, total) = (Plan::new(BATCH, workers), pictures.total());
+            let mut entries = vec![ours::entry(pictures.ours(&plan, Crew::Default))];
+            entries.extend(ours::variants(workers, |crew| pictures.ours(&plan, crew)));
+            if section == Section::W5r {
+                entries.push(ours::variant("whole pictures", pictures.whole(&plan)));
+            }
+            // No resizing library in Rust has RandAugment.
+            if section != Section::W5a {
+                entries.extend(rust_peers(&pictures, &plan));
+            }
+            let expected = move |batches| (batches as f64, Some(total));
+            entries.extend(external::entries_of(&setup.pictures, &setup.data, workload.name, workers, expected));
+            recorder.heat(Heat { case: workload.case.into(), workers, unit: Unit::MillisPerBatch, entries });
+        }
+    }
+    Ok(())
+}
+
+/// Says why the sections are absent.
+///
+/// # Errors
+///
+/// Returns none.
+#[cfg(not(feature = "jpeg"))]
+pub fn run_augmented(_: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+    run(setup, recorder)
+}
+
 #[cfg(feature = "jpeg")]
 fn entries(setup: &Setup, workers: usize) -> Result<Vec<Entry>> {
-    use super::photos::{Decoder, Photos};
+    use super::by_hand::Decoder;
+    use super::photos::Photos;
     use super::{Plan, Source};
     use crate::peer::{external, limits, ours, rust_peers};
 

@@ -1,0 +1,243 @@
+"""Loaders that transform pictures as in training: peers of the sections w5r, w5p and w5a.
+
+Use: pictures.py --peer PEER --workload W --workers N --data DIR
+
+    torch        torch.utils.data.DataLoader, torchvision's decode_image and transforms.v2 of tensors
+    pillow       the same with PIL's decoder and transforms.v2 of its pictures
+    spdl         spdl.pipeline with threads, and the functions of torch
+    dali         NVIDIA DALI on the CPU, whose threads decode the drawn part only
+    ffcv         FFCV, from its own file of the same JPEGs (w5r only)
+
+The pictures are DIR/W/*, and their labels are their numbers. All of them are in memory. The program runs a pass in which it
+checks shapes, types and ranges and that there is each label once; the pixels cannot be compared, as each peer draws its own
+crops. The check sum is that of the labels.
+"""
+
+import io
+import itertools
+import os
+import time
+from importlib.metadata import version
+
+import numpy as np
+
+import loaders
+import protocol
+from protocol import Absent, Plan
+
+BATCH, SIDE = 32, 224
+MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+class Pictures:
+    """Pictures in memory, and what is done with each of them."""
+
+    def __init__(self, files, transform):
+        self.files, self.transform = files, transform
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        return self.transform(self.files[index]), index
+
+    def verify(self, batch, take):
+        check(batch, take)
+
+
+def check(batch, take):
+    """Checks what can be known of a batch."""
+    images, labels = (np.asarray(part) for part in batch)
+    if images.shape != (len(labels), 3, SIDE, SIDE) or images.dtype != np.float32:
+        raise ValueError(f"a batch of {images.shape} and {images.dtype} for {len(labels)} labels")
+    # Bytes from 0 to 255, normalised.
+    least, most = np.array(MEAN) / -np.array(DEVIATION) - 0.01, (1 - np.array(MEAN)) / np.array(DEVIATION) + 0.01
+    if (images.min((0, 2, 3)) < least).any() or (images.max((0, 2, 3)) > most).any() or images.std() < 0.1:
+        raise ValueError("wrong pixels")
+    for label in labels.ravel():
+        take(int(label))
+
+
+def transforms(workload, tensors):
+    """Returns torchvision's transforms, of tensors or of PIL's pictures."""
+    from torchvision.transforms import v2
+
+    size = [SIDE, SIDE]
+    if workload == "w5p":
+        steps = [v2.Resize(size, antialias=True)]
+    else:
+        steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
+    if workload == "w5a":
+        steps.append(v2.RandAugment(num_ops=2, magnitude=9))
+    if not tensors:
+        steps.append(v2.PILToTensor())
+    return v2.Compose([*steps, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, DEVIATION)])
+
+
+def with_torchvision(workload):
+    from torchvision.io import ImageReadMode, decode_jpeg, decode_png
+
+    decode, steps = decode_png if workload == "w5p" else decode_jpeg, transforms(workload, True)
+    return lambda file: steps(decode(torch.from_numpy(file), mode=ImageReadMode.RGB))
+
+
+def with_pillow(workload):
+    from PIL import Image
+
+    steps = transforms(workload, False)
+    return lambda file: steps(Image.open(io.BytesIO(file)).convert("RGB"))
+
+
+def spdl_pipeline(dataset, workers):
+    from spdl.pipeline import PipelineBuilder
+    from torch.utils.data import default_collate
+
+    builder = PipelineBuilder().add_source(range(len(dataset)))
+    builder = builder.pipe(dataset.__getitem__, concurrency=workers, output_order="input").aggregate(BATCH)
+    return builder.pipe(default_collate).add_sink(2 * workers).build(num_threads=workers)
+
+
+class Dali:
+    """A pipeline of DALI, whose threads persist. The reader of the files is a source of batches."""
+
+    def __init__(self, dataset, workload, workers):
+        from nvidia.dali import fn, pipeline_def, types
+        from nvidia.dali.auto_aug import rand_augment
+
+        self.files, self.next = dataset.files, 0
+        pixels = {"dtype": types.FLOAT, "output_layout": "CHW"}
+        pixels |= {"mean": [255 * mean for mean in MEAN], "std": [255 * deviation for deviation in DEVIATION]}
+
+        @pipeline_def(
+            batch_size=BATCH, num_threads=workers, device_id=None, enable_conditionals=True, prefetch_queue_depth=2
+        )
+        def pipeline():
+            files, labels = fn.external_source(self.batch, num_outputs=2, dtype=[types.UINT8, types.INT64], ndim=[1, 1])
+            size = {"resize_x": SIDE, "resize_y": SIDE, "interp_type": types.INTERP_LINEAR, "antialias": True}
+            if workload == "w5p":
+                return fn.crop_mirror_normalize(fn.resize(fn.decoders.image(files), **size), **pixels), labels
+            images = fn.decoders.image_random_crop(files, random_area=[0.08, 1], random_aspect_ratio=[3 / 4, 4 / 3])
+            images = fn.resize(images, **size)
+            if workload == "w5a":
+                images = rand_augment.rand_augment(fn.flip(images, horizontal=fn.random.coin_flip()), n=2, m=9)
+                return fn.crop_mirror_normalize(images, **pixels), labels
+            return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), **pixels), labels
+
+        self.pipeline = pipeline()
+        self.pipeline.build()
+
+    def batch(self):
+        # All numbers of batches are whole, so that passes can follow each other.
+        first = self.next % len(self.files)
+        self.next += BATCH
+        rows = range(first, first + BATCH)
+        return [self.files[row] for row in rows], [np.array([row]) for row in rows]
+
+    def settle(self):
+        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
+        for _ in range(len(self.files) // BATCH):
+            self.pipeline.run()
+
+    def batches(self):
+        for _ in range(len(self.files) // BATCH):
+            images, labels = self.pipeline.run()
+            yield torch.from_numpy(images.as_array()), torch.from_numpy(labels.as_array()).squeeze(1)
+
+    def end(self):
+        """Does nothing."""
+
+    def quit(self):
+        """Does nothing, as the threads end with the program."""
+
+
+class Ffcv:
+    """FFCV's loader, whose threads start anew for each pass."""
+
+    def __init__(self, dataset, folder, workers):
+        from ffcv.fields import IntField, RGBImageField
+        from ffcv.fields.basics import IntDecoder
+        from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+        from ffcv.loader import Loader, OrderOption
+        from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+        from ffcv.writer import DatasetWriter
+        from PIL import Image
+
+        file = folder / f"{os.getpid()}.beton"  # opened in each pass
+        # As in FFCV's own scripts: the JPEGs are made again, with a quality of 90.
+        fields = {"image": RGBImageField("jpg", jpeg_quality=90), "label": IntField()}
+        pictures = [np.array(Image.open(io.BytesIO(jpeg)).convert("RGB")) for jpeg in dataset.files]
+        DatasetWriter(str(file), fields, num_workers=1).from_indexed_dataset(list(zip(pictures, itertools.count())))
+        pixels = np.array([255 * mean for mean in MEAN]), np.array([255 * deviation for deviation in DEVIATION])
+        image = [RandomResizedCropRGBImageDecoder((SIDE, SIDE)), RandomHorizontalFlip()]
+        image += [NormalizeImage(*pixels, np.float32), ToTensor(), ToTorchImage()]
+        pipelines = {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze(1)]}
+        self.loader = Loader(
+            str(file), BATCH, num_workers=workers, os_cache=True, order=OrderOption.SEQUENTIAL, pipelines=pipelines
+        )
+
+    def settle(self):
+        """Does nothing, as no batches are made ahead of a pass."""
+
+    def batches(self):
+        return iter(self.loader)
+
+    def end(self):
+        """Does nothing."""
+
+    def quit(self):
+        """Does nothing, as the threads have ended with the last pass."""
+
+
+def make(args, plan):
+    """Returns the peer's loader, its dataset and its version."""
+    global torch
+    workload, workers, peer = args.workload, args.workers, args.peer
+    if workers == 0 and peer in ("spdl", "dali", "ffcv"):
+        raise Absent("it has no mode without threads")
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        files = [np.fromfile(path, np.uint8) for path in sorted((args.data / workload).iterdir())]
+        dataset = Pictures(files, None)
+        if peer == "dali":
+            return Dali(dataset, workload, workers), dataset, version("nvidia-dali-cuda120")
+        if peer == "ffcv":
+            return Ffcv(dataset, args.data, workers), dataset, version("ffcv")
+        dataset.transform = (with_pillow if peer == "pillow" else with_torchvision)(workload)
+        if peer == "spdl":
+            return loaders.Spdl(lambda: spdl_pipeline(dataset, workers), plan), dataset, version("spdl")
+        release = version("pillow") if peer == "pillow" else torch.__version__.split("+")[0]
+        return loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan), dataset, release
+    except ImportError as error:
+        raise Absent(str(error)) from error
+
+
+def timed_pass(running):
+    running.settle()
+    batches = total = 0
+    begin = time.perf_counter()
+    for _, labels in running.batches():
+        total += int(labels.sum())
+        batches += 1
+    seconds = time.perf_counter() - begin
+    running.end()
+    return {"batches": batches, "seconds": seconds, "check": total}
+
+
+def main():
+    os.environ["OMP_NUM_THREADS"] = "1"
+    args = protocol.arguments(["torch", "pillow", "spdl", "dali", "ffcv"])
+    plan = Plan(BATCH)
+    try:
+        running, dataset, release = make(args, plan)
+    except Absent as why:
+        return protocol.reply({"absent": str(why)})
+    protocol.check(running, dataset, plan)
+    name = {"pillow": "torch, Pillow"}.get(args.peer, args.peer)
+    protocol.serve(name, release, lambda: timed_pass(running))
+    running.quit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+//! W5r, W5p and W5a: pictures in memory with the transforms of training, in batches of 32.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use slotline::dataset::{Context, Dataset};
+use slotline::rng::SampleRng;
+use slotline::{BoxError, Loader};
+use slotline_image::transform::{Normalize, RandAugment, RandomHorizontalFlip, RandomResizedCrop, Resize};
+use slotline_image::{Draw, Pipeline, Seed, Step};
+
+use super::by_hand::{self, Decoder, ELEMENTS, SIDE, Steps, normalise, resized};
+use super::images::sum;
+use super::scenes::{Scene, compressor};
+use super::{Plan, Source};
+use crate::peer::ours::{self, Crew};
+use crate::rounds::Contender;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// The variant of its section.
+    pub case: &'static str,
+    /// The name in the programs.
+    pub name: &'static str,
+    /// The number of pictures.
+    count: usize,
+    /// Their largest width and height.
+    size: [usize; 2],
+    decoder: Decoder,
+    transforms: Transforms,
+}
+
+/// What is done with a picture before it is normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transforms {
+    /// The whole picture is resized.
+    Resize,
+    /// RandomResizedCrop and RandomHorizontalFlip.
+    Crop,
+    /// The same, and RandAugment.
+    Augment,
+}
+
+const SMALL: [usize; 2] = [500, 375];
+const LARGE: [usize; 2] = [2_000, 1_500];
+
+/// W5r's variants.
+pub const CROPS: [Workload; 2] = [
+    Workload {
+        case: "500 × 375",
+        name: "w5r-small",
+        count: 512,
+        size: SMALL,
+        decoder: Decoder::Turbo,
+        transforms: Transforms::Crop,
+    },
+    Workload {
+        case: "2,000 × 1,500",
+        name: "w5r-large",
+        count: 64,
+        size: LARGE,
+        decoder: Decoder::Turbo,
+        transforms: Transforms::Crop,
+    },
+];
+/// W5p's only variant.
+pub const PNGS: [Workload; 1] = [Workload {
+    case: "",
+    name: "w5p",
+    count: 128,
+    size: SMALL,
+    decoder: Decoder::Png,
+    transforms: Transforms::Resize,
+}];
+/// W5a's only variant.
+pub const AUGMENTED: [Workload; 1] = [Workload { case: "", name: "w5a", transforms: Transforms::Augment, ..CROPS[0] }];
+
+/// The pictures of a workload. The label of picture i is i.
+#[derive(Clone, Debug)]
+pub struct Pictures {
+    workload: Workload,
+    files: Arc<[Vec<u8>]>,
+    /// Draws the peers' crops and flips, and checks them.
+    pipeline: Pipeline,
+}
+
+impl Pictures {
+    /// Makes the pictures: windows of the photographs in a folder, or else of generated scenes. Sides are up to 4 % smaller than
+    /// the largest ones, and every fourth picture is higher than wide. JPEGs have a quality of 85 to 90.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the photographs cannot be read.
+    pub fn new(workload: Workload, photographs: Option<&Path>) -> Result<Self> {
+        let [long, short] = workload.size;
+        let side = long + 100;
+        let scenes = match photographs {
+            Some(folder) => read(folder)?,
+            None => Vec::new(),
+        };
+        let generated = if side > 1_000 { 4 } else { 16 };
+        let sources = if scenes.is_empty() { generated } else { scenes.len() };
+        let (mut rng, mut compressor) = (fastrand::Rng::with_seed(7), compressor()?);
+        let mut files = vec![Vec::new(); workload.count];
+        for source in 0..sources {
+            let scene = match scenes.get(source) {
+                Some((pixels, size)) => Scene::of(pixels, *size, side),
+                None => Scene::new(source as u64, side),
+            };
+            // Neighbours in a batch are windows of different scenes.
+            for i in (source..workload.count).step_by(sources) {
+                let mut size = [long - rng.usize(..long / 25), short - rng.usize(..short / 25)];
+                if i % 4 == 3 {
+                    size.reverse();
+                }
+                let at = size.map(|length| rng.usize(..side - length));
+                files[i] = match workload.decoder {
+                    Decoder::Png => scene.png(at, size)?,
+                    _ => scene.jpeg(at, size, rng.i32(85..=90), &mut compressor)?,
+                };
+            }
+        }
+        let without_colours =
+            if workload.transforms == Transforms::Augment { Transforms::Crop } else { workload.transforms };
+        Ok(Self { workload, files: files.into(), pipeline: pipeline(without_colours)? })
+    }
+
+    /// Writes the pictures into a folder, as files whose names sort in the same order.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the files cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let extension = if self.workload.decoder == Decoder::Png { "png" } else { "jpg" };
+        for (i, file) in self.files.iter().enumerate() {
+            std::fs::write(folder.join(format!("{i:03}.{extension}")), file)?;
+        }
+        Ok(())
+    }
+
+    /// Returns slotline's contender.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its loader fails, or gives wrong pixels.
+    pub fn ours(&self, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
+        self.contender(pipeline(self.workload.transforms)?, plan, crew)
+    }
+
+    /// Returns slotline's contender for whole pictures, all of whose pixels are decoded and resized.
+    ///
+    /// # Errors
+    ///
+    /// As [`ours`](Self::ours).
+    pub fn whole(&self, plan: &Plan) -> Result<impl Contender + use<>> {
+        self.contender(pipeline(Transforms::Resize)?.reduced(false), plan, Crew::Default)
+    }
+
+    fn contender(&self, pipeline: Pipeline, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
+        let (files, all) = (self.files.clone(), self.clone());
+        let builder = Loader::builder(Files { files, pipeline: pipeline.clone() });
+        ours::contender(
+            crew.build(builder.batch_size(plan.batch_size).num_workers(plan.workers))?,
+            (plan.batches(Source::len(self)), self.total()),
+            |batch| sum(batch.tensors().1.as_slice()),
+            move |batch| {
+                let (images, labels, seeds) = batch.tensors();
+                let samples = images.as_slice().chunks_exact(ELEMENTS).zip(labels.as_slice()).zip(seeds.as_slice());
+                ensure!(samples.len() == batch.len(), "{} pictures for {} labels", samples.len(), batch.len());
+                for ((image, &label), &seed) in samples {
+                    let file = all.file(label)?;
+                    let [height, width] = pipeline.size_of(file)?;
+                    let draw = pipeline.draw(&mut SampleRng::new(seed as u64, 0, 0), height, width)?;
+                    all.compare(image, label, steps(draw.steps()))?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn file(&self, label: i64) -> Result<&[u8]> {
+        let file = usize::try_from(label).ok().and_then(|label| self.files.get(label));
+        file.map(Vec::as_slice).with_context(|| format!("invalid label {label}"))
+    }
+
+    /// Compares an image with the picture of its label after these steps, which a program without slotline has processed.
+    fn compare(&self, image: &[f32], label: i64, steps: Steps) -> Result<()> {
+        if self.workload.transforms == Transforms::Augment {
+            // Bytes from 0 to 255, normalised.
+            let inside = image.iter().all(|number| (-2.2..2.7).contains(number));
+            let [least, most] = [f32::min, f32::max].map(|of| image.iter().copied().fold(image[0], of));
+            ensure!(inside && least <= most, "image {label} has wrong pixels");
+            return Ok(());
+        }
+        let mut expected = vec![0.0; ELEMENTS];
+        let pixels = resized(self.workload.decoder, self.file(label)?, steps);
+        normalise(&pixels, steps.flip, &mut expected);
+        self.near(image, &expected, label)
+    }
+
+    fn near(&self, image: &[f32], expected: &[f32], label: i64) -> Result<()> {
+        let difference: f32 = image.iter().zip(expected).map(|(a, b)| (a - b).abs()).sum();
+        let difference = difference / ELEMENTS as f32;
+        // About 2 levels of brightness, as colours are interpolated once or twice; more for large pictures, which slotline decodes
+        // at half their size. Another crop differs by ten times as much.
+        let most = if self.workload.size == LARGE { 0.1 } else { 0.04 };
+        ensure!(difference < most, "image {label} has wrong pixels: they differ by {difference}");
+        Ok(())
+    }
+}
+
+/// Returns the pipeline for these transforms.
+fn pipeline(transforms: Transforms) -> Result<Pipeline> {
+    let crop = || Pipeline::builder().then(RandomResizedCrop::new(SIDE)).then(RandomHorizontalFlip::new(0.5));
+    let builder = match transforms {
+        Transforms::Resize => Pipeline::builder().then(Resize::new([SIDE, SIDE])),
+        Transforms::Crop => crop(),
+        Transforms::Augment => crop().then(RandAugment::default()),
+    };
+    Ok(builder.then(Normalize::imagenet()).build()?)
+}
+
+/// Returns the crop and the flip of a draw.
+fn steps(drawn: &[Step]) -> Steps {
+    let mut steps = Steps::default();
+    for step in drawn {
+        match *step {
+            Step::Crop { top, left, height, width } => steps.crop = Some([top, left, height, width]),
+            Step::Apply(flip) => steps.flip = flip,
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Pixels, and their height and width.
+type Photograph = (Vec<u8>, [usize; 2]);
+
+/// Reads the photographs of a folder, sorted by their names.
+fn read(folder: &Path) -> Result<Vec<Photograph>> {
+    let named = || format!("cannot read the photographs in {}", folder.display());
+    let entries = std::fs::read_dir(folder).with_context(named)?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    let photographs = paths.iter().map(|path| {
+        let file = std::fs::read(path)?;
+        let [height, width] = Pipeline::<u8>::bytes(1, 1)?.size_of(&file)?;
+        let pipeline = Pipeline::<u8>::bytes(height, width)?.channels_last(true);
+        let mut pixels = vec![0; height * width * 3];
+        pipeline.decode(&file, &mut pixels).with_context(|| format!("cannot decode {}", path.display()))?;
+        Ok((pixels, [height, width]))
+    });
+    let photographs: Vec<Photograph> = photographs.collect::<Result<_>>().with_context(named)?;
+    ensure!(!photographs.is_empty(), "{} has no photographs", folder.display());
+    Ok(photographs)
+}
+
+impl Source for Pictures {
+    /// The RGB bytes at the target size, the steps, and the label.
+    type Item = (Vec<u8>, Steps, i64);
+    type Batch = (Vec<f32>, Vec<i64>, Vec<Steps>);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize) -> Self::Item {
+        let file = &self.files[index];
+        let steps = match self.workload.transforms {
+            Transforms::Resize => Steps::default(),
+            _ => {
+                let [height, width] = by_hand::size(self.workload.decoder, file);
+                let mut rng = SampleRng::new(fastrand::u64(..), 0, 0);
+                steps(self.pipeline.draw(&mut rng, height, width).expect("a crop of any picture").steps())
+            }
+        };
+        (resized(self.workload.decoder, file, steps), steps, index as i64)
+    }
+
+    fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
+        let mut batch = (vec![0.0; items.len() * ELEMENTS], Vec::new(), Vec::new());
+        for ((pixels, steps, label), image) in items.zip(batch.0.chunks_exact_mut(ELEMENTS)) {
+            normalise(&pixels, steps.flip, image);
+            batch.1.push(label);
+            batch.2.push(steps);
+        }
+        batch
+    }
+
+    fn check((_, labels, _): &Self::Batch) -> u64 {
+        sum(labels)
+    }
+
+    /// Compares with slotline's pixels for the same steps.
+    fn verify(&self, (images, labels, all_steps): &Self::Batch) -> Result<()> {
+        ensure!(images.len() == labels.len() * ELEMENTS, "{} numbers for {} labels", images.len(), labels.len());
+        for ((image, &label), &steps) in images.chunks_exact(ELEMENTS).zip(labels).zip(all_steps) {
+            let (file, mut expected) = (self.file(label)?, vec![0.0; ELEMENTS]);
+            let [height, width] = self.pipeline.size_of(file)?;
+            let [top, left, rows, columns] = steps.crop.unwrap_or([0, 0, height, width]);
+            let drawn = match self.workload.transforms {
+                Transforms::Resize => vec![Step::Fixed; 2],
+                _ => vec![Step::Crop { top, left, height: rows, width: columns }, Step::Apply(steps.flip), Step::Fixed],
+            };
+            self.pipeline.decode_with(file, &Draw::new(height, width, drawn), &mut expected)?;
+            self.near(image, &expected, label)?;
+        }
+        Ok(())
+    }
+
+    fn total(&self) -> u64 {
+        let len = self.files.len() as u64;
+        len * (len - 1) / 2
+    }
+}
+
+/// The pictures as slotline's dataset. A sample also has the seed of its draw.
+#[derive(Clone, Debug)]
+struct Files {
+    files: Arc<[Vec<u8>]>,
+    pipeline: Pipeline,
+}
+
+impl Dataset for Files {
+    type Sample<'a> = (slotline_image::Image<'a>, i64, i64);
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        let seed = Seed::from(cx.rng());
+        let image = slotline_image::Image::new(&self.files[index], &self.pipeline).random(seed);
+        Ok((image, index as i64, seed.0 as i64))
+    }
+}
