@@ -77,7 +77,8 @@
 //!
 //! # Speed and exactness
 //!
-//! Resizing, crops, flips and padding that follow each other are one pass over the pixels that are needed. JPEGs are decoded
+//! Resizing, crops, flips and padding that follow each other are one pass over the pixels that are needed. Transforms of
+//! colours work on bytes of that size, as torchvision's do on uint8 tensors; those of single values are one pass together. JPEGs are decoded
 //! to the planes of the file: brightness and two colour differences, which mostly have a lower resolution. Each plane is
 //! resized separately, with vector instructions that are chosen at run time. Colours and normalisation are computed only at
 //! the target size, and written directly into the batch. Of JPEGs of which a small part is needed, only that part is
@@ -104,7 +105,7 @@
 //! # Memory
 //!
 //! Until it exits, each decoding thread keeps the pixels of the largest picture that it has decoded, and tables for
-//! some sizes. For JPEGs that are no larger, no further memory is allocated in Rust.
+//! some sizes: [`Pipeline::memory`] says how much. For JPEGs that are no larger, no further memory is allocated in Rust.
 //! libjpeg-turbo itself is initialised again for each image, so that no image depends on another. It allocates its
 //! working memory with `malloc` (for a progressive image, all coefficients) and frees it afterwards. The decoders of other
 //! formats allocate their own working memory for each picture.

@@ -252,6 +252,28 @@ impl<T: Pixel> Pipeline<T> {
         self.size
     }
 
+    /// Returns how many bytes a thread keeps, at most, for pictures of `height × width` pixels: decoded pixels, what is
+    /// between two passes, and tables. Pictures of the same proportions that are smaller need less.
+    ///
+    /// The working memory of the decoders is not counted, which is freed after each picture: up to 6 bytes for each pixel
+    /// of a progressive JPEG, and of other formats one decompressed picture.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the picture is too small for a transform.
+    ///
+    /// ```
+    /// let pipeline: slotline_image::Pipeline = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
+    /// let megabytes = pipeline.memory(3_000, 4_000)? >> 20;
+    /// assert!((45..60).contains(&megabytes));
+    /// # Ok::<(), slotline_image::ImageError>(())
+    /// ```
+    pub fn memory(&self, height: usize, width: usize) -> Result<usize, ImageError> {
+        // What is drawn does not change sizes.
+        let plan = self.draw_with(&mut Random(&mut || 0), [height, width])?.1;
+        Ok(scratch::memory(&plan, [height, width], self.exif))
+    }
+
     /// Returns the transforms.
     pub fn transforms(&self) -> &[Transform] {
         &self.transforms

@@ -51,6 +51,11 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// The bytes that are kept for planes of this width, whose pixels have `step` channels.
+    pub(crate) fn memory(width: usize, step: usize) -> usize {
+        (width * step).next_multiple_of(STRIDE) * size_of::<Column>()
+    }
+
     /// Computes rows `y` to `y + 16` of the target, in the columns that `across` uses. [`Lanes::shrink`] calls this.
     #[inline(always)]
     pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
@@ -61,7 +66,8 @@ impl Rows {
     fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
         let Plane { samples, stride, step } = plane;
         let steps = across.span[0] * step / STRIDE..(across.span[1] * step).div_ceil(STRIDE);
-        if self.columns.len() < steps.end * STRIDE {
+        if let Some(missing) = (steps.end * STRIDE).checked_sub(self.columns.len()).filter(|&missing| missing > 0) {
+            self.columns.reserve_exact(missing);
             self.columns.resize(steps.end * STRIDE, Column::default());
         }
         let columns = &mut self.columns[steps.start * STRIDE..steps.end * STRIDE];

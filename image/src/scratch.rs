@@ -9,7 +9,8 @@ use crate::operation::{Operation, Pixels, erase};
 use crate::paint::{Canvas, Layout, Target, convert};
 use crate::places::Places;
 use crate::plan::{Plan, Segment};
-use crate::resample::{Plane, STRIDE};
+use crate::resample::{Plane, Rows, STRIDE};
+use crate::taps::Tables;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -24,6 +25,40 @@ struct Scratch {
     between: [Vec<u8>; 2],
     /// Numbers of a plane, for filters.
     numbers: Vec<f32>,
+}
+
+/// The bytes that a thread keeps, at most, after pictures of this size that are decoded as this plan says.
+pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> usize {
+    // Four channels, or planes of whole blocks.
+    let mut sum = (height + 32) * (width + 32) * 4 + 2 * STRIDE;
+    let (mut tables, mut rows, mut widest) = (0, 0, 0);
+    let mut size = [height, width];
+    for (i, segment) in plan.segments.iter().enumerate() {
+        let of = |direction: usize| {
+            // Crops may be drawn larger than in this plan.
+            let places = segment.places[direction];
+            Tables::memory(size[direction], places.size, places.out)
+        };
+        // Rows and columns may be exchanged. The first plane and the others have tables of their own.
+        tables = tables.max(2 * (of(0) + of(1)));
+        let width = if turned && i == 0 { size[0].max(size[1]) } else { size[1] };
+        rows = rows.max(Rows::memory(width, 4).max(3 * Rows::memory(width + 32, 1)));
+        size = segment.places.map(|places| places.out);
+        widest = widest.max(size[0] * size[1]);
+        let blurred = segment.operations.iter().map(|operation| match operation {
+            Operation::GaussianBlur { kernel_size: [across, down], .. } => {
+                size_of::<f32>() * (size[0] * size[1] + 2 * (across + size[1]) + down)
+            }
+            _ => 0,
+        });
+        sum += blurred.max().unwrap_or(0);
+    }
+    sum += tables + rows;
+    let direct = plan.segments.len() == 1 && plan.segments[0].operations.is_empty() && !turned;
+    if !direct {
+        sum += 2 * (3 * widest + STRIDE);
+    }
+    sum
 }
 
 /// Decodes a picture and runs all passes.
@@ -109,8 +144,14 @@ fn fraction(segment: &Segment) -> [f32; 3] {
 /// Paints to planes of bytes.
 fn paint_between(canvas: &mut Canvas, picture: &Picture<'_>, target: Target<'_>, out: &mut Vec<u8>) {
     let len = 3 * target.places[0].out * target.places[1].out;
-    out.resize(len + STRIDE, 0);
+    grow(out, len + STRIDE);
     canvas.paint(picture, target, &mut out[..len]);
+}
+
+/// Makes a vector this long, without more capacity than that.
+fn grow(bytes: &mut Vec<u8>, len: usize) {
+    bytes.reserve_exact(len.saturating_sub(bytes.len()));
+    bytes.resize(len, 0);
 }
 
 /// A picture of three planes of bytes.
@@ -123,7 +164,7 @@ fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
 /// Turns rows to columns, in each of three planes.
 fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) {
     let area = height * width;
-    to.resize(3 * area + STRIDE, 0);
+    grow(to, 3 * area + STRIDE);
     for (from, to) in from.chunks_exact(area).zip(to.chunks_exact_mut(area)).take(3) {
         for (y, row) in from.chunks_exact(width).enumerate() {
             for (x, &value) in row.iter().enumerate() {

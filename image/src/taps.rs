@@ -65,8 +65,10 @@ impl Taps {
         let padded = places.out.next_multiple_of(LANES);
         (self.axis, self.per, self.span) = (axis, per, [high, low]);
         self.first.clear();
+        self.first.reserve_exact(padded);
         self.first.resize(padded, low as u32);
         self.weights.clear();
+        self.weights.reserve_exact(padded * per);
         self.weights.resize(padded * per, 0);
         let entries = self.first.iter_mut().zip(self.weights.chunks_exact_mut(per));
         for (i, (first, weights)) in entries.take(places.out).enumerate() {
@@ -103,6 +105,12 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) const KEPT: usize = 8;
+
+    /// The bytes that are kept, at most, for `out` places of samples of which `len` become `size`.
+    pub(crate) fn memory(len: usize, size: usize, out: usize) -> usize {
+        let per = len.min((2.0 * (len as f64 / size as f64).max(1.0)).ceil() as usize + 1);
+        Self::KEPT * (size_of::<Taps>() + out.next_multiple_of(LANES) * (size_of::<u32>() + per * size_of::<u16>()))
+    }
 
     /// Returns the table for this axis, and creates it if necessary.
     pub(crate) fn of(&mut self, axis: Axis) -> &Taps {

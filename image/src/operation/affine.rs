@@ -59,6 +59,8 @@ pub(super) fn run(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolat
     let [columns, rows] = by.inverse(pixels.size).map(|line| line.map(|number| number as f32));
     let (middle_x, middle_y) = ((width as f32 - 1.0) / 2.0, (height as f32 - 1.0) / 2.0);
     let from = &pixels.planes[..3 * area];
+    pixels.other.clear();
+    pixels.other.reserve_exact(pixels.planes.len());
     pixels.other.resize(pixels.planes.len(), 0);
     let to = &mut pixels.other[..3 * area];
     for y in 0..height {

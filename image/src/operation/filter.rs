@@ -10,7 +10,9 @@ pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
     }
     let area = height * width;
     let (planes, other) = (&mut *pixels.planes, &mut *pixels.other);
-    other.clone_from(planes);
+    other.clear();
+    other.reserve_exact(planes.len());
+    other.extend_from_slice(planes);
     for (from, to) in other.chunks_exact(area).zip(planes.chunks_exact_mut(area)).take(3) {
         for y in 1..height - 1 {
             let rows = [y - 1, y, y + 1].map(|y| &from[y * width..][..width]);
@@ -42,8 +44,10 @@ pub(super) fn blur(pixels: &mut Pixels<'_>, [across, down]: [usize; 2], [sigma_x
     let Pixels { planes, numbers, .. } = pixels;
     // Both kernels, a row with its mirrored ends, a row of results, and the plane between both directions.
     let padded = width + across - 1;
+    let len = across + down + padded + width + height * width;
     numbers.clear();
-    numbers.resize(across + down + padded + width + height * width, 0.0);
+    numbers.reserve_exact(len);
+    numbers.resize(len, 0.0);
     let (across, rest) = numbers.split_at_mut(across);
     let (down, rest) = rest.split_at_mut(down);
     let (row, rest) = rest.split_at_mut(padded);

@@ -1,0 +1,92 @@
+//! A thread keeps no more memory than a pipeline states, and not much less.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
+
+use slotline::rng::SampleRng;
+use slotline_image::Pipeline;
+use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+
+/// The bytes that are allocated now.
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+struct Summing;
+
+// SAFETY: every call is passed on to the system's allocator, which upholds the contract.
+unsafe impl GlobalAlloc for Summing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size() as isize, SeqCst);
+        // SAFETY: the caller upholds the contract of `alloc`: the layout's size is not zero.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as isize, SeqCst);
+        // SAFETY: the caller upholds the contract of `dealloc`: this allocator returned `place` for `layout`.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Summing = Summing;
+
+fn jpeg(width: usize, height: usize, subsamp: Subsamp) -> Vec<u8> {
+    let pixels: Vec<u8> = (0..width * height * 3).map(|i| (i * i % 251) as u8).collect();
+    let mut compressor = Compressor::new().unwrap();
+    compressor.set_subsamp(subsamp).unwrap();
+    let image = Image { pixels: &pixels[..], width, pitch: width * 3, height, format: PixelFormat::RGB };
+    compressor.compress_to_vec(image).unwrap()
+}
+
+fn png(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Rgba);
+    let pixels: Vec<u8> = (0..width * height * 4).map(|i| (i % 239) as u8).collect();
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    bytes
+}
+
+#[test]
+fn a_thread_keeps_no_more_than_is_stated() {
+    let files = [
+        (480, 640, jpeg(640, 480, Subsamp::Sub2x2)),
+        (480, 640, jpeg(640, 480, Subsamp::None)),
+        (480, 640, png(640, 480)),
+        (1, 3_000, png(3_000, 1)),
+        (2_000, 3, jpeg(3, 2_000, Subsamp::Sub2x2)),
+    ];
+    for text in [
+        "resize([224, 224]), normalize(imagenet)",
+        "random_resized_crop(224), hflip, normalize(imagenet)",
+        "resize(64), random_crop([64, 64], padding=8, padding_mode=edge), vflip",
+        "random_resized_crop([100, 130]), rand_augment, color_jitter(0.4, 0.4, 0.4, 0.1), gaussian_blur(23), hflip, \
+         random_crop([80, 120], 4), trivial_augment_wide, random_erasing",
+        "resize([16, 16]), random_crop([200, 200], 92)",
+    ] {
+        for exif in [false, true] {
+            let pipeline: Pipeline = text.parse().unwrap();
+            let pipeline = pipeline.exif(exif).reduced(false);
+            for (height, width, bytes) in &files {
+                let stated = pipeline.memory(*height, *width).unwrap() as isize;
+                // A thread for each, since it keeps what earlier pictures needed.
+                let kept = std::thread::scope(|scope| {
+                    let decode = || {
+                        let mut out = vec![0.0; pipeline.shape().iter().product()];
+                        let before = LIVE.load(SeqCst);
+                        for seed in 0..6 {
+                            let draw = pipeline.draw(&mut SampleRng::new(seed, 0, 0), *height, *width).unwrap();
+                            pipeline.decode_with(bytes, &draw, &mut out).unwrap();
+                        }
+                        LIVE.load(SeqCst) - before
+                    };
+                    scope.spawn(decode).join().unwrap()
+                });
+                assert!(kept > 0 && kept <= stated, "{text}, {height} × {width}: {kept} kept, {stated} stated");
+                // For thin pictures, most are tables that are kept for other sizes.
+                let thin = height.min(width) < &100;
+                assert!(thin || stated < 5 * kept, "{text}, {height} × {width}: {kept} kept, {stated} stated");
+            }
+        }
+    }
+}
