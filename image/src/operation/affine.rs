@@ -1,6 +1,6 @@
 //! Operations that move pixels: shear, translation and rotation.
 
-use super::Pixels;
+use super::{Pixels, vectorized};
 
 /// How pixels move. The size of the picture stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,35 +55,58 @@ impl Affine {
 /// Moves the pixels.
 pub(super) fn run(pixels: &mut Pixels<'_>, by: Affine, interpolation: Interpolation, fill: [u8; 3]) {
     let [height, width] = pixels.size;
-    let area = height * width;
-    let [columns, rows] = by.inverse(pixels.size).map(|line| line.map(|number| number as f32));
-    let (middle_x, middle_y) = ((width as f32 - 1.0) / 2.0, (height as f32 - 1.0) / 2.0);
-    let from = &pixels.planes[..3 * area];
+    let lines = by.inverse(pixels.size).map(|line| line.map(|number| number as f32));
+    let len = 3 * height * width;
     pixels.other.clear();
     pixels.other.reserve_exact(pixels.planes.len());
     pixels.other.resize(pixels.planes.len(), 0);
-    let to = &mut pixels.other[..3 * area];
-    for y in 0..height {
-        let v = y as f32 - middle_y;
-        let (start_x, start_y) = (columns[1] * v + columns[2] + middle_x, rows[1] * v + rows[2] + middle_y);
-        for x in 0..width {
-            let u = x as f32 - middle_x;
-            let (source_x, source_y) = (columns[0] * u + start_x, rows[0] * u + start_y);
-            let at = y * width + x;
-            let pixel = match interpolation {
-                Interpolation::Nearest => nearest(from, [height, width], source_x, source_y, fill),
-                Interpolation::Bilinear => bilinear(from, [height, width], source_x, source_y, fill),
-            };
-            [to[at], to[area + at], to[2 * area + at]] = pixel;
-        }
+    let (from, to) = (&pixels.planes[..len], &mut pixels.other[..len]);
+    match interpolation {
+        Interpolation::Nearest => move_nearest(from, to, pixels.size, lines, fill),
+        Interpolation::Bilinear => move_bilinear(from, to, pixels.size, lines, fill),
     }
     std::mem::swap(pixels.planes, pixels.other);
+}
+
+vectorized! {
+    fn move_nearest(from: &[u8], to: &mut [u8], size: [usize; 2], lines: [[f32; 3]; 2], fill: [u8; 3]) {
+        move_each(to, size, lines, |x, y| nearest(from, size, x, y, fill));
+    }
+}
+
+vectorized! {
+    fn move_bilinear(from: &[u8], to: &mut [u8], size: [usize; 2], lines: [[f32; 3]; 2], fill: [u8; 3]) {
+        move_each(to, size, lines, |x, y| bilinear(from, size, x, y, fill));
+    }
+}
+
+/// Sets each place to the pixel at the column and the row that it comes from.
+#[inline(always)]
+fn move_each(
+    to: &mut [u8],
+    [height, width]: [usize; 2],
+    [columns, rows]: [[f32; 3]; 2],
+    pixel: impl Fn(f32, f32) -> [u8; 3],
+) {
+    let area = height * width;
+    let (middle_x, middle_y) = ((width as f32 - 1.0) / 2.0, (height as f32 - 1.0) / 2.0);
+    let (red, rest) = to.split_at_mut(area);
+    let (green, blue) = rest.split_at_mut(area);
+    let planes = red.chunks_exact_mut(width).zip(green.chunks_exact_mut(width)).zip(blue.chunks_exact_mut(width));
+    for (y, ((red, green), blue)) in planes.enumerate() {
+        let v = y as f32 - middle_y;
+        let (start_x, start_y) = (columns[1] * v + columns[2] + middle_x, rows[1] * v + rows[2] + middle_y);
+        for (x, ((red, green), blue)) in red.iter_mut().zip(green).zip(blue).enumerate() {
+            let u = x as f32 - middle_x;
+            [*red, *green, *blue] = pixel(columns[0] * u + start_x, rows[0] * u + start_y);
+        }
+    }
 }
 
 #[inline(always)]
 fn nearest(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
     // To even in the middle, as torch rounds. Negative numbers become large ones.
-    let (x, y) = (x.round_ties_even() as isize as usize, y.round_ties_even() as isize as usize);
+    let (x, y) = (x.round_ties_even() as i32 as u32 as usize, y.round_ties_even() as i32 as u32 as usize);
     if x >= width || y >= height {
         return fill;
     }
@@ -99,11 +122,12 @@ fn bilinear(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u
     let (left, top) = (x.floor(), y.floor());
     let (right, bottom) = (x - left, y - top);
     let weights = [(1.0 - right) * (1.0 - bottom), right * (1.0 - bottom), (1.0 - right) * bottom, right * bottom];
-    let (left, top) = (left as isize, top as isize);
+    let (left, top) = (left as i32, top as i32);
     let area = height * width;
     let (mut sums, mut inside) = ([0.0_f32; 3], 0.0);
     for (i, weight) in weights.into_iter().enumerate() {
-        let (x, y) = ((left + (i as isize & 1)) as usize, (top + (i as isize >> 1)) as usize);
+        let (right, below) = (i as i32 & 1, i as i32 >> 1);
+        let (x, y) = (left.saturating_add(right) as u32 as usize, top.saturating_add(below) as u32 as usize);
         if x < width && y < height {
             inside += weight;
             for (c, sum) in sums.iter_mut().enumerate() {

@@ -4,9 +4,9 @@ use super::{multiply_add, vectorized};
 
 /// Returns the brightness of a pixel, with the weights of torchvision.
 #[inline(always)]
-fn brightness(red: u8, green: u8, blue: u8) -> f32 {
-    let sum = multiply_add(f32::from(green), 0.587, f32::from(red) * 0.2989);
-    multiply_add(f32::from(blue), 0.114, sum)
+fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
+    let sum = multiply_add::<FMA>(f32::from(green), 0.587, f32::from(red) * 0.2989);
+    multiply_add::<FMA>(f32::from(blue), 0.114, sum)
 }
 
 vectorized! {
@@ -16,7 +16,7 @@ vectorized! {
         let mut sum = 0_u64;
         // Sums of 32 bits are faster; blocks of this size cannot overflow.
         for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
-            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| brightness(r, g, b) as i32 as u32);
+            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| brightness::<FMA>(r, g, b) as i32 as u32);
             sum += u64::from(levels.sum::<u32>());
         }
         (sum as f64 / red.len() as f64) as f32
@@ -28,9 +28,9 @@ vectorized! {
         let [red, green, blue] = channels;
         let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
         for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
-            let grey = brightness(*red, *green, *blue) as i32 as f32;
+            let grey = brightness::<FMA>(*red, *green, *blue) as i32 as f32;
             for value in [red, green, blue] {
-                *value = multiply_add(grey, rest, f32::from(*value) * factor).clamp(0.0, 255.0) as i32 as u8;
+                *value = multiply_add::<FMA>(grey, rest, f32::from(*value) * factor).clamp(0.0, 255.0) as i32 as u8;
             }
         }
     }
@@ -40,7 +40,7 @@ vectorized! {
     fn grayscale(channels: [&mut [u8]; 3]) {
         let [red, green, blue] = channels;
         for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
-            let grey = brightness(*red, *green, *blue) as i32 as u8;
+            let grey = brightness::<FMA>(*red, *green, *blue) as i32 as u8;
             (*red, *green, *blue) = (grey, grey, grey);
         }
     }

@@ -33,7 +33,7 @@ vectorized! {
             // The middle has five times the weight of its neighbours; rounded, and exactly in the middle is not possible.
             let smooth = (2 * (u32::from(sum) + 4 * u32::from(centre)) + 13) / 26;
             let centre = f32::from(centre);
-            *out = multiply_add(smooth as f32 - centre, rest, centre).clamp(0.0, 255.0) as i32 as u8;
+            *out = multiply_add::<FMA>(smooth as f32 - centre, rest, centre).clamp(0.0, 255.0) as i32 as u8;
         }
     }
 }

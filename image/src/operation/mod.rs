@@ -178,31 +178,33 @@ impl Pixels<'_> {
     }
 }
 
-/// Returns `a * b + c`, rounded once, as torch adds multiples. With integers up to 255, no 64-bit step is rounded.
+/// Returns `a * b + c`, rounded once, as torch adds multiples: with the CPU's instruction for it if `FMA`. Without it, no
+/// 64-bit step is rounded if `a` or `b` is an integer up to 255.
 #[inline(always)]
-fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { (f64::from(a) * f64::from(b) + f64::from(c)) as f32 }
 }
 
-/// Defines a function that is compiled twice: for any CPU, and for those with AVX2, which is chosen at run time. Both
-/// give the same results, since neither reorders or contracts operations.
+/// Defines a function that is compiled twice: for any CPU, and for those with AVX2 and FMA, which is chosen at run time.
+/// The constant `FMA` says which. Both give the same results, since neither reorders or contracts operations.
 macro_rules! vectorized {
     ($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $output:ty)? $body:block) => {
         $(#[$attribute])*
         pub(super) fn $name($($argument: $type),*) $(-> $output)? {
             #[inline(always)]
-            fn here($($argument: $type),*) $(-> $output)? $body
+            #[allow(clippy::extra_unused_type_parameters)] // Not all have multiplications with additions.
+            fn here<const FMA: bool>($($argument: $type),*) $(-> $output)? $body
 
             #[cfg(target_arch = "x86_64")]
-            if crate::lanes::has_avx2() {
-                #[target_feature(enable = "avx2")]
+            if crate::lanes::has_avx2() && is_x86_feature_detected!("fma") {
+                #[target_feature(enable = "avx2,fma")]
                 fn avx2($($argument: $type),*) $(-> $output)? {
-                    here($($argument),*)
+                    here::<true>($($argument),*)
                 }
-                // SAFETY: the CPU supports AVX2, as checked above.
+                // SAFETY: the CPU supports AVX2 and FMA, as checked above.
                 return unsafe { avx2($($argument),*) };
             }
-            here($($argument),*)
+            here::<false>($($argument),*)
         }
     };
 }

@@ -38,7 +38,7 @@ impl Tables {
     /// Mixes with one brightness.
     pub(super) fn blend(&mut self, with: f32, factor: f64) {
         let rest = (1.0 - factor) as f32;
-        self.then(|value| multiply_add(with, rest, f32::from(value) * factor as f32) as u8);
+        self.then(|value| multiply_add::<false>(with, rest, f32::from(value) * factor as f32) as u8);
     }
 
     pub(super) fn posterize(&mut self, bits: u8) {
