@@ -105,11 +105,13 @@ fn move_each(
 
 #[inline(always)]
 fn nearest(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
-    // To even in the middle, as torch rounds. Negative numbers become large ones.
-    let (x, y) = (x.round_ties_even() as i32 as u32 as usize, y.round_ties_even() as i32 as u32 as usize);
-    if x >= width || y >= height {
+    // To even in the middle, as torch rounds.
+    let (x, y) = (x.round_ties_even(), y.round_ties_even());
+    if !(x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32) {
         return fill;
     }
+    // The last bits of numbers from 2²³ on are whole. (`as` would check the range again.)
+    let [x, y] = [x, y].map(|at| ((at + 8_388_608.0).to_bits() & 0x7f_ffff) as usize);
     let at = y * width + x;
     let area = height * width;
     [planes[at], planes[area + at], planes[2 * area + at]]

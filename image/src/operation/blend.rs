@@ -1,12 +1,31 @@
 //! Operations on all channels of a pixel: brightness, saturation, hue.
 
-use super::{multiply_add, vectorized};
+use super::{byte, multiply_add, vectorized};
 
 /// Returns the brightness of a pixel, with the weights of torchvision.
 #[inline(always)]
 fn brightness<const FMA: bool>(red: u8, green: u8, blue: u8) -> f32 {
     let sum = multiply_add::<FMA>(f32::from(green), 0.587, f32::from(red) * 0.2989);
     multiply_add::<FMA>(f32::from(blue), 0.114, sum)
+}
+
+/// Replaces each pixel. Blocks of a length that the compiler knows are vectorised.
+#[inline(always)]
+fn replace([red, green, blue]: [&mut [u8]; 3], pixel: impl Fn([u8; 3]) -> [u8; 3]) {
+    const BLOCK: usize = 32;
+
+    let (reds, red) = red.as_chunks_mut::<BLOCK>();
+    let (greens, green) = green.as_chunks_mut::<BLOCK>();
+    let (blues, blue) = blue.as_chunks_mut::<BLOCK>();
+    for ((red, green), blue) in reds.iter_mut().zip(greens).zip(blues) {
+        let (r, g, b) = (*red, *green, *blue);
+        for i in 0..BLOCK {
+            [red[i], green[i], blue[i]] = pixel([r[i], g[i], b[i]]);
+        }
+    }
+    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+        [*red, *green, *blue] = pixel([*red, *green, *blue]);
+    }
 }
 
 vectorized! {
@@ -16,7 +35,7 @@ vectorized! {
         let mut sum = 0_u64;
         // Sums of 32 bits are faster; blocks of this size cannot overflow.
         for ((red, green), blue) in red.chunks(1 << 16).zip(green.chunks(1 << 16)).zip(blue.chunks(1 << 16)) {
-            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| brightness::<FMA>(r, g, b) as i32 as u32);
+            let levels = red.iter().zip(green).zip(blue).map(|((&r, &g), &b)| u32::from(byte(brightness::<FMA>(r, g, b))));
             sum += u64::from(levels.sum::<u32>());
         }
         (sum as f64 / red.len() as f64) as f32
@@ -25,36 +44,30 @@ vectorized! {
 
 vectorized! {
     fn saturation(channels: [&mut [u8]; 3], factor: f64) {
-        let [red, green, blue] = channels;
         let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
-        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
-            let grey = brightness::<FMA>(*red, *green, *blue) as i32 as f32;
-            for value in [red, green, blue] {
-                *value = multiply_add::<FMA>(grey, rest, f32::from(*value) * factor).clamp(0.0, 255.0) as i32 as u8;
-            }
-        }
+        replace(channels, |[red, green, blue]| {
+            let grey = brightness::<FMA>(red, green, blue).floor();
+            [red, green, blue].map(|value| {
+                byte(multiply_add::<FMA>(grey, rest, f32::from(value) * factor).clamp(0.0, 255.0))
+            })
+        });
     }
 }
 
 vectorized! {
     fn grayscale(channels: [&mut [u8]; 3]) {
-        let [red, green, blue] = channels;
-        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
-            let grey = brightness::<FMA>(*red, *green, *blue) as i32 as u8;
-            (*red, *green, *blue) = (grey, grey, grey);
-        }
+        replace(channels, |[red, green, blue]| [byte(brightness::<FMA>(red, green, blue)); 3]);
     }
 }
 
 vectorized! {
     /// Turns the hue by a part of the circle.
     fn hue(channels: [&mut [u8]; 3], by: f64) {
-        let [red, green, blue] = channels;
         let by = by as f32;
-        for ((red, green), blue) in red.iter_mut().zip(green.iter_mut()).zip(blue.iter_mut()) {
-            let [r, g, b] = [*red, *green, *blue].map(|value| f32::from(value) * (1.0 / 255.0));
-            [*red, *green, *blue] = turned(r, g, b, by).map(|value| (value * 255.999) as i32 as u8);
-        }
+        replace(channels, |pixel| {
+            let [r, g, b] = pixel.map(|value| f32::from(value) * (1.0 / 255.0));
+            turned(r, g, b, by).map(|value| byte(value * 255.999))
+        });
     }
 }
 
@@ -82,24 +95,24 @@ fn turned(r: f32, g: f32, b: f32, by: f32) -> [f32; 3] {
     let unit = |number: f32| (number * value).clamp(0.0, 1.0);
     let (falling, rising, least) = (unit(1.0 - rest), unit(rest + (1.0 - saturation)), unit(1.0 - saturation));
     // A hue that was rounded to a full turn is the first sector again.
-    let sector = if sector >= 6.0 { 0 } else { sector as i32 };
+    let sector = if sector >= 6.0 { 0.0 } else { sector };
     let pick = |values: [f32; 6]| {
         let [a, b, c, d, e, f] = values;
-        let low = if sector == 0 {
+        let low = if sector == 0.0 {
             a
-        } else if sector == 1 {
+        } else if sector == 1.0 {
             b
         } else {
             c
         };
-        let high = if sector == 3 {
+        let high = if sector == 3.0 {
             d
-        } else if sector == 4 {
+        } else if sector == 4.0 {
             e
         } else {
             f
         };
-        if sector < 3 { low } else { high }
+        if sector < 3.0 { low } else { high }
     };
     [
         pick([value, falling, least, least, rising, value]),

@@ -1,6 +1,6 @@
 //! Operations on the neighbours of a pixel: sharpness and blur.
 
-use super::{Pixels, multiply_add, vectorized};
+use super::{Pixels, byte, multiply_add, vectorized};
 
 /// Mixes with a smoothed picture. Pixels at the sides stay.
 pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
@@ -22,18 +22,25 @@ pub(super) fn sharpness(pixels: &mut Pixels<'_>, factor: f64) {
 }
 
 vectorized! {
+    /// Computes a row but for its ends, from the rows around.
     fn sharpen_row(rows: [&[u8]; 3], out: &mut [u8], factor: f64) {
+        const BLOCK: usize = 64;
+
         let rest = (1.0 - factor) as f32;
-        let len = out.len();
-        // All have the length that the compiler knows for `out`, so that bounds are checked once.
-        let shifted = rows.map(|row| [&row[..len], &row[1..][..len], &row[2..][..len]]);
-        for (x, out) in out.iter_mut().enumerate() {
-            let sum: u16 = shifted.as_flattened().iter().map(|row| u16::from(row[x])).sum();
-            let centre = shifted[1][1][x];
-            // The middle has five times the weight of its neighbours; rounded, and exactly in the middle is not possible.
-            let smooth = (2 * (u32::from(sum) + 4 * u32::from(centre)) + 13) / 26;
-            let centre = f32::from(centre);
-            *out = multiply_add::<FMA>(smooth as f32 - centre, rest, centre).clamp(0.0, 255.0) as i32 as u8;
+        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+            let [above, row, below] = rows.map(|row| &row[i * BLOCK..][..out.len() + 2]);
+            let mut sums = [0_u16; BLOCK + 2];
+            for (((sum, &a), &b), &c) in sums.iter_mut().zip(above).zip(row).zip(below) {
+                *sum = u16::from(a) + u16::from(b) + u16::from(c);
+            }
+            let around = sums.iter().zip(&sums[1..]).zip(&sums[2..]);
+            for ((out, ((a, b), c)), &centre) in out.iter_mut().zip(around).zip(&row[1..]) {
+                // The middle has five times the weight of its neighbours. The mean is rounded; it is never half of a level.
+                let sum = u32::from(a + b + c) + 4 * u32::from(centre);
+                let smooth = (2 * sum + 13) / 26;
+                let centre = f32::from(centre);
+                *out = byte(multiply_add::<FMA>(smooth as i32 as f32 - centre, rest, centre).clamp(0.0, 255.0));
+            }
         }
     }
 }
@@ -99,7 +106,7 @@ vectorized! {
 
 vectorized! {
     fn rounded(numbers: &[f32], out: &mut [u8]) {
-        out.iter_mut().zip(numbers).for_each(|(out, number)| *out = (number + 0.5) as i32 as u8);
+        out.iter_mut().zip(numbers).for_each(|(out, number)| *out = byte((number + 0.5).min(255.0)));
     }
 }
 

@@ -178,6 +178,13 @@ impl Pixels<'_> {
     }
 }
 
+/// Rounds down a number from 0 to below 256. (`as` would check for other numbers, one by one.)
+#[inline(always)]
+fn byte(number: f32) -> u8 {
+    // The last bits of numbers from 2²³ on are whole.
+    (number.floor() + 8_388_608.0).to_bits() as u8
+}
+
 /// Returns `a * b + c`, rounded once, as torch adds multiples: with the CPU's instruction for it if `FMA`. Without it, no
 /// 64-bit step is rounded if `a` or `b` is an integer up to 255.
 #[inline(always)]
