@@ -50,8 +50,6 @@ impl SheetOptions {
             bail!("a sheet needs at least one picture: raise --sheet-pictures, or choose a SOURCE that has samples");
         }
         let mut sheet = Sheet::new(count, [height, width])?;
-        // Fails early if the file cannot be written.
-        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         let loader = Loader::builder(pictures).batch_size(sheet.columns).shuffle(self.shuffle).seed(self.seed);
         let mut loader = loader.num_workers(self.num_workers).build().context("cannot load the pictures")?;
         let mut pass = loader.epoch()?;
@@ -65,6 +63,7 @@ impl SheetOptions {
                 place += 1;
             }
         }
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
         sheet.save(file).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(count)
     }
