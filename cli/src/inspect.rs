@@ -49,8 +49,8 @@ impl Inspect {
             Opened::Pictures(pictures) => {
                 let Some(path) = &self.sheet.sheet else { return self.show(*pictures) };
                 check_not_source(&self.input.source, &[("--sheet", path.clone())])?;
-                let visible = self.input.image.visible(pictures.records())?;
-                let count = self.sheet.write(path, visible)?;
+                let (visible, normalize) = self.input.image.visible(pictures.records())?;
+                let count = self.sheet.write(path, visible, normalize)?;
                 let written = format!("a sheet of {count} pictures was written to {}", path.display());
                 self.show(*pictures)?;
                 println!("{written}");

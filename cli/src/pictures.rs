@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use slotline_image::transform::Transform;
+use slotline_image::transform::{Normalize, Transform};
 use slotline_image::{AnyPipeline, Pipeline, PipelineBuilder};
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{Format, Records};
@@ -28,14 +28,16 @@ impl ImageOptions {
         self.pictures(records, pipeline.into()).map(Some)
     }
 
-    /// Returns the pictures with the same draws as those of `open`, as bytes of red, green and blue for each pixel. They are
-    /// not normalised.
-    pub(crate) fn visible(&self, records: &Records<dyn Format>) -> Result<Pictures> {
-        let transforms = self.image.as_ref().map(PipelineBuilder::transforms).unwrap_or_default();
-        let seen = transforms.iter().filter(|transform| !matches!(transform, Transform::Normalize(_)));
-        let builder = seen.cloned().fold(PipelineBuilder::default(), PipelineBuilder::then);
-        let pipeline: Pipeline<u8> = builder.build()?;
-        self.pictures(records, pipeline.channels_last(true).into())
+    /// Returns the same pictures with the channels of each pixel together, and how they are normalised.
+    pub(crate) fn visible(&self, records: &Records<dyn Format>) -> Result<(Pictures, Normalize)> {
+        let builder = self.image.clone().unwrap_or_default();
+        let normalize = builder.transforms().iter().find_map(|transform| match transform {
+            Transform::Normalize(normalize) => Some(*normalize),
+            _ => None,
+        });
+        let pipeline: Pipeline = builder.build().context("--image cannot be used")?;
+        let pictures = self.pictures(records, pipeline.channels_last(true).into())?;
+        Ok((pictures, normalize.unwrap_or(Normalize::new([0.0; 3], [1.0; 3]))))
     }
 
     fn pictures(&self, records: &Records<dyn Format>, pipeline: AnyPipeline) -> Result<Pictures> {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use slotline::Loader;
 use slotline::dataset::Dataset;
+use slotline_image::transform::Normalize;
 use slotline_sources::pictures::Pictures;
 
 /// The pixels between pictures, and around all of them.
@@ -42,8 +43,8 @@ pub(crate) struct SheetOptions {
 }
 
 impl SheetOptions {
-    /// Writes the sheet of pictures of bytes, channels last. Returns how many it has.
-    pub(crate) fn write(&self, path: &Path, pictures: Pictures) -> Result<usize> {
+    /// Writes the sheet of normalised pictures, channels last. Returns how many it has.
+    pub(crate) fn write(&self, path: &Path, pictures: Pictures, normalize: Normalize) -> Result<usize> {
         let ([height, width, _], field) = (pictures.pipeline().shape(), pictures.field());
         let count = self.sheet_pictures.min(pictures.len());
         if count == 0 {
@@ -57,9 +58,10 @@ impl SheetOptions {
         while place < count {
             let batch = pass.next().context("the loader delivered too few pictures")?;
             let batch = batch.context("cannot load the pictures of the sheet")?;
-            let pixels = batch.columns().get(field).context("a field without a column")?.bytes();
-            for picture in pixels.chunks_exact(3 * height * width).take(count - place) {
-                sheet.put(place, picture);
+            let column = batch.columns().get(field).context("a field without a column")?;
+            let numbers = column.typed::<f32>().context("a field of pictures of f32")?;
+            for picture in numbers.as_slice().chunks_exact(3 * height * width).take(count - place) {
+                sheet.put(place, picture, normalize);
                 place += 1;
             }
         }
@@ -95,13 +97,15 @@ impl Sheet {
         Ok(Self { picture: [height, width], columns, size, pixels: vec![255; 3 * size[0] * size[1]] })
     }
 
-    /// Copies a picture to its place.
-    fn put(&mut self, place: usize, picture: &[u8]) {
+    /// Copies a picture to its place, as it was before it was normalised.
+    fn put(&mut self, place: usize, picture: &[f32], Normalize { mean, std }: Normalize) {
         let [height, width] = self.picture;
         let (top, left) = (place / self.columns * (height + GAP) + GAP, place % self.columns * (width + GAP) + GAP);
         for (i, row) in picture.chunks_exact(3 * width).enumerate() {
             let start = 3 * ((top + i) * self.size[1] + left);
-            self.pixels[start..start + row.len()].copy_from_slice(row);
+            for (i, (pixel, number)) in self.pixels[start..].iter_mut().zip(row).enumerate() {
+                *pixel = ((number * std[i % 3] + mean[i % 3]) * 255.0).round() as u8;
+            }
         }
     }
 
@@ -124,12 +128,12 @@ mod tests {
         let mut sheet = Sheet::new(5, [2, 3]).unwrap();
         let [rows, columns] = [5_usize.div_ceil(sheet.columns), sheet.columns];
         assert_eq!(sheet.size, [rows * 6 + 4, columns * 7 + 4]);
-        sheet.put(4, &[7; 18]);
+        sheet.put(4, &[-1.0; 18], Normalize::new([0.5; 3], [0.25; 3]));
         let (top, left) = (4 / columns * 6 + 4, 4 % columns * 7 + 4);
         for (i, pixel) in sheet.pixels.chunks(3).enumerate() {
             let (y, x) = (i / sheet.size[1], i % sheet.size[1]);
             let inside = (top..top + 2).contains(&y) && (left..left + 3).contains(&x);
-            assert_eq!(pixel[0], if inside { 7 } else { 255 }, "{y} {x}");
+            assert_eq!(pixel[0], if inside { 64 } else { 255 }, "{y} {x}");
         }
         assert_eq!(Sheet::new(1, [9, 9]).unwrap().columns, 1);
         assert_eq!(Sheet::new(3, [1, 1000]).unwrap().columns, 1);

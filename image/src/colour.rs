@@ -19,10 +19,11 @@ pub(crate) trait Number: Copy {
     /// Returns the values of this type that are nearest to `numbers`, which must be in the type's range.
     fn nearest<L: Lanes>(numbers: [f32; 8]) -> [Self; 8];
 
-    /// Returns the value of this type that is nearest to a number.
-    fn of(number: f32) -> Self {
-        Self::nearest::<[u16; 16]>([number; 8])[0]
-    }
+    /// Returns the value of this type that is nearest to a number, which must be in the type's range.
+    fn of(number: f32) -> Self;
+
+    /// Returns it as a number.
+    fn wide(self) -> f32;
 
     /// Runs [`Pipeline::run_here`]. It is implemented for each type, so that it is compiled in this crate, and not in
     /// the crate that uses it, with that crate's profile.
@@ -32,7 +33,7 @@ pub(crate) trait Number: Copy {
 }
 
 macro_rules! pixel {
-    ($type:ty, $brightest:literal, $lanes:ident, $numbers:ident => $nearest:expr) => {
+    ($type:ty, $brightest:literal, $of:expr, $lanes:ident, $numbers:ident => $nearest:expr) => {
         impl Pixel for $type {}
 
         impl Number for $type {
@@ -43,6 +44,16 @@ macro_rules! pixel {
                 $nearest
             }
 
+            #[inline(always)]
+            fn of(number: f32) -> Self {
+                $of(number)
+            }
+
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                self.into()
+            }
+
             fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError> {
                 pipeline.run_here(job, out)
             }
@@ -50,12 +61,12 @@ macro_rules! pixel {
     };
 }
 
-pixel!(f32, 1.0, L, numbers => numbers);
-pixel!(u8, 255.0, L, numbers => L::bytes(numbers));
+pixel!(f32, 1.0, std::convert::identity, L, numbers => numbers);
+pixel!(u8, 255.0, |number: f32| (number + 0.5) as u8, L, numbers => L::bytes(numbers));
 #[cfg(feature = "half")]
-pixel!(half::f16, 1.0, L, numbers => L::halves(numbers).map(half::f16::from_bits));
+pixel!(half::f16, 1.0, half::f16::from_f32, L, numbers => L::halves(numbers).map(half::f16::from_bits));
 #[cfg(feature = "half")]
-pixel!(half::bf16, 1.0, L, numbers => numbers.map(|number| {
+pixel!(half::bf16, 1.0, half::bf16::from_f32, L, numbers => numbers.map(|number| {
     // Rounds to the nearest, and to even in the middle. No number here is NaN.
     let bits = number.to_bits();
     half::bf16::from_bits(((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16)

@@ -2,6 +2,7 @@
 
 use slotline::rng::rand_core::Rng;
 
+use crate::colour::Pixel;
 use crate::draw::Random;
 use crate::error::ImageError;
 
@@ -93,7 +94,7 @@ impl CutMix {
 ///         CutMix { alpha: 0.5 }.draw(&mut rng, 4, 6)?
 ///     };
 ///     mix.labels(batch.tensors().1.as_slice(), [4, 6], 3, &mut labels)?; // f32 [4, 3]
-///     mix.pictures(batch.field_mut(0).expect("pictures of f32"), [4, 3, 4, 6], false)?;
+///     mix.pictures(batch.field_mut::<f32>(0).expect("pictures of f32"), [4, 3, 4, 6], false)?;
 ///     assert_eq!(labels.len(), 4 * 3);
 /// }
 /// # Ok::<(), slotline::BoxError>(())
@@ -155,7 +156,12 @@ impl Mix {
     /// # Errors
     ///
     /// Fails if λ or the rectangle does not fit, or if `pictures` has another number of elements than the shape.
-    pub fn pictures(&self, pictures: &mut [f32], shape: [usize; 4], channels_last: bool) -> Result<(), ImageError> {
+    pub fn pictures<T: Pixel>(
+        &self,
+        pictures: &mut [T],
+        shape: [usize; 4],
+        channels_last: bool,
+    ) -> Result<(), ImageError> {
         let [batch, a, b, c] = shape;
         let (outer, [height, width], inner) = if channels_last { (1, [a, b], c) } else { (a, [b, c], 1) };
         self.check([height, width])?;
@@ -172,7 +178,8 @@ impl Mix {
             Self::MixUp { lambda } => {
                 let (own, other) = (lambda as f32, (1.0 - lambda) as f32);
                 roll(pictures, len, [0, len], |to, from| {
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from * other + *to * own);
+                    let blend = |to: T, from: T| T::of(from.wide() * other + to.wide() * own);
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = blend(*to, *from));
                 });
             }
             Self::CutMix { rows, columns } => {
@@ -218,9 +225,9 @@ impl Mix {
 }
 
 /// Calls `mix` with a part of each picture and that of the picture before it, of which nothing was changed yet.
-fn roll(pictures: &mut [f32], len: usize, [from, to]: [usize; 2], mix: impl Fn(&mut [f32], &[f32])) {
+fn roll<T: Pixel>(pictures: &mut [T], len: usize, [from, to]: [usize; 2], mix: impl Fn(&mut [T], &[T])) {
     let last = pictures.len() - len;
-    let mut spare = [0.0; SPARE];
+    let mut spare = [T::of(0.0); SPARE];
     for from in (from..to).step_by(SPARE) {
         let part = SPARE.min(to - from);
         let spare = &mut spare[..part];

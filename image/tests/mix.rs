@@ -85,3 +85,14 @@ fn what_does_not_fit_is_an_error() {
     let error = Mix::None.labels(&[0, 7], [2, 2], 3, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("has 7 at 1; classes are 0 to 2"), "{error}");
 }
+
+#[test]
+fn pictures_of_bytes_are_mixed_too() {
+    let mut pictures = [[10_u8; 6], [20; 6], [31; 6]].concat();
+    Mix::MixUp { lambda: 0.75 }.pictures(&mut pictures, [3, 1, 2, 3], false).unwrap();
+    // Each with the one before: 10 and 31, 20 and 10, 31 and 20.
+    assert_eq!(pictures, [[15; 6], [18; 6], [28; 6]].concat());
+    let mut pictures = [[1_u8; 6], [2; 6]].concat();
+    Mix::CutMix { rows: [0, 1], columns: [1, 3] }.pictures(&mut pictures, [2, 1, 2, 3], false).unwrap();
+    assert_eq!(pictures, [1, 2, 2, 1, 1, 1, 2, 1, 1, 2, 2, 2]);
+}

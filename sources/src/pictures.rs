@@ -39,6 +39,8 @@ impl Pictures {
     /// Decodes the pictures in the field with this name, or in the only one that has pictures: the field of bytes, or if there
     /// are several, that whose bytes in the first sample are a picture.
     ///
+    /// The records of one format, as of `Folder::open`, become those of any with [`Records::erased`].
+    ///
     /// # Errors
     ///
     /// If there is no such field of bytes, or several could be meant; if the first sample can't be read to find it.

@@ -17,8 +17,9 @@ use crate::error::ImageError;
 
 /// What a transform of colours does with the pixels of a picture, between 0 for black and 255.
 ///
-/// The results are those of torchvision's functions for uint8 tensors, except that single pixels may differ by one level
-/// (or, where [`Affine`] takes the nearest pixel, have that of a neighbour), due to the rounding of 32-bit numbers.
+/// The results are those of torchvision's functions for uint8 tensors, except for the rounding of 32-bit numbers: single
+/// values may differ by one level, and where [`Affine`] takes the nearest pixel, up to some hundredths of the pixels may be
+/// a neighbour, if their places are halfway between two pixels.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {

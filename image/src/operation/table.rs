@@ -47,7 +47,7 @@ impl Tables {
     }
 
     pub(super) fn solarize(&mut self, threshold: f64) {
-        self.then(|value| if f64::from(value) >= threshold { 255 - value } else { value });
+        self.then(|value| if f32::from(value) >= threshold as f32 { 255 - value } else { value });
     }
 
     pub(super) fn invert(&mut self) {
