@@ -17,6 +17,10 @@ mod mad_workers;
 #[path = "../../runtime/tests/support/mappings.rs"]
 mod mappings;
 mod ordered;
+#[cfg(feature = "jpeg")]
+mod pictures;
+#[cfg(feature = "jpeg")]
+mod pipelines;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
 mod sources;
@@ -35,6 +39,10 @@ pub use self::loader::loader;
 #[cfg(target_os = "linux")]
 pub use self::mad_workers::mad_workers;
 pub use self::ordered::ordered;
+#[cfg(feature = "jpeg")]
+pub use self::pictures::pictures;
+#[cfg(feature = "jpeg")]
+pub use self::pipelines::pipelines;
 pub use self::sources::sources;
 pub use self::spsc::spsc;
 pub use self::state::state;

@@ -103,4 +103,4 @@ replayed! { 1: ordered spsc loader iterable state values idx npy sources c_abi c
 replayed! { 20: mad_workers }
 
 #[cfg(feature = "jpeg")]
-replayed! { 1: jpeg }
+replayed! { 1: jpeg pictures pipelines }
