@@ -645,10 +645,15 @@ fn workers_of_another_kind_are_refused() {
         ($builder:expr, $worker:expr) => {
             let builder = $builder.worker_init(|_| Ok(())).processes().restart_workers(usize::MAX);
             let mut loader = builder.spawn(this($worker), "45").build().unwrap();
-            let errors: Vec<Error> = loader.epoch().unwrap().filter_map(Result::err).collect();
+            // A worker that ends before the pass is not asked to begin it, and both may.
+            let errors: Vec<Error> = match loader.epoch() {
+                Ok(pass) => pass.filter_map(Result::err).collect(),
+                Err(error) => vec![error],
+            };
             let text = "could not start: its builder has no worker_init, and the loader's has a worker_init";
-            assert!(errors.iter().take(2).all(|error| matches!(error, Error::WorkerInit { .. })), "{errors:?}");
-            assert!(errors.len() >= 2 && errors.iter().all(|error| chain(error).contains(text)), "{errors:?}");
+            let expected = |error: &Error| matches!(error, Error::WorkerInit { .. } | Error::WorkerDied { .. });
+            assert!(!errors.is_empty() && errors.iter().all(expected), "{errors:?}");
+            assert!(errors.iter().all(|error| chain(error).contains(text)), "{errors:?}");
             assert!(matches!(loader.epoch(), Err(Error::WorkerDied { .. })));
         };
     }
