@@ -85,3 +85,15 @@ fn what_does_not_fit_is_an_error() {
     let error = Mix::None.labels(&[0, 7], [2, 2], 3, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("has 7 at 1; classes are 0 to 2"), "{error}");
 }
+
+#[test]
+fn sizes_that_do_not_fit_are_errors_or_do_nothing() {
+    let mix = Mix::CutMix { rows: [5, 2], columns: [0, usize::MAX] };
+    assert_eq!(mix.lambda([4, 4]), 1.0);
+    assert_eq!(Mix::CutMix { rows: [0; 2], columns: [0; 2] }.lambda([0, 0]), 1.0);
+    assert!(mix.pictures(&mut [0.0; 16], [1, 1, 4, 4], false).is_err());
+    let mix = Mix::MixUp { lambda: 0.5 };
+    mix.pictures(&mut [], [0, usize::MAX, usize::MAX, 2], false).unwrap();
+    let error = mix.labels(&[0, 1], [4, 4], usize::MAX, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("no memory"), "{error}");
+}
