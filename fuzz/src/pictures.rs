@@ -46,7 +46,9 @@ pub fn pictures(data: &[u8]) {
             let [height, width] = floats.size_of(file).expect("a picture that was decoded");
             assert!(height * width <= MAX_PIXELS);
         }
-        Err(ImageError::TooLarge { width, height, .. }) => assert!(width * height > MAX_PIXELS || width.max(height) > 65_535),
+        Err(ImageError::TooLarge { width, height, .. }) => {
+            assert!(width * height > MAX_PIXELS || width.max(height) > 65_535)
+        }
         Err(_) => {}
     }
 }
@@ -67,7 +69,8 @@ fn fill_memory(value: u8) {
     gif.extend([0xf6, 0, 0]);
     gif.resize(gif.len() + 3 * 128, value);
     gif.extend([0x2c, 0, 0, 0, 0, SIDE as u8, 0, SIDE as u8, 0, 0, 7]);
-    let mut codes: Vec<u8> = vec![value / 2; SIDE * SIDE].chunks(100).flat_map(|codes| [&[128], codes].concat()).collect();
+    let mut codes: Vec<u8> =
+        vec![value / 2; SIDE * SIDE].chunks(100).flat_map(|codes| [&[128], codes].concat()).collect();
     codes.push(129);
     for block in codes.chunks(255) {
         gif.push(block.len() as u8);

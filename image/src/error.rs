@@ -50,6 +50,20 @@ pub enum ImageError {
         /// The maximum number of pixels.
         limit: usize,
     },
+    /// Between two transforms the picture has more pixels than the pipeline allows, or a side of more than 65,535.
+    #[error(
+        "a picture of {} × {} pixels has {} × {} between two transforms, which exceeds the limit of {limit} pixels, or of \
+         65,535 for a side; crop in front of transforms of colours, set `max_size` of Resize, or raise `max_pixels`",
+        picture[1], picture[0], between[1], between[0]
+    )]
+    TooLargeBetween {
+        /// The height and width of the picture.
+        picture: [usize; 2],
+        /// Its height and width between the transforms.
+        between: [usize; 2],
+        /// The maximum number of pixels.
+        limit: usize,
+    },
     /// There is not enough memory for the decoded picture.
     #[error("cannot allocate the {bytes} bytes of a decoded picture; use fewer workers or smaller pictures")]
     Memory {

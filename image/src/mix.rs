@@ -122,13 +122,15 @@ const SPARE: usize = 256;
 
 impl Mix {
     /// The weight of a picture's own label, for pictures of `height × width` pixels. For CutMix, this is the area that
-    /// is left of the picture.
+    /// is left of the picture; what is outside of the picture does not count.
     pub fn lambda(&self, [height, width]: [usize; 2]) -> f64 {
         match *self {
             Self::None => 1.0,
             Self::MixUp { lambda } => lambda,
             Self::CutMix { rows, columns } => {
-                1.0 - ((rows[1] - rows[0]) * (columns[1] - columns[0])) as f64 / (height * width) as f64
+                let part = |[from, to]: [usize; 2], side: usize| to.min(side).saturating_sub(from) as f64;
+                let area = (height as f64 * width as f64).max(1.0);
+                1.0 - part(rows, height) * part(columns, width) / area
             }
         }
     }
@@ -169,10 +171,10 @@ impl Mix {
             let message = format!("has {} elements, which is not the shape {shape:?}", pictures.len());
             return Err(ImageError::parameter("Mix", "pictures", message));
         }
-        let len = a * b * c;
-        if batch == 0 || len == 0 {
+        if shape.contains(&0) {
             return Ok(());
         }
+        let len = pictures.len() / batch;
         match *self {
             Self::None => {}
             Self::MixUp { lambda } => {
@@ -199,7 +201,7 @@ impl Mix {
     ///
     /// # Errors
     ///
-    /// Fails if λ or the rectangle does not fit, or if a label is not below `classes`.
+    /// Fails if λ or the rectangle does not fit, if a label is not below `classes`, or if there is no memory for `out`.
     pub fn labels(
         &self,
         labels: &[i64],
@@ -210,7 +212,12 @@ impl Mix {
         self.check(size)?;
         let lambda = self.lambda(size);
         out.clear();
-        out.resize(labels.len() * classes, 0.0);
+        let len = labels.len().checked_mul(classes).filter(|&len| out.try_reserve(len).is_ok());
+        let Some(len) = len else {
+            let message = format!("are {classes}, for which there is no memory");
+            return Err(ImageError::parameter("Mix", "classes", message));
+        };
+        out.resize(len, 0.0);
         for (i, &label) in labels.iter().enumerate() {
             let class = usize::try_from(label).ok().filter(|&class| class < classes);
             let Some(class) = class else {

@@ -105,6 +105,10 @@ impl PipelineBuilder {
                            RandomCrop or RandomResizedCrop";
             return Err(ImageError::parameter("Pipeline", "results", message));
         };
+        if size.iter().any(|&side| side > MAX_SIDE) {
+            let message = format!("have {} × {} pixels; at most {MAX_SIDE} for a side are possible", size[0], size[1]);
+            return Err(ImageError::parameter("Pipeline", "results", message));
+        }
         let Normalize { mean, std } = normalize.unwrap_or(Normalize::new([0.0; 3], [1.0 / T::BRIGHTEST; 3]));
         Ok(Pipeline {
             transforms,
@@ -193,7 +197,8 @@ impl<T: Pixel> Pipeline<T> {
     }
 
     /// Sets the maximum number of pixels of a picture (default: 178,956,970, PIL's limit). It protects against small
-    /// files that claim to be very large, and bounds the memory of a thread.
+    /// files that claim to be very large, and bounds the memory of a thread. Between two transforms a picture may have no
+    /// more pixels either, unless the results have.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
         self.limits.max_pixels = max_pixels;
         self
@@ -260,7 +265,7 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the picture is too small for a transform.
+    /// Fails if the picture is too small for a transform, or [too large](Self::max_pixels) between two of them.
     ///
     /// ```
     /// let pipeline: slotline_image::Pipeline = "random_resized_crop(224), hflip, normalize(imagenet)".parse()?;
@@ -271,6 +276,7 @@ impl<T: Pixel> Pipeline<T> {
     pub fn memory(&self, height: usize, width: usize) -> Result<usize, ImageError> {
         // What is drawn does not change sizes.
         let plan = self.draw_with(&mut Random(&mut || 0), [height, width])?.1;
+        plan.check_sizes([height, width], self.limits.max_pixels)?;
         Ok(scratch::memory(&plan, [height, width], self.exif))
     }
 
@@ -424,6 +430,7 @@ impl<T: Pixel> Pipeline<T> {
         let stored = [opened.height, opened.width];
         let size = if orientation.transposed { [stored[1], stored[0]] } else { stored };
         let plan = self.plan(job.choice, size)?;
+        plan.check_sizes(size, self.limits.max_pixels)?;
         scratch::run(opened, orientation, &plan, self.reduced, &self.channels, self.layout, out)
     }
 }

@@ -5,6 +5,8 @@
 
 use smallvec::SmallVec;
 
+use crate::decode::MAX_SIDE;
+use crate::error::ImageError;
 use crate::geometry::Movement;
 use crate::operation::Operation;
 use crate::places::{PaddingMode, Places};
@@ -50,6 +52,18 @@ impl Plan {
     /// The size after what was planned so far.
     pub(crate) fn size(&self) -> [usize; 2] {
         self.segments[self.segments.len() - 1].places.map(|places| places.out)
+    }
+
+    /// Checks the sizes of all passes but the last one, whose size is the pipeline's.
+    pub(crate) fn check_sizes(&self, picture: [usize; 2], max_pixels: usize) -> Result<(), ImageError> {
+        let limit = max_pixels.max(self.size().iter().product());
+        for segment in &self.segments[..self.segments.len() - 1] {
+            let between @ [height, width] = segment.places.map(|places| places.out);
+            if height.max(width) > MAX_SIDE || height * width > limit {
+                return Err(ImageError::TooLargeBetween { picture, between, limit });
+            }
+        }
+        Ok(())
     }
 
     fn last(&mut self) -> &mut Segment {

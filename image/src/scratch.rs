@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::colour::{Channel, Pixel, Planes};
-use crate::decode::{Frame, Memory, Opened, Orientation, Others, Picture, Want};
+use crate::decode::{Frame, Memory, Opened, Orientation, Others, Picture, Want, room};
 use crate::error::ImageError;
 use crate::operation::{Operation, Pixels, erase};
 use crate::paint::{Canvas, Layout, Target, convert};
@@ -93,10 +93,10 @@ pub(crate) fn run<T: Pixel>(
         }
         let bytes = Channel::all(picture.colours, [0.0; 3], [1.0 / 255.0; 3]);
         let target = Target { places, channels: &bytes, layout: Layout::Chw, fill: fraction(first) };
-        paint_between(canvas, &picture, target, current);
+        paint_between(canvas, &picture, target, current)?;
         let mut size = places.map(|places| places.out);
         if orientation.transposed {
-            transpose(current, size, other);
+            transpose(current, size, other)?;
             std::mem::swap(current, other);
             size = [size[1], size[0]];
         }
@@ -104,7 +104,7 @@ pub(crate) fn run<T: Pixel>(
         for segment in rest {
             let target =
                 Target { places: segment.places, channels: &identity, layout: Layout::Chw, fill: fraction(segment) };
-            paint_between(canvas, &planes(current, size), target, other);
+            paint_between(canvas, &planes(current, size), target, other)?;
             std::mem::swap(current, other);
             size = segment.places.map(|places| places.out);
             Pixels { planes: current, other, numbers, size }.run(&segment.operations);
@@ -142,16 +142,23 @@ fn fraction(segment: &Segment) -> [f32; 3] {
 }
 
 /// Paints to planes of bytes.
-fn paint_between(canvas: &mut Canvas, picture: &Picture<'_>, target: Target<'_>, out: &mut Vec<u8>) {
+fn paint_between(
+    canvas: &mut Canvas,
+    picture: &Picture<'_>,
+    target: Target<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), ImageError> {
     let len = 3 * target.places[0].out * target.places[1].out;
-    grow(out, len + STRIDE);
+    grow(out, len)?;
     canvas.paint(picture, target, &mut out[..len]);
+    Ok(())
 }
 
-/// Makes a vector this long, without more capacity than that.
-fn grow(bytes: &mut Vec<u8>, len: usize) {
-    bytes.reserve_exact(len.saturating_sub(bytes.len()));
-    bytes.resize(len, 0);
+/// Makes a vector this long, with the bytes behind them that are read along, and without more capacity than that.
+fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), ImageError> {
+    room(bytes, len)?;
+    bytes.truncate(len + STRIDE);
+    Ok(())
 }
 
 /// A picture of three planes of bytes.
@@ -162,9 +169,9 @@ fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
 }
 
 /// Turns rows to columns, in each of three planes.
-fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) {
+fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) -> Result<(), ImageError> {
     let area = height * width;
-    grow(to, 3 * area + STRIDE);
+    grow(to, 3 * area)?;
     for (from, to) in from.chunks_exact(area).zip(to.chunks_exact_mut(area)).take(3) {
         for (y, row) in from.chunks_exact(width).enumerate() {
             for (x, &value) in row.iter().enumerate() {
@@ -172,4 +179,5 @@ fn transpose(from: &[u8], [height, width]: [usize; 2], to: &mut Vec<u8>) {
             }
         }
     }
+    Ok(())
 }

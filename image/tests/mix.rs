@@ -76,7 +76,7 @@ fn mixed_batches_are_the_same_for_any_number_of_workers_and_after_resuming() {
 
 #[test]
 fn what_does_not_fit_is_an_error() {
-    let mut pictures = [0.0; 24];
+    let mut pictures = [0.0_f32; 24];
     let outside = Mix::CutMix { rows: [0, 3], columns: [0, 1] };
     for (mix, shape) in [(outside, [2, 3, 2, 2]), (Mix::MixUp { lambda: 1.5 }, [2, 3, 2, 2]), (Mix::None, [2, 3, 2, 3])]
     {
@@ -95,4 +95,16 @@ fn pictures_of_bytes_are_mixed_too() {
     let mut pictures = [[1_u8; 6], [2; 6]].concat();
     Mix::CutMix { rows: [0, 1], columns: [1, 3] }.pictures(&mut pictures, [2, 1, 2, 3], false).unwrap();
     assert_eq!(pictures, [1, 2, 2, 1, 1, 1, 2, 1, 1, 2, 2, 2]);
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_errors_or_do_nothing() {
+    let mix = Mix::CutMix { rows: [5, 2], columns: [0, usize::MAX] };
+    assert_eq!(mix.lambda([4, 4]), 1.0);
+    assert_eq!(Mix::CutMix { rows: [0; 2], columns: [0; 2] }.lambda([0, 0]), 1.0);
+    assert!(mix.pictures(&mut [0.0_f32; 16], [1, 1, 4, 4], false).is_err());
+    let mix = Mix::MixUp { lambda: 0.5 };
+    mix.pictures::<f32>(&mut [], [0, usize::MAX, usize::MAX, 2], false).unwrap();
+    let error = mix.labels(&[0, 1], [4, 4], usize::MAX, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("no memory"), "{error}");
 }

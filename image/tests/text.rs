@@ -152,3 +152,23 @@ fn errors_name_the_transform_the_argument_and_the_place() {
     let message = "resize(0)".parse::<Pipeline>().unwrap_err().to_string();
     assert!(message.contains("Resize: size is 0 × 0"), "{message}");
 }
+
+#[test]
+fn transforms_in_transforms_are_read_as_they_are_written() {
+    let mut transform = Transform::from(RandomApply::new([GaussianBlur::new(3)], 1.0));
+    for depth in 1..7 {
+        transform = RandomApply::new([transform], 0.25).into();
+        let builder = Pipeline::builder().then(transform.clone());
+        let text = builder.to_string();
+        let read: PipelineBuilder = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(read.transforms(), builder.transforms(), "{depth}");
+    }
+}
+
+#[test]
+fn numbers_are_finite() {
+    for text in ["hflip(+nan)", "hflip(0/0)", "normalize([1/0, 0, 0], [1, 1, 1])", "random_erasing(value=1e39)"] {
+        let error = text.parse::<PipelineBuilder>().unwrap_err();
+        assert!(error.to_string().contains("expected a"), "{error}");
+    }
+}

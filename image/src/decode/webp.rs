@@ -15,7 +15,9 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
-        let webp = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| data(Format::WebP, bytes, error))?;
+        let mut webp = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| data(Format::WebP, bytes, error))?;
+        // Chunks of EXIF data that claim to be longer than the file.
+        webp.set_memory_limit(bytes.len());
         let (width, height) = webp.dimensions();
         Ok((Self { webp, bytes }, [height as usize, width as usize]))
     }

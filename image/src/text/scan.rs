@@ -18,6 +18,8 @@ pub(crate) struct Scanner<'t> {
 pub(crate) enum Literal<'t> {
     Number(&'t str),
     Word(&'t str),
+    /// What is in quotation marks, without its backslashes.
+    Escaped(String),
     List(Vec<Self>),
 }
 
@@ -117,19 +119,34 @@ impl<'t> Scanner<'t> {
             }
             Some(quote @ ('"' | '\'')) => {
                 self.accept(quote);
-                let word = self.take(|char| char != quote);
+                let mut escaped = false;
+                let mut ends = |char| {
+                    let ends = char == quote && !escaped;
+                    escaped = char == '\\' && !escaped;
+                    ends
+                };
+                let len = self.rest().find(&mut ends).unwrap_or(self.rest().len());
+                let word = &self.rest()[..len];
+                self.at += len;
                 self.expect(quote, "the closing quotation mark")?;
-                Ok(Literal::Word(word))
+                Ok(if word.contains('\\') { Literal::Escaped(unescaped(word)) } else { Literal::Word(word) })
             }
             _ => Ok(Literal::Word(self.name("a number, a word or a list")?.1)),
         }
     }
 }
 
+/// Removes the backslashes in front of other characters.
+fn unescaped(word: &str) -> String {
+    let mut chars = word.chars();
+    std::iter::from_fn(|| chars.next().and_then(|char| if char == '\\' { chars.next() } else { Some(char) })).collect()
+}
+
 impl std::fmt::Display for Literal<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(text) | Self::Word(text) => f.write_str(text),
+            Self::Escaped(text) => f.write_str(text),
             Self::List(items) => {
                 f.write_str("[")?;
                 for (i, item) in items.iter().enumerate() {

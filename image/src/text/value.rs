@@ -43,10 +43,12 @@ macro_rules! numbers {
 
             fn read(literal: &Literal<'_>) -> Option<Self> {
                 let Literal::Number(text) = literal else { return None };
-                match text.split_once('/') {
-                    Some((a, b)) => Some(a.parse::<Self>().ok()? / b.parse::<Self>().ok()?),
-                    None => text.parse().ok(),
-                }
+                let number: Self = match text.split_once('/') {
+                    Some((a, b)) => a.parse::<Self>().ok()? / b.parse::<Self>().ok()?,
+                    None => text.parse().ok()?,
+                };
+                // No transform has others, and they would not be read as they are written.
+                number.is_finite().then_some(number)
             }
 
             fn write(&self) -> String {

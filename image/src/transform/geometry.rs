@@ -35,7 +35,8 @@ impl Resize {
         if let Some(most) = self.max_size.filter(|&most| new[1] > most) {
             new = [most * new[0] / new[1], most];
         }
-        let [short, long] = new.map(|side| side.clamp(1, MAX_SIDE));
+        // However long it is: only what is left of it at the end of a pass needs memory.
+        let [short, long] = new.map(|side| side.max(1));
         if height <= width { [short, long] } else { [long, short] }
     }
 }

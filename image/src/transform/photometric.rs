@@ -304,13 +304,20 @@ impl Value for Quoted {
     }
 
     fn read(literal: &Literal<'_>) -> Option<Self> {
-        let Literal::Word(text) = literal else { return None };
+        let text = match literal {
+            Literal::Word(text) => *text,
+            Literal::Escaped(text) => text,
+            _ => return None,
+        };
         text.parse().ok().map(|builder: PipelineBuilder| Self(builder.transforms))
     }
 
     fn write(&self) -> String {
         let transforms: Vec<String> = self.0.iter().map(Transform::to_string).collect();
         let text = transforms.join(", ");
+        if text.contains('\\') || text.contains('\'') && text.contains('"') {
+            return format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+        }
         let quote = if text.contains('\'') { '"' } else { '\'' };
         format!("{quote}{text}{quote}")
     }

@@ -1,0 +1,142 @@
+//! Pictures of extreme sizes, files that claim them, and files that are cut short.
+#![cfg(feature = "png")]
+
+use slotline::rng::SampleRng;
+use slotline_image::transform::{CenterCrop, ColorJitter, GaussianBlur, RandomCrop, Resize};
+use slotline_image::{ImageError, PaddingMode, Pipeline, Seed};
+
+fn png(width: u32, height: u32, color: png::ColorType, samples: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(color);
+    encoder.write_header().unwrap().write_image_data(samples).unwrap();
+    bytes
+}
+
+/// A row of 65,500 grey pixels.
+fn line() -> Vec<u8> {
+    let samples: Vec<u8> = (0..65_500_u32).map(|x| (x * 37 % 251) as u8).collect();
+    png(65_500, 1, png::ColorType::Grayscale, &samples)
+}
+
+#[test]
+fn a_longer_side_beyond_all_limits_keeps_its_proportion() {
+    let pipeline: Pipeline<u8> = "resize(256), center_crop([3, 700])".parse().unwrap();
+    let mut out = vec![0; 3 * 3 * 700];
+    pipeline.decode(&line(), &mut out).unwrap();
+    // Each pixel becomes 256 places. The middle is the border between the pixels 32,749 and 32,750.
+    let pixel = |x: u32| (x * 37 % 251) as f64;
+    for (x, &found) in out[..700].iter().enumerate() {
+        let at = 32_750.0 + (x as f64 - 350.0 + 0.5) / 256.0 - 0.5;
+        let part = at.fract();
+        let wanted = pixel(at as u32) * (1.0 - part) + pixel(at as u32 + 1) * part;
+        assert!((f64::from(found) - wanted).abs() < 1.01, "{x}: {found} {wanted}");
+    }
+    // Boxes have the same proportion.
+    let draw = pipeline.draw(&mut SampleRng::new(0, 0, 0), 1, 65_500).unwrap();
+    let mut boxes = [[32_750.0, 0.0, 32_751.0, 1.0]];
+    pipeline.boxes(&draw, &mut boxes).unwrap();
+    assert_eq!(boxes, [[350.0, 0.0, 606.0, 3.0]]);
+}
+
+#[test]
+fn a_picture_that_is_too_large_between_two_transforms_is_an_error() {
+    let builder = || Pipeline::builder().then(Resize::new(256)).then(ColorJitter::new(0.5, 0.0, 0.0, 0.0));
+    let pipeline: Pipeline = builder().then(CenterCrop::new(8)).build().unwrap();
+    let error = pipeline.decode_seeded(&line(), Seed(1), &mut [0.0; 192]).unwrap_err();
+    assert_eq!(
+        error,
+        ImageError::TooLargeBetween { picture: [1, 65_500], between: [256, 16_768_000], limit: 178_956_970 }
+    );
+    assert!(error.to_string().contains("65500 × 1 pixels has 16768000 × 256"), "{error}");
+    assert_eq!(pipeline.memory(1, 65_500).unwrap_err(), error);
+    // The number of pixels, too; and results may have more than a picture.
+    let pipeline = pipeline.max_pixels(1000);
+    let small = png(10, 10, png::ColorType::Grayscale, &[7; 100]);
+    let error = pipeline.decode_seeded(&small, Seed(1), &mut [0.0; 192]).unwrap_err();
+    assert!(matches!(error, ImageError::TooLargeBetween { limit: 1000, .. }), "{error}");
+    let pipeline: Pipeline =
+        Pipeline::builder().then(Resize::new([40, 40])).then(GaussianBlur::new(3)).build().unwrap();
+    pipeline.max_pixels(1000).decode_seeded(&small, Seed(1), &mut [0.0; 4800]).unwrap();
+}
+
+#[test]
+fn results_of_too_many_pixels_are_an_error_of_the_pipeline() {
+    let builder = Pipeline::builder().then(CenterCrop::new([1, 60_000])).then(Resize::new(60_000));
+    let error = builder.build::<u8>().unwrap_err();
+    assert!(error.to_string().contains("results have 60000 × 3600000000 pixels"), "{error}");
+}
+
+#[test]
+fn small_pictures_and_large_padding() {
+    let dot = png(1, 1, png::ColorType::Rgb, &[255, 0, 9]);
+    for mode in [PaddingMode::Constant, PaddingMode::Edge, PaddingMode::Reflect, PaddingMode::Symmetric] {
+        let crop = RandomCrop { padding_mode: mode, pad_if_needed: true, ..RandomCrop::new([5, 3]).padding(65_535) };
+        let pipeline: Pipeline<u8> = Pipeline::builder().then(crop).build().unwrap();
+        let outcome = pipeline.decode_seeded(&dot, Seed(5), &mut [7; 45]);
+        let mirrored = matches!(mode, PaddingMode::Reflect | PaddingMode::Symmetric);
+        assert_eq!(outcome.is_err(), mirrored, "{mode:?}: {outcome:?}");
+    }
+    let pipeline: Pipeline<u8> = "resize(65535), center_crop(3)".parse().unwrap();
+    let mut out = [0; 27];
+    pipeline.decode(&dot, &mut out).unwrap();
+    assert_eq!(out, std::array::from_fn(|i| [255, 0, 9][i / 9]));
+}
+
+/// Files of each format, and what replaces the bytes from some place on so that they claim to be huge.
+fn files() -> Vec<(&'static str, Vec<u8>, usize, Vec<u8>)> {
+    let mut files = vec![(
+        "PNG",
+        png(5, 4, png::ColorType::Rgb, &[100; 60]),
+        16,
+        [65_000_u32.to_be_bytes(), 65_000_u32.to_be_bytes()].concat(),
+    )];
+    // The checksum of a PNG's header is checked.
+    let start = files[0].1[12..16].to_vec();
+    let rest = files[0].1[24..29].to_vec();
+    let sum = crc([&start[..], &files[0].3, &rest].concat());
+    files[0].3 = [&files[0].3[..], &rest, &sum.to_be_bytes()].concat();
+    if cfg!(feature = "gif") {
+        let gif =
+            b"GIF89a\x02\0\x01\0\x80\0\0\x0a\x14\x1e\xff\xff\xff,\0\0\0\0\x02\0\x01\0\0\x02\x02\x44\x0a\0;".to_vec();
+        files.push(("GIF", gif, 6, [65_000_u16.to_le_bytes(), 65_000_u16.to_le_bytes()].concat()));
+    }
+    if cfg!(feature = "bmp") {
+        let head = [62_u32, 0, 54, 40, 2, 1, 24 << 16 | 1, 0, 8, 0, 0, 0, 0];
+        let bmp = [&b"BM"[..], &head.map(u32::to_le_bytes).concat(), &[1, 2, 3, 4, 5, 6, 0, 0]].concat();
+        files.push(("BMP", bmp, 18, [65_000_u32.to_le_bytes(), 65_000_u32.to_le_bytes()].concat()));
+    }
+    files
+}
+
+fn crc(bytes: Vec<u8>) -> u32 {
+    !bytes.into_iter().fold(!0, |sum: u32, byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 })
+    })
+}
+
+#[test]
+fn files_that_claim_to_be_huge_are_rejected_before_they_are_read() {
+    let pipeline = Pipeline::new(2, 2).unwrap();
+    for (format, file, at, claim) in files() {
+        pipeline.decode(&file, &mut [0.0; 12]).unwrap_or_else(|error| panic!("{format}: {error}"));
+        let bomb = [&file[..at], &claim, &file[at + claim.len()..]].concat();
+        let error = pipeline.decode(&bomb, &mut [0.0; 12]).unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { width: 65_000, height: 65_000, .. }), "{format}: {error}");
+    }
+}
+
+#[test]
+fn files_that_are_cut_short_are_errors() {
+    let pipeline = Pipeline::new(2, 2).unwrap();
+    for (format, file, ..) in files() {
+        for len in 0..file.len() {
+            match pipeline.decode(&file[..len], &mut [0.0; 12]) {
+                Err(ImageError::Unknown { .. } | ImageError::Data { .. }) => {}
+                // What follows the last row.
+                Ok(()) => assert!(len + 20 >= file.len(), "{format}, {len} of {} bytes", file.len()),
+                Err(other) => panic!("{format}, {len} bytes: {other}"),
+            }
+        }
+    }
+}
