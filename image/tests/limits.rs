@@ -138,3 +138,24 @@ fn files_that_are_cut_short_are_errors() {
         }
     }
 }
+
+#[test]
+#[cfg(feature = "webp")]
+fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
+    // 7 × 6 pixels, with an orientation. The frame starts at 30, the orientation at 74.
+    let file = include_bytes!("pictures/exif.webp");
+    let pipeline = Pipeline::bytes(2, 2).unwrap();
+    let decode = |file: &[u8]| pipeline.clone().exif(true).decode(file, &mut [0; 12]);
+    decode(file).unwrap();
+    let mut frame = file.to_vec();
+    frame[44..48].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
+    let error = decode(&frame).unwrap_err().to_string();
+    assert!(error.contains("16383 × 16383 pixels where 7 × 6"), "{error}");
+    // The orientation's chunk claims 4 GB, which are not allocated.
+    let mut chunk = file.to_vec();
+    chunk[78..82].copy_from_slice(&[0xf0, 0xff, 0xff, 0xff]);
+    let _ = decode(&chunk);
+    // Frames in frames in frames have no end.
+    let deep = [&file[..30], &b"ANMF\xff\xff\xff\x7f0123456789abcdef".repeat(100_000)].concat();
+    decode(&deep).unwrap_err();
+}

@@ -57,7 +57,6 @@ impl<'a> Reader<'a> {
         let grey = header.colours == Colours::Grey;
         let len = if grey { area } else { area + 2 * other };
         let planes = room(&mut memory.samples, len)?;
-        self.prepare(planes);
         let outcome = self.turbo.planes(planes);
         self.accept(outcome)?;
         let samples = &memory.samples[..];
@@ -100,7 +99,6 @@ impl<'a> Reader<'a> {
         let Region { x, y, width, height } = region.unwrap_or(Region { x: 0, y: 0, width, height });
         let channels = if self.turbo.header().colours == Colours::Inks { 4 } else { 3 };
         let pixels = room(&mut memory.samples, width * height * channels)?;
-        self.prepare(pixels);
         let outcome = self.turbo.packed(pixels);
         self.accept(outcome)?;
         if channels == 4 {
@@ -108,14 +106,6 @@ impl<'a> Reader<'a> {
         }
         let frame = |samples, skipped| Frame { samples, scale: 1.0 / denominator as f64, skipped: skipped as f64 };
         Ok(Picture::packed(&memory.samples, channels, [frame(height, y), frame(width, x)]))
-    }
-
-    /// After a warning libjpeg-turbo may give up at an error, which it reports as that warning. What it did not decode then is
-    /// grey, and not what the memory held before.
-    fn prepare(&self, samples: &mut [u8]) {
-        if !self.strict {
-            samples.fill(128);
-        }
     }
 
     /// Accepts what libjpeg only warns about, if that is allowed and nothing is missing at the end.
