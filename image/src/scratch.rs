@@ -142,7 +142,12 @@ fn fraction(segment: &Segment) -> [f32; 3] {
 }
 
 /// Paints to planes of bytes.
-fn paint_between(canvas: &mut Canvas, picture: &Picture<'_>, target: Target<'_>, out: &mut Vec<u8>) -> Result<(), ImageError> {
+fn paint_between(
+    canvas: &mut Canvas,
+    picture: &Picture<'_>,
+    target: Target<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), ImageError> {
     let len = 3 * target.places[0].out * target.places[1].out;
     grow(out, len)?;
     canvas.paint(picture, target, &mut out[..len]);

@@ -25,7 +25,8 @@ fn file([width, height]: [i32; 2], bits: u16, compression: u32, masks: &[u32], r
     }
     let start = 54 + between.len() as u32;
     let colours = if bits == 8 { 16 } else { 0 };
-    let head = [0, 0, start, 40, width as u32, height as u32, u32::from(bits) << 16 | 1, compression, 0, 0, 0, colours, 0];
+    let head =
+        [0, 0, start, 40, width as u32, height as u32, u32::from(bits) << 16 | 1, compression, 0, 0, 0, colours, 0];
     [&b"BM"[..], head.map(u32::to_le_bytes).as_flattened(), &between, rows].concat()
 }
 

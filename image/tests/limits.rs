@@ -3,7 +3,7 @@
 
 use slotline::rng::SampleRng;
 use slotline_image::transform::{CenterCrop, ColorJitter, GaussianBlur, RandomCrop, Resize};
-use slotline_image::{ImageError, PaddingMode, Pipeline, Seed};
+use slotline_image::{Draw, ImageError, PaddingMode, Pipeline, Seed, Step};
 
 fn png(width: u32, height: u32, color: png::ColorType, samples: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -55,7 +55,8 @@ fn a_picture_that_is_too_large_between_two_transforms_is_an_error() {
     let small = png(10, 10, png::ColorType::Grayscale, &[7; 100]);
     let error = pipeline.decode_seeded(&small, Seed(1), &mut [0.0; 192]).unwrap_err();
     assert!(matches!(error, ImageError::TooLargeBetween { limit: 1000, .. }), "{error}");
-    let pipeline: Pipeline = Pipeline::builder().then(Resize::new([40, 40])).then(GaussianBlur::new(3)).build().unwrap();
+    let pipeline: Pipeline =
+        Pipeline::builder().then(Resize::new([40, 40])).then(GaussianBlur::new(3)).build().unwrap();
     pipeline.max_pixels(1000).decode_seeded(&small, Seed(1), &mut [0.0; 4800]).unwrap();
 }
 
@@ -96,7 +97,8 @@ fn files() -> Vec<(&'static str, Vec<u8>, usize, Vec<u8>)> {
     let sum = crc([&start[..], &files[0].3, &rest].concat());
     files[0].3 = [&files[0].3[..], &rest, &sum.to_be_bytes()].concat();
     if cfg!(feature = "gif") {
-        let gif = b"GIF89a\x02\0\x01\0\x80\0\0\x0a\x14\x1e\xff\xff\xff,\0\0\0\0\x02\0\x01\0\0\x02\x02\x44\x0a\0;".to_vec();
+        let gif =
+            b"GIF89a\x02\0\x01\0\x80\0\0\x0a\x14\x1e\xff\xff\xff,\0\0\0\0\x02\0\x01\0\0\x02\x02\x44\x0a\0;".to_vec();
         files.push(("GIF", gif, 6, [65_000_u16.to_le_bytes(), 65_000_u16.to_le_bytes()].concat()));
     }
     if cfg!(feature = "bmp") {
@@ -158,4 +160,16 @@ fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
     // Frames in frames in frames have no end.
     let deep = [&file[..30], &b"ANMF\xff\xff\xff\x7f0123456789abcdef".repeat(100_000)].concat();
     decode(&deep).unwrap_err();
+}
+
+#[test]
+fn draws_for_impossible_sizes_are_errors() {
+    let pipeline: Pipeline = "resize(5, max_size=7), random_crop(5, padding=3, padding_mode=reflect)".parse().unwrap();
+    for (height, width) in [(0, 5), (5, 0), (65_536, 5), (usize::MAX, usize::MAX)] {
+        let crop = Step::Crop { top: 0, left: 0, height: 5, width: 5 };
+        let draw = Draw::new(height, width, [Step::Fixed, crop]);
+        let error = pipeline.boxes(&draw, &mut [[0.0; 4]]).unwrap_err();
+        assert!(error.to_string().contains("each side is between 1 and 65535"), "{error}");
+        assert_eq!(pipeline.draw(&mut SampleRng::new(0, 0, 0), height, width).unwrap_err(), error);
+    }
 }

@@ -52,7 +52,8 @@ impl<'a> Reader<'a> {
             let colours = if colours == 0 { most } else { colours.min(most) };
             // Colours beyond the end of the palette are black.
             let end = start.clamp(14 + header, bytes.len().max(14 + header));
-            let entries = bytes.get(14 + header..end).unwrap_or_default().chunks_exact(if header == 12 { 3 } else { 4 });
+            let entries =
+                bytes.get(14 + header..end).unwrap_or_default().chunks_exact(if header == 12 { 3 } else { 4 });
             for (colour, entry) in palette.iter_mut().zip(entries).take(colours) {
                 *colour = [entry[2], entry[1], entry[0]];
             }

@@ -238,7 +238,11 @@ impl<'a> Turbo<'a> {
         };
         let message = message.replace('\n', " ");
         let warning = code == sys::TJERR_TJERR_WARNING as c_int;
-        Err(if warning && WARNINGS.iter().any(|start| message.starts_with(start)) { Fault::Warning(message) } else { Fault::Fatal(message) })
+        Err(if warning && WARNINGS.iter().any(|start| message.starts_with(start)) {
+            Fault::Warning(message)
+        } else {
+            Fault::Fatal(message)
+        })
     }
 }
 
