@@ -315,11 +315,8 @@ impl<T: Pixel> Pipeline<T> {
 
     /// Draws the steps for a picture of this size. Returns them, and the plan that they make.
     fn draw_with(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<(Draw, Plan), ImageError> {
-        if size.contains(&0) || size.iter().any(|&side| side > MAX_SIDE) {
-            return Err(ImageError::draw(format!("a picture of {} × {} pixels", size[0], size[1])));
-        }
         let mut draw = Draw::new(size[0], size[1], []);
-        let mut plan = Plan::new(size);
+        let mut plan = Plan::of(size)?;
         for transform in &self.transforms {
             let transform = transform.apply();
             let step = transform.draw(random, plan.size())?;
@@ -355,7 +352,7 @@ impl<T: Pixel> Pipeline<T> {
             let (steps, transforms) = (draw.steps.len(), self.transforms.len());
             return Err(ImageError::draw(format!("{steps} steps for {transforms} transforms")));
         }
-        let mut plan = Plan::new(size);
+        let mut plan = Plan::of(size)?;
         for (transform, step) in self.transforms.iter().zip(&draw.steps) {
             transform.apply().plan(step, &mut plan)?;
         }

@@ -43,10 +43,15 @@ impl Segment {
 }
 
 impl Plan {
-    /// Starts with a picture of this size.
-    pub(crate) fn new(size: [usize; 2]) -> Self {
+    /// Starts with a picture of this size, which must be a possible one.
+    pub(crate) fn of(size: [usize; 2]) -> Result<Self, ImageError> {
+        if !size.iter().all(|side| (1..=MAX_SIDE).contains(side)) {
+            let [height, width] = size;
+            let message = format!("it is for {height} × {width} pixels; each side is between 1 and {MAX_SIDE}");
+            return Err(ImageError::draw(message));
+        }
         let segments = std::iter::once(Segment::new(size)).collect();
-        Self { segments, geometry: SmallVec::new(), not_followed: None, normalized: false, after: SmallVec::new() }
+        Ok(Self { segments, geometry: SmallVec::new(), not_followed: None, normalized: false, after: SmallVec::new() })
     }
 
     /// The size after what was planned so far.

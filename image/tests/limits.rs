@@ -3,7 +3,7 @@
 
 use slotline::rng::SampleRng;
 use slotline_image::transform::{CenterCrop, ColorJitter, GaussianBlur, RandomCrop, Resize};
-use slotline_image::{ImageError, PaddingMode, Pipeline, Seed};
+use slotline_image::{Draw, ImageError, PaddingMode, Pipeline, Seed, Step};
 
 fn png(width: u32, height: u32, color: png::ColorType, samples: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -138,5 +138,38 @@ fn files_that_are_cut_short_are_errors() {
                 Err(other) => panic!("{format}, {len} bytes: {other}"),
             }
         }
+    }
+}
+
+#[test]
+#[cfg(feature = "webp")]
+fn a_webp_cannot_hide_a_frame_or_a_chunk_of_another_size() {
+    // 7 × 6 pixels, with an orientation. The frame starts at 30, the orientation at 74.
+    let file = include_bytes!("pictures/exif.webp");
+    let pipeline = Pipeline::bytes(2, 2).unwrap();
+    let decode = |file: &[u8]| pipeline.clone().exif(true).decode(file, &mut [0; 12]);
+    decode(file).unwrap();
+    let mut frame = file.to_vec();
+    frame[44..48].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
+    let error = decode(&frame).unwrap_err().to_string();
+    assert!(error.contains("16383 × 16383 pixels where 7 × 6"), "{error}");
+    // The orientation's chunk claims 4 GB, which are not allocated.
+    let mut chunk = file.to_vec();
+    chunk[78..82].copy_from_slice(&[0xf0, 0xff, 0xff, 0xff]);
+    let _ = decode(&chunk);
+    // Frames in frames in frames have no end.
+    let deep = [&file[..30], &b"ANMF\xff\xff\xff\x7f0123456789abcdef".repeat(100_000)].concat();
+    decode(&deep).unwrap_err();
+}
+
+#[test]
+fn draws_for_impossible_sizes_are_errors() {
+    let pipeline: Pipeline = "resize(5, max_size=7), random_crop(5, padding=3, padding_mode=reflect)".parse().unwrap();
+    for (height, width) in [(0, 5), (5, 0), (65_536, 5), (usize::MAX, usize::MAX)] {
+        let crop = Step::Crop { top: 0, left: 0, height: 5, width: 5 };
+        let draw = Draw::new(height, width, [Step::Fixed, crop]);
+        let error = pipeline.boxes(&draw, &mut [[0.0; 4]]).unwrap_err();
+        assert!(error.to_string().contains("each side is between 1 and 65535"), "{error}");
+        assert_eq!(pipeline.draw(&mut SampleRng::new(0, 0, 0), height, width).unwrap_err(), error);
     }
 }

@@ -11,6 +11,17 @@ use turbojpeg_sys as sys;
 /// malicious file may have thousands.
 const MAX_SCANS: c_int = 500;
 
+/// How the messages of libjpeg's warnings start. libjpeg-turbo reports an error that follows a warning as a warning too, with
+/// the error's message. Then a part of the memory was not written.
+const WARNINGS: [&str; 6] = [
+    "Corrupt JPEG data",
+    "Premature end of JPEG file",
+    "Inconsistent progression sequence",
+    "Invalid SOS parameters for sequential JPEG",
+    "Unknown Adobe color transform code",
+    "Warning:",
+];
+
 /// A decompressor, for one picture: a used one would apply the tables of the last picture to pictures without tables.
 #[derive(Debug)]
 pub(super) struct Turbo<'a> {
@@ -226,7 +237,12 @@ impl<'a> Turbo<'a> {
             (message, sys::tj3GetErrorCode(self.pointer()))
         };
         let message = message.replace('\n', " ");
-        Err(if code == sys::TJERR_TJERR_WARNING as c_int { Fault::Warning(message) } else { Fault::Fatal(message) })
+        let warning = code == sys::TJERR_TJERR_WARNING as c_int;
+        Err(if warning && WARNINGS.iter().any(|start| message.starts_with(start)) {
+            Fault::Warning(message)
+        } else {
+            Fault::Fatal(message)
+        })
     }
 }
 

@@ -100,8 +100,9 @@ impl Operation {
                 across % 2 == 1 && down % 2 == 1 && sigma.iter().all(|sigma| sigma.is_normal() && *sigma > 0.0)
             }
             Self::Affine { by, .. } => by.is_finite(),
-            Self::Erase { top, left, height, width, .. } => {
-                top.saturating_add(height) <= rows && left.saturating_add(width) <= columns
+            Self::Erase { top, left, height, width, value } => {
+                let finite = !matches!(value, Erasing::Value(values) if !values.iter().all(|value| value.is_finite()));
+                finite && top.saturating_add(height) <= rows && left.saturating_add(width) <= columns
             }
             Self::Grayscale | Self::Invert | Self::AutoContrast | Self::Equalize => true,
         };
