@@ -65,7 +65,7 @@
 //! | PNG | `png` (default) | all kinds; of 16 bits the upper 8 are used |
 //! | WebP | `webp` (default) | lossy and lossless; the first frame of animations |
 //! | GIF | `gif` (default) | the first frame |
-//! | BMP | `bmp` (default) | |
+//! | BMP | `bmp` (default) | 1, 4, 8, 16, 24 and 32 bits, with palettes, masks and run lengths |
 //!
 //! All become red, green and blue, as with PIL's `convert("RGB")`: grey is expanded to three equal channels, and alpha is
 //! dropped, not composited. (PIL clips grey of 16 bits to white, instead of taking the upper bits.) Colour profiles are

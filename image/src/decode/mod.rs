@@ -138,7 +138,7 @@ impl<'a> Opened<'a> {
 pub(crate) struct Memory {
     samples: Vec<u8>,
     /// Another form of the pixels, of formats that need one.
-    #[cfg_attr(not(feature = "gif"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "gif", feature = "bmp")), allow(dead_code))]
     other: Vec<u8>,
 }
 
