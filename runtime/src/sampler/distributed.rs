@@ -266,7 +266,8 @@ impl DistributedSampler {
             return Err(BoxError::from(error).into());
         }
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
-        let (first, last_place) = (deal.dealt + self.rank, self.last_place(deal));
+        // A damaged state may have any number here. Then there is no last place, and no first one is used.
+        let (first, last_place) = (deal.dealt.saturating_add(self.rank), self.last_place(deal));
         let (end, memory) = (start + share, list.memory());
         Ok(Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
             (Some(_), Some(last)) if position + 1 == end => list.index(last),
@@ -351,7 +352,7 @@ impl Sampler for DistributedSampler {
     /// Returns the places in the list of all replicas.
     fn places(&self) -> Places {
         let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
-        let first = (dealt + self.rank) as u64;
+        let first = dealt.saturating_add(self.rank) as u64;
         Places { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
     }
 
