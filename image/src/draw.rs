@@ -169,6 +169,13 @@ impl Random<'_> {
         from + self.unit() * (to - from)
     }
 
+    /// Draws the sides of a rectangle: of a part of `area` from `scale`, one divided by the other from `ratio`.
+    pub(crate) fn sides(&mut self, area: f64, scale: [f64; 2], ratio: [f64; 2]) -> [usize; 2] {
+        let area = area * self.uniform(scale[0], scale[1]);
+        let ratio = self.uniform(ratio[0].ln(), ratio[1].ln()).exp();
+        [area * ratio, area / ratio].map(|square| square.sqrt().round_ties_even() as usize)
+    }
+
     /// Draws a number below `n`, which is at least 1 and small: the bias is below n / 2⁶⁴.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.0()) * n as u128) >> 64) as usize

@@ -71,12 +71,8 @@ impl Apply for RandomErasing {
     fn draw(&self, random: &mut Random<'_>, [rows, columns]: [usize; 2]) -> Result<Step, ImageError> {
         let erased = random.chance(self.p).then(|| {
             let area = (rows * columns) as f64;
-            let [flat, tall] = self.ratio.map(f64::ln);
             (0..10).find_map(|_| {
-                let area = area * random.uniform(self.scale[0], self.scale[1]);
-                let ratio = random.uniform(flat, tall).exp();
-                let height = (area * ratio).sqrt().round_ties_even() as usize;
-                let width = (area / ratio).sqrt().round_ties_even() as usize;
+                let [height, width] = random.sides(area, self.scale, self.ratio);
                 (height < rows && width < columns).then(|| {
                     let value = match self.value {
                         Some(value) => Erasing::Value(value),

@@ -366,10 +366,7 @@ impl Apply for RandomResizedCrop {
         let area = (rows * columns) as f64;
         let [narrow, wide] = self.ratio;
         for _ in 0..10 {
-            let area = area * random.uniform(self.scale[0], self.scale[1]);
-            let ratio = random.uniform(narrow.ln(), wide.ln()).exp();
-            let width = (area * ratio).sqrt().round_ties_even() as usize;
-            let height = (area / ratio).sqrt().round_ties_even() as usize;
+            let [width, height] = random.sides(area, self.scale, self.ratio);
             if (1..=columns).contains(&width) && (1..=rows).contains(&height) {
                 let top = random.below(rows - height + 1);
                 let left = random.below(columns - width + 1);

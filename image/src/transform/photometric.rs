@@ -76,12 +76,10 @@ impl Apply for ColorJitter {
         for i in (1..4).rev() {
             order.swap(i, random.below(i + 1));
         }
-        let Self { brightness, contrast, saturation, hue } = *self;
-        let factors = [brightness, contrast, saturation, hue].map(|[from, to]| random.uniform(from, to));
-        let none = Self::default();
-        let used = [brightness != none.brightness, contrast != none.contrast, saturation != none.saturation];
-        let used = [used[0], used[1], used[2], hue != none.hue];
-        let operations = order.into_iter().filter(|&i| used[i]).map(|i| match i {
+        let ranges = |of: Self| [of.brightness, of.contrast, of.saturation, of.hue];
+        let (ranges, none) = (ranges(*self), ranges(Self::default()));
+        let factors = ranges.map(|[from, to]| random.uniform(from, to));
+        let operations = order.into_iter().filter(|&i| ranges[i] != none[i]).map(|i| match i {
             0 => Operation::AdjustBrightness(factors[0]),
             1 => Operation::AdjustContrast(factors[1]),
             2 => Operation::AdjustSaturation(factors[2]),
