@@ -242,7 +242,9 @@ impl<T: Pixel> Pipeline<T> {
     /// Returns the plan for a picture of this size, for a mask or boxes.
     pub(crate) fn followed_plan(&self, choice: Choice<'_>, size: [usize; 2]) -> Result<Plan, ImageError> {
         let plan = self.plan(choice, size)?;
-        match plan.not_followed {
+        // Whatever was drawn this time.
+        let not_followed = self.transforms.iter().find_map(|transform| transform.apply().not_followed());
+        match not_followed.or(plan.not_followed) {
             Some(transform) => Err(ImageError::parameter(
                 transform,
                 "masks and boxes",

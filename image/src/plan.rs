@@ -17,7 +17,7 @@ pub(crate) struct Plan {
     pub(crate) segments: SmallVec<[Segment; 2]>,
     /// The operations that move pixels, one by one, for masks and boxes.
     pub(crate) geometry: SmallVec<[Movement; 4]>,
-    /// A transform whose shears and rotations masks and boxes do not follow.
+    /// A transform that shears or rotates here, which masks and boxes do not follow.
     pub(crate) not_followed: Option<&'static str>,
     /// Whether what follows works on normalised numbers.
     normalized: bool,

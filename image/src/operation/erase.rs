@@ -32,17 +32,14 @@ pub(crate) fn erase<T: Copy>(
     value: Erasing,
     convert: impl Fn(f32) -> T,
 ) {
-    let mut noise = match value {
-        Erasing::Noise(seed) => Some(Noise { rng: SampleRng::new(seed, 0, 0), second: None }),
-        Erasing::Value(_) => None,
-    };
+    let seed = if let Erasing::Noise(seed) = value { seed } else { 0 };
+    let mut noise = Noise { rng: SampleRng::new(seed, 0, 0), second: None };
     for c in 0..3 {
         for y in top..top + rows {
             for x in left..left + columns {
-                let number = match (&mut noise, value) {
-                    (Some(noise), _) => noise.next(),
-                    (None, Erasing::Value(values)) => values[c],
-                    (None, Erasing::Noise(_)) => 0.0,
+                let number = match value {
+                    Erasing::Value(values) => values[c],
+                    Erasing::Noise(_) => noise.next(),
                 };
                 out[layout.place([height, width], c, y, x)] = convert(number);
             }

@@ -145,6 +145,10 @@ impl Apply for RandAugment {
         true
     }
 
+    fn not_followed(&self) -> Option<&'static str> {
+        Some("RandAugment")
+    }
+
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
         let part = self.magnitude as f64 / (self.num_magnitude_bins - 1) as f64;
         let moving = Moving { interpolation: self.interpolation, fill: self.fill };
@@ -156,7 +160,6 @@ impl Apply for RandAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        plan.not_followed = Some("RandAugment");
         photometric::operate("RandAugment", step, plan)
     }
 }
@@ -191,6 +194,10 @@ impl Apply for TrivialAugmentWide {
         true
     }
 
+    fn not_followed(&self) -> Option<&'static str> {
+        Some("TrivialAugmentWide")
+    }
+
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
         let kind = WIDE.any(random);
         let part = random.below(self.num_magnitude_bins) as f64 / (self.num_magnitude_bins - 1) as f64;
@@ -199,7 +206,6 @@ impl Apply for TrivialAugmentWide {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        plan.not_followed = Some("TrivialAugmentWide");
         photometric::operate("TrivialAugmentWide", step, plan)
     }
 }
@@ -241,6 +247,10 @@ impl Apply for AutoAugment {
         true
     }
 
+    fn not_followed(&self) -> Option<&'static str> {
+        Some("AutoAugment")
+    }
+
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
         let pairs = self.policy.pairs();
         let pair = &pairs[random.below(pairs.len())];
@@ -256,7 +266,6 @@ impl Apply for AutoAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        plan.not_followed = Some("AutoAugment");
         photometric::operate("AutoAugment", step, plan)
     }
 }

@@ -93,6 +93,11 @@ pub(crate) trait Apply: fmt::Debug {
         false
     }
 
+    /// The name of a transform that may shear and rotate, which masks and boxes do not follow.
+    fn not_followed(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Draws what is to be done with a picture of this size.
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError>;
 

@@ -256,6 +256,10 @@ impl Apply for RandomApply {
         true
     }
 
+    fn not_followed(&self) -> Option<&'static str> {
+        self.transforms.iter().find_map(|transform| transform.apply().not_followed())
+    }
+
     fn draw(&self, random: &mut Random<'_>, size: [usize; 2]) -> Result<Step, ImageError> {
         let mut all = Operations::default();
         if random.chance(self.p) {
@@ -268,15 +272,7 @@ impl Apply for RandomApply {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        operate("RandomApply", step, plan)?;
-        for transform in &self.transforms {
-            // They may have drawn nothing that moves pixels, or were not applied.
-            if let Transform::RandAugment(_) | Transform::TrivialAugmentWide(_) | Transform::AutoAugment(_) = transform
-            {
-                plan.not_followed = Some(transform.name());
-            }
-        }
-        Ok(())
+        operate("RandomApply", step, plan)
     }
 }
 
