@@ -17,6 +17,7 @@
 #include "slotline/device.hpp"
 #include "slotline/error.hpp"
 #include "slotline/generator.hpp"
+#include "slotline/half.hpp"
 #include "slotline/loader.hpp"
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"

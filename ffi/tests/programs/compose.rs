@@ -1,15 +1,25 @@
-//! Tests of datasets made of other datasets, written in C++.
+//! Tests of datasets, written in C++: those made of other datasets, pointers to datasets, and their element types.
 
 use std::process::Command;
 
 use crate::native::{compile, here, run, scratch, tool};
 
+fn prints_ok(name: &str) {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let program = scratch(name).join(name);
+    let source = here().join("tests/cpp").join(name).with_extension("cpp");
+    compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &source, &program);
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
+}
+
 #[test]
 fn datasets_of_other_datasets_work() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let program = scratch("compose").join("compose");
-    compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &here().join("tests/cpp/compose.cpp"), &program);
-    assert_eq!(run(&mut Command::new(program)), "ok\n");
+    prints_ok("compose");
+}
+
+#[test]
+fn sixteen_bit_floating_point_numbers_work() {
+    prints_ok("half");
 }
 
 /// Copies of a base would silently lose what the derived class adds.
