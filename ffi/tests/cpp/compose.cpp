@@ -122,7 +122,7 @@ void random_splits() {
 
 void concatenations() {
   const dataset all = dataset::concat({numbers{0, 2}, numbers{0, 0}, numbers{10, 3}});
-  for (std::size_t workers : {0, 2}) CHECK(pass<std::int64_t>(all, 0, workers) == Numbers({0, 1, 10, 11, 12}));
+  for (const std::size_t workers : Indices{0, 2}) CHECK(pass<std::int64_t>(all, 0, workers) == Numbers({0, 1, 10, 11, 12}));
   CHECK(dataset::concat({numbers{0, 0}}).size() == 0);
   const auto error = thrown([] { dataset::concat({numbers{0, 2}, mixed()}); });
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "even") && has(error.what(), "number"));
@@ -173,7 +173,7 @@ void maps() {
       });
   const Indices most = {0, 1, 2, 3, 4, 5, 6, 8, 9};
   const auto noise = pass<std::uint64_t>(halves.subset(most), 1);
-  for (std::size_t workers : {0, 1, 3}) {
+  for (const std::size_t workers : Indices{0, 1, 3}) {
     CHECK(pass<double>(halves.subset(most), 0, workers) == std::vector<double>({0, .5, 1, 1.5, 2, 2.5, 3, 4, 4.5}));
     CHECK(pass<std::uint64_t>(halves.subset(most), 1, workers) == noise);
   }
