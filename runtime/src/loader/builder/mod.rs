@@ -20,6 +20,7 @@ use crate::loader::collate::with::With;
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
 use crate::loader::cores::Affinity;
+use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::order::plan::{Batches, Lists, TryLists};
 use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSource, Sampler};
@@ -494,6 +495,36 @@ impl<D, C> Builder<D, C> {
     /// did not put is the bad one, and a new read starts after it.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
+        self
+    }
+
+    /// Calls `listen` with each [warning](crate::loader::Warning), when it is noticed: also with those that only `tracing`
+    /// is told of otherwise, such as the [watchdog](Self::watchdog)'s reports.
+    ///
+    /// It runs in the thread that notices: the one that calls `build` or the loader, the watchdog's, or the one that looks
+    /// after [worker processes](Self::processes). So it may run in several threads at once, and what it does delays that
+    /// thread. It may [stop](crate::loader::Loader::stopper) the loader. A panic is caught: the panic hook has reported it.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::{OnError, Budget};
+    ///
+    /// let heard = Arc::new(Mutex::new(Vec::new()));
+    /// let telling = heard.clone();
+    /// let numbers = from_fn(6, |index, _| if index == 2 { Err("scratched".into()) } else { Ok(index as i64) });
+    /// let mut loader = Loader::builder(numbers)
+    ///     .on_error(OnError::Skip(Budget::Samples(1)))
+    ///     .on_warning(move |warning| telling.lock().unwrap().push(warning.to_string()))
+    ///     .build()?;
+    /// assert_eq!(loader.epoch()?.count(), 5);
+    /// assert_eq!(heard.lock().unwrap()[..], ["sample 2 of batch 2 is bad, in the consumer's thread: scratched"]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn on_warning(mut self, listen: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.options.on_warning = Listener::new(listen);
         self
     }
 

@@ -284,9 +284,7 @@ impl Drawn {
         match self {
             Self::Batch | Self::End => None,
             Self::Panicked(message) => Some(Cause::Sampler(message.clone())),
-            Self::Failed(error) => {
-                error.lock().unwrap_or_else(PoisonError::into_inner).take().map(Cause::BatchSampler)
-            }
+            Self::Failed(error) => error.lock().unwrap_or_else(PoisonError::into_inner).take().map(Cause::BatchSampler),
             Self::TooLong(len) => Some(Cause::LongBatch(*len, most)),
         }
     }
