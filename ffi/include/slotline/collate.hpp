@@ -66,7 +66,7 @@ struct collate_calls {
           *batch = base;
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 };
 
