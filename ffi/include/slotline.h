@@ -583,18 +583,20 @@ typedef struct {
   double held;
   // The average number of finished batches at the time when the caller asked for one.
   double ready;
-  // The time of all workers in the dataset's code.
+  // The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
+  // the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
   double worker_reading;
-  // The time of all workers writing samples into their rows, or in the collate function.
+  // The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
+  // the collate function.
   double worker_writing;
   // The time of all workers waiting because everything that may be prefetched was loaded.
   double worker_waiting;
   // The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
   // over.
   double worker_resting;
-  // The time of the calling thread in the dataset's code.
+  // The same time as `worker_reading`, of the calling thread.
   double caller_reading;
-  // The time of the calling thread writing samples into their rows.
+  // The same time as `worker_writing`, of the calling thread.
   double caller_writing;
   // The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
   double worker_drawing;
@@ -1998,7 +2000,8 @@ slotline_status slotline_loader_stats_json(slotline_loader *loader,
                                            slotline_bytes **out,
                                            slotline_error **error);
 
-// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL.
+// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
+// any thread at any time, even while another call uses the loader.
 //
 // # Errors
 //
@@ -2007,10 +2010,12 @@ slotline_status slotline_loader_stats_json(slotline_loader *loader,
 // # Safety
 //
 // The same as for `slotline_loader_stats_json`.
-slotline_status slotline_loader_verdict(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
+slotline_status slotline_loader_verdict(slotline_loader *loader,
+                                        slotline_bytes **out,
+                                        slotline_error **error);
 
 // Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-// failure `*out` is NULL.
+// failure `*out` is NULL. `on_warning` in `slotline_options` is told of them, and of more, when they are noticed.
 //
 // # Errors
 //
