@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 
 use slotline::BoxError;
-use slotline::dataset::{Context, writing};
+use slotline::dataset::{Context, is_timed, writing};
 use slotline::dtype::DType;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Row;
@@ -38,6 +38,8 @@ pub struct slotline_sample {
     failure: Option<Cause>,
     /// The last field whose write failed and that was not written since, with the reason.
     refused: Option<(usize, String)>,
+    /// Whether what the callback writes is timed.
+    timed: bool,
 }
 
 impl slotline_sample {
@@ -59,6 +61,7 @@ impl slotline_sample {
             lent: 0,
             failure: None,
             refused: None,
+            timed: is_timed(),
         };
         let code = callback(&raw mut sample);
         // This comes first, because invalid `bool`s must not stay in the memory even if something else fails.
@@ -109,11 +112,27 @@ impl slotline_sample {
         self.refused.take_if(|refused| refused.0 == field);
     }
 
+    /// Writes a field, and times that if samples are timed.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `put`.
+    #[inline(always)]
+    unsafe fn put_timed(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
+        if self.timed {
+            // SAFETY: the caller upholds the same contract.
+            return cold(|| writing(|| unsafe { self.put(field, data, elements) }));
+        }
+        // SAFETY: as above.
+        unsafe { self.put(field, data, elements) }
+    }
+
     /// Writes a field.
     ///
     /// # Safety
     ///
     /// `data` must be NULL or point to `elements` elements of the field's type.
+    #[inline(always)]
     unsafe fn put(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
         let (row, fields) = self.parts();
         let Some(declared) = fields.get(field) else {
@@ -154,6 +173,13 @@ impl slotline_sample {
         self.note(field);
         Ok(())
     }
+}
+
+/// Calls a function that is rarely called, so that the common case is inlined.
+#[cold]
+#[inline(never)]
+fn cold<T>(call: impl FnOnce() -> T) -> T {
+    call()
 }
 
 /// Clears the lent `bool` fields that contain values other than 0 and 1, and returns the last such field.
@@ -251,7 +277,7 @@ pub unsafe extern "C" fn slotline_sample_write(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `data` points to `elements` elements.
     unsafe {
-        ask(sample, SLOTLINE_INVALID, |sample| match writing(|| sample.put(field, data, elements)) {
+        ask(sample, SLOTLINE_INVALID, |sample| match sample.put_timed(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
             Err(why) => {
                 // The earlier content of the field is not what the callback wants.

@@ -92,14 +92,26 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
     timed(write, |spent| &mut spent.written)
 }
 
+/// Whether [`reading`] and [`writing`] measure anything now: whether this thread is timing its samples one by one. For code that
+/// would otherwise call them many times for a sample.
+#[inline]
+pub fn is_timed() -> bool {
+    SPENT.with(Cell::get).is_some()
+}
+
 #[inline]
 fn timed<T>(code: impl FnOnce() -> T, sum: impl FnOnce(&mut Spent) -> &mut u64) -> T {
-    let Some(before) = SPENT.with(Cell::get) else { return code() };
-    let begun = Instant::now();
+    let before = SPENT.with(Cell::get).map(|spent| (spent, Instant::now()));
     let value = code();
-    let time = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    record(before, time, sum);
+    if let Some((before, begun)) = before {
+        ended(before, begun, sum);
+    }
     value
+}
+
+#[cold]
+fn ended(before: Spent, begun: Instant, sum: impl FnOnce(&mut Spent) -> &mut u64) {
+    record(before, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), sum);
 }
 
 /// Adds the time of a call that began at `before` to its sum, without that of the calls inside it.
