@@ -1670,7 +1670,7 @@ slotline_dtype slotline_pipeline_dtype(const slotline_pipeline *pipeline);
 // # Safety
 //
 // `pipeline` must be NULL or a pipeline that was not freed; `data` must be readable for `len` bytes; `out` must be writable for
-// `out_bytes` bytes, which no other thread uses; `error` must be NULL or writable.
+// `out_bytes` bytes, which no other thread uses and which do not overlap `data`; `error` must be NULL or writable.
 slotline_status slotline_pipeline_decode(const slotline_pipeline *pipeline,
                                          const uint8_t *data,
                                          size_t len,

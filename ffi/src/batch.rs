@@ -23,7 +23,7 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
 use crate::status::{SLOTLINE_OK, slotline_status};
-use crate::tensor::{describe_field, slotline_tensor};
+use crate::tensor::{describe_field, fixed_field, slotline_tensor};
 use crate::versioned::{self, Versioned};
 
 /// A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
@@ -106,6 +106,23 @@ impl slotline_batch {
         let mut tensor = slotline_tensor::defaults();
         self.describe(i, &mut tensor)?;
         Ok(tensor)
+    }
+
+    /// Describes field `i` in the caller's struct.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `versioned::write`.
+    #[inline]
+    unsafe fn describe_to(&self, i: usize, out: *mut slotline_tensor) -> Result<(), Failure> {
+        if let (Made::Stacked(batch), Some(about)) = (self.made(), self.fields.get(i))
+            && let Some(tensor) = fixed_field(&batch.columns(), about, i)
+        {
+            // SAFETY: the caller upholds the same contract.
+            return unsafe { versioned::write(out, &tensor, "out") };
+        }
+        // SAFETY: the caller upholds the same contract.
+        unsafe { versioned::fill(out, "out", |tensor| self.describe(i, tensor)) }
     }
 
     /// Describes field `i` in a tensor that holds its defaults.
@@ -293,7 +310,7 @@ pub unsafe extern "C" fn slotline_batch_field(
     unsafe {
         boundary(error, || {
             let batch = check::reference(batch, "batch")?;
-            versioned::fill(out, "out", |tensor| batch.describe(i, tensor))?;
+            batch.describe_to(i, out)?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -324,7 +341,7 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
                 let known: Vec<_> = batch.fields.iter().map(|about| about.name.to_string_lossy()).collect();
                 Failure::invalid(format!("no field is named {name:?}; the fields are {}", known.join(", ")))
             })?;
-            versioned::fill(out, "out", |tensor| batch.describe(i, tensor))?;
+            batch.describe_to(i, out)?;
             Ok(SLOTLINE_OK)
         })
     }

@@ -6,11 +6,13 @@ use std::ffi::{CString, c_char};
 use slotline::BoxError;
 use slotline::dtype::DType;
 use slotline::sample::{Field, Fields, Row, Sample};
+use slotline::shape::{MAX_DIMS, Shape};
 
 use crate::check;
 use crate::dtype::{dtype, number, slotline_dtype};
 use crate::failure::Failure;
 use crate::sample::MOST_FIELDS;
+use crate::tensor::in_order;
 use crate::versioned::{self, Versioned};
 
 /// How the samples of a batch are laid out in a field.
@@ -159,6 +161,28 @@ pub(crate) struct About {
     pub(crate) name: CString,
     pub(crate) dtype: slotline_dtype,
     pub(crate) kind: slotline_kind,
+    /// Its shape, if every row has the same shape.
+    pub(crate) rows: Option<Rows>,
+}
+
+/// The shape of a batch's field, but for the number of rows.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) ndim: u32,
+    pub(crate) shape: [i64; MAX_DIMS],
+    pub(crate) strides: [i64; MAX_DIMS],
+    /// The bytes of a row.
+    pub(crate) bytes: usize,
+}
+
+impl Rows {
+    fn new(field: &Field) -> Option<Self> {
+        let shape = Shape::new(field.shape()).and_then(|shape| shape.stacked(1)).ok()?;
+        let bytes = shape.elements()? * field.dtype().size();
+        let (mut lens, mut strides) = ([0; MAX_DIMS], [0; MAX_DIMS]);
+        in_order(shape.dims(), &mut lens, &mut strides);
+        Some(Self { ndim: shape.dims().len() as u32, shape: lens, strides, bytes })
+    }
 }
 
 impl From<&Field> for About {
@@ -169,6 +193,8 @@ impl From<&Field> for About {
             _ => SLOTLINE_FIXED,
         };
         // Names from C contain no NUL.
-        Self { name: CString::new(field.name()).unwrap_or_default(), dtype: number(field.dtype()), kind }
+        let name = CString::new(field.name()).unwrap_or_default();
+        let rows = (kind == SLOTLINE_FIXED).then(|| Rows::new(field)).flatten();
+        Self { name, dtype: number(field.dtype()), kind, rows }
     }
 }

@@ -144,7 +144,7 @@ pub unsafe extern "C" fn slotline_pipeline_dtype(pipeline: *const slotline_pipel
 /// # Safety
 ///
 /// `pipeline` must be NULL or a pipeline that was not freed; `data` must be readable for `len` bytes; `out` must be writable for
-/// `out_bytes` bytes, which no other thread uses; `error` must be NULL or writable.
+/// `out_bytes` bytes, which no other thread uses and which do not overlap `data`; `error` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_pipeline_decode(
     pipeline: *const slotline_pipeline,

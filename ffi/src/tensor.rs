@@ -69,6 +69,29 @@ unsafe impl Versioned for slotline_tensor {
     }
 }
 
+/// Returns the description of field `i` of some columns, if its rows all have the same shape, which is known in advance.
+#[inline]
+pub(crate) fn fixed_field(columns: &Columns<'_>, about: &About, i: usize) -> Option<slotline_tensor> {
+    let known = about.rows.as_ref()?;
+    let (rows, data) = columns.raw_rows(i)?;
+    let mut shape = known.shape;
+    shape[0] = rows as i64;
+    Some(slotline_tensor {
+        struct_size: size_of::<slotline_tensor>(),
+        name: about.name.as_ptr(),
+        dtype: about.dtype,
+        ndim: known.ndim,
+        shape,
+        strides: known.strides,
+        data: data.as_ptr().cast_const().cast(),
+        bytes: rows * known.bytes,
+        ends: null(),
+        num_ends: 0,
+        kind: about.kind,
+        reserved: 0,
+    })
+}
+
 /// Describes field `i` of some columns; returns `false` if it does not exist.
 #[inline]
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, columns: &Columns<'_>, about: &About, i: usize) -> bool {
@@ -96,12 +119,17 @@ pub(crate) fn describe(
 ) {
     (tensor.name, tensor.dtype, tensor.kind) = (about.name.as_ptr(), about.dtype, about.kind);
     (tensor.ndim, tensor.data, tensor.bytes) = (shape.len() as u32, data, bytes);
+    in_order(shape, &mut tensor.shape, &mut tensor.strides);
+}
+
+/// Writes the lengths and the strides of a tensor in C order.
+#[inline]
+pub(crate) fn in_order(dims: &[usize], lens: &mut [i64; MAX_DIMS], strides: &mut [i64; MAX_DIMS]) {
     // The product fits in an `i64`: no tensor in memory has more elements, even if dimensions of length 0 are left out
     // (`Shape::elements`).
     let mut stride = 1;
-    for (place, &dim) in shape.iter().enumerate().rev() {
-        tensor.shape[place] = dim as i64;
-        tensor.strides[place] = stride;
+    for (place, &dim) in dims.iter().enumerate().rev() {
+        (lens[place], strides[place]) = (dim as i64, stride);
         stride *= (dim as i64).max(1);
     }
 }

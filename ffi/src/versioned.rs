@@ -181,6 +181,14 @@ pub(crate) unsafe fn write<T: Versioned>(to: *mut T, value: &T, name: &str) -> R
     if !to.is_aligned() {
         return Err(misaligned(name, align_of::<T>()));
     }
+    if size == size_of::<T>() {
+        // SAFETY: the caller guarantees that `size` bytes are writable. The size that the caller set is kept.
+        unsafe {
+            to.write(*value);
+            to.cast::<usize>().write(size);
+        }
+        return Ok(());
+    }
     check(size, T::FIRST, name)?;
     // SAFETY: the caller guarantees that `size` bytes are writable, and the copy stays within both structs. The size that the
     // caller set is kept.

@@ -114,6 +114,11 @@ fn errors_name_the_transform_the_argument_and_the_place() {
         ("resize(256), hflp", "character 14 of the pipeline: unknown transform hflp (did you mean hflip?); known are "),
         ("RandomCrop(32)", "unknown transform RandomCrop (did you mean random_crop?)"),
         ("resize(256) hflip", "character 13 of the pipeline: expected a comma and another transform, found 'h'"),
+        (
+            "random_apply([color_jitter(0.4)])",
+            "character 27 of the pipeline: expected a comma or ], found '('; transforms as an argument are one text in quotation \
+             marks",
+        ),
         ("resize(256", "character 11 of the pipeline: expected a comma or ), found the end of the text"),
         (", hflip", "character 1 of the pipeline: expected the name of a transform, found ','"),
         (

@@ -113,7 +113,8 @@ pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) ->
     Ok(Peak { peer: external.peer.clone(), version: external.version.clone(), bytes })
 }
 
-/// A running program that is warm.
+/// A running program that is warm. It is stopped outside its passes: some prepare the next pass meanwhile (DALI does), and
+/// would take time from the contender after them.
 struct External {
     child: Child,
     input: ChildStdin,
@@ -130,7 +131,10 @@ impl External {
             bail!("the command has no program");
         };
         let errors = tempfile::tempfile()?;
-        let mut child = Command::new(name)
+        let mut child = Command::new(name);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut child, 0);
+        let mut child = child
             .args(arguments)
             .args(request.arguments())
             .stdin(Stdio::piped())
@@ -149,7 +153,18 @@ impl External {
             Reply::Absent { absent } => bail!("{absent}"),
             Reply::Pass(_) => bail!("the program answered before the first request"),
         }
+        external.set_running(false);
         Ok(external)
+    }
+
+    /// Stops the program and its processes, or lets them go on.
+    fn set_running(&self, running: bool) {
+        #[cfg(unix)]
+        // SAFETY: the function has no requirements. The group is that of the child, which has not been waited for: its number
+        // is not another one's.
+        unsafe {
+            libc::killpg(self.child.id() as libc::pid_t, if running { libc::SIGCONT } else { libc::SIGSTOP });
+        }
     }
 
     fn reply(&mut self) -> Result<Reply> {
@@ -167,9 +182,12 @@ impl External {
     }
 
     fn pass(&mut self) -> Result<Answer> {
+        self.set_running(true);
         // If the program has exited, `reply` returns a more specific error than this write.
         let _ = self.input.write_all(b"pass\n");
-        match self.reply()? {
+        let reply = self.reply();
+        self.set_running(false);
+        match reply? {
             Reply::Pass(answer) => Ok(answer),
             other => bail!("the program answered {other:?}"),
         }
@@ -178,6 +196,7 @@ impl External {
 
 impl Drop for External {
     fn drop(&mut self) {
+        self.set_running(true);
         let _ = self.input.write_all(b"quit\n");
         let deadline = Instant::now() + GRACE;
         while Instant::now() < deadline {
@@ -257,6 +276,23 @@ mod tests {
         let peak = memory(&setup.programs[0], &setup.data, "w1", 2).unwrap();
         assert_eq!((peak.peer.as_str(), peak.version.as_str()), ("real", "1"));
         assert!((32 << 20..64 << 20).contains(&peak.bytes), "{peak:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_is_stopped_outside_its_passes() {
+        // A child of the shell counts, and a pass reports how far it is.
+        let script = r#"count=$(mktemp); (while echo . >>"$count"; do sleep 0.01; done) & child=$!
+            sleep 0.1; echo '{"ready":true,"peer":"real","version":"1"}'
+            while read line && test "$line" = pass; do
+                echo "{\"batches\":$(wc -l <"$count"),\"seconds\":0.5,\"check\":6}"
+            done
+            kill $child; rm "$count""#;
+        let mut contender = only(&setup(script)).contender.unwrap();
+        let before = contender.pass().unwrap().batches;
+        std::thread::sleep(Duration::from_millis(500));
+        let after = contender.pass().unwrap().batches;
+        assert!(after - before < 20.0, "it counted from {before} to {after} in 500 ms");
     }
 
     #[test]

@@ -62,7 +62,9 @@ impl<'t> Scanner<'t> {
 
     fn unexpected(&mut self, wanted: &str) -> ImageError {
         let found = self.peek().map_or("the end of the text".to_owned(), |char| format!("{char:?}"));
-        self.error(self.at, format!("expected {wanted}, found {found}"))
+        // A value is never followed by one, but a transform's name is.
+        let hint = if found == "'('" { "; transforms as an argument are one text in quotation marks" } else { "" };
+        self.error(self.at, format!("expected {wanted}, found {found}{hint}"))
     }
 
     fn take(&mut self, allowed: impl Fn(char) -> bool) -> &'t str {

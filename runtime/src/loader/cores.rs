@@ -13,16 +13,21 @@ pub enum Affinity {
     #[default]
     Off,
     /// Worker i runs on the i-th core that this process may use; if there are more workers than cores, they wrap
-    /// around.
+    /// around. On Linux these are the cores of the process's first thread and of the thread that builds the loader: if both
+    /// are bound already, list the [cores](Self::Cores).
     Spread,
     /// Worker i runs on the i-th of these cores, by the system's numbers; if there are more workers than cores, they
-    /// wrap around.
+    /// wrap around. On Linux it can be any core on which the system lets a thread of this process run, also if the thread that
+    /// builds the loader is bound to others.
     Cores(Vec<usize>),
 }
 
 /// The number of cores that this process may use.
 pub(crate) fn usable_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    // Workers are not bound to the calling thread's cores. If it has more than that, a quota is the limit.
+    let is_bound = core_affinity::get_core_ids().is_some_and(|own| own.len() == here);
+    if is_bound { listed_cores().len() } else { here }
 }
 
 /// Returns the core of each worker, or nothing if workers are not bound.
@@ -34,16 +39,16 @@ pub(crate) fn worker_cores(
     if *affinity == Affinity::Off || workers == 0 {
         return Ok(Vec::new());
     }
-    // This is the calling thread's mask, so it must be read here and not in a worker that is bound already.
-    let usable = core_affinity::get_core_ids().unwrap_or_default();
+    let usable = listed_cores();
     let chosen = match affinity {
         // If the system lists no cores, none of these is known to be wrong.
         Affinity::Cores(cores) if !usable.is_empty() => cores
             .iter()
-            .map(|&core| {
+            .map(|&id| {
+                let core = CoreId { id };
                 let list = || usable.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ");
-                let known = usable.iter().copied().find(|usable| usable.id == core);
-                known.ok_or_else(|| BuildError::NoSuchCore { core, usable: list() })
+                let is_usable = usable.contains(&core) || is_allowed(core);
+                is_usable.then_some(core).ok_or_else(|| BuildError::NoSuchCore { core: id, usable: list() })
             })
             .collect::<Result<Vec<_>, _>>()?,
         _ => usable,
@@ -52,4 +57,35 @@ pub(crate) fn worker_cores(
         warnings.push(Warning::UnknownCores);
     }
     Ok(chosen.into_iter().cycle().take(workers).collect())
+}
+
+/// Returns the cores of the calling thread, and on Linux also those of the process's first thread, in order.
+fn listed_cores() -> Vec<CoreId> {
+    let mut cores = core_affinity::get_core_ids().unwrap_or_default();
+    #[cfg(target_os = "linux")]
+    if !cores.is_empty() {
+        // SAFETY: a set of all zeros is valid, and the call writes at most its size.
+        let set = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(libc::getpid(), size_of::<libc::cpu_set_t>(), &mut set);
+            set
+        };
+        // SAFETY: the numbers are below the size of the set.
+        let first = (0..libc::CPU_SETSIZE as usize).filter(|&id| unsafe { libc::CPU_ISSET(id, &set) });
+        cores.extend(first.map(|id| CoreId { id }));
+        cores.sort_unstable();
+        cores.dedup();
+    }
+    cores
+}
+
+/// Whether a thread of this process can be bound to a core, even if the calling thread is bound to others.
+fn is_allowed(core: CoreId) -> bool {
+    // 1024 is the size of the system's sets (`CPU_SETSIZE`).
+    cfg!(target_os = "linux")
+        && core.id < 1024
+        && std::thread::scope(|scope| {
+            let bound = std::thread::Builder::new().spawn_scoped(scope, || core_affinity::set_for_current(core));
+            bound.is_ok_and(|bound| bound.join().unwrap_or(false))
+        })
 }

@@ -137,6 +137,17 @@ impl<'a> Columns<'a> {
         Some((shape, NonNull::slice_from_raw_parts(start, elements * column.field.dtype.size())))
     }
 
+    /// Returns the number of rows, and the memory of field `i`, if it has as many rows of the field's own shape: like
+    /// [`raw`](Self::raw), for code that keeps the shape. `None` if there is no field `i`, if the lengths of its rows vary, or
+    /// for an unbatched sample.
+    #[inline]
+    pub fn raw_rows(&self, i: usize) -> Option<(usize, NonNull<u8>)> {
+        let column = self.columns.get(i).filter(|column| self.batched && column.field.kind == Kind::Fixed)?;
+        // SAFETY: the column begins inside the slot.
+        let start = unsafe { self.slot.add(column.offset) };
+        Some((self.rows, NonNull::new(start.cast_mut())?))
+    }
+
     /// Returns the number of elements in each row of field `i`; `None` if the field is not ragged.
     pub fn lengths(&self, i: usize) -> Option<&'a [i64]> {
         self.columns.get(i).filter(|column| column.field.is_ragged()).map(|column| self.ends(column))

@@ -139,6 +139,26 @@ fn a_dataset_of_any_length_can_be_read_in_sequence() {
     assert!(loader.epoch().is_err(), "the next call must fail, too");
 }
 
+/// A loop binds its own thread, and its workers elsewhere.
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_can_be_bound_apart_from_the_thread_that_builds_the_loader() {
+    let all = core_affinity::get_core_ids().unwrap_or_default();
+    let [first, .., last] = all[..] else { return };
+    std::thread::scope(|scope| {
+        let loop_thread = scope.spawn(|| {
+            assert!(core_affinity::set_for_current(first));
+            let mut loader = ten().num_workers(1).affinity(Affinity::Cores(vec![last.id])).build().unwrap();
+            assert_eq!(loader.warnings(), []);
+            assert_eq!(loader.epoch().unwrap().count(), 10);
+            // The process's first thread is not bound.
+            let loader = ten().num_workers(2).affinity(Affinity::Spread).build().unwrap();
+            assert_eq!(loader.warnings(), []);
+        });
+        loop_thread.join().unwrap();
+    });
+}
+
 #[test]
 fn unknown_cores_are_refused_and_known_ones_are_used() {
     let error = ten().num_workers(2).affinity(Affinity::Cores(vec![0, usize::MAX])).build().unwrap_err();
