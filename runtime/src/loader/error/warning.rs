@@ -121,7 +121,9 @@ pub enum Warning {
 
 /// The user's function that is told of each warning, if there is one.
 #[derive(Clone, Default)]
-pub(crate) struct Listener(Option<Arc<dyn Fn(&Warning) + Send + Sync>>);
+pub(crate) struct Listener(Option<Arc<Listen>>);
+
+type Listen = dyn Fn(&Warning) + Send + Sync;
 
 impl Listener {
     pub(crate) fn new(listen: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
