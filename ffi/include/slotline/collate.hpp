@@ -25,8 +25,8 @@ class samples {
   samples& operator=(const samples&) = delete;
 
   /// Reads the next sample; returns false after the last one. Throws if the sample cannot be read. If that exception
-  /// leaves the collate function, the batch fails with the sample's error and index; if the function catches it, it can
-  /// continue with the next sample.
+  /// leaves the collate function, the batch fails with the sample's error, its exception and its index; if the function
+  /// catches it, it can continue with the next sample.
   bool next() {
     const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
     if (result != SLOTLINE_OK && result != SLOTLINE_END) throw detail::reported("a sample cannot be read");
@@ -66,7 +66,7 @@ struct collate_calls {
           *batch = base;
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 };
 

@@ -47,7 +47,7 @@ namespace slotline {
 /// `cursor resume(const slotline::worker&, const std::string&) const`. Any other stream is read again from its start
 /// when a loader's state is loaded.
 ///
-/// An exception that leaves any of these functions becomes a slotline::error in place of the batch, with its what().
+/// An exception that leaves any of these functions becomes the cause() of a slotline::error in place of the batch.
 class dataset {
  public:
   /// Opens a dataset by the names that `slotline feed` accepts: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's

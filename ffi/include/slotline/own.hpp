@@ -83,7 +83,7 @@ struct map_calls {
           self.dataset.read(index, row);
           return 0;
         },
-        [&](const char* what) { slotline_sample_fail(raw, what); });
+        raw);
   }
 };
 
@@ -97,7 +97,7 @@ struct stream_calls {
           *out = new cursor(own<Own>::at(user).dataset.open(worker(*raw)));
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 
   static std::int32_t next(void* user, void* at, slotline_sample* raw) noexcept {
@@ -106,7 +106,7 @@ struct stream_calls {
           sample row(raw, own<Own>::at(user).fields);
           return static_cast<cursor*>(at)->next(row) ? 0 : 1;
         },
-        [&](const char* what) { slotline_sample_fail(raw, what); });
+        raw);
   }
 
   static void close(void*, void* at) noexcept { delete static_cast<cursor*>(at); }
@@ -119,7 +119,7 @@ struct stream_calls {
           return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
         },
         // Nothing is saved then, and a resumed pass is read again from its start.
-        [](const char*) {});
+        static_cast<slotline_failure*>(nullptr));
   }
 
   static std::int32_t resume(void* user, const slotline_worker* raw, const std::uint8_t* saved, std::size_t size,
@@ -130,7 +130,7 @@ struct stream_calls {
           *out = new cursor(own<Own>::at(user).dataset.resume(worker(*raw), bytes));
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 };
 

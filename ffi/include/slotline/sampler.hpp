@@ -65,7 +65,7 @@ class sampler {
             (*static_cast<Draw*>(user))(pass, {indices, size});
             return 0;
           },
-          [&](const char* what) { slotline_fail(failure, what); });
+          failure);
     };
     raw.drop = detail::deleted<Draw>;
     raw.user = new Draw(std::move(draw));
@@ -132,7 +132,7 @@ class batch_sampler {
             for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
             return 0;
           },
-          [&](const char* what) { slotline_fail(failure, what); });
+          failure);
     };
     raw.drop = detail::deleted<draw>;
     raw.user = new draw(std::move(draw_batch));

@@ -407,7 +407,8 @@ void a_collate_function_makes_batches_of_any_type() {
       }
     };
     const slotline::error error = thrown(read_rest);
-    CHECK(error.code() == slotline::code::sample && error.task() == 2 && has(error.what(), "six is refused"));
+    CHECK(error.code() == slotline::code::collate && error.task() == 2 && error.index() == -1);
+  CHECK(has(error.what(), "the collate function failed for batch 2 in ") && has(error.what(), ": six is refused"));
     read_rest();
     CHECK((sums == std::vector<std::int64_t>{0 + 1 + 2, 3 + 4 + 5, 9}));
     CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "invalid number"));

@@ -33,7 +33,7 @@ fn the_readme_cpp_blocks_compile_and_run() {
         compile_and_run(&cxx, &folder.join(format!("{i}.cpp")), program);
     }
     // One program for all snippets takes a quarter of the time of one for each.
-    let headers = ["slotline.hpp", "chrono", "cmath", "cstdio", "numeric", "random", "thread"];
+    let headers = ["slotline.hpp", "atomic", "chrono", "cmath", "cstdio", "numeric", "random", "thread"];
     let mut all: String = headers.iter().map(|header| format!("#include <{header}>\n")).collect();
     for (i, snippet) in snippets.iter().enumerate() {
         all += &function(i, snippet);
