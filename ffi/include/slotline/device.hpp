@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "batch.hpp"
@@ -104,7 +103,7 @@ class device_loader {
   end_of_pass end() noexcept { return {}; }
 
   /// Returns the next batch of the pass, or nothing at its end.
-  std::optional<device_batch> next() {
+  basic_next<device_batch> next() {
     slotline_device_batch* raw = nullptr;
     const status result = detail::call(slotline_device_loader_next, raw_.get(), &raw);
     if (result.at_end()) return std::nullopt;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../slotline.h"
+#include "sanitize.hpp"
 
 namespace slotline {
 
@@ -102,6 +103,7 @@ class [[nodiscard]] status {
   /// The same as in slotline::error.
   std::exception_ptr cause() const noexcept {
     const void* payload = error_ ? slotline_error_payload(error_.get(), detail::exception_type) : nullptr;
+    detail::taken_over(payload);
     return payload ? *static_cast<const std::exception_ptr*>(payload) : nullptr;
   }
 
@@ -153,6 +155,7 @@ class reported : public std::invalid_argument {
 /// A `drop` function of the C API for objects made with new.
 template <class T>
 void deleted(void* user) noexcept {
+  taken_over(user);
   delete static_cast<T*>(user);
 }
 
@@ -194,7 +197,9 @@ std::int32_t guarded(Function&& function, Failure* failure) noexcept {
     } catch (...) {
       // There is no memory for the messages.
     }
-    fail_with(failure, message.c_str(), new (std::nothrow) std::exception_ptr(thrown));
+    auto* payload = new (std::nothrow) std::exception_ptr(thrown);
+    handed_over(payload);
+    fail_with(failure, message.c_str(), payload);
   }
   return -1;
 }

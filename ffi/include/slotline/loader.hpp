@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +43,7 @@ class loader {
   end_of_pass end() noexcept { return {}; }
 
   /// Returns the next batch of the pass, or nothing at its end. Throws slotline::error in place of a batch that failed.
-  std::optional<batch> next() {
+  basic_next<batch> next() {
     batch out;
     const status result = try_next(out);
     if (result.at_end()) return std::nullopt;

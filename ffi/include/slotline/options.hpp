@@ -252,6 +252,7 @@ class options {
       raw.worker_init = [](void* user, const slotline_worker* whose, slotline_failure* failure) -> std::int32_t {
         return detail::guarded(
             [&] {
+              const detail::use call(user);
               (*static_cast<const init*>(user))(worker(*whose));
               return 0;
             },

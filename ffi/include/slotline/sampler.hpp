@@ -62,6 +62,7 @@ class sampler {
                    slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
+            const detail::turn call(user);
             (*static_cast<Draw*>(user))(pass, {indices, size});
             return 0;
           },
@@ -123,6 +124,7 @@ class batch_sampler {
                      std::size_t* len, slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
+            const detail::turn call(user);
             const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
             if (!drawn) return 1;
             if (drawn->size() > room)
