@@ -145,9 +145,9 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 /// # Errors
 ///
 /// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
-/// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
-/// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
-/// ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
+/// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call
+/// continues the pass. After `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After
+/// `SLOTLINE_SAMPLER` the pass has ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
 ///
 /// # Safety
 ///

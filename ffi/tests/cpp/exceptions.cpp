@@ -201,7 +201,7 @@ void with_rethrow_the_loop_throws_the_exception_itself() {
   CHECK(loader.next() && loader.next());
   try {
     loader.next();
-    CHECK(!"the third batch");
+    CHECK(false && "the third batch");
   } catch (const silent&) {
   }
   // The pass continues. What slotline finds itself is its own error.
@@ -209,7 +209,7 @@ void with_rethrow_the_loop_throws_the_exception_itself() {
   loader.stop();
   try {
     loader.next();
-    CHECK(!"a batch of a stopped loader");
+    CHECK(false && "a batch of a stopped loader");
   } catch (const slotline::error& error) {
     CHECK(error.code() == code::stopped && !error.cause());
   }

@@ -159,7 +159,7 @@ bool has(const std::string& text, const char* part) { return text.find(part) != 
 
 void the_watchdogs_reports_are_told() {
   list warnings;
-  slotline::loader loader(numbers{13, 1000, 300ms}, Options()
+  slotline::loader loader(numbers{13, 1000, 700ms}, Options()
                                                         .batch_size(10)
                                                         .num_workers(1)
                                                         .help(false)
@@ -169,22 +169,25 @@ void the_watchdogs_reports_are_told() {
                                                           throw std::runtime_error("nobody hears it");
                                                         }));
   for (auto& batch : loader) (void)batch;
-  const std::vector<heard> stuck = warnings.of(warning_kind::stuck);
-  CHECK(stuck.size() == 1 && stuck[0].index == 13 && stuck[0].task == 1 && stuck[0].worker == 0);
+  std::vector<heard> stuck;
+  // On a busy machine other samples may be late, too.
+  for (const heard& one : warnings.of(warning_kind::stuck))
+    if (one.index == 13) stuck.push_back(one);
+  CHECK(stuck.size() == 1 && stuck[0].task == 1 && stuck[0].worker == 0);
   CHECK(stuck[0].seconds >= 0.05 && stuck[0].seconds < 10 && stuck[0].thread != std::this_thread::get_id());
   CHECK(has(stuck[0].message, "worker 0 has been working on sample 13 of batch 1"));
 }
 
 void the_watchdog_can_stop_the_loop() {
   std::atomic<slotline_loader*> raw{nullptr};
-  slotline::loader loader(numbers{3, 1000, 300ms},
+  slotline::loader loader(numbers{3, 1000, 2s},
                           Options().num_workers(1).help(false).watchdog(20ms).on_warning([&](const slotline::warning&) {
                             if (slotline_loader* known = raw) slotline_loader_stop(known);
                           }));
   raw = loader.raw();
   try {
     for (auto& batch : loader) (void)batch;
-    CHECK(!"the end of a stopped pass");
+    CHECK(false && "the end of a stopped pass");
   } catch (const slotline::error& error) {
     CHECK(error.code() == slotline::code::stopped);
   }
@@ -237,9 +240,10 @@ void ended_worker_processes_are_told() {
   const std::vector<heard> replaced = warnings.of(warning_kind::worker_replaced);
   CHECK(replaced.size() == 1 && replaced[0].worker >= 0 && has(replaced[0].message, "exit"));
   CHECK(warnings.of(warning_kind::bad_sample).size() == 1);
-  slotline::loader late(numbers{9, 1000, 60000ms}, Options(options).sample_timeout(100ms));
+  slotline::loader late(numbers{9, 1000, 60000ms}, Options(options).sample_timeout(1s));
   for (auto& batch : late) (void)batch;
-  CHECK(warnings.of(warning_kind::worker_replaced).size() == 2);
+  // On a busy machine other samples may be late, too.
+  CHECK(warnings.of(warning_kind::worker_replaced).size() >= 2);
   slotline::loader lost(deadly{}, options);
   try {
     for (auto& batch : lost) (void)batch;

@@ -37,7 +37,7 @@ unsafe extern "C" fn drop_heard(user: *mut c_void) {
 /// Takes long for 6, and fails for 9.
 unsafe extern "C" fn read(_: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     if index == 6 {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(500));
     }
     // SAFETY: the sample is lent to this callback, and the pointers are valid.
     unsafe {
@@ -75,8 +75,9 @@ fn slow_and_bad_samples_are_told_with_their_places() {
         // Nothing else has the callback's pointer any more.
         let all = Arc::into_inner(heard).unwrap().into_inner().unwrap();
         let of = |kind| all.iter().filter(move |one| one.0 == kind).collect::<Vec<_>>();
-        let stuck = of(SLOTLINE_WARNING_STUCK);
-        assert!(stuck.len() == 2 && stuck.iter().all(|one| one.1 == [6, 1, worker]), "{all:?}");
+        // On a busy machine other samples may be late, too.
+        let stuck = of(SLOTLINE_WARNING_STUCK).into_iter().filter(|one| one.1 == [6, 1, worker]);
+        assert_eq!(stuck.count(), 2, "{all:?}");
         let [bad] = of(SLOTLINE_WARNING_BAD_SAMPLE)[..] else { panic!("{all:?}") };
         assert_eq!(bad.1, [9, 2, worker]);
         assert!(bad.2.starts_with("sample 9 of batch 2 is bad, in ") && bad.2.ends_with(": nine is scratched"));
