@@ -68,6 +68,51 @@ struct DLManagedTensorVersioned;
 // The maximum number of dimensions of a tensor.
 #define SLOTLINE_MAX_DIMS 8
 
+// Workers take turns on too few cores.
+#define SLOTLINE_WARNING_MANY_WORKERS 0
+
+// A pass has no batch, because of `drop_last`.
+#define SLOTLINE_WARNING_NO_BATCH 1
+
+// The memory of the batches could not be page-locked.
+#define SLOTLINE_WARNING_NOT_LOCKED 2
+
+// `pin_memory` has no effect on what a collate function makes.
+#define SLOTLINE_WARNING_NOTHING_TO_PIN 3
+
+// A stream returned more samples than its length.
+#define SLOTLINE_WARNING_OVERLONG 4
+
+// More batches are held than `hold`, so more memory was allocated.
+#define SLOTLINE_WARNING_KEPT 5
+
+// To resume, everything before the state is read again.
+#define SLOTLINE_WARNING_FAST_FORWARD 6
+
+// A worker could not be bound to its core.
+#define SLOTLINE_WARNING_NOT_BOUND 7
+
+// Workers cannot be bound, because the system does not say which cores there are.
+#define SLOTLINE_WARNING_UNKNOWN_CORES 8
+
+// A sample takes longer than `watchdog_ms`: the watchdog's report, once for each time that a thread reads it.
+#define SLOTLINE_WARNING_STUCK 9
+
+// A sample was skipped or replaced (`on_error`); once for each index.
+#define SLOTLINE_WARNING_BAD_SAMPLE 10
+
+// A worker process ended or was killed (`sample_timeout_ms`), and another one takes its place.
+#define SLOTLINE_WARNING_WORKER_REPLACED 11
+
+// A worker process ended, and none takes its place.
+#define SLOTLINE_WARNING_WORKER_LOST 12
+
+// Packed samples needed more memory than their batch has room for (`on_overflow`); once.
+#define SLOTLINE_WARNING_SPILLED 13
+
+// A warning that this version of the header has no constant for.
+#define SLOTLINE_WARNING_OTHER 14
+
 // A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
 // any order, even after its loader.
 typedef struct slotline_batch slotline_batch;
@@ -356,10 +401,36 @@ typedef int32_t (*slotline_collate)(void *user, slotline_samples *samples, void 
 // Drops a batch that a `slotline_collate` made, on any thread.
 typedef void (*slotline_drop_batch)(void *batch);
 
+// A problem that does not stop a loader. It is lent to the callback until the callback returns. Later versions may have more
+// fields.
+typedef struct {
+  // The size of this struct in the library.
+  size_t struct_size;
+  // What it is about: `SLOTLINE_WARNING_STUCK`, for example. Later versions may have more of these.
+  uint32_t kind;
+  // Always 0.
+  uint32_t reserved;
+  // What happened, and what to do, in UTF-8.
+  const char *message;
+  // The dataset index of the sample; -1 if there is none.
+  int64_t index;
+  // The number of the batch in its pass; -1 if there is none.
+  int64_t task;
+  // The number of the worker; -1 if there is none, or if it is the thread that asks for batches.
+  int64_t worker;
+  // For `SLOTLINE_WARNING_STUCK`, how long the thread has spent on the sample, in seconds; otherwise 0.
+  double seconds;
+} slotline_warning;
+
+// Is told of a warning when it is noticed, in the thread that notices it: the one that makes or uses the loader, the
+// watchdog's, or the one that looks after worker processes. So it may run in several threads at once, and it delays that
+// thread. It may call what any thread may call at any time, such as `slotline_loader_stop`.
+typedef void (*slotline_on_warning)(void *user, const slotline_warning *warning);
+
 // The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 //
-// `slotline_loader_new` takes ownership of the user pointers of `worker_init` and `collate`, even if it fails. Options with a
-// drop function can therefore be used for only one loader.
+// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate` and `on_warning`, even if it fails.
+// Options with a drop function can therefore be used for only one loader.
 //
 // In fields that are yes or no, 0 is no, and any other value is yes. Defaults are in parentheses.
 typedef struct {
@@ -403,7 +474,8 @@ typedef struct {
   size_t memory_limit;
   // The maximum time to wait for a batch, in milliseconds (0: no limit).
   uint64_t timeout_ms;
-  // The time after which a slow sample is reported, in milliseconds (0: never).
+  // The time after which a slow sample is reported to `on_warning`, and in `slotline_loader_stats_json`, in milliseconds (0:
+  // never).
   uint64_t watchdog_ms;
   // The seed of `shuffle` and of the random numbers of samples, if `has_seed` is set; otherwise they come from the process's
   // default generator. A `sampler` has its own seed (see `slotline_sampler`).
@@ -478,6 +550,12 @@ typedef struct {
   slotline_drop collate_drop;
   // Drops an object that `collate` made; may be NULL.
   slotline_drop_batch collate_drop_batch;
+  // Is told of warnings and of the watchdog's reports (NULL: nobody is).
+  slotline_on_warning on_warning;
+  // The user pointer that is passed to `on_warning`.
+  void *on_warning_user;
+  // Called once when `on_warning` is no longer needed, on any thread; may be NULL.
+  slotline_drop on_warning_drop;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)
@@ -532,18 +610,20 @@ typedef struct {
   double held;
   // The average number of finished batches at the time when the caller asked for one.
   double ready;
-  // The time of all workers in the dataset's code.
+  // The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
+  // the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
   double worker_reading;
-  // The time of all workers writing samples into their rows, or in the collate function.
+  // The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
+  // the collate function.
   double worker_writing;
   // The time of all workers waiting because everything that may be prefetched was loaded.
   double worker_waiting;
   // The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
   // over.
   double worker_resting;
-  // The time of the calling thread in the dataset's code.
+  // The same time as `worker_reading`, of the calling thread.
   double caller_reading;
-  // The time of the calling thread writing samples into their rows.
+  // The same time as `worker_writing`, of the calling thread.
   double caller_writing;
   // The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
   double worker_drawing;
@@ -664,7 +744,7 @@ typedef int32_t (*slotline_make_dataset)(void *user,
 // A file cannot be read.
 #define SLOTLINE_SOURCE 4
 
-// A sample could not be read or collated. The pass continues with the next batch.
+// A sample could not be read. The pass continues with the next batch.
 #define SLOTLINE_SAMPLE 5
 
 // slotline panicked, which is a bug; the panic was caught at the C boundary. If the error has an index, the pass continues.
@@ -697,6 +777,9 @@ typedef int32_t (*slotline_make_dataset)(void *user,
 // The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
 // loader.
 #define SLOTLINE_WORKER_DIED 15
+
+// The collate function failed, without a sample that could not be read. The pass continues with the next batch.
+#define SLOTLINE_COLLATE 16
 
 #ifdef __cplusplus
 extern "C" {
@@ -870,6 +953,22 @@ void slotline_bytes_free(slotline_bytes *bytes);
 // `failure` must be NULL or the pointer that this callback received; `message` must be NULL or end with a NUL.
 void slotline_fail(slotline_failure *failure,
                    const char *message);
+
+// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
+// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
+//
+// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
+// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
+// worker that is a process.
+//
+// # Safety
+//
+// The same as for `slotline_fail`; `type` must be NULL or end with a NUL; any thread may call `drop` with `payload`.
+void slotline_fail_with(slotline_failure *failure,
+                        const char *message,
+                        void *payload,
+                        const char *type,
+                        slotline_drop drop);
 
 // Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
 // or during `slotline_samples_next`.
@@ -1514,6 +1613,15 @@ int64_t slotline_error_task(const slotline_error *error);
 // The same as for `slotline_error_code`.
 int64_t slotline_error_worker(const slotline_error *error);
 
+// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
+// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
+//
+// # Safety
+//
+// The same as for `slotline_error_code`; `type` must be NULL or end with a NUL.
+void *slotline_error_payload(const slotline_error *error,
+                             const char *type);
+
 // Frees an error. Does nothing for NULL. Can be called from any thread.
 //
 // # Safety
@@ -1540,8 +1648,8 @@ slotline_status slotline_generator_new(uint64_t seed, slotline_generator **out, 
 void slotline_generator_free(slotline_generator *generator);
 
 // Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
-// user pointers of `worker_init` and `collate`, even if this function fails. On failure `*out` is NULL. Can be called from any
-// thread.
+// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
+// called from any thread.
 //
 // # Errors
 //
@@ -1577,9 +1685,9 @@ slotline_status slotline_loader_epoch(slotline_loader *loader,
 // # Errors
 //
 // `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
-// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
-// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
-// ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
+// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call
+// continues the pass. After `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After
+// `SLOTLINE_SAMPLER` the pass has ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
 //
 // # Safety
 //
@@ -1789,6 +1897,17 @@ slotline_status slotline_sample_write(slotline_sample *sample,
 // `sample` must be NULL or the pointer that this callback received; `message` must be NULL or end with a NUL.
 void slotline_sample_fail(slotline_sample *sample,
                           const char *message);
+
+// Works like `slotline_sample_fail`, and attaches an object of yours, as `slotline_fail_with` does.
+//
+// # Safety
+//
+// The same as for `slotline_sample_fail`; `type` must be NULL or end with a NUL; any thread may call `drop` with `payload`.
+void slotline_sample_fail_with(slotline_sample *sample,
+                               const char *message,
+                               void *payload,
+                               const char *type,
+                               slotline_drop drop);
 
 // Returns the next number of the sample's random generator. The numbers depend only on the seed, the epoch and the sample's
 // position in the pass, so they are the same for any number of workers, and in any thread. 0 for NULL.
@@ -2050,7 +2169,8 @@ slotline_status slotline_loader_stats_json(slotline_loader *loader,
                                            slotline_bytes **out,
                                            slotline_error **error);
 
-// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL.
+// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
+// any thread at any time, even while another call uses the loader.
 //
 // # Errors
 //
@@ -2059,10 +2179,12 @@ slotline_status slotline_loader_stats_json(slotline_loader *loader,
 // # Safety
 //
 // The same as for `slotline_loader_stats_json`.
-slotline_status slotline_loader_verdict(slotline_loader *loader, slotline_bytes **out, slotline_error **error);
+slotline_status slotline_loader_verdict(slotline_loader *loader,
+                                        slotline_bytes **out,
+                                        slotline_error **error);
 
 // Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-// failure `*out` is NULL.
+// failure `*out` is NULL. `on_warning` in `slotline_options` is told of them, and of more, when they are noticed.
 //
 // # Errors
 //

@@ -27,5 +27,6 @@
 #include "slotline/span.hpp"
 #include "slotline/spawned.hpp"
 #include "slotline/types.hpp"
+#include "slotline/warning.hpp"
 
 #endif

@@ -8,6 +8,7 @@ use slotline::dataset::{Context, Dataset};
 use slotline::sample::{Apart, Columns, Fields, Row, Sample};
 
 use crate::batch::{Made, slotline_batch};
+use crate::cause::find;
 use crate::failure::{Failure, chain};
 use crate::field::About;
 use crate::indexed::Indexed;
@@ -123,6 +124,7 @@ pub(crate) fn read(dataset: &Indexed, index: usize) -> Result<*mut slotline_batc
     let read = dataset.get(index, &mut context).and_then(|sample| single.fill(index, sample));
     read.map_err(|error| Failure {
         index: Some(index),
+        payload: find(Some(&*error)).and_then(|cause| cause.payload.clone()),
         ..Failure::new(SLOTLINE_SAMPLE, format!("sample {index} failed: {}", chain(&*error)))
     })?;
     Ok(single.into_batch())

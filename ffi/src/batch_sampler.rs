@@ -1,10 +1,10 @@
 //! Batch samplers: which samples each batch has.
 
 use std::ffi::c_void;
-use std::panic::resume_unwind;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use slotline::BoxError;
 use slotline::loader::{BuildError, Builder};
 use slotline::sampler::BatchSampler;
 
@@ -92,7 +92,7 @@ struct Calls {
 
 impl Calls {
     /// Returns the batches of a pass.
-    fn pass(self: Arc<Self>, pass: u64) -> impl Iterator<Item = Vec<usize>> + Send {
+    fn pass(self: Arc<Self>, pass: u64) -> impl Iterator<Item = Result<Vec<usize>, BoxError>> + Send {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
             room.clear();
@@ -104,17 +104,17 @@ impl Calls {
                     (self.batches)(self.owner.user(), pass, batch, room.as_mut_ptr(), room.len(), &mut len, failure)
                 }
             });
-            let failed = match outcome {
+            Some(match outcome {
                 Ok(0) => match room.get(..len) {
-                    Some(indices) => return Some(indices.iter().map(|&index| index as usize).collect()),
-                    None => format!("the callback returned {len} indices, but max_batch_size is {}", self.most),
+                    Some(indices) => Ok(indices.iter().map(|&index| index as usize).collect()),
+                    None => {
+                        Err(format!("the callback returned {len} indices, but max_batch_size is {}", self.most).into())
+                    }
                 },
                 Ok(1) => return None,
-                Ok(code) => format!("the callback returned {code}"),
-                Err(error) => error.to_string(),
-            };
-            // An iterator can only fail by panicking. `resume_unwind` does not print a panic message.
-            resume_unwind(Box::new(failed));
+                Ok(code) => Err(format!("the callback returned {code}").into()),
+                Err(cause) => Err(cause.into()),
+            })
         })
     }
 }
@@ -136,7 +136,8 @@ impl slotline_batch_sampler {
             }
             Kind::Callback(calls) => {
                 let (calls, mut passes) = (calls.clone(), 0..);
-                builder.batch_sampler_iter(calls.most, move || calls.clone().pass(passes.next().unwrap_or(u64::MAX)))
+                builder
+                    .batch_sampler_try_iter(calls.most, move || calls.clone().pass(passes.next().unwrap_or(u64::MAX)))
             }
         })
     }

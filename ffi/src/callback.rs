@@ -1,16 +1,19 @@
 //! The arguments of callbacks, and how callbacks report errors.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
 
 use slotline::{BoxError, WorkerInfo};
 
 use crate::boundary::guarded;
+use crate::cause::Cause;
 use crate::check;
+use crate::owner::slotline_drop;
 
 /// Receives the reason why a callback fails. It is lent to the callback until the callback returns.
 #[derive(Debug, Default)]
 pub struct slotline_failure {
-    message: Option<String>,
+    cause: Option<Cause>,
 }
 
 /// Sets the message of a failing callback. The message is UTF-8 and is copied. The callback must then return a nonzero value.
@@ -21,11 +24,34 @@ pub struct slotline_failure {
 /// `failure` must be NULL or the pointer that this callback received; `message` must be NULL or end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_fail(failure: *mut slotline_failure, message: *const c_char) {
+    // SAFETY: the caller upholds the contract of the longer form, which is the same.
+    unsafe { slotline_fail_with(failure, message, null_mut(), std::ptr::null(), None) }
+}
+
+/// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
+/// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
+///
+/// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
+/// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
+/// worker that is a process.
+///
+/// # Safety
+///
+/// The same as for `slotline_fail`; `type` must be NULL or end with a NUL; any thread may call `drop` with `payload`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_fail_with(
+    failure: *mut slotline_failure,
+    message: *const c_char,
+    payload: *mut c_void,
+    r#type: *const c_char,
+    drop: slotline_drop,
+) {
     guarded((), || {
+        // SAFETY: the caller guarantees that the strings are NULL or end with a NUL, and that `drop` can be called.
+        let cause = unsafe { Cause::from_c(message, payload, r#type, drop) };
         // SAFETY: the caller guarantees that `failure` is NULL or the pointer that this callback received.
         if let Some(failure) = unsafe { failure.as_mut() } {
-            // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
-            failure.message = Some(unsafe { message_text(message) });
+            failure.cause = Some(cause);
         }
     });
 }
@@ -48,14 +74,11 @@ pub(crate) fn call(what: &str, callback: impl FnOnce(*mut slotline_failure) -> i
     }
 }
 
-/// Runs a callback, and returns its return value, or its message as an error if it set one.
-pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, BoxError> {
+/// Runs a callback, and returns its return value, or the reason that it set.
+pub(crate) fn answer(callback: impl FnOnce(*mut slotline_failure) -> i32) -> Result<i32, Cause> {
     let mut failure = slotline_failure::default();
     let code = callback(&mut failure);
-    match (failure.message, code) {
-        (Some(message), _) => Err(message.into()),
-        (None, code) => Ok(code),
-    }
+    failure.cause.map_or(Ok(code), Err)
 }
 
 /// Describes the worker that runs a callback. It is lent to the callback until the callback returns. Later versions may have

@@ -91,8 +91,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
 ///
 /// The same as for `text`.
 pub(crate) unsafe fn lossy(pointer: *const c_char) -> Option<String> {
+    // SAFETY: the caller upholds the contract of `c_str`, which is the same.
+    unsafe { c_str(pointer) }.map(|text| text.to_string_lossy().into_owned())
+}
+
+/// Returns a string that ends with a NUL; `None` for NULL.
+///
+/// # Safety
+///
+/// The same as for `text`.
+pub(crate) unsafe fn c_str<'a>(pointer: *const c_char) -> Option<&'a CStr> {
     // SAFETY: `pointer` is not null, so the caller guarantees that it points to a string that ends with a NUL.
-    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
 }
 
 /// Returns a shape.

@@ -13,6 +13,7 @@ use slotline::sample::{Apart, Columns, Fields, Sample};
 
 use crate::boundary::guarded;
 use crate::callback::{answer, slotline_failure};
+use crate::cause::Cause;
 use crate::field::About;
 use crate::owner::Owner;
 use crate::status::*;
@@ -66,6 +67,11 @@ impl slotline_samples {
         self.reading.set(false);
         outcome
     }
+}
+
+/// Makes an error of the collate callback, and not of a sample.
+fn own(message: impl Into<String>) -> BoxError {
+    Cause::new(message).of_collate().into()
 }
 
 /// The samples of any dataset.
@@ -161,12 +167,12 @@ impl Collator {
         match (outcome, failure) {
             (Ok(0), _) => Ok(Collated { batch, collator: self.clone(), indices, task: 0, epoch: 0 }),
             // The callback's own message takes precedence over the error of a sample.
-            (Err(error), _) => Err(error),
+            (Err(cause), _) => Err(cause.of_collate().into()),
             (Ok(_), _) if again => {
-                Err("the dataset's callback read from slotline_samples while it was called for the same batch".into())
+                Err(own("the dataset's callback read from slotline_samples while it was called for the same batch"))
             }
             (Ok(_), Some(failure)) => Err(failure),
-            (Ok(code), None) => Err(format!("the collate callback returned {code}").into()),
+            (Ok(code), None) => Err(own(format!("the callback returned {code}"))),
         }
     }
 }
@@ -258,14 +264,14 @@ unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usi
     let source = unsafe { samples.source.as_mut() };
     let wanted = source.columns().1.len();
     if num_fields < wanted {
-        samples.failure = Some(format!("num_fields is {num_fields}, but a sample has {wanted} fields").into());
+        samples.failure = Some(own(format!("num_fields is {num_fields}, but a sample has {wanted} fields")));
         return SLOTLINE_INVALID;
     }
     // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs, and `i` is below that.
     let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
     // Checks the structs before a sample is read.
     if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
-        samples.failure = Some(failure.message.into());
+        samples.failure = Some(own(failure.message));
         return SLOTLINE_INVALID;
     }
     let index = source.index();
@@ -283,7 +289,7 @@ unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usi
         if describe_field(&mut tensor, &columns, about, i)
             && let Err(failure) = put(i, &tensor)
         {
-            samples.failure = Some(failure.message.into());
+            samples.failure = Some(own(failure.message));
             return SLOTLINE_INVALID;
         }
     }

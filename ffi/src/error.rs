@@ -1,9 +1,12 @@
 //! The error object of a failed call.
 
-use std::ffi::{CString, c_char};
-use std::ptr::null;
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 use crate::boundary::guarded;
+use crate::cause::Payload;
+use crate::check;
 use crate::failure::Failure;
 use crate::status::{SLOTLINE_OK, slotline_status};
 
@@ -15,6 +18,7 @@ pub struct slotline_error {
     index: i64,
     task: i64,
     worker: i64,
+    payload: Option<Arc<Payload>>,
 }
 
 impl slotline_error {
@@ -29,6 +33,7 @@ impl slotline_error {
             index: number(failure.index),
             task: number(failure.task),
             worker: number(failure.worker),
+            payload: failure.payload,
         }))
     }
 }
@@ -87,6 +92,20 @@ pub unsafe extern "C" fn slotline_error_task(error: *const slotline_error) -> i6
 pub unsafe extern "C" fn slotline_error_worker(error: *const slotline_error) -> i64 {
     // SAFETY: the caller upholds this function's safety contract.
     unsafe { error.as_ref() }.map_or(-1, |error| error.worker)
+}
+
+/// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
+/// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
+///
+/// # Safety
+///
+/// The same as for `slotline_error_code`; `type` must be NULL or end with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_error_payload(error: *const slotline_error, r#type: *const c_char) -> *mut c_void {
+    // SAFETY: the caller upholds this function's safety contract.
+    let (error, kind) = unsafe { (error.as_ref(), check::c_str(r#type)) };
+    let payload = error.and_then(|error| error.payload.as_ref());
+    payload.zip(kind).and_then(|(payload, kind)| payload.get(kind)).unwrap_or(null_mut())
 }
 
 /// Frees an error. Does nothing for NULL. Can be called from any thread.

@@ -2,10 +2,13 @@
 
 use std::error::Error as StdError;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use slotline::Error;
 use slotline::loader::{BuildError, By};
+use slotline::sampler::SamplerError;
 
+use crate::cause::{Payload, find};
 use crate::status::*;
 
 /// The reason why a call failed.
@@ -16,11 +19,13 @@ pub(crate) struct Failure {
     pub(crate) index: Option<usize>,
     pub(crate) task: Option<usize>,
     pub(crate) worker: Option<usize>,
+    /// The object that a callback attached.
+    pub(crate) payload: Option<Arc<Payload>>,
 }
 
 impl Failure {
     pub(crate) fn new(status: slotline_status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), index: None, task: None, worker: None }
+        Self { status, message: message.into(), index: None, task: None, worker: None, payload: None }
     }
 
     /// An invalid argument.
@@ -72,17 +77,34 @@ impl From<BuildError> for Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(error: Error) -> Self {
-        Self { message: chain(&error), ..about(&error) }
+        let cause = match &error {
+            // This variant is transparent: its source is that of the callback's error.
+            Error::Order(SamplerError::Other(source)) => find(Some(&**source)),
+            _ => find(error.source()),
+        };
+        let payload = cause.and_then(|cause| cause.payload.clone());
+        match (&error, cause) {
+            (Error::Sample { task, by: who, .. }, Some(cause)) if cause.collates => {
+                let message = format!("the collate function failed for batch {task} in {who}: {cause}");
+                let (task, worker) = (Some(*task), by(who));
+                Self { task, worker, payload, ..Self::new(SLOTLINE_COLLATE, message) }
+            }
+            _ => Self { message: chain(&error), payload, ..about(&error) },
+        }
+    }
+}
+
+/// Returns the number of a worker.
+fn by(by: &By) -> Option<usize> {
+    match *by {
+        By::Worker(worker) => Some(worker),
+        By::Consumer => None,
     }
 }
 
 /// Returns a failure with the status, index, task and worker of an error, but without a message.
 fn about(error: &Error) -> Failure {
     let of = |status| Failure::new(status, "");
-    let by = |by: &By| match *by {
-        By::Worker(worker) => Some(worker),
-        By::Consumer => None,
-    };
     match error {
         Error::Sample { index, task, by: who, .. } => {
             Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) }
@@ -99,7 +121,9 @@ fn about(error: &Error) -> Failure {
         Error::Held { .. } => of(SLOTLINE_HELD),
         Error::WorkerInit { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_INIT) },
         Error::Start { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) },
-        Error::Sampler { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLER) },
+        Error::Sampler { task, by: who, .. } | Error::BatchSampler { task, by: who, .. } => {
+            Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLER) }
+        }
         Error::LongBatch { task, .. } => Failure { task: Some(*task), ..of(SLOTLINE_SAMPLER) },
         Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
         Error::Stopped | Error::Forked => of(SLOTLINE_STOPPED),

@@ -9,14 +9,14 @@
 //! - `check`, `versioned`: checks of pointers, strings and structs from C before they are used;
 //! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
 //! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`]) or in sequence
-//!   ([`stream`], [`saved`]); [`callback`], [`owner`]: what all callbacks share;
+//!   ([`stream`], [`saved`]); [`callback`], `cause`, [`owner`]: what all callbacks share;
 //! - `indexed`, [`compose`], [`transform`]: datasets made of other datasets; `alone`: a sample that is read by itself;
 //!   [`generator`]: what splits are drawn from;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded; `processes`, [`spawned`]: workers
 //!   that are processes, and those that a command starts;
 //! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and its batches; [`dlpack`]: export to other
 //!   libraries;
-//! - [`state`], [`stats`], [`bytes`]: a loader's position and statistics;
+//! - [`state`], [`stats`], [`warning`], [`bytes`]: a loader's position, statistics and warnings;
 //! - `sync`: the atomics of handles, which tests can slow down;
 //! - `device`, with the feature `cuda`: loaders that deliver batches on a device;
 //! - `pipeline`, with the feature `image`: pictures that are decoded.
@@ -34,6 +34,7 @@ pub mod batch_sampler;
 mod boundary;
 pub mod bytes;
 pub mod callback;
+mod cause;
 mod check;
 pub mod collate;
 pub mod compose;
@@ -74,3 +75,4 @@ pub mod sync;
 pub mod tensor;
 pub mod transform;
 mod versioned;
+pub mod warning;

@@ -87,8 +87,8 @@ pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_
 }
 
 /// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
-/// user pointers of `worker_init` and `collate`, even if this function fails. On failure `*out` is NULL. Can be called from any
-/// thread.
+/// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
+/// called from any thread.
 ///
 /// # Errors
 ///
@@ -150,9 +150,9 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 /// # Errors
 ///
 /// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
-/// `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call continues the pass. After
-/// `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After `SLOTLINE_SAMPLER` the pass has
-/// ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
+/// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call
+/// continues the pass. After `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After
+/// `SLOTLINE_SAMPLER` the pass has ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
 ///
 /// # Safety
 ///

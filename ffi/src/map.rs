@@ -121,7 +121,7 @@ impl Sample for Called<'_> {
         // SAFETY: the user has agreed that any thread may call `read` this way; the sample is lent to the callback while it
         // runs.
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };
-        // The callback reads and writes at the same time, so this time counts as reading.
+        // The callback reads, except in `slotline_sample_write`.
         reading(|| slotline_sample::write(row, self.context, declared, false, read)).map(drop)
     }
 }

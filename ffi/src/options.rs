@@ -22,6 +22,7 @@ use crate::owner::{Owner, slotline_drop};
 use crate::processes;
 use crate::sampler::slotline_sampler;
 use crate::versioned::{self, Versioned};
+use crate::warning::{Listener, slotline_on_warning};
 
 /// For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
 pub const SLOTLINE_NO_BATCHES: i64 = -1;
@@ -67,8 +68,8 @@ const PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays)))
 
 /// The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 ///
-/// `slotline_loader_new` takes ownership of the user pointers of `worker_init` and `collate`, even if it fails. Options with a
-/// drop function can therefore be used for only one loader.
+/// `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate` and `on_warning`, even if it fails.
+/// Options with a drop function can therefore be used for only one loader.
 ///
 /// In fields that are yes or no, 0 is no, and any other value is yes. Defaults are in parentheses.
 #[repr(C)]
@@ -114,7 +115,8 @@ pub struct slotline_options {
     pub memory_limit: usize,
     /// The maximum time to wait for a batch, in milliseconds (0: no limit).
     pub timeout_ms: u64,
-    /// The time after which a slow sample is reported, in milliseconds (0: never).
+    /// The time after which a slow sample is reported to `on_warning`, and in `slotline_loader_stats_json`, in milliseconds (0:
+    /// never).
     pub watchdog_ms: u64,
     /// The seed of `shuffle` and of the random numbers of samples, if `has_seed` is set; otherwise they come from the process's
     /// default generator. A `sampler` has its own seed (see `slotline_sampler`).
@@ -189,6 +191,12 @@ pub struct slotline_options {
     pub collate_drop: slotline_drop,
     /// Drops an object that `collate` made; may be NULL.
     pub collate_drop_batch: slotline_drop_batch,
+    /// Is told of warnings and of the watchdog's reports (NULL: nobody is).
+    pub on_warning: slotline_on_warning,
+    /// The user pointer that is passed to `on_warning`.
+    pub on_warning_user: *mut c_void,
+    /// Called once when `on_warning` is no longer needed, on any thread; may be NULL.
+    pub on_warning_drop: slotline_drop,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -200,11 +208,12 @@ pub type slotline_worker_init = Option<
 pub(crate) struct Owned {
     worker_init: Owner,
     collate: Owner,
+    on_warning: Owner,
 }
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(collate_drop_batch);
+    const END: usize = versioned::end!(on_warning_drop);
 
     fn defaults() -> Self {
         Self {
@@ -250,6 +259,9 @@ unsafe impl Versioned for slotline_options {
             collate_user: null_mut(),
             collate_drop: None,
             collate_drop_batch: None,
+            on_warning: None,
+            on_warning_user: null_mut(),
+            on_warning_drop: None,
         }
     }
 }
@@ -281,6 +293,7 @@ impl slotline_options {
         Owned {
             worker_init: Owner::new(self.worker_init_user, self.worker_init_drop),
             collate: Owner::new(self.collate_user, self.collate_drop),
+            on_warning: Owner::new(self.on_warning_user, self.on_warning_drop),
         }
     }
 
@@ -318,6 +331,10 @@ impl slotline_options {
                 // SAFETY: the user has agreed that any thread may call `init` this way.
                 call("worker_init", |failure| unsafe { init(owner.user(), &worker, failure) })
             });
+        }
+        if let Some(listen) = self.on_warning {
+            let listener = Listener { owner: owned.on_warning, listen };
+            builder = builder.on_warning(move |warning| listener.hear(warning));
         }
         let collator = self
             .collate

@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 
 use slotline::BoxError;
-use slotline::dataset::Context;
+use slotline::dataset::{Context, is_timed, writing};
 use slotline::dtype::DType;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Row;
@@ -14,9 +14,10 @@ use slotline::shape::Shape;
 use slotline::tensor::AnyTensorView;
 
 use crate::boundary::guarded;
-use crate::callback::message_text;
+use crate::cause::Cause;
 use crate::dtype;
 use crate::field::{Declared, SLOTLINE_FIXED};
+use crate::owner::slotline_drop;
 use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
 
 /// The maximum number of fields of a dataset made of callbacks: the number of bits of `u64`.
@@ -35,10 +36,12 @@ pub struct slotline_sample {
     written: u64,
     /// The fields whose memory was lent to the callback, as a bit set.
     lent: u64,
-    /// The message that the callback set.
-    failure: Option<String>,
+    /// The reason that the callback set.
+    failure: Option<Cause>,
     /// The last field whose write failed and that was not written since, with the reason.
     refused: Option<(usize, String)>,
+    /// Whether what the callback writes is timed.
+    timed: bool,
 }
 
 impl slotline_sample {
@@ -61,13 +64,14 @@ impl slotline_sample {
             lent: 0,
             failure: None,
             refused: None,
+            timed: is_timed(),
         };
         let first = sample.first;
         let code = callback(&raw mut sample);
         // This comes first, because invalid `bool`s must not stay in the memory even if something else fails.
         let spoiled = clear_invalid_bools(row, first, fields, sample.lent)?;
-        if let Some(message) = sample.failure.take() {
-            return Err(message.into());
+        if let Some(cause) = sample.failure.take() {
+            return Err(cause.into());
         }
         if let Some((field, why)) = sample.refused.take() {
             return Err(format!("field {field}: {why}").into());
@@ -113,11 +117,27 @@ impl slotline_sample {
         self.refused.take_if(|refused| refused.0 == field);
     }
 
+    /// Writes a field, and times that if samples are timed.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `put`.
+    #[inline(always)]
+    unsafe fn put_timed(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
+        if self.timed {
+            // SAFETY: the caller upholds the same contract.
+            return cold(|| writing(|| unsafe { self.put(field, data, elements) }));
+        }
+        // SAFETY: as above.
+        unsafe { self.put(field, data, elements) }
+    }
+
     /// Writes a field.
     ///
     /// # Safety
     ///
     /// `data` must be NULL or point to `elements` elements of the field's type.
+    #[inline(always)]
     unsafe fn put(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
         let first = self.first;
         let (row, fields) = self.parts();
@@ -159,6 +179,13 @@ impl slotline_sample {
         self.note(field);
         Ok(())
     }
+}
+
+/// Calls a function that is rarely called, so that the common case is inlined.
+#[cold]
+#[inline(never)]
+fn cold<T>(call: impl FnOnce() -> T) -> T {
+    call()
 }
 
 /// Clears the lent `bool` fields that contain values other than 0 and 1, and returns the last such field.
@@ -257,7 +284,7 @@ pub unsafe extern "C" fn slotline_sample_write(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `data` points to `elements` elements.
     unsafe {
-        ask(sample, SLOTLINE_INVALID, |sample| match sample.put(field, data, elements) {
+        ask(sample, SLOTLINE_INVALID, |sample| match sample.put_timed(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
             Err(why) => {
                 // The earlier content of the field is not what the callback wants.
@@ -279,8 +306,31 @@ pub unsafe extern "C" fn slotline_sample_write(
 /// `sample` must be NULL or the pointer that this callback received; `message` must be NULL or end with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sample_fail(sample: *mut slotline_sample, message: *const c_char) {
-    // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `message` is NULL or ends with a NUL.
-    unsafe { ask(sample, (), |sample| sample.failure = Some(message_text(message))) };
+    // SAFETY: the caller upholds the contract of the longer form, which is the same.
+    unsafe { slotline_sample_fail_with(sample, message, null_mut(), std::ptr::null(), None) }
+}
+
+/// Works like `slotline_sample_fail`, and attaches an object of yours, as `slotline_fail_with` does.
+///
+/// # Safety
+///
+/// The same as for `slotline_sample_fail`; `type` must be NULL or end with a NUL; any thread may call `drop` with `payload`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sample_fail_with(
+    sample: *mut slotline_sample,
+    message: *const c_char,
+    payload: *mut c_void,
+    r#type: *const c_char,
+    drop: slotline_drop,
+) {
+    guarded((), || {
+        // SAFETY: the caller guarantees that the strings are NULL or end with a NUL, and that `drop` can be called.
+        let cause = unsafe { Cause::from_c(message, payload, r#type, drop) };
+        // SAFETY: the caller guarantees that `sample` is NULL or the pointer that this callback received.
+        if let Some(sample) = unsafe { sample.as_mut() } {
+            sample.failure = Some(cause);
+        }
+    });
 }
 
 /// Returns the next number of the sample's random generator. The numbers depend only on the seed, the epoch and the sample's

@@ -52,18 +52,20 @@ pub struct slotline_stats {
     pub held: f64,
     /// The average number of finished batches at the time when the caller asked for one.
     pub ready: f64,
-    /// The time of all workers in the dataset's code.
+    /// The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
+    /// the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
     pub worker_reading: f64,
-    /// The time of all workers writing samples into their rows, or in the collate function.
+    /// The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
+    /// the collate function.
     pub worker_writing: f64,
     /// The time of all workers waiting because everything that may be prefetched was loaded.
     pub worker_waiting: f64,
     /// The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
     /// over.
     pub worker_resting: f64,
-    /// The time of the calling thread in the dataset's code.
+    /// The same time as `worker_reading`, of the calling thread.
     pub caller_reading: f64,
-    /// The time of the calling thread writing samples into their rows.
+    /// The same time as `worker_writing`, of the calling thread.
     pub caller_writing: f64,
     /// The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
     pub worker_drawing: f64,
@@ -182,7 +184,8 @@ pub unsafe extern "C" fn slotline_loader_stats_json(
     unsafe { stats_text(loader, out, error, |stats| serde_json::to_string(&stats).map_err(not_serialised)) }
 }
 
-/// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL.
+/// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
+/// any thread at any time, even while another call uses the loader.
 ///
 /// # Errors
 ///
@@ -202,7 +205,7 @@ pub unsafe extern "C" fn slotline_loader_verdict(
 }
 
 /// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-/// failure `*out` is NULL.
+/// failure `*out` is NULL. `on_warning` in `slotline_options` is told of them, and of more, when they are noticed.
 ///
 /// # Errors
 ///

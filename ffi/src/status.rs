@@ -15,7 +15,7 @@ pub const SLOTLINE_INVALID: slotline_status = 2;
 pub const SLOTLINE_BUILD: slotline_status = 3;
 /// A file cannot be read.
 pub const SLOTLINE_SOURCE: slotline_status = 4;
-/// A sample could not be read or collated. The pass continues with the next batch.
+/// A sample could not be read. The pass continues with the next batch.
 pub const SLOTLINE_SAMPLE: slotline_status = 5;
 /// slotline panicked, which is a bug; the panic was caught at the C boundary. If the error has an index, the pass continues.
 pub const SLOTLINE_PANIC: slotline_status = 6;
@@ -38,6 +38,8 @@ pub const SLOTLINE_DEVICE: slotline_status = 14;
 /// The worker processes ended or could not start, or a worker ended because of a bug in slotline. Nothing more comes from the
 /// loader.
 pub const SLOTLINE_WORKER_DIED: slotline_status = 15;
+/// The collate function failed, without a sample that could not be read. The pass continues with the next batch.
+pub const SLOTLINE_COLLATE: slotline_status = 16;
 
 /// The version of this header. It works only with a library of the same version.
 pub const SLOTLINE_ABI_VERSION: u32 = 1;

@@ -150,17 +150,31 @@ fn callbacks_do_not_race() {
     assert_eq!(output, "ok\n");
 }
 
-/// Runs the C++ layer's test with AddressSanitizer.
-#[test]
-fn the_cpp_layer_has_no_dangling_pointers() {
+/// Runs one of `tests/cpp` with AddressSanitizer and UndefinedBehaviorSanitizer.
+fn cpp_with_addresses(name: &str) {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    let folder = scratch("addresses-layer");
+    let folder = scratch(&format!("addresses-{name}"));
     if !sanitizes(&cxx, &folder, ADDRESSES[0]) {
         return;
     }
-    let (source, program) = (here().join("tests/cpp/layer.cpp"), folder.join("layer"));
+    let (source, program) = (here().join("tests/cpp").join(name).with_extension("cpp"), folder.join(name));
     native::compile(&cxx, &[&["-std=c++17", "-g", "-O1"][..], &ADDRESSES].concat(), &source, &program);
     assert_eq!(run_with_addresses(&mut Command::new(program)), "ok\n");
+}
+
+#[test]
+fn the_cpp_layer_has_no_dangling_pointers() {
+    cpp_with_addresses("layer");
+}
+
+#[test]
+fn exceptions_are_destroyed_once() {
+    cpp_with_addresses("exceptions");
+}
+
+#[test]
+fn listeners_outlive_the_threads_that_call_them() {
+    cpp_with_addresses("observing");
 }
 
 #[cfg(target_os = "linux")]

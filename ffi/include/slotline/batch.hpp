@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
 
 #include "error.hpp"
+#include "sanitize.hpp"
 #include "span.hpp"
 #include "types.hpp"
 
@@ -102,6 +104,28 @@ struct collated_as : collated {
   T made;
 };
 
+/// Tells ThreadSanitizer about each row of a field of fixed shape: callbacks write them one by one.
+inline void tell_rows([[maybe_unused]] void (*tell)(const void*) noexcept, [[maybe_unused]] const slotline_tensor& field,
+                      [[maybe_unused]] std::size_t rows) noexcept {
+#ifdef SLOTLINE_SANITIZE_THREAD
+  if (field.kind != SLOTLINE_FIXED) return;
+  for (std::size_t i = 0; i < rows; ++i) tell(static_cast<const char*>(field.data) + i * (field.bytes / rows));
+#endif
+}
+
+/// Frees a batch, whose rows may then be written again.
+inline void free_batch(slotline_batch* raw) noexcept {
+#ifdef SLOTLINE_SANITIZE_THREAD
+  for (std::size_t i = 0; i < slotline_batch_num_fields(raw); ++i) {
+    slotline_tensor field;
+    field.struct_size = sizeof field;
+    if (slotline_batch_field(raw, i, &field, nullptr) == SLOTLINE_OK)
+      tell_rows(handed_over, field, slotline_batch_len(raw));
+  }
+#endif
+  slotline_batch_free(raw);
+}
+
 /// Calls a DLPack tensor's deleter.
 struct dlpack_deleter {
   template <class Managed>
@@ -133,26 +157,26 @@ class batch {
   /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_batch_epoch(raw_.get()); }
   /// The dataset index of each sample.
-  span<const std::int64_t> indices() const noexcept { return {slotline_batch_indices(raw_.get()), size()}; }
+  span<const std::int64_t> indices() const& noexcept SLOTLINE_LIFETIMEBOUND { return {slotline_batch_indices(raw_.get()), size()}; }
   std::size_t num_fields() const noexcept { return slotline_batch_num_fields(raw_.get()); }
 
   /// A field by number or name. Throws slotline::error if it does not exist.
-  slotline::tensor tensor(std::size_t field) const { return slotline::tensor(raw_tensor(field)); }
-  slotline::tensor tensor(const std::string& field) const { return slotline::tensor(raw_tensor(field)); }
+  slotline::tensor tensor(std::size_t field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
+  slotline::tensor tensor(const std::string& field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
 
   /// A field with elements of type T. Throws slotline::error if it has another type.
   template <class T>
-  view<T> field(std::size_t field) const {
+  view<T> field(std::size_t field) const& SLOTLINE_LIFETIMEBOUND {
     return view<T>(raw_tensor(field));
   }
   template <class T>
-  view<T> field(const std::string& field) const {
+  view<T> field(const std::string& field) const& SLOTLINE_LIFETIMEBOUND {
     return view<T>(raw_tensor(field));
   }
 
   /// The first fields of the batch: `auto [images, labels] = batch.fields<float, std::int64_t>();`
   template <class... T>
-  std::tuple<view<T>...> fields() const {
+  std::tuple<view<T>...> fields() const& SLOTLINE_LIFETIMEBOUND {
     return fields_of<T...>(std::index_sequence_for<T...>());
   }
 
@@ -174,12 +198,24 @@ class batch {
 
   /// The result of the collate function. Throws slotline::error if there is none, or if it has another type.
   template <class T>
-  T& made() const {
+  T& made() const& SLOTLINE_LIFETIMEBOUND {
     auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
     if (!base) throw error(code::invalid, "the batch was not made by a collate function");
+    detail::taken_over(base);
     if (base->type != typeid(T)) throw error(code::invalid, "the collate function makes batches of another type");
     return static_cast<detail::collated_as<T>*>(base)->made;
   }
+
+  /// Deleted: the batch would be destroyed before the view. Give the batch a name.
+  void indices() && = delete;
+  template <class Field>
+  void tensor(const Field&) && = delete;
+  template <class T, class Field>
+  void field(const Field&) && = delete;
+  template <class... T>
+  void fields() && = delete;
+  template <class T>
+  void made() && = delete;
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
   /// Gives up the batch of the C API, which the caller must free.
@@ -190,12 +226,14 @@ class batch {
     slotline_tensor out;
     out.struct_size = sizeof out;
     detail::check(slotline_batch_field, raw_.get(), field, &out);
+    detail::tell_rows(detail::taken_over, out, size());
     return out;
   }
   slotline_tensor raw_tensor(const std::string& field) const {
     slotline_tensor out;
     out.struct_size = sizeof out;
     detail::check(slotline_batch_field_by_name, raw_.get(), field.c_str(), &out);
+    detail::tell_rows(detail::taken_over, out, size());
     return out;
   }
 
@@ -204,7 +242,19 @@ class batch {
     return {field<T>(I)...};
   }
 
-  detail::owned<slotline_batch, slotline_batch_free> raw_;
+  detail::owned<slotline_batch, detail::free_batch> raw_;
+};
+
+/// A batch, or nothing at the end of a pass: `while (auto batch = loader.next()) train(batch->field<float>(0));`
+template <class Batch>
+class basic_next : public std::optional<Batch> {
+ public:
+  using std::optional<Batch>::optional;
+
+  Batch* operator->() & noexcept { return std::optional<Batch>::operator->(); }
+  const Batch* operator->() const& noexcept { return std::optional<Batch>::operator->(); }
+  /// Deleted: in `loader.next()->field<float>(0)` the batch would be destroyed before the view. Give the batch a name.
+  void operator->() && = delete;
 };
 
 }  // namespace slotline

@@ -23,12 +23,15 @@ class samples {
   }
   samples(const samples&) = delete;
   samples& operator=(const samples&) = delete;
+  ~samples() { tell(detail::handed_over); }
 
   /// Reads the next sample; returns false after the last one. Throws if the sample cannot be read. If that exception
-  /// leaves the collate function, the batch fails with the sample's error and index; if the function catches it, it can
-  /// continue with the next sample.
+  /// leaves the collate function, the batch fails with the sample's error, its exception and its index; if the function
+  /// catches it, it can continue with the next sample.
   bool next() {
+    tell(detail::handed_over);
     const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
+    if (result == SLOTLINE_OK) tell(detail::taken_over);
     if (result != SLOTLINE_OK && result != SLOTLINE_END) throw detail::reported("a sample cannot be read");
     return result == SLOTLINE_OK;
   }
@@ -45,6 +48,12 @@ class samples {
   }
 
  private:
+  /// Tells ThreadSanitizer about the current sample.
+  void tell(void (*how)(const void*) noexcept) const noexcept {
+    for (const slotline_tensor& field : fields_)
+      if (field.name) detail::tell_rows(how, field, 1);
+  }
+
   static constexpr std::size_t MOST_FIELDS = 64;
   slotline_samples* raw_;
   std::vector<slotline_tensor> fields_;
@@ -60,13 +69,15 @@ struct collate_calls {
   static std::int32_t collate(void* user, slotline_samples* raw, void** batch, slotline_failure* failure) noexcept {
     return guarded(
         [&] {
+          const use call(user);
           samples given(raw);
           const auto& function = *static_cast<const Collate*>(static_cast<const std::shared_ptr<const void>*>(user)->get());
           collated* base = new collated_as<made>(function(given));
+          handed_over(base);
           *batch = base;
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 };
 

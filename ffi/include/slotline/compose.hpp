@@ -14,6 +14,7 @@
 #include "error.hpp"
 #include "generator.hpp"
 #include "sample.hpp"
+#include "sanitize.hpp"
 #include "types.hpp"
 
 namespace slotline {
@@ -39,6 +40,7 @@ struct mapping {
   static std::int32_t map(void* user, const slotline_batch* raw, slotline_sample* to) noexcept {
     return guarded(
         [&] {
+          const use call(user);
           const auto& self = *static_cast<const mapping*>(user);
           // The batch belongs to the library.
           struct lent {
@@ -49,7 +51,7 @@ struct mapping {
           self.function(lent.source, row);
           return 0;
         },
-        [&](const char* what) { slotline_sample_fail(to, what); });
+        to);
   }
 };
 

@@ -53,7 +53,7 @@ namespace slotline {
 /// An object that cannot be copied, such as one with a mutex, or that has virtual functions is passed by a std::shared_ptr or
 /// a std::unique_ptr, which keeps it until the last loader is destroyed, or by std::ref, which does not.
 ///
-/// An exception that leaves any of these functions becomes a slotline::error in place of the batch, with its what().
+/// An exception that leaves any of these functions becomes the cause() of a slotline::error in place of the batch.
 class dataset {
  public:
   /// Opens a dataset by the names that `slotline feed` accepts: "digits", "idx:FILE,FILE", "npy:FILE,FILE". NumPy's

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "batch.hpp"
@@ -83,7 +82,8 @@ using device_pass =
 class device_loader {
  public:
   /// Except for the size, zeros in `device` are the defaults. Throws slotline::error, also if there is no driver.
-  explicit device_loader(const dataset& dataset, const options& options = {}, slotline_device_options device = {}) {
+  explicit device_loader(const dataset& dataset, const options& options = {}, slotline_device_options device = {})
+      : rethrow_(options.rethrow_) {
     device.struct_size = sizeof device;
     slotline_device_loader* raw = nullptr;
     const slotline_options given = options.raw();
@@ -93,8 +93,8 @@ class device_loader {
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
   device_pass epoch() & {
-    detail::check(slotline_device_loader_epoch, raw_.get());
-    return device_pass(raw_.get());
+    detail::call(slotline_device_loader_epoch, raw_.get()).raise(rethrow_);
+    return device_pass(raw_.get(), rethrow_);
   }
   /// Deleted: a temporary loader would be destroyed before the first batch.
   device_pass epoch() && = delete;
@@ -103,11 +103,11 @@ class device_loader {
   end_of_pass end() noexcept { return {}; }
 
   /// Returns the next batch of the pass, or nothing at its end.
-  std::optional<device_batch> next() {
+  basic_next<device_batch> next() {
     slotline_device_batch* raw = nullptr;
     const status result = detail::call(slotline_device_loader_next, raw_.get(), &raw);
     if (result.at_end()) return std::nullopt;
-    result.raise();
+    result.raise(rethrow_);
     return device_batch(raw);
   }
 
@@ -129,6 +129,7 @@ class device_loader {
 
  private:
   detail::owned<slotline_device_loader, slotline_device_loader_free> raw_;
+  bool rethrow_;
 };
 
 }  // namespace slotline

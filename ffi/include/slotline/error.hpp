@@ -3,12 +3,15 @@
 #define SLOTLINE_ERROR_HPP
 
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "../slotline.h"
+#include "sanitize.hpp"
 
 namespace slotline {
 
@@ -30,14 +33,18 @@ enum class code : std::int32_t {
   stopped = SLOTLINE_STOPPED,
   device = SLOTLINE_DEVICE,
   worker_died = SLOTLINE_WORKER_DIED,
+  collate = SLOTLINE_COLLATE,
 };
 
 /// A call that failed. what() contains the whole chain of causes.
+///
+/// If a callback threw (a dataset, a collate function, worker_init or a sampler), cause() is that very exception. The error
+/// that is thrown is then also a std::nested_exception of it, so std::rethrow_if_nested(error) throws it, too.
 class error : public std::runtime_error {
  public:
   error(slotline::code code, const std::string& message, std::int64_t index = -1, std::int64_t task = -1,
-        std::int64_t worker = -1)
-      : std::runtime_error(message), code_(code), index_(index), task_(task), worker_(worker) {}
+        std::int64_t worker = -1, std::exception_ptr cause = nullptr)
+      : std::runtime_error(message), code_(code), index_(index), task_(task), worker_(worker), cause_(std::move(cause)) {}
 
   slotline::code code() const noexcept { return code_; }
   /// The dataset index of the sample that failed; -1 if there is none.
@@ -46,11 +53,30 @@ class error : public std::runtime_error {
   std::int64_t task() const noexcept { return task_; }
   /// The number of the worker that failed; -1 if there is none, or if it was the calling thread.
   std::int64_t worker() const noexcept { return worker_; }
+  /// What the callback threw; null if no callback did, or if it ran in a worker process, which only the message can leave.
+  std::exception_ptr cause() const noexcept { return cause_; }
+  /// Throws what the callback threw, or this error if cause() is null.
+  [[noreturn]] void rethrow_cause() const {
+    if (cause_) std::rethrow_exception(cause_);
+    throw *this;
+  }
 
  private:
   slotline::code code_;
   std::int64_t index_, task_, worker_;
+  std::exception_ptr cause_;
 };
+
+namespace detail {
+
+/// The type of the C API's payloads that are a std::exception_ptr, whose layout is the standard library's.
+#ifdef _LIBCPP_VERSION
+inline constexpr const char* exception_type = "std::exception_ptr of libc++";
+#else
+inline constexpr const char* exception_type = "std::exception_ptr";
+#endif
+
+}  // namespace detail
 
 /// The result of a call, for code without exceptions: OK, the end of a pass, or a failure.
 class [[nodiscard]] status {
@@ -74,9 +100,24 @@ class [[nodiscard]] status {
   std::int64_t task() const noexcept { return error_ ? slotline_error_task(error_.get()) : -1; }
   std::int64_t worker() const noexcept { return error_ ? slotline_error_worker(error_.get()) : -1; }
 
-  /// Throws slotline::error unless the status is OK.
-  void raise() const {
-    if (!ok()) throw error(code(), message(), index(), task(), worker());
+  /// The same as in slotline::error.
+  std::exception_ptr cause() const noexcept {
+    const void* payload = error_ ? slotline_error_payload(error_.get(), detail::exception_type) : nullptr;
+    detail::taken_over(payload);
+    return payload ? *static_cast<const std::exception_ptr*>(payload) : nullptr;
+  }
+
+  /// Throws slotline::error unless the status is OK; or, with `rethrow`, what the callback threw, if one did.
+  void raise(bool rethrow = false) const {
+    if (ok()) return;
+    const std::exception_ptr thrown = cause();
+    if (!thrown) throw error(code(), message(), index(), task(), worker());
+    if (rethrow) std::rethrow_exception(thrown);
+    try {
+      std::rethrow_exception(thrown);
+    } catch (...) {
+      std::throw_with_nested(error(code(), message(), index(), task(), worker(), thrown));
+    }
   }
 
  private:
@@ -111,17 +152,54 @@ class reported : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// Runs a user's function called from C, which must not throw. `fail` is called with an exception's message.
-template <class Function, class Fail>
-std::int32_t guarded(Function&& function, Fail&& fail) noexcept {
+/// A `drop` function of the C API for objects made with new.
+template <class T>
+void deleted(void* user) noexcept {
+  taken_over(user);
+  delete static_cast<T*>(user);
+}
+
+/// Returns the messages of an exception and of those nested in it.
+inline std::string messages(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const error& one) {
+    return one.what();  // This has the messages of its causes.
+  } catch (const std::exception& one) {
+    const auto* nested = dynamic_cast<const std::nested_exception*>(&one);
+    const std::exception_ptr inner = nested ? nested->nested_ptr() : nullptr;
+    return inner ? one.what() + (": " + messages(inner)) : one.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+inline void fail_with(slotline_failure* failure, const char* message, std::exception_ptr* thrown) noexcept {
+  slotline_fail_with(failure, message, thrown, exception_type, deleted<std::exception_ptr>);
+}
+inline void fail_with(slotline_sample* sample, const char* message, std::exception_ptr* thrown) noexcept {
+  slotline_sample_fail_with(sample, message, thrown, exception_type, deleted<std::exception_ptr>);
+}
+
+/// Runs a user's function called from C, which must not throw. An exception goes to `failure`, a slotline_failure or a
+/// slotline_sample, with its messages.
+template <class Function, class Failure>
+std::int32_t guarded(Function&& function, Failure* failure) noexcept {
   try {
     return std::forward<Function>(function)();
   } catch (const reported&) {
     // The earlier report is more detailed.
-  } catch (const std::exception& exception) {
-    fail(exception.what());
   } catch (...) {
-    fail("an exception that is not a std::exception");
+    const std::exception_ptr thrown = std::current_exception();
+    std::string message = "no memory";
+    try {
+      message = messages(thrown);
+    } catch (...) {
+      // There is no memory for the messages.
+    }
+    auto* payload = new (std::nothrow) std::exception_ptr(thrown);
+    handed_over(payload);
+    fail_with(failure, message.c_str(), payload);
   }
   return -1;
 }
@@ -141,12 +219,6 @@ std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline
   check(function, handle, &raw);
   const owned<slotline_bytes, slotline_bytes_free> bytes(raw);
   return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
-}
-
-/// A `drop` function of the C API for objects made with new.
-template <class T>
-void deleted(void* user) noexcept {
-  delete static_cast<T*>(user);
 }
 
 }  // namespace detail

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +19,12 @@ namespace slotline {
 
 using pass = basic_pass<slotline_loader, batch, slotline_batch, slotline_loader_next>;
 
-/// Loads a dataset's batches. It can be moved, even during a pass. While one thread uses it, other threads may only
-/// call `stop`.
+/// Loads a dataset's batches. It can be moved, even during a pass, but not while another thread uses it. One thread at a time
+/// may use it. At the same time, any thread may call `stop`, `stats`, `stats_json` and `verdict`, and read its constants.
 class loader {
  public:
   /// Throws slotline::error if the options exclude each other.
-  explicit loader(const dataset& dataset, const options& options = {}) {
+  explicit loader(const dataset& dataset, const options& options = {}) : rethrow_(options.rethrow_) {
     slotline_loader* raw = nullptr;
     const slotline_options given = options.raw();
     detail::check(slotline_loader_new, dataset.raw(), &given, &raw);
@@ -34,8 +33,8 @@ class loader {
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
   pass epoch() & {
-    detail::check(slotline_loader_epoch, raw_.get());
-    return pass(raw_.get());
+    try_epoch().raise(rethrow_);
+    return pass(raw_.get(), rethrow_);
   }
   /// Deleted: a temporary loader would be destroyed before the first batch.
   pass epoch() && = delete;
@@ -44,11 +43,11 @@ class loader {
   end_of_pass end() noexcept { return {}; }
 
   /// Returns the next batch of the pass, or nothing at its end. Throws slotline::error in place of a batch that failed.
-  std::optional<batch> next() {
+  basic_next<batch> next() {
     batch out;
     const status result = try_next(out);
     if (result.at_end()) return std::nullopt;
-    result.raise();
+    result.raise(rethrow_);
     return out;
   }
 
@@ -97,17 +96,19 @@ class loader {
     detail::check(slotline_loader_stats, raw_.get(), &out);
     return out;
   }
-  /// All statistics, for each worker, as JSON.
+  /// All statistics, for each worker, as JSON. Can be called from any thread at any time.
   std::string stats_json() const { return detail::text(slotline_loader_stats_json, raw_.get()); }
-  /// A text that says what limited the loader.
+  /// A text that says what limited the loader. Can be called from any thread at any time.
   std::string verdict() const { return detail::text(slotline_loader_verdict, raw_.get()); }
-  /// The loader's warnings, one per line, for example that memory cannot be locked.
+  /// The loader's warnings, one per line, for example that memory cannot be locked. To be told at once, also of slow samples,
+  /// see `options::on_warning`.
   std::string warnings() { return detail::text(slotline_loader_warnings, raw_.get()); }
 
   slotline_loader* raw() const noexcept { return raw_.get(); }
 
  private:
   detail::owned<slotline_loader, slotline_loader_free> raw_;
+  bool rethrow_;
 };
 
 }  // namespace slotline

@@ -16,6 +16,7 @@
 #include "error.hpp"
 #include "own.hpp"
 #include "sampler.hpp"
+#include "warning.hpp"
 
 namespace slotline {
 
@@ -143,7 +144,8 @@ class options {
   options& in_order(bool on) { return set(raw_.in_order, on); }
   /// The maximum time to wait for a batch (no limit). Rounded up to milliseconds.
   options& timeout(std::chrono::nanoseconds time) { return set(raw_.timeout_ms, milliseconds(time)); }
-  /// The time after which a slow sample is reported (never). Rounded up to milliseconds.
+  /// The time after which a slow sample is reported (never): to on_warning, and in loader::stats_json. Rounded up to
+  /// milliseconds.
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
   /// Whether the memory of batches is page-locked (no).
   options& pin_memory(bool on = true) { return set(raw_.pin_memory, on); }
@@ -168,6 +170,16 @@ class options {
     collate_ = calls::collate;
     return *this;
   }
+  /// Calls a function with each warning when it is noticed, also with the watchdog's reports. It runs in the thread that
+  /// notices: the one that makes or uses the loader, the watchdog's, or the one that looks after worker processes. So it may
+  /// run in several threads at once, and delays them. It may stop the loader. An exception that leaves it is dropped.
+  options& on_warning(std::function<void(const warning&)> function) {
+    on_warning_ = std::move(function);
+    return *this;
+  }
+  /// Whether `epoch`, `next` and loops throw what a callback threw itself, instead of a slotline::error that holds it as its
+  /// cause() and knows the place (no). What slotline finds is a slotline::error in any case.
+  options& rethrow(bool on = true) { return set(rethrow_, on); }
   /// What happens when more batches are held than `hold` (on_held::grow).
   options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
   /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
@@ -195,6 +207,7 @@ class options {
   friend class loader;
   friend class device_loader;
   using init = std::function<void(const worker&)>;
+  using listener = std::function<void(const warning&)>;
   using shared = std::shared_ptr<const void>;
 
   template <class Field, class Value>
@@ -239,13 +252,25 @@ class options {
       raw.worker_init = [](void* user, const slotline_worker* whose, slotline_failure* failure) -> std::int32_t {
         return detail::guarded(
             [&] {
+              const detail::use call(user);
               (*static_cast<const init*>(user))(worker(*whose));
               return 0;
             },
-            [&](const char* what) { slotline_fail(failure, what); });
+            failure);
       };
       raw.worker_init_drop = detail::deleted<init>;
       raw.worker_init_user = new init(worker_init_);
+    }
+    if (on_warning_) {
+      raw.on_warning = [](void* user, const slotline_warning* given) {
+        try {
+          (*static_cast<const listener*>(user))(warning(*given));
+        } catch (...) {
+          // Nobody waits for it.
+        }
+      };
+      raw.on_warning_drop = detail::deleted<listener>;
+      raw.on_warning_user = new listener(on_warning_);
     }
     return raw;
   }
@@ -256,6 +281,8 @@ class options {
   std::optional<slotline::sampler> sampler_;
   std::optional<slotline::batch_sampler> batch_sampler_;
   init worker_init_;
+  listener on_warning_;
+  bool rethrow_ = false;
   slotline_collate collate_ = nullptr;
   shared collate_user_;
 };

@@ -115,12 +115,13 @@ struct map_calls {
   static std::int32_t read(void* user, std::size_t index, slotline_sample* raw) noexcept {
     return guarded(
         [&] {
+          const use call(user);
           const own<Own>& self = own<Own>::at(user);
           sample row(raw, self.fields);
           self.dataset.read(index, row);
           return 0;
         },
-        [&](const char* what) { slotline_sample_fail(raw, what); });
+        raw);
   }
 };
 
@@ -131,32 +132,37 @@ struct stream_calls {
   static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_failure* failure) noexcept {
     return guarded(
         [&] {
+          const use call(user);
           *out = new cursor(own<Own>::at(user).dataset.open(worker(*raw)));
+          handed_over(*out);
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 
   static std::int32_t next(void* user, void* at, slotline_sample* raw) noexcept {
     return guarded(
         [&] {
+          const use call(user);
+          const turn with_cursor(at);
           sample row(raw, own<Own>::at(user).fields);
           return static_cast<cursor*>(at)->next(row) ? 0 : 1;
         },
-        [&](const char* what) { slotline_sample_fail(raw, what); });
+        raw);
   }
 
-  static void close(void*, void* at) noexcept { delete static_cast<cursor*>(at); }
+  static void close(void*, void* at) noexcept { deleted<cursor>(at); }
 
   static std::int32_t save(void*, void* at, slotline_saved* saved) noexcept {
     return guarded(
         [&] {
+          const turn with_cursor(at);
           const std::string bytes = static_cast<const cursor*>(at)->save();
           const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
           return slotline_saved_append(saved, data, bytes.size()) == SLOTLINE_OK ? 0 : -1;
         },
         // Nothing is saved then, and a resumed pass is read again from its start.
-        [](const char*) {});
+        static_cast<slotline_failure*>(nullptr));
   }
 
   static std::int32_t resume(void* user, const slotline_worker* raw, const std::uint8_t* saved, std::size_t size,
@@ -164,10 +170,12 @@ struct stream_calls {
     return guarded(
         [&] {
           const std::string bytes(reinterpret_cast<const char*>(saved), size);
+          const use call(user);
           *out = new cursor(own<Own>::at(user).dataset.resume(worker(*raw), bytes));
+          handed_over(*out);
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   }
 };
 

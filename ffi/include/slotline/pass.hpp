@@ -29,7 +29,7 @@ class basic_pass {
     using pointer = Batch*;
     using reference = Batch&;
 
-    explicit iterator(Loader* loader) : loader_(loader) { ++*this; }
+    explicit iterator(Loader* loader, bool rethrow = false) : loader_(loader), rethrow_(rethrow) { ++*this; }
 
     Batch& operator*() const noexcept { return batch_; }
     Batch* operator->() const noexcept { return &batch_; }
@@ -40,7 +40,7 @@ class basic_pass {
       const slotline_status code = Next(loader_, &raw, &error);
       if (code == SLOTLINE_OK) batch_ = Batch(raw);
       else if (code == SLOTLINE_END) loader_ = nullptr;
-      else status(code, error).raise();
+      else status(code, error).raise(rethrow_);
       return *this;
     }
     void operator++(int) { ++*this; }
@@ -53,14 +53,17 @@ class basic_pass {
     Loader* loader_;
     /// Mutable, so that callers can move from it; C++20's ranges do so through a const iterator.
     mutable Batch batch_;
+    bool rethrow_;
   };
 
-  explicit basic_pass(Loader* loader) noexcept : loader_(loader) {}
-  iterator begin() { return iterator(loader_); }
+  explicit basic_pass(Loader* loader, bool rethrow = false) noexcept : loader_(loader), rethrow_(rethrow) {}
+  iterator begin() { return iterator(loader_, rethrow_); }
   end_of_pass end() noexcept { return {}; }
 
  private:
   Loader* loader_;
+  /// Whether what a callback threw is thrown itself.
+  bool rethrow_;
 };
 
 }  // namespace slotline

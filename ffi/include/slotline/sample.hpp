@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "sanitize.hpp"
 #include "span.hpp"
 #include "types.hpp"
 
@@ -49,6 +50,11 @@ class sample {
   sample(slotline_sample* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
   sample(const sample&) = delete;
   sample& operator=(const sample&) = delete;
+#ifdef SLOTLINE_SANITIZE_THREAD
+  ~sample() {
+    for (const void* row : rows_) detail::handed_over(row);
+  }
+#endif
 
   /// Returns the memory of a field of fixed shape, to be written in place. Its content is undefined; all of it must be
   /// written.
@@ -58,6 +64,10 @@ class sample {
     std::size_t bytes = 0;
     void* data = slotline_sample_row(raw_, field, &bytes);
     if (!data) throw std::invalid_argument("field " + fields_[field].name + " has no row to write in place: use write");
+#ifdef SLOTLINE_SANITIZE_THREAD
+    detail::taken_over(data);
+    rows_.push_back(data);
+#endif
     return {static_cast<T*>(data), bytes / sizeof(T)};
   }
 
@@ -105,6 +115,10 @@ class sample {
 
   slotline_sample* raw_;
   const std::vector<field>& fields_;
+#ifdef SLOTLINE_SANITIZE_THREAD
+  /// The rows that are written in place.
+  std::vector<const void*> rows_;
+#endif
 };
 
 }  // namespace slotline

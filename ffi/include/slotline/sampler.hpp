@@ -62,10 +62,11 @@ class sampler {
                    slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
+            const detail::turn call(user);
             (*static_cast<Draw*>(user))(pass, {indices, size});
             return 0;
           },
-          [&](const char* what) { slotline_fail(failure, what); });
+          failure);
     };
     raw.drop = detail::deleted<Draw>;
     raw.user = new Draw(std::move(draw));
@@ -123,6 +124,7 @@ class batch_sampler {
                      std::size_t* len, slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
+            const detail::turn call(user);
             const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
             if (!drawn) return 1;
             if (drawn->size() > room)
@@ -132,7 +134,7 @@ class batch_sampler {
             for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
             return 0;
           },
-          [&](const char* what) { slotline_fail(failure, what); });
+          failure);
     };
     raw.drop = detail::deleted<draw>;
     raw.user = new draw(std::move(draw_batch));

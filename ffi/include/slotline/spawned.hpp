@@ -32,7 +32,7 @@ void work_if_spawned(Make make) {
           *out = slotline_dataset_clone(made.raw());
           return 0;
         },
-        [&](const char* what) { slotline_fail(failure, what); });
+        failure);
   };
   slotline_work_if_spawned(call, &make);
 }

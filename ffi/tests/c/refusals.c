@@ -559,6 +559,21 @@ static void batch_sampler_free(void) { slotline_batch_sampler_free(NULL); }
 static void fail(void) { slotline_fail(NULL, "nothing"); }
 static void sample_epoch(void) { CHECK(slotline_sample_epoch(NULL) == 0); }
 static void sample_fail(void) { slotline_sample_fail(NULL, "nothing"); }
+/* The payload is dropped even if there is nothing to attach it to. */
+static void fail_with(void) {
+  dropped = 0;
+  slotline_fail_with(NULL, NULL, &dropped, NULL, drop);
+  CHECK(dropped == 1);
+  slotline_fail_with(NULL, "nothing", NULL, "none", drop);
+  CHECK(dropped == 1);
+}
+static void sample_fail_with(void) {
+  dropped = 0;
+  slotline_sample_fail_with(NULL, NULL, &dropped, NULL, drop);
+  CHECK(dropped == 1);
+  slotline_sample_fail_with(NULL, "nothing", NULL, "none", drop);
+  CHECK(dropped == 1);
+}
 static void sample_position(void) { CHECK(slotline_sample_position(NULL) == 0); }
 static void sample_random(void) { CHECK(slotline_sample_random(NULL) == 0); }
 static void sample_row(void) {
@@ -666,6 +681,9 @@ static void error_message(void) { CHECK(slotline_error_message(NULL) == NULL); }
 static void error_index(void) { CHECK(slotline_error_index(NULL) == -1); }
 static void error_task(void) { CHECK(slotline_error_task(NULL) == -1); }
 static void error_worker(void) { CHECK(slotline_error_worker(NULL) == -1); }
+static void error_payload(void) {
+  CHECK(slotline_error_payload(NULL, "none") == NULL && slotline_error_payload(NULL, NULL) == NULL);
+}
 static void error_free(void) { slotline_error_free(NULL); }
 static void loader_len(void) { CHECK(slotline_loader_len(NULL) == -1); }
 static void loader_batch_size(void) { CHECK(slotline_loader_batch_size(NULL) == 0); }
@@ -698,11 +716,11 @@ static const struct {
     ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
     ROW(batch_task), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
     ROW(dataset_from_arrays), ROW(dataset_from_callbacks), ROW(dataset_from_stream), ROW(dataset_len),
-    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_task),
-    ROW(error_worker), ROW(fail), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
+    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_payload), ROW(error_task),
+    ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
     ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
-    ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail),
+    ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
     ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),

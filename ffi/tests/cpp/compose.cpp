@@ -14,6 +14,7 @@ struct DLManagedTensorVersioned {
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -155,7 +156,8 @@ void stacks() {
   // Names that are only positions are renamed, others must differ.
   const auto digits = dataset::open("digits");
   const dataset twice = dataset::stack({digits, digits});
-  CHECK(twice.get(0).tensor(3).name() == std::string("3"));
+  const slotline::batch renamed = twice.get(0);
+  CHECK(renamed.num_fields() == 4 && renamed.tensor(3).name() == std::string("3"));
   CHECK(has(thrown([] { dataset::stack({mixed(), mixed()}); }).what(), "two fields have the name \"even\""));
   CHECK(has(thrown([] { dataset::stack({numbers{0, 2}, numbers{0, 3, "x"}}); }).what(), "datasets[1] has 3 samples"));
 }
@@ -223,8 +225,9 @@ void single_samples() {
   CHECK(six.field<bool>("even")[0] && six.tensor("noise").shape().size() == 1);
   CHECK(six.field<double>("packed").size() == 6 && six.field<double>("packed")[5] == 6);
   CHECK(six.field<std::int16_t>("ragged").size() == 4 && six.field<std::int16_t>("ragged").ends()[0] == 1);
-  CHECK(dataset::open("digits").get(1796).tensor(0).shape().size() == 2);
-  CHECK(made.subset({6}).get(0).field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);
+  const slotline::batch digit = dataset::open("digits").get(1796), same = made.subset({6}).get(0);
+  CHECK(digit.tensor(0).shape().size() == 2 && digit.tensor(1).shape().empty());
+  CHECK(same.field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);
   auto error = thrown([&] { made.get(20); });
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "index is 20, but the dataset has 20 samples"));
   struct broken : numbers {
@@ -232,6 +235,13 @@ void single_samples() {
   };
   error = thrown([] { dataset(broken{{0, 3}}).get(2); });
   CHECK(error.code() == slotline::code::sample && error.index() == 2 && has(error.what(), "no disk"));
+  bool is_cause = false;
+  try {
+    std::rethrow_exception(error.cause());
+  } catch (const std::runtime_error& cause) {
+    is_cause = cause.what() == std::string("no disk");
+  }
+  CHECK(is_cause);
 }
 
 /// A dataset that cannot be copied, behind an interface with virtual functions.

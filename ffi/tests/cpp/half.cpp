@@ -82,6 +82,7 @@ int main() {
       CHECK(float(one[i]) == float(i) / 2 && float(some.row(i)[0]) == (i % 5 ? -float(i) : 0.0f) && other[i].bits == i);
   }
   const std::vector<slotline::float16> values(10, slotline::float16(0.25f));
-  CHECK(float(slotline::dataset::of({slotline::array("x", values)}).get(9).field<slotline::float16>(0)[0]) == 0.25f);
+  const slotline::batch last = slotline::dataset::of({slotline::array("x", values)}).get(9);
+  CHECK(float(last.field<slotline::float16>(0)[0]) == 0.25f);
   std::puts("ok");
 }

@@ -69,6 +69,23 @@ constexpr bool starts_passes<Loader, std::void_t<decltype(std::declval<Loader>()
 static_assert(starts_passes<slotline::loader&> && !starts_passes<slotline::loader>);
 
 // A read-only span can be made from a temporary; a writable one cannot.
+// A view of a batch that has no name would dangle at once.
+template <class Batch, class = void>
+inline constexpr bool has_views = false;
+template <class Batch>
+inline constexpr bool has_views<Batch, std::void_t<decltype(std::declval<Batch>().template field<float>(0)),
+                                                   decltype(std::declval<Batch>().template fields<float>()),
+                                                   decltype(std::declval<Batch>().tensor("image").data()),
+                                                   decltype(std::declval<Batch>().indices().data())>> = true;
+template <class Next, class = void>
+inline constexpr bool has_arrow = false;
+template <class Next>
+inline constexpr bool has_arrow<Next, std::void_t<decltype(std::declval<Next>()->size())>> = true;
+using next_batch = decltype(std::declval<slotline::loader&>().next());
+static_assert(has_views<slotline::batch&> && has_views<const slotline::batch&> && !has_views<slotline::batch>);
+static_assert(has_arrow<next_batch&> && has_arrow<const next_batch&> && !has_arrow<next_batch>);
+static_assert(std::is_nothrow_move_constructible_v<next_batch> && std::is_convertible_v<next_batch, std::optional<slotline::batch>>);
+
 static_assert(std::is_convertible_v<std::vector<double>, slotline::span<const double>>);
 static_assert(std::is_convertible_v<slotline::view<double>, slotline::span<const double>>);
 static_assert(std::is_convertible_v<slotline::span<double>, slotline::span<const double>>);
@@ -407,7 +424,8 @@ void a_collate_function_makes_batches_of_any_type() {
       }
     };
     const slotline::error error = thrown(read_rest);
-    CHECK(error.code() == slotline::code::sample && error.task() == 2 && has(error.what(), "six is refused"));
+    CHECK(error.code() == slotline::code::collate && error.task() == 2 && error.index() == -1);
+  CHECK(has(error.what(), "the collate function failed for batch 2 in ") && has(error.what(), ": six is refused"));
     read_rest();
     CHECK((sums == std::vector<std::int64_t>{0 + 1 + 2, 3 + 4 + 5, 9}));
     CHECK(has(thrown([&] { again.epoch().begin(); }).what(), "invalid number"));

@@ -271,8 +271,8 @@ fn a_collate_callback_can_set_its_error_message() {
     }
     let loader = Loader::with(options(|options| options.collate = Some(refuse)));
     loader.epoch().unwrap();
-    let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
-    assert!(message.ends_with("no batch today"), "{message}");
+    let Err((SLOTLINE_COLLATE, message)) = loader.next() else { panic!("no error") };
+    assert_eq!(message, "the collate function failed for batch 0 in the consumer's thread: no batch today");
 }
 
 #[test]
@@ -306,6 +306,8 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
             options.collate_drop = Some(dropped);
             (options.collate_user, options.worker_init_user) = (drops.user(), drops.user());
             options.worker_init_drop = Some(dropped);
+            options.on_warning_user = drops.user();
+            options.on_warning_drop = Some(dropped);
             set(options);
         });
         let mut loader = null_mut();
@@ -342,7 +344,7 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     build(&|options| options.spawn_setup_len = 1, "spawn_setup and spawn = NULL exclude each other; set spawn");
     build(&|options| (options.processes, options.num_workers) = (1, 1), "processes and ");
     assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));
-    assert_eq!(drops.count(), 2 * 17);
+    assert_eq!(drops.count(), 3 * 17);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod causes;
 mod collating;
 mod dlpack;
 mod map_datasets;
@@ -11,3 +12,4 @@ mod processes;
 mod resuming;
 mod samplers;
 mod stream_datasets;
+mod warnings;

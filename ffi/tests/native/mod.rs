@@ -55,6 +55,11 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
+/// Returns the shared library, which cargo builds together with the static one.
+pub(crate) fn shared_library() -> PathBuf {
+    library().with_file_name("libslotline.so")
+}
+
 /// Returns the folder in which cargo builds with the tests' profile: this program is below it, in `deps`.
 fn built() -> PathBuf {
     let program = std::env::current_exe().unwrap();

@@ -13,13 +13,34 @@ fn the_cpp_layer_works() {
     assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
+/// What callbacks throw reaches the loop.
+#[test]
+fn exceptions_keep_their_type() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let program = scratch("exceptions").join("exceptions");
+    let flags = ["-std=c++17", "-O1", "-Wconversion", "-Wshadow"];
+    compile(&cxx, &flags, &here().join("tests/cpp/exceptions.cpp"), &program);
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
+}
+
+#[test]
+fn statistics_and_warnings_come_while_the_loop_runs() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let program = scratch("observing").join("observing");
+    let flags = ["-std=c++17", "-O1", "-Wconversion", "-Wshadow"];
+    compile(&cxx, &flags, &here().join("tests/cpp/observing.cpp"), &program);
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
+}
+
 /// With ranges, which loaders and passes model.
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    let mut command = Command::new(cxx);
-    command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
-    run(command.arg(here().join("include")).arg(here().join("tests/cpp/layer.cpp")));
+    for source in ["layer", "exceptions", "observing"] {
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+        run(command.arg(here().join("include")).arg(here().join("tests/cpp").join(source).with_extension("cpp")));
+    }
 }
 
 /// Such a stream would silently be read again from its start.

@@ -13,3 +13,5 @@ mod pictures;
 mod readme;
 #[cfg(all(target_os = "linux", not(delays)))]
 mod spawned;
+#[cfg(not(any(delays, feature = "image")))]
+mod thread_sanitizer;

@@ -34,6 +34,106 @@ fn build(cmake: &str, source: &Path, build: &Path, settings: &[String]) {
     run(Command::new(cmake).arg("--build").arg(build));
 }
 
+/// A Rust library that is not slotline, and a program that uses both.
+const OTHER: &str = r#"
+#[unsafe(no_mangle)]
+pub extern "C" fn other() -> i32 {
+    std::panic::set_hook(Box::new(|_| ()));
+    std::panic::catch_unwind(|| std::hint::black_box(None::<i32>).expect("a number")).unwrap_or(7)
+}
+"#;
+const BOTH: &str = r#"
+#include <slotline.hpp>
+#include <cstdio>
+
+extern "C" int other();
+struct picky {
+  std::size_t size() const { return 4; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("number")}; }
+  void read(std::size_t, slotline::sample&) const { throw std::runtime_error("refused"); }
+};
+int main() {
+  if (other() != 7) return 1;
+  slotline::loader loader(picky{}, slotline::options().num_workers(1));
+  try {
+    for (auto& batch : loader) return int(batch.size());
+  } catch (const slotline::error&) {
+    std::puts("caught");
+  }
+}
+"#;
+/// A plugin that others load.
+const PLUGIN: &str = r#"
+#include <slotline.h>
+int plugin(void) {
+  slotline_dataset *digits = NULL;
+  slotline_status status = slotline_dataset_open("digits", &digits, NULL);
+  slotline_dataset_free(digits);
+  return status;
+}
+"#;
+
+/// Returns the names of the symbols that `nm` lists.
+fn symbols(arguments: &[&str], library: &Path) -> Vec<String> {
+    let listed = run(Command::new("nm").args(arguments).arg(library));
+    listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+}
+
+/// Checks the symbols of the installed libraries, their names and their debugging information.
+fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
+    let is_ours = |name: &String| name.starts_with("slotline_");
+    let global = symbols(&["--extern-only", "--defined-only"], &installed.join("libslotline.a"));
+    assert!(global.len() > 50 && global.iter().all(is_ours), "{global:?}");
+    let exported = symbols(&["--dynamic", "--defined-only"], &installed.join("libslotline.so"));
+    assert!(exported.len() > 50 && exported.iter().all(is_ours), "{exported:?}");
+
+    let (static_library, other) = (installed.join("libslotline.a"), folder.join("libother.a"));
+    std::fs::write(folder.join("other.rs"), OTHER).unwrap();
+    std::fs::write(folder.join("both.cpp"), BOTH).unwrap();
+    std::fs::write(folder.join("plugin.c"), PLUGIN).unwrap();
+    run(Command::new("rustc")
+        .args(["--edition=2024", "--crate-type=staticlib", "-o"])
+        .arg(&other)
+        .arg(folder.join("other.rs")));
+    let include = format!("-I{}", here().join("include").display());
+    for [first, second] in [[&static_library, &other], [&other, &static_library]] {
+        let program = folder.join("both");
+        let mut command = Command::new(cxx);
+        command.args(["-std=c++17", &include]).arg(folder.join("both.cpp")).arg(first).arg(second);
+        run(command.args(["-pthread", "-ldl", "-lm", "-o"]).arg(&program));
+        assert_eq!(run(&mut Command::new(program)), "caught\n");
+    }
+    let plugin = folder.join("plugin.so");
+    let mut command = Command::new(cxx);
+    command.args(["-shared", "-fPIC", &include, "-x", "c"]).arg(folder.join("plugin.c")).args(["-x", "none"]);
+    run(command.arg(&static_library).args(["-pthread", "-ldl", "-lm", "-o"]).arg(&plugin));
+    let exported = symbols(&["--dynamic", "--defined-only"], &plugin);
+    let of_plugin = |name: &String| is_ours(name) || ["plugin", "_init", "_fini"].contains(&name.as_str());
+    assert!(exported.contains(&"plugin".to_owned()) && exported.iter().all(of_plugin), "{exported:?}");
+
+    let version = env!("CARGO_PKG_VERSION");
+    let shared = installed.join(format!("libslotline.so.{version}"));
+    let soname = run(Command::new("readelf").arg("-d").arg(&shared));
+    let soname = soname.split("[libslotline.so.").nth(1).and_then(|rest| rest.split(']').next()).expect("a soname");
+    assert!(version.starts_with(&format!("{soname}.")), "soname {soname}, version {version}");
+    assert!(installed.join(format!("libslotline.so.{soname}")).exists());
+    let sections = |path: &Path| run(Command::new("readelf").args(["--sections", "--wide"]).arg(path));
+    let debug = installed.join(format!(".debug/libslotline.so.{version}.debug"));
+    assert!(!sections(&shared).contains(".debug_line") && sections(&shared).contains(".gnu_debuglink"));
+    assert!(sections(&debug).contains(".debug_line"));
+}
+
+#[test]
+fn cargo_builds_where_the_environment_says() {
+    let Some(cmake) = tool("CMAKE", "cmake") else { return };
+    let folder = scratch("cargo_target_dir");
+    let mut command = Command::new(cmake);
+    command.arg("-S").arg(here()).arg("-B").arg(folder.join("build")).env("CARGO_TARGET_DIR", folder.join("target"));
+    run(&mut command);
+    let cache = std::fs::read_to_string(folder.join("build/CMakeCache.txt")).unwrap();
+    assert!(cache.contains(&format!("SLOTLINE_CARGO_DIR:PATH={}\n", folder.join("target").display())), "{cache}");
+}
+
 #[test]
 fn projects_build_with_each_kind_of_package() {
     let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
@@ -46,6 +146,8 @@ fn projects_build_with_each_kind_of_package() {
     let prefix = folder.join("prefix");
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());
     run(Command::new(&cmake).arg("--install").arg(folder.join("build")).arg("--prefix").arg(&prefix));
+
+    libraries_are_as_they_should_be(&folder, &prefix.join("lib"), &cxx);
 
     let prefix_path = format!("-DCMAKE_PREFIX_PATH={}", prefix.display());
     project(&folder.join("found"), "find_package(slotline 0.1 REQUIRED)");

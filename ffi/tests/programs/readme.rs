@@ -26,14 +26,19 @@ fn readme() -> String {
 fn the_readme_cpp_blocks_compile_and_run() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("readme_cpp");
-    let blocks = blocks(&readme(), "cpp");
-    assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);
-    let (programs, snippets): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| block.contains("int main()"));
-    for (i, program) in programs.into_iter().enumerate() {
+    let (programs, snippets) = programs();
+    for (i, program) in programs.iter().enumerate() {
         compile_and_run(&cxx, &folder.join(format!("{i}.cpp")), program);
     }
-    // One program for all snippets takes a quarter of the time of one for each.
-    let headers = ["slotline.hpp", "chrono", "cmath", "cstdio", "mutex", "numeric", "random", "thread"];
+    compile_and_run(&cxx, &folder.join("snippets.cpp"), &snippets);
+}
+
+/// Returns the README's programs, and one of all its snippets, which takes a quarter of the time of one for each.
+pub(crate) fn programs() -> (Vec<String>, String) {
+    let blocks = blocks(&readme(), "cpp");
+    assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);
+    let (programs, snippets): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| block.contains("int main()"));
+    let headers = ["slotline.hpp", "atomic", "chrono", "cmath", "cstdio", "mutex", "numeric", "random", "thread"];
     let mut all: String = headers.iter().map(|header| format!("#include <{header}>\n")).collect();
     for (i, snippet) in snippets.iter().enumerate() {
         all += &function(i, snippet);
@@ -42,7 +47,7 @@ fn the_readme_cpp_blocks_compile_and_run() {
     for i in 0..snippets.len() {
         all += &format!("if (snippet{i}::run() != 0) return 1;\n");
     }
-    compile_and_run(&cxx, &folder.join("snippets.cpp"), &(all + "}\n"));
+    (programs, all + "}\n")
 }
 
 /// Makes a function from a snippet, which is the body of a function that has a loader, as the README says: types at

@@ -7,6 +7,7 @@ use crate::loader::collate::slab::Lease;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};
+use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::bad_samples::{BadSample, BadSampleReport};
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::spans;
@@ -105,6 +106,7 @@ pub(crate) struct BadSampleLog {
     bad: usize,
     budget: usize,
     report: Arc<BadSampleReport>,
+    listener: Listener,
 }
 
 /// The number of bad samples whose causes are kept (the last ones), and the maximum bytes of each cause.
@@ -112,8 +114,8 @@ const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
 impl BadSampleLog {
-    pub(crate) fn new(on_error: OnError, own_passes: bool) -> Self {
-        Self { on_error, own_passes, ..Self::default() }
+    pub(crate) fn new(on_error: OnError, own_passes: bool, listener: Listener) -> Self {
+        Self { on_error, own_passes, listener, ..Self::default() }
     }
 
     /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
@@ -207,7 +209,7 @@ impl BadSampleLog {
         };
         let mut message = cause.with_sources();
         message.truncate(message.floor_char_boundary(MESSAGE));
-        let sample = BadSample { index: *index, batch: task, by: *by, message };
+        let sample = BadSample { index: *index, batch: task, by: *by, message: message.clone() };
         // The message is made before the lock is taken, and the user's subscriber runs after it is released.
         let Some(mut met) = self.report.lock() else { return };
         met.total = met.total.saturating_add(1);
@@ -219,6 +221,7 @@ impl BadSampleLog {
         drop(met);
         if is_new {
             spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
+            self.listener.hear(|| Warning::BadSample { index: *index, batch: task, by: *by, message });
         }
     }
 }

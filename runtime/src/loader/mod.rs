@@ -48,7 +48,7 @@
 //! | more batches kept than [`hold`](Builder::hold) allows | the loader allocates more memory, counts it and warns once; or, depending on [`on_held`](Builder::on_held), it waits or returns [`Error::Held`] |
 //! | no more memory for them, because of the [limit](Builder::memory_limit) or the system | [`Error::Held`] from each call, with the batch that was kept longest; once any batch is dropped, the next one comes |
 //! | `worker_init` fails in a worker | [`Error::WorkerInit`] before the first batch; the pass continues with the other workers, if there are any |
-//! | a user's iterator of indices panics | [`Error::Sampler`] instead of the batch; the pass ends |
+//! | a user's iterator of indices panics, or returns an error | [`Error::Sampler`] or [`Error::BatchSampler`] instead of the batch; the pass ends |
 //! | a state that does not fit, or is damaged | [`StateError`] from [`Loader::load_state`], and the loader is unchanged; [`Error::State`] from `epoch` if this shows only when the pass is drawn |
 //! | a pass dropped half-way | workers stop after their current sample; the next pass starts clean |
 //! | a panic in the `drop` of a collate function's result, while the rest of a pass is discarded | the next `epoch` panics with it; further such panics come from the calls of `epoch` after that. The first `epoch` that returns starts clean |

@@ -9,6 +9,7 @@ use tracing::span::Span;
 
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded, quietly};
+use crate::loader::error::warning::{Warning, Warnings};
 use crate::sync::thread::{self, ThreadId};
 
 /// A span that this thread is in until it [leaves](Self::leave) it or drops this value.
@@ -94,6 +95,15 @@ pub(crate) fn wait() -> Entered {
 /// Runs `say`, which emits an event through `tracing`, and catches its panic.
 pub(crate) fn tell(say: impl FnOnce()) {
     quietly(say);
+}
+
+impl Warnings {
+    /// Reports a warning, and adds it to the list.
+    pub(crate) fn add(&mut self, warning: Warning) {
+        tell(|| tracing::warn!("{warning}"));
+        self.listener.hear(|| warning.clone());
+        self.list.push(warning);
+    }
 }
 
 /// The span of a pass, from its beginning until this is dropped. Everything that the loop does in this thread until

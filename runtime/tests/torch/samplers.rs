@@ -304,6 +304,49 @@ fn a_panic_in_a_samplers_iterator_ends_its_pass() {
     }
 }
 
+/// Batches of four, of which the fourth is an error.
+fn three_lists() -> impl Iterator<Item = Result<[usize; 4], BoxError>> {
+    (0..6).map(|batch| if batch == 3 { Err(NoMore(batch).into()) } else { Ok([batch; 4]) })
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no batch {0}")]
+struct NoMore(usize);
+
+#[test]
+fn an_error_of_a_batch_samplers_iterator_ends_its_pass_and_keeps_its_type() {
+    for workers in [0, 1, 3] {
+        for in_order in [true, false] {
+            // Several threads may begin the same batch.
+            let builder = Loader::builder(numbers(6, nothing)).batch_sampler_try_iter(4, three_lists).part_size(1);
+            let mut loader = builder.num_workers(workers).in_order(in_order).build().unwrap();
+            for _ in 0..20 {
+                let (good, bad): (Vec<_>, Vec<_>) = loader.epoch().unwrap().partition(Result::is_ok);
+                assert_eq!(good.len(), 3);
+                let [Err(Error::BatchSampler { task: 3, source, .. })] = &bad[..] else { panic!("{bad:?}") };
+                assert!(matches!(source.downcast_ref(), Some(NoMore(3))));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_of_a_batch_sampler_before_the_state_is_an_error_of_epoch() {
+    let make = |fails: bool| {
+        let lists =
+            move || three_lists().map(move |batch| batch.or_else(|error| if fails { Err(error) } else { Ok([3; 4]) }));
+        Loader::builder(numbers(6, nothing)).batch_sampler_try_iter(4, lists).build().unwrap()
+    };
+    let (mut first, mut second) = (make(false), make(true));
+    let mut pass = first.epoch().unwrap();
+    assert_eq!(pass.by_ref().take(5).filter(Result::is_ok).count(), 5);
+    let state = pass.state();
+    second.load_state(&state).unwrap();
+    let error = second.epoch().map(drop).unwrap_err();
+    let source = std::error::Error::source(&error).expect("the sampler's error");
+    assert!(matches!(source.downcast_ref(), Some(NoMore(3))), "{error}: {source}");
+}
+
 #[test]
 fn an_index_out_of_range_fails_its_batch() {
     let dataset = || slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();

@@ -227,7 +227,7 @@ pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
         forked,
     })?;
     let memory_ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
-    let spills = Spills::new(made.spills);
+    let spills = Spills::new(made.spills, &options.on_warning);
     Ok(Cells { made, memory_ceiling, spills, is_whole: forked && !C::STACKS })
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     }
     let links = Dispatch::new(links, slab.released().clone(), any, prefetch, cancel.clone());
     let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
-    let watchdog = watchdog(options.watchdog, &activities)?;
+    let watchdog = watchdog(&options, &activities)?;
     let pool = WorkerPool::start(lives.into_iter(), &cores, &mut warnings, || links.close())?;
     let own = (workers == 0).then(|| Own::new(Box::new(maker(None))));
     let gaps = if options.in_order { 0 } else { slab.depth() };

@@ -416,8 +416,9 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             // It is not known which of many samples that are read at once ended a worker.
             passes_over: !on_error.is_raise() && bulk == 0,
             part_rows,
+            listener: this.options.on_warning.clone(),
         };
-        let watchdog = watchdog(this.options.watchdog, &activities)?;
+        let watchdog = watchdog(&this.options, &activities)?;
         let (started, outcome) = mpsc::sync_channel(1);
         let lives = std::iter::once(move || keeper.run(&started));
         let pool = WorkerPool::start(lives, &[], &mut warnings, || {})?.of_workers(workers);
@@ -470,7 +471,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             memory_ceiling,
             warnings,
             log: Log::new(if in_order { 0 } else { slots }),
-            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills)),
+            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills, &this.options.on_warning)),
             watchdog,
         };
         Ok(Loader::new(Inner::new(parts, this.options)))

@@ -1,7 +1,6 @@
 //! Builds a loader whose workers share a ring from its options.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
@@ -141,7 +140,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let shared = Shared { ring, cancel, part_rows, barrier, shares, deaths: deaths.clone(), untouched, released };
         let shared = Arc::new(shared);
         let filler = Arc::new(Filler { engine, shared: shared.clone() });
-        let watchdog = watchdog(self.options.watchdog, &activities)?;
+        let watchdog = watchdog(&self.options, &activities)?;
         let lives = (0..workers).map(|id| {
             let (filler, mut reader) = (filler.clone(), filler.engine.reader(Some(id), watching.clone()));
             move || {
@@ -176,7 +175,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             memory_ceiling,
             warnings,
             log: Log::new(if in_order { 0 } else { ahead }),
-            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills)),
+            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills, &self.options.on_warning)),
             watchdog,
         };
         Ok(Loader::new(Inner::new(parts, self.options)))
@@ -193,10 +192,11 @@ impl Options {
 
 /// Starts the watchdog, if there is a time limit.
 pub(crate) fn watchdog(
-    patience: Option<Duration>,
+    options: &Options,
     activities: &Placed<[CachePadded<Activity>]>,
 ) -> Result<Option<Watchdog>, BuildError> {
-    let watchdog = patience.map(|patience| Watchdog::start(patience, activities.clone()));
+    let start = |patience| Watchdog::start(patience, activities.clone(), options.on_warning.clone());
+    let watchdog = options.watchdog.map(start);
     watchdog.transpose().map_err(|source| BuildError::Watchdog { source })
 }
 

@@ -20,7 +20,8 @@ use crate::loader::collate::with::With;
 #[cfg(doc)]
 use crate::loader::consumer::loader::Loader;
 use crate::loader::cores::Affinity;
-use crate::loader::order::plan::Lists;
+use crate::loader::error::warning::{Listener, Warning};
+use crate::loader::order::plan::{Batches, Lists, TryLists};
 use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSource, Sampler};
 use crate::wait::WaitStrategy;
@@ -32,7 +33,7 @@ use crate::wait::WaitStrategy;
 /// | [`batch_size`](Self::batch_size) | 1 | samples in a batch; `None`: no batches |
 /// | [`shuffle`](Self::shuffle) | false | a new permutation each pass |
 /// | [`sampler`](Self::sampler), [`sampler_iter`](Self::sampler_iter) | sequential | a custom order |
-/// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter) | none | custom batches |
+/// | [`batch_sampler`](Self::batch_sampler), [`batch_sampler_iter`](Self::batch_sampler_iter), [`batch_sampler_try_iter`](Self::batch_sampler_try_iter) | none | custom batches |
 /// | [`num_workers`](Self::num_workers) | 0 | threads, or [processes](Self::processes); 0: all in the calling thread |
 /// | [`prefetch_factor`](Self::prefetch_factor) | 2, or more if batches are small | batches in the ring for each worker |
 /// | [`persistent_workers`](Self::persistent_workers) | false | one base seed and one `worker_init` for all passes |
@@ -200,8 +201,37 @@ impl<D, C> Builder<D, C> {
         I: IntoIterator<Item: AsRef<[usize]>>,
         I::IntoIter: Send + 'static,
     {
-        let make =
-            Box::new(move || -> Box<dyn crate::loader::order::plan::Batches> { Box::new(Lists(make().into_iter())) });
+        let make = Box::new(move || -> Box<dyn Batches> { Box::new(Lists(make().into_iter())) });
+        self.options.batch_sampler = Some(BatchSampling::Iter { most: max_batch_size, make });
+        self
+    }
+
+    /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail: an error becomes
+    /// [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the batch, and the pass ends there.
+    ///
+    /// ```
+    /// use slotline::dataset::from_fn;
+    /// use slotline::{BoxError, Error, Loader};
+    ///
+    /// let lines = || ["7", "0 9", "x"].into_iter().map(|line| line.split(' ').map(|word| Ok(word.parse()?)).collect());
+    /// let dataset = from_fn(10, |index, _| Ok(index as i64));
+    /// let mut loader = Loader::builder(dataset).batch_sampler_try_iter::<_, Vec<usize>>(2, lines).build()?;
+    /// let batches: Vec<_> = loader.epoch()?.collect();
+    /// let [Ok(_), Ok(_), Err(Error::BatchSampler { task: 2, source, .. })] = &batches[..] else { panic!("{batches:?}") };
+    /// assert!(source.is::<std::num::ParseIntError>());
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    pub fn batch_sampler_try_iter<I, B>(
+        mut self,
+        max_batch_size: usize,
+        mut make: impl FnMut() -> I + Send + 'static,
+    ) -> Self
+    where
+        I: IntoIterator<Item = Result<B, BoxError>>,
+        I::IntoIter: Send + 'static,
+        B: AsRef<[usize]>,
+    {
+        let make = Box::new(move || -> Box<dyn Batches> { Box::new(TryLists(make().into_iter())) });
         self.options.batch_sampler = Some(BatchSampling::Iter { most: max_batch_size, make });
         self
     }
@@ -465,6 +495,36 @@ impl<D, C> Builder<D, C> {
     /// did not put is the bad one, and a new read starts after it.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
+        self
+    }
+
+    /// Calls `listen` with each [warning](crate::loader::Warning), when it is noticed: also with those that only `tracing`
+    /// is told of otherwise, such as the [watchdog](Self::watchdog)'s reports.
+    ///
+    /// It runs in the thread that notices: the one that calls `build` or the loader, the watchdog's, or the one that looks
+    /// after [worker processes](Self::processes). So it may run in several threads at once, and what it does delays that
+    /// thread. It may [stop](crate::loader::Loader::stopper) the loader. A panic is caught: the panic hook has reported it.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::{OnError, Budget};
+    ///
+    /// let heard = Arc::new(Mutex::new(Vec::new()));
+    /// let telling = heard.clone();
+    /// let numbers = from_fn(6, |index, _| if index == 2 { Err("scratched".into()) } else { Ok(index as i64) });
+    /// let mut loader = Loader::builder(numbers)
+    ///     .on_error(OnError::Skip(Budget::Samples(1)))
+    ///     .on_warning(move |warning| telling.lock().unwrap().push(warning.to_string()))
+    ///     .build()?;
+    /// assert_eq!(loader.epoch()?.count(), 5);
+    /// assert_eq!(heard.lock().unwrap()[..], ["sample 2 of batch 2 is bad, in the consumer's thread: scratched"]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn on_warning(mut self, listen: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.options.on_warning = Listener::new(listen);
         self
     }
 

@@ -10,6 +10,7 @@ use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::overflow::Overflow;
 use crate::loader::cores::Affinity;
 use crate::loader::error::build::{BuildError, clash};
+use crate::loader::error::warning::Listener;
 use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
 use crate::loader::worker::init_barrier::Init;
@@ -55,6 +56,7 @@ pub(crate) struct Options {
     pub(crate) affinity: Affinity,
     pub(crate) wait_strategy: WaitStrategy,
     pub(crate) on_error: OnError,
+    pub(crate) on_warning: Listener,
 }
 
 /// The argument of [`Builder::sampler`](crate::loader::Builder::sampler) or
@@ -109,6 +111,7 @@ impl Options {
             affinity: Affinity::Off,
             wait_strategy: WaitStrategy::Park,
             on_error: OnError::Raise,
+            on_warning: Listener::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a loader does with packed samples that do not fit into their batch, and the count of them.
 
 use crate::loader::collate::batch::Tag;
+use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::spans;
 use crate::sample::Columns;
 
@@ -32,11 +33,12 @@ pub struct Spills {
     /// Batches with fields on the heap, and the bytes of these fields.
     pub(crate) batches: u64,
     pub(crate) bytes: u64,
+    listener: Listener,
 }
 
 impl Spills {
-    pub(crate) fn new(allowed: bool) -> Self {
-        Self { allowed, batches: 0, bytes: 0 }
+    pub(crate) fn new(allowed: bool, listener: &Listener) -> Self {
+        Self { allowed, batches: 0, bytes: 0, listener: listener.clone() }
     }
 
     /// Counts what a batch has on the heap, and warns the first time.
@@ -48,14 +50,10 @@ impl Spills {
         self.bytes += columns.spilled().map(|(field, items)| (items * field.item_bytes()) as u64).sum::<u64>();
         self.batches += 1;
         if self.batches == 1 {
-            let least = items.div_ceil(tag.rows.max(1));
-            spans::tell(|| {
-                tracing::warn!(
-                    "field {field}: batch {} has {items} items, more than it has room for, so it took memory from the \
-                     heap, as later batches will; declare room for {least} per sample to use the loader's memory",
-                    tag.task
-                );
-            });
+            let room = items.div_ceil(tag.rows.max(1));
+            let warning = Warning::Spilled { batch: tag.task, field: field.to_string(), items, room };
+            spans::tell(|| tracing::warn!("{warning}"));
+            self.listener.hear(|| warning);
         }
     }
 }

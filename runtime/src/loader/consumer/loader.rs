@@ -378,7 +378,7 @@ impl<B: Output> Loader<B> {
 
     /// The warnings since the loader was built, including those of `build`.
     pub fn warnings(&self) -> &[Warning] {
-        &self.inner.warnings
+        &self.inner.warnings.list
     }
 
     /// Returns a handle that stops this loader from any thread.

@@ -22,13 +22,12 @@ use crate::loader::collate::slab::{Lease, Slab};
 use crate::loader::consumer::resume::Log;
 use crate::loader::error::guard::dispose_each;
 use crate::loader::error::run::Error;
-use crate::loader::error::warning::Warning;
+use crate::loader::error::warning::{Warning, Warnings};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::reader::{ConsumerStats, Known, StatsReader};
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
-use crate::loader::spans;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::pool::{WorkerPool, grace};
@@ -61,7 +60,7 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) block: Option<Block>,
     pub(crate) memory_ceiling: usize,
     pub(crate) memory_limit: Option<usize>,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Warnings,
     /// The number of passes so far, and the number of successful calls of `epoch`, which also start the rest of a pass.
     pub(crate) epochs: u32,
     pub(crate) passes_begun: u64,
@@ -92,11 +91,10 @@ pub(crate) struct Parts<P> {
 }
 
 impl<P: Storage> Inner<P> {
-    /// Makes a loader before its first pass, and emits its warnings through `tracing`.
+    /// Makes a loader before its first pass, and reports its warnings.
     pub(crate) fn new(parts: Parts<P>, options: Options) -> Self {
-        for warning in &parts.warnings {
-            spans::tell(|| tracing::warn!("{warning}"));
-        }
+        let mut warnings = Warnings { list: Vec::new(), listener: options.on_warning.clone() };
+        parts.warnings.into_iter().for_each(|warning| warnings.add(warning));
         // Without an index each worker makes its own pass.
         let own_passes = parts.passes.index_source().is_none();
         Self {
@@ -114,11 +112,11 @@ impl<P: Storage> Inner<P> {
             in_order: parts.in_order,
             on_held: options.on_held,
             persistent: options.persistent_workers,
-            bad_log: BadSampleLog::new(options.on_error, own_passes),
+            bad_log: BadSampleLog::new(options.on_error, own_passes, options.on_warning),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             memory_limit: options.memory_limit,
-            warnings: parts.warnings,
+            warnings,
             epochs: 0,
             passes_begun: 0,
             pass: Progress::default(),
@@ -254,12 +252,10 @@ impl<P: Storage> Inner<P> {
         pass.samples = pass.samples.saturating_add(rows);
         if let Some(len) = pass.declared_len.filter(|&len| len < pass.samples) {
             pass.declared_len = None;
-            if self.warnings.iter().any(|warning| matches!(warning, Warning::Overlong { .. })) {
+            if self.warnings.list.iter().any(|warning| matches!(warning, Warning::Overlong { .. })) {
                 return;
             }
-            let warning = Warning::Overlong { samples: pass.samples, len };
-            spans::tell(|| tracing::warn!("{warning}"));
-            self.warnings.push(warning);
+            self.warnings.add(Warning::Overlong { samples: pass.samples, len });
         }
     }
 
@@ -340,10 +336,7 @@ impl<P: Storage> Inner<P> {
             return Err(format!("the loader would take {total} bytes, and memory_limit is {limit}").into());
         };
         let kept = self.stats.grew(bytes).then(|| Warning::Kept { hold: self.slab.hold(), bytes });
-        for warning in kept.into_iter().chain(warning) {
-            spans::tell(|| tracing::warn!("{warning}"));
-            self.warnings.push(warning);
-        }
+        kept.into_iter().chain(warning).for_each(|warning| self.warnings.add(warning));
         Ok(())
     }
 

@@ -10,11 +10,10 @@ use crate::loader::consumer::compatibility::{Before, Compatibility};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::state::StateError;
-use crate::loader::error::warning::Warning;
+use crate::loader::error::warning::Warnings;
 use crate::loader::order::index_source::{IndexSource, Origin, draw_base_seed};
 use crate::loader::order::passes::PassSeed;
 use crate::loader::order::progress::Progress;
-use crate::loader::spans;
 use crate::rng::{Generator, Place, SharedGenerator};
 
 /// Records where a loader's passes begin.
@@ -58,7 +57,7 @@ impl Log {
         state: &State,
         generator: &mut Option<SharedGenerator>,
         mut draw: Option<&mut IndexSource>,
-        warnings: &mut Vec<Warning>,
+        warnings: &mut Warnings,
     ) -> Result<(), StateError> {
         let warning = match &mut draw {
             Some(draw) => draw.restore(state)?,
@@ -74,7 +73,7 @@ impl Log {
         }
         self.default = state.start.default_generator.map(new);
         self.resume = Some(Resume { state: state.clone(), drawn: None, tried: false });
-        warnings.extend(warning.inspect(|warning| spans::tell(|| tracing::warn!("{warning}"))));
+        warning.into_iter().for_each(|warning| warnings.add(warning));
         Ok(())
     }
 

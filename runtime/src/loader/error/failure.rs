@@ -51,6 +51,8 @@ pub(crate) enum Cause {
     Panic(String),
     /// A panic in the sampler's iterator.
     Sampler(String),
+    /// An error of the batch sampler.
+    BatchSampler(BoxError),
     /// A batch sampler's list is too long: its length, and the announced maximum.
     LongBatch(usize, usize),
     /// An iterable dataset could not be started.
@@ -60,7 +62,7 @@ pub(crate) enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Error(error) | Self::Start(error) => error.fmt(f),
+            Self::Error(error) | Self::Start(error) | Self::BatchSampler(error) => error.fmt(f),
             Self::Panic(message) | Self::Sampler(message) => write!(f, "panicked: {message}"),
             Self::LongBatch(len, most) => write!(f, "{len} indices, but the announced maximum is {most}"),
         }
@@ -80,7 +82,9 @@ impl Cause {
 
     /// The cause and its sources as text. Never panics, even if the user's `Display` does.
     pub(crate) fn with_sources(&self) -> String {
-        let (Self::Error(error) | Self::Start(error)) = self else { return self.to_text() };
+        let (Self::Error(error) | Self::Start(error) | Self::BatchSampler(error)) = self else {
+            return self.to_text();
+        };
         let words = guarded(|| {
             let mut words = error.to_string();
             let mut source = error.source();
@@ -109,7 +113,7 @@ impl Cause {
     /// Converts the cause to a plain error, for callers that add no further context.
     pub(crate) fn into_error(self) -> BoxError {
         match self {
-            Self::Error(error) | Self::Start(error) => error,
+            Self::Error(error) | Self::Start(error) | Self::BatchSampler(error) => error,
             other => other.to_string().into(),
         }
     }
@@ -122,6 +126,7 @@ impl Failure {
             Cause::Error(source) => Error::Sample { index, position, task, by, source },
             Cause::Panic(message) => Error::Panic { index, position, task, by, message },
             Cause::Sampler(message) => Error::Sampler { task, by, message },
+            Cause::BatchSampler(source) => Error::BatchSampler { task, by, source },
             Cause::LongBatch(len, most) => Error::LongBatch { task, len, most },
             Cause::Start(source) => Error::Start { task, by, source },
         }

@@ -108,6 +108,17 @@ pub enum Error {
         /// The message of the panic.
         message: String,
     },
+    /// The batch sampler of [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an error;
+    /// the pass ends here.
+    #[error("the batch sampler failed when it was asked for batch {task}, in {by}")]
+    BatchSampler {
+        /// The batch, counted from 0.
+        task: usize,
+        /// The thread that asked it.
+        by: By,
+        /// Why it failed.
+        source: BoxError,
+    },
     /// A batch sampler's list is longer than the announced maximum.
     #[error(
         "the batch sampler returned {len} indices for batch {task}, but the maximum is {most}; raise max_batch_size"

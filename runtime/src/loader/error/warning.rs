@@ -1,9 +1,17 @@
 //! The warnings of a loader.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// A problem that does not stop a loader from loading. It is reported once, when it is noticed (also through
-/// `tracing`).
+use crate::loader::error::guard::quietly;
+use crate::loader::error::run::By;
+
+/// A problem that does not stop a loader from loading. It is reported once, when it is noticed: through `tracing`, and to
+/// [`Builder::on_warning`](crate::loader::Builder::on_warning).
+///
+/// [`Loader::warnings`](crate::loader::Loader::warnings) lists those about the loader itself. Those about samples and
+/// workers, which have [statistics](crate::loader::Stats) of their own, are only reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -63,6 +71,85 @@ pub enum Warning {
     },
     /// Workers should be bound to cores, but the system does not say which cores there are.
     UnknownCores,
+    /// The [watchdog](crate::loader::Builder::watchdog) has seen a thread spend too long on a sample. Only reported; see
+    /// [`Stats::stuck`](crate::loader::Stats::stuck).
+    Stuck {
+        /// The sample's index; in an iterable dataset, its number in the worker's stream.
+        index: usize,
+        /// The sample's batch, as numbered by the thread.
+        batch: usize,
+        /// The thread that is reading it.
+        by: By,
+        /// How long the thread has spent on it.
+        time: Duration,
+    },
+    /// A sample was [skipped or replaced](crate::loader::Builder::on_error). Only reported, once for each index; see
+    /// [`Stats::bad_causes`](crate::loader::Stats::bad_causes).
+    BadSample {
+        /// The sample's index; in an iterable dataset, its number in the worker's stream.
+        index: usize,
+        /// The batch that it was for.
+        batch: usize,
+        /// The thread that read it.
+        by: By,
+        /// The error with its sources, or the message of the panic; at most 512 bytes.
+        message: String,
+    },
+    /// A [worker process](crate::loader::Builder::processes) ended. Only reported.
+    WorkerEnded {
+        /// The worker.
+        worker: usize,
+        /// How its process ended.
+        end: String,
+        /// Whether another process takes its place.
+        replaced: bool,
+    },
+    /// Packed samples needed more memory than their batch has room for, so it was [taken from the
+    /// heap](crate::loader::Overflow::Spill), and will be for later batches. Only reported, for the first such batch; see
+    /// [`Stats::spilled_batches`](crate::loader::Stats::spilled_batches).
+    Spilled {
+        /// The batch.
+        batch: usize,
+        /// The name of the field.
+        field: String,
+        /// The number of items in the batch.
+        items: usize,
+        /// The room per sample with which they would have fit.
+        room: usize,
+    },
+}
+
+/// The user's function that is told of each warning, if there is one.
+#[derive(Clone, Default)]
+pub(crate) struct Listener(Option<Arc<Listen>>);
+
+type Listen = dyn Fn(&Warning) + Send + Sync;
+
+impl Listener {
+    pub(crate) fn new(listen: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(listen)))
+    }
+
+    /// Tells the user of a warning that was, or is about to be, emitted through `tracing`. A panic is reported by the panic
+    /// hook only.
+    pub(crate) fn hear(&self, warning: impl FnOnce() -> Warning) {
+        if let Some(listen) = &self.0 {
+            quietly(|| listen(&warning()));
+        }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.is_some()).finish()
+    }
+}
+
+/// The warnings of a loader so far.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    pub(crate) list: Vec<Warning>,
+    pub(crate) listener: Listener,
 }
 
 impl fmt::Display for Warning {
@@ -104,6 +191,18 @@ impl fmt::Display for Warning {
                 f.write_str("affinity has no effect: the system does not say which cores this process may use")
             }
             Self::NotBound { worker, core } => write!(f, "worker {worker} could not be bound to core {core}"),
+            Self::Stuck { index, batch, by, time } => {
+                write!(f, "{by} has been working on sample {index} of batch {batch} for {time:.1?}")
+            }
+            Self::BadSample { index, batch, by, message } => {
+                write!(f, "sample {index} of batch {batch} is bad, in {by}: {message}")
+            }
+            Self::WorkerEnded { worker, end, replaced: true } => write!(f, "worker {worker} is replaced: its process {end}"),
+            Self::WorkerEnded { worker, end, .. } => write!(f, "worker {worker} is not replaced: its process {end}"),
+            Self::Spilled { batch, field, items, room } => write!(
+                f,
+                "field {field}: batch {batch} has {items} items, more than it has room for, so it took memory from the heap, as later batches will; declare room for {room} per sample to use the loader's memory"
+            ),
         }
     }
 }

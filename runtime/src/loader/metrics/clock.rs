@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use crate::dataset::reading;
+use crate::dataset::reading::{self, Spent};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::counters::{Counters, MANY, Stages, nanos};
 use crate::sync::Instant;
@@ -103,8 +103,8 @@ impl Watch {
 pub(crate) struct Laps {
     /// When the last stage of a sample ended.
     last: Cell<Option<Instant>>,
-    /// Reading outside of `get` that the thread has recorded in an enclosing claim.
-    outer: Cell<Option<u64>>,
+    /// What the thread has recorded in an enclosing claim.
+    outer: Cell<Option<Spent>>,
     /// The sample that is being written (`None` after the last one), and how long it took to read.
     written: Cell<Option<(Option<usize>, u64)>>,
     drawing: Cell<u64>,
@@ -131,7 +131,7 @@ impl Laps {
     fn start(&self, now: Instant) {
         self.last.set(Some(now));
         self.written.set(None);
-        self.outer.set(reading::watch(Some(0)));
+        self.outer.set(reading::watch(Some(Spent::default())));
         self.drawing.set(0);
         self.reading.set(0);
         self.writing.set(0);
@@ -157,18 +157,19 @@ impl Laps {
     #[inline]
     pub(crate) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
-        let read = self.since_last(now);
-        // That time is counted as reading anyway.
-        reading::watch(Some(0));
-        self.reading.set(self.reading.get() + read);
+        let (read, Spent { written, calls, .. }) = self.since_sample(now);
+        // Everything else is counted as reading.
+        let early = written.saturating_sub(calls * look()).min(read);
+        self.reading.set(self.reading.get() + (read - early));
+        self.writing.set(self.writing.get() + early);
         let index = sample.then(|| activity.index.load(Ordering::Relaxed));
         self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
     }
 
     fn lap(&self, now: Instant, counters: &Counters) {
-        let time = self.since_last(now);
+        let (time, spent) = self.since_sample(now);
         // Reading that happened while the sample was written.
-        let late = reading::watch(Some(0)).unwrap_or_default().min(time);
+        let late = spent.read.saturating_sub(spent.calls * look()).min(time);
         self.reading.set(self.reading.get() + late);
         // Before the first sample, a collate function may do anything.
         self.writing.set(self.writing.get() + (time - late));
@@ -183,6 +184,13 @@ impl Laps {
         reading::watch(self.outer.take());
         let [drawing, reading, writing] = [&self.drawing, &self.reading, &self.writing].map(Cell::get);
         counters.stages(Stages { drawing, reading, writing });
+    }
+
+    /// Returns the time since the last call, and what was recorded in it. Each recorded call has read the clock twice: once
+    /// within the time that it records.
+    fn since_sample(&self, now: Instant) -> (u64, Spent) {
+        let spent = reading::watch(Some(Spent::default())).unwrap_or_default();
+        (self.since_last(now).saturating_sub(2 * spent.calls * look()), spent)
     }
 
     /// Returns the time since the last call, minus the cost of reading the clock.

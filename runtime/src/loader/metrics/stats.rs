@@ -102,7 +102,7 @@ pub struct WorkerStats {
     /// another thread that did.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
-    /// How long it ran the dataset's code.
+    /// How long it ran the dataset's code, without what that marks as [`writing`](crate::dataset::writing()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
     /// How long it wrote samples into their rows, or ran the collate function.

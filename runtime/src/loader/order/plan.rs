@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::PoisonError;
 
+use crate::BoxError;
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::error::failure::Cause;
@@ -105,7 +106,7 @@ impl<'a> Indices<'a> {
 /// Returns the indices of one batch after another.
 pub(crate) trait Batches: Send {
     /// Puts the next batch's indices into the empty `list`; `false` after the last one.
-    fn next(&mut self, list: &mut Vec<usize>) -> bool;
+    fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError>;
 }
 
 /// Divides a user's indices into batches.
@@ -116,9 +117,9 @@ pub(crate) struct Chunks<I> {
 }
 
 impl<I: Iterator<Item = usize> + Send> Batches for Chunks<I> {
-    fn next(&mut self, list: &mut Vec<usize>) -> bool {
+    fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError> {
         list.extend(self.indices.by_ref().take(self.batch_size));
-        !list.is_empty() && (list.len() == self.batch_size || !self.drop_last)
+        Ok(!list.is_empty() && (list.len() == self.batch_size || !self.drop_last))
     }
 }
 
@@ -126,11 +127,21 @@ impl<I: Iterator<Item = usize> + Send> Batches for Chunks<I> {
 pub(crate) struct Lists<I>(pub(crate) I);
 
 impl<I: Iterator<Item: AsRef<[usize]>> + Send> Batches for Lists<I> {
-    fn next(&mut self, list: &mut Vec<usize>) -> bool {
-        self.0.next().is_some_and(|batch| {
-            list.extend_from_slice(batch.as_ref());
-            true
-        })
+    fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError> {
+        let batch = self.0.next();
+        batch.iter().for_each(|batch| list.extend_from_slice(batch.as_ref()));
+        Ok(batch.is_some())
+    }
+}
+
+/// A user's batches, of which one may fail.
+pub(crate) struct TryLists<I>(pub(crate) I);
+
+impl<I: Iterator<Item = Result<B, BoxError>> + Send, B: AsRef<[usize]>> Batches for TryLists<I> {
+    fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError> {
+        let Some(batch) = self.0.next() else { return Ok(false) };
+        list.extend_from_slice(batch?.as_ref());
+        Ok(true)
     }
 }
 
@@ -175,8 +186,10 @@ pub(crate) enum Drawn {
     Batch,
     /// No batch was left.
     End,
-    /// The sampler failed.
-    Failed(String),
+    /// The sampler panicked.
+    Panicked(String),
+    /// The batch sampler failed. The first thread that begins the batch takes the error.
+    Failed(Mutex<Option<BoxError>>),
     /// The batch sampler returned more indices than announced.
     TooLong(usize),
 }
@@ -212,6 +225,9 @@ impl Feed {
         let mut list = List::new(self.most);
         for number in 0..state.next() {
             source.draw(&mut list, self.most);
+            if let Some(cause @ (Cause::Sampler(_) | Cause::BatchSampler(_))) = list.outcome.failure(self.most) {
+                return Err(StateError::Sampler { source: cause.into_error() });
+            }
             if let Drawn::End = list.outcome {
                 return Err(StateError::malformed("batches", state.next(), format!("the sampler only has {number}")));
             }
@@ -261,6 +277,19 @@ impl Feed {
     }
 }
 
+impl Drawn {
+    /// Returns why there is no batch, if it was drawn for at most `most` indices and there is none; once for an error of the
+    /// batch sampler.
+    pub(crate) fn failure(&self, most: usize) -> Option<Cause> {
+        match self {
+            Self::Batch | Self::End => None,
+            Self::Panicked(message) => Some(Cause::Sampler(message.clone())),
+            Self::Failed(error) => error.lock().unwrap_or_else(PoisonError::into_inner).take().map(Cause::BatchSampler),
+            Self::TooLong(len) => Some(Cause::LongBatch(*len, most)),
+        }
+    }
+}
+
 impl List {
     fn new(most: usize) -> Self {
         let indices = Vec::with_capacity(most);
@@ -275,23 +304,24 @@ impl FeedState {
         list.indices.clear();
         self.number += 1;
         let more = match &mut self.batches {
-            Some(batches) => guarded(|| Ok(batches.next(&mut list.indices))),
+            Some(batches) => guarded(|| batches.next(&mut list.indices)),
             None => Ok(false),
         };
-        list.outcome = match more {
+        let outcome = match more {
             Ok(true) if list.indices.len() > most => Drawn::TooLong(list.indices.len()),
             Ok(true) => Drawn::Batch,
             Ok(false) => Drawn::End,
-            Err(Cause::Panic(message)) => Drawn::Failed(message),
-            Err(_) => unreachable!("an iterator fails only by a panic"),
+            Err(Cause::Panic(message)) => Drawn::Panicked(message),
+            Err(cause) => Drawn::Failed(Mutex::new(Some(cause.into_error()))),
         };
+        dispose(std::mem::replace(&mut list.outcome, outcome));
         self.position += list.indices.len();
         if !matches!(list.outcome, Drawn::Batch) {
             list.indices.clear();
             // Shrink a list that was too long to the counted size.
             list.indices.shrink_to(most);
         }
-        if matches!(list.outcome, Drawn::End | Drawn::Failed(_)) {
+        if matches!(list.outcome, Drawn::End | Drawn::Panicked(_) | Drawn::Failed(_)) {
             dispose(self.batches.take());
         }
     }

@@ -7,6 +7,7 @@ use std::{fmt, io};
 use crossbeam_utils::CachePadded;
 
 use crate::loader::error::run::By;
+use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::metrics::stats::Stuck;
 use crate::loader::metrics::stuck::StuckSamples;
@@ -33,12 +34,17 @@ struct Shared {
     is_closed: Mutex<bool>,
     closed: Condvar,
     stuck: Arc<StuckSamples>,
+    listener: Listener,
 }
 
 impl Watchdog {
     /// Starts the thread, which reports samples that take longer than `patience`.
-    pub(crate) fn start(patience: Duration, activities: Placed<[CachePadded<Activity>]>) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn start(
+        patience: Duration,
+        activities: Placed<[CachePadded<Activity>]>,
+        listener: Listener,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared { listener, ..Shared::default() });
         let watching = shared.clone();
         let life = move || watching.watch(&activities, patience);
         let mut threads = Threads::default();
@@ -94,6 +100,7 @@ impl Shared {
                     );
                 });
                 self.stuck.note(stuck);
+                self.listener.hear(|| Warning::Stuck { index: at.index, batch: at.task, by, time });
             }
         }
     }

@@ -28,25 +28,27 @@ pub(crate) struct Event {
     level: Level,
     /// Target, message and fields.
     text: String,
+    /// The core that the worker could not be bound to, if that is the event.
+    pub(crate) not_bound: Option<usize>,
 }
 
-impl From<Warning> for Message {
-    fn from(warning: Warning) -> Self {
-        // The number of `WARN`.
-        Self { kind: EVENT, numbers: [1, 0, 0, 0, 0, 0], text: warning.to_string() }
-    }
+/// Returns the message that a worker could not be bound to its core.
+pub(crate) fn not_bound(worker: usize, core: usize) -> Message {
+    // The number of `WARN`, and the core from 1.
+    let numbers = [1, core as u64 + 1, 0, 0, 0, 0];
+    Message { kind: EVENT, numbers, text: Warning::NotBound { worker, core }.to_string() }
 }
 
 impl Event {
     /// Returns the event of a message, if it is one.
     pub(crate) fn received(numbers: [u64; NUMBERS], text: String) -> Option<Self> {
         let level = *LEVELS.get(usize::try_from(numbers[0]).ok()?)?;
-        Some(Self { level, text })
+        Some(Self { level, text, not_bound: numbers[1].checked_sub(1).map(|core| core as usize) })
     }
 
     /// Emits the event in this process.
     pub(crate) fn emit(&self, worker: usize) {
-        let Self { level, text } = self;
+        let Self { level, text, .. } = self;
         spans::tell(|| match *level {
             Level::ERROR => tracing::error!(target: "slotline::worker", worker, "{text}"),
             Level::WARN => tracing::warn!(target: "slotline::worker", worker, "{text}"),

@@ -24,6 +24,7 @@ use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
 use crate::loader::backend::processes::{NONE, PULSE};
+use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::spans;
 use crate::loader::worker::deaths::Deaths;
@@ -210,6 +211,7 @@ pub(crate) struct Keeper {
     /// Whether a sample that ends its worker is passed over.
     pub(crate) passes_over: bool,
     pub(crate) part_rows: usize,
+    pub(crate) listener: Listener,
 }
 
 impl Keeper {
@@ -306,7 +308,12 @@ impl Keeper {
         let (events, lost) = (std::mem::take(&mut mail.events), std::mem::take(&mut mail.lost_events));
         drop(mail);
         self.ledger.changed.notify_all();
-        events.iter().for_each(|(worker, event)| event.emit(*worker));
+        for (worker, event) in events {
+            event.emit(worker);
+            if let Some(core) = event.not_bound {
+                self.listener.hear(|| Warning::NotBound { worker, core });
+            }
+        }
         if lost > 0 {
             spans::tell(|| tracing::warn!(lost, "worker processes emitted more events than could be passed on"));
         }
@@ -391,12 +398,14 @@ impl Keeper {
         let refusal = match replaced.then(|| self.start(worker, true)) {
             Some(Ok(running)) => {
                 spans::tell(|| tracing::warn!(worker, "a worker is replaced: its process {end}"));
+                self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: true });
                 return Some(running);
             }
             Some(Err(error)) => Some(format!("its process {end}, and could not be started again: {error}")),
             None => refusal,
         };
         spans::tell(|| tracing::warn!(worker, "a worker is not replaced: its process {end}"));
+        self.listener.hear(|| Warning::WorkerEnded { worker, end: end.to_string(), replaced: false });
         let mut mail = self.ledger.mail();
         mail.ended(worker, end, refusal.as_deref());
         let failure = refusal.or_else(|| mail.failure_of(worker));

@@ -163,11 +163,7 @@ impl<P: Storage> ProcessRing<P> {
             }
             Some(list) => {
                 (place.task, place.first, place.rows) = (list.number, list.first, list.indices.len());
-                place.refused = match &list.outcome {
-                    Drawn::Batch | Drawn::End => None,
-                    Drawn::Failed(message) => Some(Cause::Sampler(message.clone())),
-                    Drawn::TooLong(len) => Some(Cause::LongBatch(*len, self.rows)),
-                };
+                place.refused = list.outcome.failure(self.rows);
                 Indices::List(&list.indices)
             }
         };

@@ -10,13 +10,13 @@ use slotline_core::wait::{Never, Wait};
 
 use crate::dataset::{Dataset, WorkerInfo};
 use crate::loader::backend::processes::control::{Control, SharedWaiter, SlotFacts, Words};
+use crate::loader::backend::processes::events::not_bound;
 use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::caught;
-use crate::loader::error::warning::Warning;
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::{Engine, Task, rows_of};
@@ -78,7 +78,7 @@ impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
         if let Some(&core) = self.cores.get(worker)
             && !core_affinity::set_for_current(core)
         {
-            let _ = socket.send(&Warning::NotBound { worker, core: core.id }.into());
+            let _ = socket.send(&not_bound(worker, core.id));
         }
         let ring = view(&self.control, self.delivery);
         let desk = Desk {

@@ -265,17 +265,19 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         if TIMED {
             reader.watch.laps().inspect(|laps| laps.drawn());
         }
-        let cause = match &list.outcome {
+        match &list.outcome {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-                return self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
+                self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
             }
             // The consumer skips tickets that were claimed beyond the end.
-            Drawn::End => return self.shared.ring.seal(),
-            Drawn::Failed(message) => Cause::Sampler(message.clone()),
-            Drawn::TooLong(len) => Cause::LongBatch(*len, self.engine.rows),
-        };
-        claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
+            Drawn::End => self.shared.ring.seal(),
+            failed => {
+                if let Some(cause) = failed.failure(self.engine.rows) {
+                    claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
+                }
+            }
+        }
     }
 
     /// Fills the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.

@@ -1,0 +1,158 @@
+//! A user's program that is compiled for ThreadSanitizer, with the library as it is, which is not: no false reports, and the
+//! user's own races are reported.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::native::{here, scratch, shared_library, tool};
+use crate::readme;
+
+/// Workers write one counter without a lock.
+const RACE: &str = r#"
+#include <slotline.hpp>
+#include <chrono>
+#include <thread>
+
+struct counting {
+  std::size_t size() const { return 100; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("number")}; }
+  void read(std::size_t index, slotline::sample& sample) const {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    *calls += 1;
+    sample.row<std::int64_t>(0)[0] = std::int64_t(index);
+  }
+  std::shared_ptr<int> calls = std::make_shared<int>(0);
+};
+
+int main() {
+  slotline::loader loader(counting(), slotline::options().batch_size(10).num_workers(2));
+  std::int64_t sum = 0;
+  for (auto& batch : loader) sum += batch.field<std::int64_t>(0)[0];
+  return sum == 450 ? 0 : 1;
+}
+"#;
+
+/// The same without the counter, and with everything else that passes between threads.
+const NO_RACE: &str = r#"
+#include <slotline.hpp>
+#include <stdexcept>
+
+struct waves {
+  std::size_t size() const { return 1000; }
+  std::vector<slotline::field> fields() const {
+    return {slotline::fixed<float>("wave", {16}), slotline::fixed<std::int64_t>("number")};
+  }
+  void read(std::size_t index, slotline::sample& sample) const {
+    for (float& value : sample.row<float>(0)) value = float(index);
+    sample.row<std::int64_t>(1)[0] = std::int64_t(index);
+  }
+};
+struct lines {
+  struct cursor {
+    std::int64_t at;
+    bool next(slotline::sample& sample) { return at < 50 && (sample.write(0, at++), true); }
+  };
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("line")}; }
+  cursor open(const slotline::worker&) const { return {0}; }
+};
+struct refuses {
+  std::size_t size() const { return 10; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("number")}; }
+  void read(std::size_t, slotline::sample&) const { throw std::runtime_error("refused"); }
+};
+
+int main() {
+  auto options = slotline::options().batch_size(10).num_workers(2);
+  {
+    slotline::loader loader(waves{}, options);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      double sum = 0;
+      for (auto& batch : loader) {
+        auto [wave, number] = batch.fields<float, std::int64_t>();
+        for (float value : wave) sum += value;
+        for (std::int64_t value : number) sum += double(value);
+      }
+      if (sum != 17.0 * 499500) return 1;
+    }
+  }
+  {
+    slotline::loader loader(lines{}, options);
+    std::size_t samples = 0;
+    for (auto& batch : loader) samples += batch.size();
+    if (samples != 100) return 2;
+  }
+  {
+    auto sums = slotline::options().batch_size(10).num_workers(2).collate([](slotline::samples& samples) {
+      std::vector<float> sum(16);
+      while (samples.next())
+        for (std::size_t i = 0; i < 16; ++i) sum[i] += samples.field<float>(0)[i];
+      return sum;
+    });
+    slotline::loader loader(waves{}, sums);
+    float sum = 0;
+    for (auto& batch : loader) sum += batch.made<std::vector<float>>()[7];
+    if (sum != 499500) return 3;
+  }
+  {
+    slotline::loader loader(refuses{}, options);
+    try {
+      for (auto& batch : loader) return int(batch.size());
+    } catch (const slotline::error& error) {
+      if (error.index() != 0) return 4;
+    }
+  }
+  return 0;
+}
+"#;
+
+/// Compiles a program for ThreadSanitizer, with the shared library, and runs it with the suppressions that are installed.
+fn run(cxx: &str, folder: &Path, name: &str, source: &str) -> Output {
+    let (path, program) = (folder.join(name).with_extension("cpp"), folder.join(name));
+    std::fs::write(&path, source).unwrap();
+    // Under its own name and its soname, which the system looks for.
+    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
+        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
+    }
+    let mut command = Command::new(cxx);
+    command.args([
+        "-std=c++17",
+        "-g",
+        "-O1",
+        "-fsanitize=thread",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-unused",
+        "-Wno-tsan",
+    ]);
+    command.arg("-I").arg(here().join("include")).arg(&path).arg("-o").arg(&program);
+    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
+    crate::native::run(command.arg("-pthread"));
+    let options = format!("suppressions={}", here().join("share/tsan.supp").display());
+    Command::new(program).env("TSAN_OPTIONS", options).output().unwrap()
+}
+
+#[track_caller]
+fn expect_no_report(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !text.contains("ThreadSanitizer"), "{}\n{text}", output.status);
+}
+
+#[test]
+fn there_are_no_false_reports() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let folder = scratch("thread_sanitizer");
+    expect_no_report(&run(&cxx, &folder, "no_race", NO_RACE));
+    let (programs, snippets) = readme::programs();
+    expect_no_report(&run(&cxx, &folder, "readme", &programs[0]));
+    expect_no_report(&run(&cxx, &folder, "snippets", &snippets));
+}
+
+#[test]
+fn races_of_the_user_are_reported() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let output = run(&cxx, &scratch("thread_sanitizer_race"), "race", RACE);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("data race") && text.contains("counting::read"), "{text}");
+}
