@@ -4,6 +4,8 @@
 mod native;
 
 mod examples;
+#[cfg(unix)]
+mod freed;
 mod layer;
 mod orders;
 mod packaging;
