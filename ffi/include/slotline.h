@@ -150,6 +150,10 @@ typedef struct slotline_error slotline_error;
 // Receives the reason why a callback fails. It is lent to the callback until the callback returns.
 typedef struct slotline_failure slotline_failure;
 
+// A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
+// threads may use it at once; each call that draws from it continues its sequence.
+typedef struct slotline_generator slotline_generator;
+
 // A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
 // each time.
 typedef struct slotline_loader slotline_loader;
@@ -245,6 +249,45 @@ typedef struct {
   slotline_drop drop;
 } slotline_batches_callback;
 
+// One field of every sample of a dataset.
+typedef struct {
+  // `sizeof(slotline_field)`.
+  size_t struct_size;
+  // Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
+  const char *name;
+  // The type of its elements.
+  slotline_dtype dtype;
+  // How samples are laid out in it.
+  slotline_kind kind;
+  // The number of dimensions of one sample, at most 7.
+  uint32_t ndim;
+  // The lengths of the dimensions.
+  const int64_t *shape;
+} slotline_field;
+
+// Makes a sample from `source`, a sample of the other dataset: reads its fields with `slotline_batch_field`, and writes each
+// field of its own with `slotline_sample_row` or `slotline_sample_write`. `source` is a batch of one sample, as
+// `slotline_dataset_read` returns it; it is lent to the callback, which must not free it. Tensors exported from it with
+// `slotline_batch_dlpack` may be kept. Returns 0, or another value if it fails; `slotline_sample_fail` sets the reason. Several
+// threads call it at once.
+typedef int32_t (*slotline_map_sample)(void *user, const slotline_batch *source, slotline_sample *sample);
+
+// A callback that makes samples from those of another dataset.
+typedef struct {
+  // `sizeof(slotline_transform)`.
+  size_t struct_size;
+  // The user pointer that is passed to the callbacks.
+  void *user;
+  // The fields of every sample that the callback makes, read when the dataset is made; at most 64.
+  const slotline_field *fields;
+  // The number of fields.
+  size_t num_fields;
+  // Makes a sample.
+  slotline_map_sample map;
+  // Called once when the callback is no longer needed, on any thread; may be NULL.
+  slotline_drop drop;
+} slotline_transform;
+
 // An array in the caller's memory, in C order. The first dimension counts the rows.
 typedef struct {
   // `sizeof(slotline_array)`.
@@ -264,22 +307,6 @@ typedef struct {
   // Called once when the elements are no longer needed, on any thread; may be NULL.
   slotline_drop drop;
 } slotline_array;
-
-// One field of every sample of a dataset.
-typedef struct {
-  // `sizeof(slotline_field)`.
-  size_t struct_size;
-  // Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
-  const char *name;
-  // The type of its elements.
-  slotline_dtype dtype;
-  // How samples are laid out in it.
-  slotline_kind kind;
-  // The number of dimensions of one sample, at most 7.
-  uint32_t ndim;
-  // The lengths of the dimensions.
-  const int64_t *shape;
-} slotline_field;
 
 // Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
 // another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
@@ -976,6 +1003,113 @@ slotline_status slotline_samples_next(slotline_samples *samples,
                                       slotline_tensor *fields,
                                       size_t num_fields);
 
+// Makes a dataset of the samples at `n` indices of another one, in that order, with repetitions (torch's `Subset`). The indices
+// are copied, and the other dataset is shared, so both may be freed. On failure `*out` is NULL. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a stream, or an index that is not below the number of samples. `SLOTLINE_BUILD`: there is
+// no memory for the indices.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed; `indices` must point to `n` numbers; `out` and `error` must be NULL
+// or writable.
+slotline_status slotline_dataset_subset(const slotline_dataset *dataset,
+                                        const size_t *indices,
+                                        size_t n,
+                                        slotline_dataset **out,
+                                        slotline_error **error);
+
+// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`): part `i` has `lengths[i]` samples.
+// `out` receives `n` datasets. The parts are those that torch makes with the same generator, which is the process's default
+// generator (`slotline_manual_seed`) for NULL. On failure all of `out` are NULL. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a stream, or lengths that do not add up to the number of samples. `SLOTLINE_BUILD`: there
+// is no memory for the indices.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed; `generator` must be NULL or a generator that was not freed; `lengths`
+// must point to `n` numbers; `out` must be NULL or writable for `n` pointers; `error` must be NULL or writable.
+slotline_status slotline_dataset_random_split(const slotline_dataset *dataset,
+                                              const size_t *lengths,
+                                              size_t n,
+                                              const slotline_generator *generator,
+                                              slotline_dataset **out,
+                                              slotline_error **error);
+
+// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as `slotline_dataset_random_split`. The
+// length of each part is rounded down, and the samples that remain are distributed to the parts in turn, from the first one on.
+//
+// # Errors
+//
+// The same as for `slotline_dataset_random_split`, for fractions that are not between 0 and 1 or do not add up to 1.
+//
+// # Safety
+//
+// The same as for `slotline_dataset_random_split`, for `fractions`.
+slotline_status slotline_dataset_random_split_fractions(const slotline_dataset *dataset,
+                                                        const double *fractions,
+                                                        size_t n,
+                                                        const slotline_generator *generator,
+                                                        slotline_dataset **out,
+                                                        slotline_error **error);
+
+// Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
+// for the length of ragged and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
+// failure `*out` is NULL. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no datasets, a stream, or fields that differ.
+//
+// # Safety
+//
+// `datasets` must point to `n` pointers, each NULL or a dataset that was not freed; `out` and `error` must be NULL or writable.
+slotline_status slotline_dataset_concat(const slotline_dataset *const *datasets,
+                                        size_t n,
+                                        slotline_dataset **out,
+                                        slotline_error **error);
+
+// Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
+// the order of the datasets. A field that is named by its position, such as "0", is named by its new position; other names must
+// differ. Each dataset has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is NULL.
+// Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no datasets, a stream, different numbers of samples, or two fields with the same name.
+//
+// # Safety
+//
+// The same as for `slotline_dataset_concat`.
+slotline_status slotline_dataset_stack(const slotline_dataset *const *datasets,
+                                       size_t n,
+                                       slotline_dataset **out,
+                                       slotline_error **error);
+
+// Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
+// numbers. The other dataset is shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+//
+// The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
+// is no longer needed (unless the struct is too short to contain `drop`).
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, a stream, a struct that is too short, or invalid fields.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed; `transform` must be NULL or a valid `slotline_transform`; `out` and
+// `error` must be NULL or writable.
+slotline_status slotline_dataset_map(const slotline_dataset *dataset,
+                                     const slotline_transform *transform,
+                                     slotline_dataset **out,
+                                     slotline_error **error);
+
 // Opens a dataset by name, with the names that the `slotline` program accepts: `digits` (1797 images and labels that come with
 // the library), `idx:FILE[,FILE...]` (the format of MNIST, read into memory) or `npy:FILE[,FILE...]` (NumPy's format,
 // memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
@@ -1055,6 +1189,23 @@ slotline_status slotline_dataset_from_stream(const slotline_stream_dataset *data
 //
 // `dataset` must be NULL or a dataset that was not freed.
 int64_t slotline_dataset_len(const slotline_dataset *dataset);
+
+// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of this sample alone, which the caller
+// must free: its tensors lack the first dimension, `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. Random
+// numbers are those of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, an index that is not below the number of samples, or a stream. `SLOTLINE_SAMPLE`: the
+// sample cannot be read. `SLOTLINE_BUILD`: there is no memory for it.
+//
+// # Safety
+//
+// `dataset` must be NULL or a dataset that was not freed; `out` and `error` must be NULL or writable.
+slotline_status slotline_dataset_read(const slotline_dataset *dataset,
+                                      size_t index,
+                                      slotline_batch **out,
+                                      slotline_error **error);
 
 // Returns another handle of the same dataset, which must also be freed. NULL for NULL. Can be called from any thread.
 //
@@ -1485,6 +1636,24 @@ void *slotline_error_payload(const slotline_error *error,
 //
 // The same as for `slotline_error_code`; the error must not be used afterwards.
 void slotline_error_free(slotline_error *error);
+
+// Makes a generator with a seed. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer.
+//
+// # Safety
+//
+// `out` and `error` must be NULL or writable.
+slotline_status slotline_generator_new(uint64_t seed, slotline_generator **out, slotline_error **error);
+
+// Frees a generator. Does nothing for NULL. Can be called from any thread.
+//
+// # Safety
+//
+// `generator` must be NULL or a generator that was not freed; it must not be used afterwards.
+void slotline_generator_free(slotline_generator *generator);
 
 // Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
 // user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be

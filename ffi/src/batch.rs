@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use slotline::Batch;
 use slotline::sample::Dynamic;
 
+use crate::alone::Alone;
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::collate::Collated;
@@ -47,6 +48,8 @@ pub(crate) enum Made {
     Stacked(Batch<Dynamic>),
     /// The object that a collate callback made.
     Collated(Collated),
+    /// A sample that was read by itself.
+    Alone(Alone),
 }
 
 /// The maximum number of spare handles of a thread.
@@ -131,6 +134,7 @@ impl slotline_batch {
     pub(crate) fn describe(&self, i: usize, tensor: &mut slotline_tensor) -> Result<(), Failure> {
         let found = match (self.made(), self.fields.get(i)) {
             (Made::Stacked(batch), Some(about)) => describe_field(tensor, &batch.columns(), about, i),
+            (Made::Alone(sample), Some(about)) => describe_field(tensor, &sample.columns(), about, i),
             _ => false,
         };
         if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
@@ -147,13 +151,29 @@ impl slotline_batch {
 
     /// Sets every byte of the `bool` fields that importers wrote, if it is not 0, to 1.
     fn normalise_bools(&self) {
-        let Made::Stacked(batch) = self.made() else { return };
-        let columns = batch.columns();
+        let columns = match self.made() {
+            Made::Stacked(batch) => batch.columns(),
+            Made::Alone(sample) => sample.columns(),
+            Made::Collated(_) => return,
+        };
         for (i, _) in self.fields.iter().enumerate().filter(|(_, about)| about.dtype == SLOTLINE_BOOL) {
             let Some((_, memory)) = columns.raw(i) else { continue };
             // SAFETY: no other thread has access to the batch any more, and its bytes are initialised.
             let memory = unsafe { &mut *memory.as_ptr() };
             memory.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+    }
+
+    /// Returns the sample that was read by itself, if there is one and nobody else has a hold on the batch.
+    pub(crate) fn alone_mut(&mut self) -> Option<&mut Alone> {
+        // Acquire: what others did with the memory happens before it is written again.
+        if self.holds.load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: `boxed` initialised it, and this hold keeps it.
+        match unsafe { self.made.assume_init_mut() } {
+            Made::Alone(sample) => Some(sample),
+            _ => None,
         }
     }
 
@@ -216,11 +236,13 @@ unsafe fn ask<T>(
     otherwise: T,
     stacked: impl FnOnce(&Batch<Dynamic>) -> T,
     collated: impl FnOnce(&Collated) -> T,
+    alone: impl FnOnce(&Alone) -> T,
 ) -> T {
     // SAFETY: the caller guarantees that `batch` is NULL or was not freed.
     match unsafe { batch.as_ref() }.map(slotline_batch::made) {
         Some(Made::Stacked(batch)) => stacked(batch),
         Some(Made::Collated(batch)) => collated(batch),
+        Some(Made::Alone(sample)) => alone(sample),
         None => otherwise,
     }
 }
@@ -234,7 +256,7 @@ unsafe fn ask<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len()) }
+    unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len(), |_| 1) }
 }
 
 /// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made, this is the number of
@@ -246,7 +268,7 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::task, |batch| batch.task) }
+    unsafe { ask(batch, 0, Batch::task, |batch| batch.task, |_| 0) }
 }
 
 /// Returns the number of the batch's pass, from 0. 0 for NULL.
@@ -257,7 +279,7 @@ pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u32 {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::epoch, |batch| batch.epoch) }
+    unsafe { ask(batch, 0, Batch::epoch, |batch| batch.epoch, |_| 0) }
 }
 
 /// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a stream, these are the sample's
@@ -270,7 +292,15 @@ pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) -> *const i64 {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, null(), |batch| batch.indices().as_ptr(), |batch| batch.indices.as_ptr()) }
+    unsafe {
+        ask(
+            batch,
+            null(),
+            |batch| batch.indices().as_ptr(),
+            |batch| batch.indices.as_ptr(),
+            |sample| sample.index().as_ptr(),
+        )
+    }
 }
 
 /// Returns the object that the collate callback made, which belongs to the batch. NULL if there is none.
@@ -281,7 +311,7 @@ pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_user(batch: *const slotline_batch) -> *mut c_void {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, null_mut(), |_| null_mut(), |batch| batch.batch) }
+    unsafe { ask(batch, null_mut(), |_| null_mut(), |batch| batch.batch, |_| null_mut()) }
 }
 
 /// Returns the number of fields; 0 if a collate callback made the batch, or for NULL.

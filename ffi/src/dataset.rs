@@ -8,11 +8,14 @@ use slotline::dataset::{Dataset, IterableDataset};
 use slotline::sample::Fields;
 use slotline::source::Source;
 
+use crate::alone;
 use crate::arrays::{Arrays, slotline_array};
+use crate::batch::slotline_batch;
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
+use crate::indexed::Indexed;
 use crate::map::{Map, slotline_map_dataset};
 use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
 use crate::stream::{Stream, slotline_stream_dataset};
@@ -25,8 +28,7 @@ pub struct slotline_dataset(pub(crate) Data);
 /// The kind of a dataset.
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
-    Arrays(Arc<Arrays>),
-    Map(Arc<Map>),
+    Indexed(Indexed),
     Stream(Arc<Stream>),
 }
 
@@ -34,8 +36,7 @@ impl Data {
     /// Returns the number of samples, if it is known.
     pub(crate) fn len(&self) -> Option<usize> {
         match self {
-            Self::Arrays(arrays) => Some(arrays.len()),
-            Self::Map(map) => Some(map.len()),
+            Self::Indexed(dataset) => Some(dataset.len()),
             Self::Stream(stream) => stream.len(),
         }
     }
@@ -43,16 +44,25 @@ impl Data {
     /// Returns the fields of every sample.
     pub(crate) fn fields(&self) -> Fields {
         let fields = match self {
-            Self::Arrays(arrays) => arrays.fields(),
-            Self::Map(map) => map.fields(),
+            Self::Indexed(dataset) => dataset.fields(),
             Self::Stream(stream) => stream.fields(),
         };
         fields.unwrap_or_default()
     }
+
+    /// Returns the dataset if its samples have indices.
+    pub(crate) fn indexed(&self) -> Result<&Indexed, Failure> {
+        match self {
+            Self::Indexed(dataset) => Ok(dataset),
+            Self::Stream(_) => Err(Failure::invalid(
+                "the dataset is a stream, whose samples have no index; use one that reads by index",
+            )),
+        }
+    }
 }
 
 impl slotline_dataset {
-    fn boxed(data: Data) -> *mut Self {
+    pub(crate) fn boxed(data: Data) -> *mut Self {
         Box::into_raw(Box::new(Self(data)))
     }
 }
@@ -88,7 +98,7 @@ pub unsafe extern "C" fn slotline_dataset_open(
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
             // SAFETY: the caller guarantees that no process changes the mapped files.
             let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
-            *out = slotline_dataset::boxed(Data::Arrays(Arc::new(Arrays::new(rows)?)));
+            *out = slotline_dataset::boxed(Data::Indexed(Indexed::Arrays(Arc::new(Arrays::new(rows)?))));
             Ok(SLOTLINE_OK)
         })
     }
@@ -120,7 +130,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
         boundary(error, || {
             let arrays = Arrays::from_c(arrays, n);
             let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_dataset::boxed(Data::Arrays(Arc::new(arrays?)));
+            *out = slotline_dataset::boxed(Data::Indexed(Indexed::Arrays(Arc::new(arrays?))));
             Ok(SLOTLINE_OK)
         })
     }
@@ -150,7 +160,7 @@ pub unsafe extern "C" fn slotline_dataset_from_callbacks(
         boundary(error, || {
             let map = Map::from_c(dataset);
             let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_dataset::boxed(Data::Map(Arc::new(map?)));
+            *out = slotline_dataset::boxed(Data::Indexed(Indexed::Map(Arc::new(map?))));
             Ok(SLOTLINE_OK)
         })
     }
@@ -195,6 +205,35 @@ pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) 
     // SAFETY: the caller guarantees that `dataset` is NULL or was not freed.
     let len = unsafe { dataset.as_ref() }.and_then(|dataset| dataset.0.len());
     len.and_then(|len| i64::try_from(len).ok()).unwrap_or(-1)
+}
+
+/// Reads sample `index` in the calling thread, without a loader. `*out` receives a batch of this sample alone, which the caller
+/// must free: its tensors lack the first dimension, `slotline_batch_len` is 1, and `slotline_batch_indices` is `index`. Random
+/// numbers are those of position 0 in epoch 0 of a loader with seed 0. On failure `*out` is NULL. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, an index that is not below the number of samples, or a stream. `SLOTLINE_SAMPLE`: the
+/// sample cannot be read. `SLOTLINE_BUILD`: there is no memory for it.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_read(
+    dataset: *const slotline_dataset,
+    index: usize,
+    out: *mut *mut slotline_batch,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `dataset` is NULL or was not freed, and that `out` and `error` are NULL or writable.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = alone::read(check::reference(dataset, "dataset")?.0.indexed()?, index)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Returns another handle of the same dataset, which must also be freed. NULL for NULL. Can be called from any thread.

@@ -93,6 +93,22 @@ impl Declared {
     }
 }
 
+impl From<&Field> for Declared {
+    fn from(field: &Field) -> Self {
+        let (name, kind) = (field.name().to_owned(), kind(field));
+        Self { name, dtype: field.dtype(), kind, shape: field.shape().to_vec() }
+    }
+}
+
+/// Returns how samples are laid out in a field.
+fn kind(field: &Field) -> slotline_kind {
+    match (field.is_ragged(), field.is_packed()) {
+        (true, _) => SLOTLINE_RAGGED,
+        (_, true) => SLOTLINE_PACKED,
+        _ => SLOTLINE_FIXED,
+    }
+}
+
 /// Reads the fields that a dataset made of callbacks declares.
 ///
 /// # Safety
@@ -187,11 +203,7 @@ impl Rows {
 
 impl From<&Field> for About {
     fn from(field: &Field) -> Self {
-        let kind = match (field.is_ragged(), field.is_packed()) {
-            (true, _) => SLOTLINE_RAGGED,
-            (_, true) => SLOTLINE_PACKED,
-            _ => SLOTLINE_FIXED,
-        };
+        let kind = kind(field);
         // Names from C contain no NUL.
         let name = CString::new(field.name()).unwrap_or_default();
         let rows = (kind == SLOTLINE_FIXED).then(|| Rows::new(field)).flatten();

@@ -10,6 +10,8 @@
 //! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
 //! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`]) or in sequence
 //!   ([`stream`], [`saved`]); [`callback`], `cause`, [`owner`]: what all callbacks share;
+//! - `indexed`, [`compose`], [`transform`]: datasets made of other datasets; `alone`: a sample that is read by itself;
+//!   [`generator`]: what splits are drawn from;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded; `processes`, [`spawned`]: workers
 //!   that are processes, and those that a command starts;
 //! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and its batches; [`dlpack`]: export to other
@@ -25,6 +27,7 @@
 // The names in this crate are the names that C sees.
 #![allow(non_camel_case_types)]
 
+mod alone;
 pub mod arrays;
 pub mod batch;
 pub mod batch_sampler;
@@ -34,6 +37,7 @@ pub mod callback;
 mod cause;
 mod check;
 pub mod collate;
+pub mod compose;
 pub mod dataset;
 #[cfg(feature = "cuda")]
 pub mod device;
@@ -42,7 +46,9 @@ pub mod dtype;
 pub mod error;
 mod failure;
 pub mod field;
+pub mod generator;
 mod handle;
+mod indexed;
 pub mod loader;
 pub mod map;
 pub mod options;
@@ -67,5 +73,6 @@ mod sync;
 #[doc(hidden)]
 pub mod sync;
 pub mod tensor;
+pub mod transform;
 mod versioned;
 pub mod warning;

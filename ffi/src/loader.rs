@@ -12,6 +12,7 @@ use crate::dataset::{Data, slotline_dataset};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
+use crate::indexed::Indexed;
 use crate::options::{Owned, slotline_options};
 use crate::running::{Facts, HostLoader, Loads};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
@@ -61,8 +62,12 @@ pub(crate) unsafe fn build<M: Memory>(
             }};
         }
         Ok(match data {
-            Data::Arrays(arrays) => build!(Loader::builder(arrays.clone()), builder => options.build(builder)),
-            Data::Map(map) => build!(Loader::builder(map.clone()), builder => options.build(builder)),
+            // Arrays and callbacks have builders of their own, so that their loops are compiled for them.
+            Data::Indexed(Indexed::Arrays(arrays)) => {
+                build!(Loader::builder(arrays.clone()), builder => options.build(builder))
+            }
+            Data::Indexed(Indexed::Map(map)) => build!(Loader::builder(map.clone()), builder => options.build(builder)),
+            Data::Indexed(dataset) => build!(Loader::builder(dataset.clone()), builder => options.build(builder)),
             Data::Stream(stream) => build!(Loader::iterable(stream.clone()), builder => options.build_stream(builder)),
         })
     }

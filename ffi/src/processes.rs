@@ -4,20 +4,17 @@ use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::dataset::{Context, Dataset, Iterable, IterableDataset};
+use slotline::dataset::{Dataset, Iterable, IterableDataset};
 use slotline::loader::{BatchOf, BuildError, Builder, ProcessBuilder, work_if_spawned};
-use slotline::sample::{Fields, Row, Sample};
 use slotline::{BoxError, Loader};
 
-use crate::arrays::Arrays;
 use crate::callback::call;
 use crate::check;
 use crate::dataset::{Data, slotline_dataset};
 use crate::failure::Failure;
-use crate::map::Map;
+use crate::indexed::Indexed;
 use crate::options::slotline_options;
 use crate::spawned::slotline_make_dataset;
 
@@ -100,72 +97,7 @@ unsafe fn made(make: slotline_make_dataset, user: *mut c_void, setup: &[u8]) -> 
     }
     // SAFETY: the user hands over a dataset, which the library made in a box.
     match unsafe { Box::from_raw(out) }.0 {
-        Data::Arrays(arrays) => Ok(Indexed::Arrays(arrays)),
-        Data::Map(map) => Ok(Indexed::Map(map)),
+        Data::Indexed(dataset) => Ok(dataset),
         Data::Stream(_) => Err("its dataset is a stream, and the loader's is read by index; make the same one".into()),
-    }
-}
-
-/// A dataset of either kind that is read by index.
-#[derive(Debug)]
-enum Indexed {
-    Arrays(Arc<Arrays>),
-    Map(Arc<Map>),
-}
-
-/// A sample of either kind.
-#[derive(Debug)]
-enum Either<A, M> {
-    Arrays(A),
-    Map(M),
-}
-
-impl Dataset for Indexed {
-    type Sample<'a> = Either<<Arrays as Dataset>::Sample<'a>, <Map as Dataset>::Sample<'a>>;
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Arrays(arrays) => arrays.len(),
-            Self::Map(map) => map.len(),
-        }
-    }
-
-    fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        match self {
-            Self::Arrays(arrays) => arrays.get(index, context).map(Either::Arrays),
-            Self::Map(map) => map.get(index, context).map(Either::Map),
-        }
-    }
-
-    fn prefetch(&self, index: usize) {
-        match self {
-            Self::Arrays(arrays) => arrays.prefetch(index),
-            Self::Map(map) => map.prefetch(index),
-        }
-    }
-
-    fn fields(&self) -> Option<Fields> {
-        match self {
-            Self::Arrays(arrays) => arrays.fields(),
-            Self::Map(map) => map.fields(),
-        }
-    }
-}
-
-impl<A: Sample, M: Sample> Sample for Either<A, M> {
-    type Schema = ();
-
-    fn declare(&self, fields: &mut Fields) {
-        match self {
-            Self::Arrays(sample) => sample.declare(fields),
-            Self::Map(sample) => sample.declare(fields),
-        }
-    }
-
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        match self {
-            Self::Arrays(sample) => sample.write(row),
-            Self::Map(sample) => sample.write(row),
-        }
     }
 }

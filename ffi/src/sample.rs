@@ -30,6 +30,8 @@ pub struct slotline_sample {
     row: NonNull<c_void>,
     context: NonNull<Context>,
     fields: NonNull<[Declared]>,
+    /// The number of its first field in the row, which is not 0 if the dataset is part of a stack.
+    first: usize,
     /// The fields that are written, as a bit set.
     written: u64,
     /// The fields whose memory was lent to the callback, as a bit set.
@@ -57,15 +59,17 @@ impl slotline_sample {
             row: NonNull::from(&mut *row).cast(),
             context: NonNull::from(context),
             fields: NonNull::from(fields),
+            first: row.next_field(),
             written: 0,
             lent: 0,
             failure: None,
             refused: None,
             timed: is_timed(),
         };
+        let first = sample.first;
         let code = callback(&raw mut sample);
         // This comes first, because invalid `bool`s must not stay in the memory even if something else fails.
-        let spoiled = clear_invalid_bools(row, fields, sample.lent)?;
+        let spoiled = clear_invalid_bools(row, first, fields, sample.lent)?;
         if let Some(cause) = sample.failure.take() {
             return Err(cause.into());
         }
@@ -85,7 +89,7 @@ impl slotline_sample {
         if let Some((i, field)) = spoiled {
             return Err(format!("field {i} ({:?}) contains a bool that is neither 0 nor 1", field.name).into());
         }
-        row.go_to(fields.len());
+        row.go_to(first + fields.len());
         Ok(true)
     }
 
@@ -97,9 +101,10 @@ impl slotline_sample {
 
     /// Lends the memory of a field of fixed shape.
     fn lend(&mut self, field: usize) -> Option<NonNull<[u8]>> {
+        let first = self.first;
         let (row, fields) = self.parts();
         fields.get(field).filter(|declared| declared.kind == SLOTLINE_FIXED)?;
-        row.go_to(field);
+        row.go_to(first + field);
         let memory = row.fill_raw().ok()?;
         self.note(field);
         self.lent |= 1 << field;
@@ -134,6 +139,7 @@ impl slotline_sample {
     /// `data` must be NULL or point to `elements` elements of the field's type.
     #[inline(always)]
     unsafe fn put(&mut self, field: usize, data: *const c_void, elements: usize) -> Result<(), String> {
+        let first = self.first;
         let (row, fields) = self.parts();
         let Some(declared) = fields.get(field) else {
             return Err(format!("field is {field}, but the sample has {} fields", fields.len()));
@@ -153,7 +159,7 @@ impl slotline_sample {
         if !dtype::valid(dtype, unsafe { slice::from_raw_parts(start, bytes) }) {
             return Err("data contains a bool that is neither 0 nor 1".into());
         }
-        row.go_to(field);
+        row.go_to(first + field);
         if declared.kind == SLOTLINE_FIXED
             && let Ok(memory) = row.fill_raw()
             && memory.len() == bytes
@@ -167,7 +173,7 @@ impl slotline_sample {
             // SAFETY: the bytes are `elements` valid elements, and aligned. Nothing writes to them during this call: only
             // fields of fixed shape are lent, and this branch writes none of them.
             let data = unsafe { AnyTensorView::from_raw_parts(dtype, shape, slice::from_raw_parts(start, bytes)) };
-            row.go_to(field);
+            row.go_to(first + field);
             row.write_elements(&data).map_err(|error| error.to_string())?;
         }
         self.note(field);
@@ -185,13 +191,14 @@ fn cold<T>(call: impl FnOnce() -> T) -> T {
 /// Clears the lent `bool` fields that contain values other than 0 and 1, and returns the last such field.
 fn clear_invalid_bools<'f>(
     row: &mut Row<'_>,
+    first: usize,
     fields: &'f [Declared],
     lent: u64,
 ) -> Result<Option<(usize, &'f Declared)>, BoxError> {
     let mut spoiled = None;
     for (i, field) in fields.iter().enumerate().filter(|(_, field)| field.dtype == DType::Bool) {
         if lent & 1 << i != 0 {
-            row.go_to(i);
+            row.go_to(first + i);
             let memory = row.fill_raw()?;
             // SAFETY: the callback has returned, so nothing else uses the row, and its bytes are initialised.
             let memory = unsafe { &mut *memory.as_ptr() };

@@ -218,6 +218,8 @@ class batch {
   void made() && = delete;
 
   slotline_batch* raw() const noexcept { return raw_.get(); }
+  /// Gives up the batch of the C API, which the caller must free.
+  slotline_batch* release() noexcept { return raw_.release(); }
 
  private:
   slotline_tensor raw_tensor(std::size_t field) const {

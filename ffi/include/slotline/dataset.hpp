@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include "array.hpp"
+#include "batch.hpp"
 #include "error.hpp"
+#include "generator.hpp"
 #include "own.hpp"
 #include "sample.hpp"
 #include "types.hpp"
@@ -47,6 +50,9 @@ namespace slotline {
 /// `cursor resume(const slotline::worker&, const std::string&) const`. Any other stream is read again from its start
 /// when a loader's state is loaded.
 ///
+/// An object that cannot be copied, such as one with a mutex, or that has virtual functions is passed by a std::shared_ptr or
+/// a std::unique_ptr, which keeps it until the last loader is destroyed, or by std::ref, which does not.
+///
 /// An exception that leaves any of these functions becomes the cause() of a slotline::error in place of the batch.
 class dataset {
  public:
@@ -68,6 +74,15 @@ class dataset {
     return dataset(raw);
   }
 
+  /// The samples of several datasets with the same fields, in sequence (torch's ConcatDataset).
+  static dataset concat(const std::vector<dataset>& datasets);
+  /// The fields of several datasets of equal length, side by side (torch's StackDataset). A field that is named by its
+  /// position, such as "0", is named by its new position; other names must differ. Each dataset has separate random numbers.
+  static dataset stack(const std::vector<dataset>& datasets);
+
+  /// Takes ownership of a dataset of the C API.
+  explicit dataset(slotline_dataset* raw) : raw_(raw, slotline_dataset_free) {}
+
   /// Makes a dataset from a user-defined class, as described above.
   template <class Own, class = std::enable_if_t<!std::is_same_v<std::decay_t<Own>, dataset>>>
   dataset(Own&& own) : dataset(detail::own_dataset(std::forward<Own>(own))) {}
@@ -75,14 +90,33 @@ class dataset {
   /// The number of samples; -1 for a stream of unknown length.
   std::int64_t size() const noexcept { return slotline_dataset_len(raw_.get()); }
 
+  /// Reads one sample in this thread, as a batch of this sample alone: its tensors have the shape of a sample, without a
+  /// first dimension. Random numbers are those of position 0 in epoch 0 of a loader with seed 0. Throws slotline::error.
+  batch get(std::size_t index) const;
+  /// The samples at these indices, in this order (torch's Subset). Throws slotline::error if an index is out of range.
+  dataset subset(const std::vector<std::size_t>& indices) const;
+  /// Random parts that share no samples, as torch's random_split makes them with the same generator. `lengths` are numbers
+  /// of samples, `{1500, 297}`, or fractions, `{0.8, 0.2}`, whose remainder is distributed from the first part on.
+  template <class Number>
+  std::vector<dataset> random_split(const std::vector<Number>& lengths, const generator& generator = {}) const;
+  template <class Number>
+  std::vector<dataset> random_split(std::initializer_list<Number> lengths, const generator& generator = {}) const {
+    return random_split(std::vector<Number>(lengths), generator);
+  }
+  /// Samples with these fields, which `function(const slotline::batch& source, slotline::sample& sample)` makes from this
+  /// dataset's samples, one from each. `source` is as `get` returns it; it must not be used after the call, but its
+  /// `dlpack` tensors may. Several threads call the function at once. It has other random numbers than the dataset.
+  template <class Function>
+  dataset map(std::vector<field> fields, Function function) const;
+
   slotline_dataset* raw() const noexcept { return raw_.get(); }
 
  private:
-  explicit dataset(slotline_dataset* raw) : raw_(raw, slotline_dataset_free) {}
-
   std::shared_ptr<slotline_dataset> raw_;
 };
 
 }  // namespace slotline
+
+#include "compose.hpp"
 
 #endif

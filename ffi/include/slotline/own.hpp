@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -63,13 +65,48 @@ inline constexpr bool has_save = false;
 template <class Cursor>
 inline constexpr bool has_save<Cursor, std::void_t<decltype(std::declval<const Cursor&>().save())>> = true;
 
+/// The dataset that a user hands over: the object itself, or what a smart pointer or a std::reference_wrapper refers to.
+template <class Own>
+struct pointee {
+  using type = Own;
+  static constexpr bool by_value = true;
+  static const type* of(const Own& own) noexcept { return std::addressof(own); }
+};
+template <class T>
+struct pointee<std::shared_ptr<T>> {
+  using type = std::remove_cv_t<T>;
+  static constexpr bool by_value = false;
+  static const type* of(const std::shared_ptr<T>& own) noexcept { return own.get(); }
+};
+template <class T, class Deleter>
+struct pointee<std::unique_ptr<T, Deleter>> {
+  using type = std::remove_cv_t<T>;
+  static constexpr bool by_value = false;
+  static const type* of(const std::unique_ptr<T, Deleter>& own) noexcept { return own.get(); }
+};
+template <class T>
+struct pointee<std::reference_wrapper<T>> {
+  using type = std::remove_cv_t<T>;
+  static constexpr bool by_value = false;
+  static const type* of(const std::reference_wrapper<T>& own) noexcept { return std::addressof(own.get()); }
+};
+
 /// A user's dataset, with what the C API's callbacks need.
 template <class Own>
 struct own {
-  Own dataset;
+  Own held;
+  const typename pointee<Own>::type& dataset;
   std::vector<field> fields;
 
-  explicit own(Own&& given) : dataset(std::move(given)), fields(dataset.fields()) {}
+  explicit own(Own&& given) : held(std::move(given)), dataset(checked(held)), fields(dataset.fields()) {}
+  own(const own&) = delete;
+  own& operator=(const own&) = delete;
+
+  static const typename pointee<Own>::type& checked(const Own& held) {
+    const auto* object = pointee<Own>::of(held);
+    if (!object) throw std::invalid_argument("the pointer to the dataset is null");
+    return *object;
+  }
   static const own& at(void* user) noexcept { return *static_cast<const own*>(user); }
 };
 
@@ -90,7 +127,7 @@ struct map_calls {
 
 template <class Own>
 struct stream_calls {
-  using cursor = decltype(std::declval<const Own&>().open(std::declval<const worker&>()));
+  using cursor = decltype(std::declval<const typename pointee<Own>::type&>().open(std::declval<const worker&>()));
 
   static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_failure* failure) noexcept {
     return guarded(
@@ -145,13 +182,19 @@ struct stream_calls {
 template <class Given>
 slotline_dataset* own_dataset(Given&& given) {
   using Own = std::decay_t<Given>;
-  static_assert(is_map<Own> || is_stream<Own>,
+  using Object = typename pointee<Own>::type;
+  static_assert(!pointee<Own>::by_value || !std::is_polymorphic_v<Own> || std::is_final_v<Own>,
+                "a class with virtual functions is not accepted by value, as a copy of its base would lose the rest: pass a "
+                "std::shared_ptr, a std::unique_ptr or a std::ref of it, or declare it final");
+  static_assert(std::is_constructible_v<Own, Given&&>,
+                "this dataset cannot be copied: move it, or pass a std::shared_ptr, a std::unique_ptr or a std::ref of it");
+  static_assert(is_map<Object> || is_stream<Object>,
                 "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
                 "`open(const slotline::worker&) const`");
   auto self = std::make_unique<own<Own>>(Own(std::forward<Given>(given)));
   const std::vector<slotline_field> fields = raw_fields(self->fields);
   slotline_dataset* out = nullptr;
-  if constexpr (is_map<Own>) {
+  if constexpr (is_map<Object>) {
     slotline_map_dataset raw{};
     raw.struct_size = sizeof raw;
     raw.len = self->dataset.size();
@@ -165,16 +208,16 @@ slotline_dataset* own_dataset(Given&& given) {
     slotline_stream_dataset raw{};
     raw.struct_size = sizeof raw;
     raw.len = -1;
-    if constexpr (has_size<Own>) raw.len = static_cast<std::int64_t>(self->dataset.size());
+    if constexpr (has_size<Object>) raw.len = static_cast<std::int64_t>(self->dataset.size());
     raw.fields = fields.data();
     raw.num_fields = fields.size();
     raw.open = stream_calls<Own>::open;
     raw.next = stream_calls<Own>::next;
     raw.close = stream_calls<Own>::close;
-    static_assert(has_resume<Own> == has_save<typename stream_calls<Own>::cursor>,
+    static_assert(has_resume<Object> == has_save<typename stream_calls<Own>::cursor>,
                   "a stream that can be resumed has both `cursor resume(const slotline::worker&, const std::string&) const` "
                   "and, in its cursor, `std::string save() const`");
-    if constexpr (has_resume<Own>) {
+    if constexpr (has_resume<Object>) {
       raw.save = stream_calls<Own>::save;
       raw.resume = stream_calls<Own>::resume;
     }

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "error.hpp"
@@ -17,6 +19,15 @@
 #include "types.hpp"
 
 namespace slotline {
+namespace detail {
+
+/// Whether a type is one element, and not a range of them: a number, or a type for which `dtype_of` was specialized.
+template <class T, class = void>
+inline constexpr bool is_element = std::is_trivially_copyable_v<T>;
+template <class T>
+inline constexpr bool is_element<T, std::void_t<decltype(std::data(std::declval<const T&>()))>> = false;
+
+}  // namespace detail
 
 /// The random numbers of a sample, for the distributions of <random>: the same for any number of workers, and on any of
 /// them.
@@ -76,7 +87,7 @@ class sample {
   }
 
   /// Writes a field of one number.
-  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  template <class T, class = std::enable_if_t<detail::is_element<T>>>
   void write(std::size_t field, T value) {
     write(field, span<const T>(&value, 1));
   }

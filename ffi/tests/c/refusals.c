@@ -330,6 +330,113 @@ static void dataset_from_stream(void) {
 #undef REFUSED_STREAM
 }
 
+static int32_t no_map(void *user, const slotline_batch *source, slotline_sample *sample) {
+  (void)user, (void)source, (void)sample;
+  return 1;
+}
+
+/* Returns a dataset that has no indices. */
+static slotline_dataset *stream(void) {
+  good_fields();
+  const slotline_stream_dataset stream = {.struct_size = sizeof stream, .len = -1, .fields = fields, .num_fields = 2,
+                                          .open = no_open, .next = no_next};
+  slotline_dataset *out = NULL;
+  OK(slotline_dataset_from_stream(&stream, &out, &error));
+  return out;
+}
+
+static void dataset_map(void) {
+  slotline_dataset *out = dataset, *no_indices = stream();
+  slotline_transform map = {sizeof map, &dropped, fields, 2, no_map, drop};
+  REFUSED("transform", slotline_dataset_map(dataset, NULL, &out, E));
+  CHECK(out == NULL);
+  REFUSED_WHEN_SHORT(slotline_transform, "struct_size", slotline_dataset_map(dataset, S, &out, E));
+  REFUSED_FIELDS(map, slotline_dataset_map(dataset, &map, &out, E));
+  good_fields();
+  map.num_fields = 2;
+  REFUSED_AND_DROPPED("dataset", slotline_dataset_map(NULL, &map, &out, E));
+  REFUSED_AND_DROPPED("stream", slotline_dataset_map(no_indices, &map, &out, E));
+  REFUSED_AND_DROPPED("out", slotline_dataset_map(dataset, &map, NULL, E));
+  map.map = NULL;
+  REFUSED_AND_DROPPED("map", slotline_dataset_map(dataset, &map, &out, E));
+  slotline_dataset_free(no_indices);
+}
+
+static void dataset_read(void) {
+  slotline_batch *out = batch;
+  slotline_dataset *no_indices = stream();
+  REFUSED("dataset", slotline_dataset_read(NULL, 0, &out, E));
+  CHECK(out == NULL);
+  REFUSED("1797", slotline_dataset_read(dataset, 1797, &out, E));
+  REFUSED("1797", slotline_dataset_read(dataset, SIZE_MAX, &out, E));
+  REFUSED("stream", slotline_dataset_read(no_indices, 0, &out, E));
+  REFUSED("out", slotline_dataset_read(dataset, 0, NULL, E));
+  REFUSED("aligned", slotline_dataset_read(dataset, 0, misaligned(), E));
+  slotline_dataset_free(no_indices);
+}
+
+static void dataset_subset(void) {
+  slotline_dataset *out = dataset, *no_indices = stream();
+  const size_t within[] = {0, 1796}, beyond[] = {0, 1797};
+  REFUSED("dataset", slotline_dataset_subset(NULL, within, 2, &out, E));
+  CHECK(out == NULL);
+  REFUSED("indices", slotline_dataset_subset(dataset, NULL, 2, &out, E));
+  REFUSED("indices", slotline_dataset_subset(dataset, within, SIZE_MAX, &out, E));
+  REFUSED("indices[1] is 1797", slotline_dataset_subset(dataset, beyond, 2, &out, E));
+  REFUSED("stream", slotline_dataset_subset(no_indices, within, 2, &out, E));
+  REFUSED("out", slotline_dataset_subset(dataset, within, 2, NULL, E));
+  slotline_dataset_free(no_indices);
+}
+
+static void dataset_random_split(void) {
+  slotline_dataset *out[] = {dataset, dataset}, *no_indices = stream();
+  const size_t lengths[] = {1700, 97}, fewer[] = {1700, 96};
+  REFUSED("dataset", slotline_dataset_random_split(NULL, lengths, 2, NULL, out, E));
+  CHECK(out[0] == NULL && out[1] == NULL);
+  REFUSED("lengths", slotline_dataset_random_split(dataset, NULL, 2, NULL, out, E));
+  REFUSED("lengths", slotline_dataset_random_split(dataset, lengths, SIZE_MAX, NULL, out, E));
+  REFUSED("1796", slotline_dataset_random_split(dataset, fewer, 2, NULL, out, E));
+  REFUSED("stream", slotline_dataset_random_split(no_indices, lengths, 2, NULL, out, E));
+  REFUSED("out", slotline_dataset_random_split(dataset, lengths, 2, NULL, NULL, E));
+  REFUSED("aligned", slotline_dataset_random_split(dataset, lengths, 2, NULL, misaligned(), E));
+  slotline_dataset_free(no_indices);
+}
+
+static void dataset_random_split_fractions(void) {
+  slotline_dataset *out[] = {dataset, dataset};
+  const double halves[] = {0.5, 0.5}, more[] = {0.5, 0.6}, wrong[] = {0.5, 1.5};
+  REFUSED("dataset", slotline_dataset_random_split_fractions(NULL, halves, 2, NULL, out, E));
+  CHECK(out[0] == NULL && out[1] == NULL);
+  REFUSED("fractions", slotline_dataset_random_split_fractions(dataset, NULL, 2, NULL, out, E));
+  REFUSED("add up to 1.1", slotline_dataset_random_split_fractions(dataset, more, 2, NULL, out, E));
+  REFUSED("1.5", slotline_dataset_random_split_fractions(dataset, wrong, 2, NULL, out, E));
+  REFUSED("out", slotline_dataset_random_split_fractions(dataset, halves, 2, NULL, NULL, E));
+}
+
+/* The same invalid lists for both functions. */
+#define REFUSED_DATASETS(function)                                    \
+  do {                                                                \
+    slotline_dataset *out = dataset, *no_indices = stream();          \
+    const slotline_dataset *list[] = {dataset, NULL};                 \
+    REFUSED("datasets[1]", function(list, 2, &out, E));               \
+    CHECK(out == NULL);                                               \
+    REFUSED("datasets", function(NULL, 2, &out, E));                  \
+    REFUSED("datasets", function(list, SIZE_MAX, &out, E));           \
+    REFUSED("empty", function(NULL, 0, &out, E));                     \
+    list[1] = no_indices;                                             \
+    REFUSED("stream", function(list, 2, &out, E));                    \
+    REFUSED("out", function(list, 1, NULL, E));                       \
+    slotline_dataset_free(no_indices);                                \
+  } while (0)
+static void dataset_concat(void) { REFUSED_DATASETS(slotline_dataset_concat); }
+static void dataset_stack(void) { REFUSED_DATASETS(slotline_dataset_stack); }
+
+static void generator_new(void) {
+  REFUSED("out", slotline_generator_new(1, NULL, E));
+  REFUSED("aligned", slotline_generator_new(1, misaligned(), E));
+}
+static void generator_free(void) { slotline_generator_free(NULL); }
+
 /* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
 static void callbacks_of_options(void) {
   slotline_loader *out = loader;
@@ -618,7 +725,9 @@ static const struct {
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
-    ROW(work_if_spawned), ROW(dataset_clone),
+    ROW(work_if_spawned), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
+    ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
+    ROW(generator_new),
 };
 
 int main(void) {

@@ -3,6 +3,7 @@
 #[path = "../native/mod.rs"]
 mod native;
 
+mod compose;
 mod examples;
 #[cfg(unix)]
 mod freed;

@@ -38,7 +38,7 @@ pub(crate) fn programs() -> (Vec<String>, String) {
     let blocks = blocks(&readme(), "cpp");
     assert!(blocks.len() > 5 && blocks[0].contains("int main()") && blocks[0].lines().count() <= 20);
     let (programs, snippets): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| block.contains("int main()"));
-    let headers = ["slotline.hpp", "atomic", "chrono", "cmath", "cstdio", "numeric", "random", "thread"];
+    let headers = ["slotline.hpp", "atomic", "chrono", "cmath", "cstdio", "mutex", "numeric", "random", "thread"];
     let mut all: String = headers.iter().map(|header| format!("#include <{header}>\n")).collect();
     for (i, snippet) in snippets.iter().enumerate() {
         all += &function(i, snippet);

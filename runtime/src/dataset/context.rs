@@ -175,6 +175,16 @@ impl Context {
         self.parts.first_chunk_mut().expect("at least N parts were made")
     }
 
+    /// Returns the context for part `i` of the sample; see [`parts`](Self::parts). For samples whose parts are read one after
+    /// another, and whose number is known only at run time.
+    #[inline]
+    pub fn part(&mut self, i: usize) -> &mut Self {
+        while self.parts.len() <= i {
+            self.add_part();
+        }
+        &mut self.parts[i]
+    }
+
     #[cold]
     fn add_part(&mut self) {
         let mut part = Self::new(self.worker);
@@ -278,6 +288,18 @@ mod tests {
             seen.insert(drawn.1);
         }
         assert_eq!(seen.len(), 4 * 4);
+    }
+
+    #[test]
+    fn a_part_by_number_is_the_same_as_one_of_several() {
+        let draw = |cx: &mut Context| cx.rng().next_u64();
+        let (mut alone, mut together) = (Context::new(None), Context::new(None));
+        for cx in [&mut alone, &mut together] {
+            cx.start_pass(7, 1);
+            cx.start_sample(20);
+        }
+        let drawn: Vec<u64> = together.parts::<3>().iter_mut().map(draw).collect();
+        assert_eq!([2, 0, 1].map(|i| draw(alone.part(i))), [drawn[2], drawn[0], drawn[1]]);
     }
 
     #[test]

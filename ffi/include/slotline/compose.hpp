@@ -1,0 +1,121 @@
+// Datasets made of other datasets: the functions of `dataset` that need more than a line.
+#ifndef SLOTLINE_COMPOSE_HPP
+#define SLOTLINE_COMPOSE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "batch.hpp"
+#include "dataset.hpp"
+#include "error.hpp"
+#include "generator.hpp"
+#include "sample.hpp"
+#include "sanitize.hpp"
+#include "types.hpp"
+
+namespace slotline {
+namespace detail {
+
+/// Makes a dataset of several others with a function of the C API.
+template <class Function>
+slotline_dataset* composed(Function function, const std::vector<dataset>& datasets) {
+  std::vector<const slotline_dataset*> raws;
+  raws.reserve(datasets.size());
+  for (const dataset& each : datasets) raws.push_back(each.raw());
+  slotline_dataset* out = nullptr;
+  check(function, raws.data(), raws.size(), &out);
+  return out;
+}
+
+/// A user's function that makes samples, with what its callback needs.
+template <class Function>
+struct mapping {
+  Function function;
+  std::vector<field> fields;
+
+  static std::int32_t map(void* user, const slotline_batch* raw, slotline_sample* to) noexcept {
+    return guarded(
+        [&] {
+          const use call(user);
+          const auto& self = *static_cast<const mapping*>(user);
+          // The batch belongs to the library.
+          struct lent {
+            batch source;
+            ~lent() { source.release(); }
+          } const lent{batch(const_cast<slotline_batch*>(raw))};
+          sample row(to, self.fields);
+          self.function(lent.source, row);
+          return 0;
+        },
+        to);
+  }
+};
+
+}  // namespace detail
+
+inline dataset dataset::concat(const std::vector<dataset>& datasets) {
+  return dataset(detail::composed(slotline_dataset_concat, datasets));
+}
+
+inline dataset dataset::stack(const std::vector<dataset>& datasets) {
+  return dataset(detail::composed(slotline_dataset_stack, datasets));
+}
+
+inline batch dataset::get(std::size_t index) const {
+  slotline_batch* out = nullptr;
+  detail::check(slotline_dataset_read, raw_.get(), index, &out);
+  return batch(out);
+}
+
+inline dataset dataset::subset(const std::vector<std::size_t>& indices) const {
+  slotline_dataset* out = nullptr;
+  detail::check(slotline_dataset_subset, raw_.get(), indices.data(), indices.size(), &out);
+  return dataset(out);
+}
+
+template <class Number>
+std::vector<dataset> dataset::random_split(const std::vector<Number>& lengths, const generator& generator) const {
+  static_assert(std::is_arithmetic_v<Number>, "the parts are numbers of samples, or fractions");
+  std::vector<slotline_dataset*> raws(lengths.size() + 1);
+  if constexpr (std::is_floating_point_v<Number>) {
+    const std::vector<double> fractions(lengths.begin(), lengths.end());
+    detail::check(slotline_dataset_random_split_fractions, raw_.get(), fractions.data(), fractions.size(), generator.raw(),
+                  raws.data());
+  } else {
+    std::vector<std::size_t> numbers;
+    for (const Number length : lengths) numbers.push_back(static_cast<std::size_t>(length));
+    detail::check(slotline_dataset_random_split, raw_.get(), numbers.data(), numbers.size(), generator.raw(), raws.data());
+  }
+  std::vector<dataset> parts;
+  parts.reserve(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) parts.push_back(dataset(raws[i]));
+  return parts;
+}
+
+template <class Function>
+dataset dataset::map(std::vector<field> fields, Function function) const {
+  using Mapping = detail::mapping<Function>;
+  static_assert(std::is_invocable_v<const Function&, const batch&, sample&>,
+                "the function must be callable with `const slotline::batch&` and `slotline::sample&`, and be const, because "
+                "several threads call it at once");
+  auto self = std::unique_ptr<Mapping>(new Mapping{std::move(function), std::move(fields)});
+  const std::vector<slotline_field> declared = detail::raw_fields(self->fields);
+  slotline_transform raw{};
+  raw.struct_size = sizeof raw;
+  raw.fields = declared.data();
+  raw.num_fields = declared.size();
+  raw.map = Mapping::map;
+  raw.drop = detail::deleted<Mapping>;
+  raw.user = self.release();
+  slotline_dataset* out = nullptr;
+  detail::check(slotline_dataset_map, raw_.get(), &raw, &out);
+  return dataset(out);
+}
+
+}  // namespace slotline
+
+#endif

@@ -1,0 +1,222 @@
+//! Datasets that are read by index: those made of arrays and callbacks, and those made of other datasets.
+
+use std::sync::Arc;
+
+use slotline::BoxError;
+use slotline::dataset::{ConcatDataset, Context, Dataset, Subset, Upcoming};
+use slotline::sample::{Apart, Fields, Row, Sample};
+
+use crate::arrays::Arrays;
+use crate::failure::{Failure, chain};
+use crate::field::{self, Declared};
+use crate::map::{Called, Map};
+use crate::transform::{Mapped, Transform};
+
+/// A dataset of any kind. A clone refers to the same dataset.
+#[derive(Clone, Debug)]
+pub(crate) enum Indexed {
+    Arrays(Arc<Arrays>),
+    Map(Arc<Map>),
+    Subset(Arc<Subset<Arc<Self>>>),
+    Concat(Arc<Concat>),
+    Stack(Arc<Stack>),
+    Transform(Arc<Transform>),
+}
+
+/// Calls the same function of whichever dataset it is.
+macro_rules! either {
+    ($indexed:expr, $dataset:ident => $body:expr) => {
+        match $indexed {
+            Indexed::Arrays($dataset) => $body,
+            Indexed::Map($dataset) => $body,
+            Indexed::Subset($dataset) => $body,
+            Indexed::Concat($dataset) => $body,
+            Indexed::Stack($dataset) => $body,
+            Indexed::Transform($dataset) => $body,
+        }
+    };
+}
+
+impl Dataset for Indexed {
+    type Sample<'a> = Read<'a>;
+
+    fn len(&self) -> usize {
+        either!(self, dataset => dataset.len())
+    }
+
+    #[inline]
+    fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Result<Read<'a>, BoxError> {
+        match self {
+            Self::Arrays(arrays) => arrays.get(index, context).map(Read::Row),
+            Self::Map(map) => map.get(index, context).map(Read::Called),
+            Self::Subset(subset) => subset.get(index, context),
+            Self::Concat(concat) => concat.datasets.get(index, context),
+            Self::Stack(stack) => Ok(Read::Stacked(Stacked { parts: &stack.parts, index, context })),
+            Self::Transform(transform) => Ok(Read::Mapped(Mapped { transform, index, context })),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        either!(self, dataset => dataset.prefetch(index));
+    }
+
+    fn reads_ahead(&self) -> bool {
+        either!(self, dataset => dataset.reads_ahead())
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        either!(self, dataset => dataset.begin_pass(upcoming));
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        either!(self, dataset => dataset.fields())
+    }
+}
+
+/// A sample of any dataset, which is read when it is written to its row.
+#[derive(Debug)]
+pub(crate) enum Read<'a> {
+    Row(<Arrays as Dataset>::Sample<'a>),
+    Called(Called<'a>),
+    Stacked(Stacked<'a>),
+    Mapped(Mapped<'a>),
+}
+
+impl Sample for Read<'_> {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        match self {
+            Self::Row(row) => row.declare(fields),
+            Self::Called(called) => called.declare(fields),
+            Self::Stacked(stacked) => stacked.parts.iter().for_each(|part| declare(fields, part.fields())),
+            Self::Mapped(mapped) => declare(fields, mapped.transform.fields()),
+        }
+    }
+
+    #[inline]
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        match self {
+            Self::Row(sample) => sample.write(row),
+            Self::Called(called) => called.write(row),
+            Self::Stacked(stacked) => stacked.write(row),
+            Self::Mapped(mapped) => mapped.write(row),
+        }
+    }
+}
+
+fn declare(to: &mut Fields, fields: Option<Fields>) {
+    for field in fields.unwrap_or_default().as_slice() {
+        to.named(field.name(), &&Declared::from(field));
+    }
+}
+
+/// Datasets in sequence.
+#[derive(Debug)]
+pub(crate) struct Concat {
+    datasets: ConcatDataset<Indexed>,
+    fields: Fields,
+}
+
+impl Concat {
+    pub(crate) fn new(datasets: Vec<Indexed>) -> Result<Self, Failure> {
+        let first = datasets.first().and_then(Dataset::fields);
+        let datasets = ConcatDataset::new(datasets).map_err(|error| Failure::invalid(error.to_string()))?;
+        let fields = datasets.fields().or(first).unwrap_or_default();
+        // Fields that differ are an error of their layout.
+        Apart::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;
+        Ok(Self { datasets, fields })
+    }
+
+    fn len(&self) -> usize {
+        self.datasets.len()
+    }
+
+    fn prefetch(&self, index: usize) {
+        self.datasets.prefetch(index);
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.datasets.reads_ahead()
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        self.datasets.begin_pass(upcoming);
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
+    fn fields(&self) -> Option<Fields> {
+        Some(self.fields.clone())
+    }
+}
+
+/// Datasets of equal length, with the fields of all of them in one sample.
+#[derive(Debug)]
+pub(crate) struct Stack {
+    parts: Box<[Indexed]>,
+    len: usize,
+    fields: Fields,
+}
+
+impl Stack {
+    pub(crate) fn new(parts: Vec<Indexed>) -> Result<Self, Failure> {
+        let len = parts.first().ok_or_else(|| Failure::invalid("datasets is empty; pass at least one dataset"))?.len();
+        if let Some((place, other)) = parts.iter().enumerate().find(|(_, part)| part.len() != len) {
+            let other = other.len();
+            return Err(Failure::invalid(format!("datasets[{place}] has {other} samples, but datasets[0] has {len}")));
+        }
+        let mut declared = Vec::new();
+        for part in &parts {
+            for (place, field) in part.fields().unwrap_or_default().as_slice().iter().enumerate() {
+                let mut field = Declared::from(field);
+                // A name that is only the position in the part becomes the position in the stack.
+                if field.name == place.to_string() {
+                    field.name = declared.len().to_string();
+                }
+                declared.push(field);
+            }
+        }
+        Ok(Self { fields: field::fields(&declared)?, parts: parts.into(), len })
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn prefetch(&self, index: usize) {
+        self.parts.iter().for_each(|part| part.prefetch(index));
+    }
+
+    fn reads_ahead(&self) -> bool {
+        self.parts.iter().any(Dataset::reads_ahead)
+    }
+
+    fn begin_pass(&self, upcoming: Upcoming) {
+        for part in self.parts.iter().filter(|part| part.reads_ahead()) {
+            part.begin_pass(upcoming.clone());
+        }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
+    fn fields(&self) -> Option<Fields> {
+        Some(self.fields.clone())
+    }
+}
+
+/// The samples of several datasets at one index.
+#[derive(Debug)]
+pub(crate) struct Stacked<'a> {
+    parts: &'a [Indexed],
+    index: usize,
+    context: &'a mut Context,
+}
+
+impl Stacked<'_> {
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        for (i, part) in self.parts.iter().enumerate() {
+            part.get(self.index, self.context.part(i))?.write(row)?;
+        }
+        Ok(())
+    }
+}

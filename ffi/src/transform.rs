@@ -1,0 +1,169 @@
+//! Datasets whose samples a callback makes from those of another dataset.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming, reading};
+use slotline::sample::{Fields, Row};
+
+use crate::alone::{Shape, Single};
+use crate::batch::slotline_batch;
+use crate::failure::Failure;
+use crate::field::{Declared, declare, fields, slotline_field};
+use crate::indexed::Indexed;
+use crate::owner::{Owner, slotline_drop};
+use crate::sample::slotline_sample;
+use crate::versioned::{self, Versioned};
+
+/// Makes a sample from `source`, a sample of the other dataset: reads its fields with `slotline_batch_field`, and writes each
+/// field of its own with `slotline_sample_row` or `slotline_sample_write`. `source` is a batch of one sample, as
+/// `slotline_dataset_read` returns it; it is lent to the callback, which must not free it. Tensors exported from it with
+/// `slotline_batch_dlpack` may be kept. Returns 0, or another value if it fails; `slotline_sample_fail` sets the reason. Several
+/// threads call it at once.
+pub type slotline_map_sample =
+    Option<unsafe extern "C" fn(user: *mut c_void, source: *const slotline_batch, sample: *mut slotline_sample) -> i32>;
+
+/// A callback that makes samples from those of another dataset.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_transform {
+    /// `sizeof(slotline_transform)`.
+    pub struct_size: usize,
+    /// The user pointer that is passed to the callbacks.
+    pub user: *mut c_void,
+    /// The fields of every sample that the callback makes, read when the dataset is made; at most 64.
+    pub fields: *const slotline_field,
+    /// The number of fields.
+    pub num_fields: usize,
+    /// Makes a sample.
+    pub map: slotline_map_sample,
+    /// Called once when the callback is no longer needed, on any thread; may be NULL.
+    pub drop: slotline_drop,
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_transform {
+    const END: usize = versioned::end!(drop);
+
+    fn defaults() -> Self {
+        Self {
+            struct_size: 0,
+            user: std::ptr::null_mut(),
+            fields: std::ptr::null(),
+            num_fields: 0,
+            map: None,
+            drop: None,
+        }
+    }
+}
+
+/// What a callback makes, and from what dataset.
+#[derive(Debug)]
+pub(crate) struct Transform {
+    source: Indexed,
+    shape: Shape,
+    callback: Callback,
+}
+
+/// A callback that makes samples, and their fields.
+#[derive(Debug)]
+pub(crate) struct Callback {
+    owner: Owner,
+    map: unsafe extern "C" fn(*mut c_void, *const slotline_batch, *mut slotline_sample) -> i32,
+    declared: Box<[Declared]>,
+    fields: Fields,
+}
+
+impl Callback {
+    /// Takes ownership of a user's callback.
+    ///
+    /// # Safety
+    ///
+    /// `transform` must be as `slotline_transform` documents it.
+    pub(crate) unsafe fn from_c(transform: *const slotline_transform) -> Result<Self, Failure> {
+        // SAFETY: the caller guarantees that `transform` is valid for its `struct_size`.
+        let (transform, owner) = unsafe { versioned::read(transform, "transform", |c| Owner::new(c.user, c.drop))? };
+        let map = transform.map.ok_or_else(|| Failure::invalid("transform->map is NULL"))?;
+        // SAFETY: the caller guarantees that the fields and their pointers are valid.
+        let declared = unsafe { declare(transform.fields, transform.num_fields)? };
+        Ok(Self { owner, map, fields: fields(&declared)?, declared: declared.into() })
+    }
+}
+
+impl Transform {
+    pub(crate) fn new(source: Indexed, callback: Callback) -> Self {
+        Self { shape: Shape::of(&source), source, callback }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    pub(crate) fn prefetch(&self, index: usize) {
+        self.source.prefetch(index);
+    }
+
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.source.reads_ahead()
+    }
+
+    pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
+        self.source.begin_pass(upcoming);
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
+    pub(crate) fn fields(&self) -> Option<Fields> {
+        Some(self.callback.fields.clone())
+    }
+}
+
+/// A sample that a callback makes once there is a row for it.
+#[derive(Debug)]
+pub(crate) struct Mapped<'a> {
+    pub(crate) transform: &'a Transform,
+    pub(crate) index: usize,
+    pub(crate) context: &'a mut Context,
+}
+
+impl Mapped<'_> {
+    pub(crate) fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        let Self { transform: Transform { source, shape, callback }, index, context } = self;
+        if index >= source.len() {
+            return Err(OutOfRange { dataset: "the dataset", index, len: source.len() }.into());
+        }
+        let [inner, own] = context.parts();
+        // Reading the source and the callback both count as reading.
+        reading(|| {
+            let mut single = own.local::<Sources>().take(shape)?;
+            let outcome = source.get(index, inner).and_then(|sample| single.fill(index, sample)).and_then(|()| {
+                // SAFETY: the user has agreed that any thread may call `map` this way; the source and the sample are lent to the
+                // callback while it runs.
+                let map = |sample| unsafe { (callback.map)(callback.owner.user(), single.batch(), sample) };
+                slotline_sample::write(row, own, &callback.declared, false, map)
+            });
+            own.local::<Sources>().give_back(shape, single);
+            outcome.map(drop)
+        })
+    }
+}
+
+/// A thread's memory for the samples that callbacks are given: one for each dataset that they come from.
+#[derive(Debug, Default)]
+struct Sources(HashMap<usize, Single>);
+
+impl Sources {
+    /// Takes memory for a sample of this shape, which nobody else uses.
+    fn take(&mut self, shape: &Shape) -> Result<Single, BoxError> {
+        if let Some(mut single) = self.0.remove(&shape.key())
+            && single.is_free()
+        {
+            return Ok(single);
+        }
+        Single::new(shape).map_err(|failure| failure.message.into())
+    }
+
+    fn give_back(&mut self, shape: &Shape, single: Single) {
+        self.0.insert(shape.key(), single);
+    }
+}

@@ -1,0 +1,304 @@
+// Tests datasets made of other datasets, and datasets by pointer and reference.
+
+#include <cstdint>
+
+/// The start of the struct in dlpack.h.
+struct DLManagedTensorVersioned {
+  std::uint32_t major, minor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned*);
+};
+
+#include <slotline.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define CHECK(condition)                                                         \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
+      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
+      std::exit(1);                                                              \
+    }                                                                            \
+  } while (false)
+
+using slotline::dataset;
+using Fields = std::vector<slotline::field>;
+using Indices = std::vector<std::size_t>;
+
+/// Returns the error that a function throws.
+template <class Function>
+slotline::error thrown(Function function) {
+  try {
+    function();
+  } catch (const slotline::error& error) {
+    return error;
+  }
+  std::fprintf(stderr, "nothing was thrown\n");
+  std::exit(1);
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// The numbers from `first`, under a name.
+struct numbers {
+  std::int64_t first;
+  std::size_t count;
+  std::string name = "number";
+  std::size_t size() const { return count; }
+  Fields fields() const { return {slotline::fixed<std::int64_t>(name)}; }
+  void read(std::size_t index, slotline::sample& sample) const { sample.write(0, first + std::int64_t(index)); }
+};
+
+/// Fields of all kinds, and random numbers.
+struct mixed {
+  std::size_t size() const { return 20; }
+  Fields fields() const {
+    return {slotline::fixed<bool>("even"), slotline::ragged<std::int16_t>("ragged", 4),
+            slotline::packed<double>("packed", 7), slotline::fixed<std::uint64_t>("noise", {2})};
+  }
+  void read(std::size_t index, slotline::sample& sample) const {
+    sample.row<bool>(0)[0] = index % 2 == 0;
+    sample.write(1, std::vector<std::int16_t>(index % 5, std::int16_t(index)));
+    sample.write(2, std::vector<double>(index % 7, double(index)));
+    auto rng = sample.rng();
+    sample.write(3, std::vector<std::uint64_t>{rng(), rng()});
+  }
+};
+
+/// Returns the elements of a field over a pass.
+template <class T>
+std::vector<T> pass(const dataset& dataset, std::size_t field, std::size_t workers = 0, bool processes = false) {
+  auto options = slotline::options().batch_size(3).num_workers(workers).seed(5);
+  if (processes) options.processes();
+  slotline::loader loader(dataset, options);
+  std::vector<T> all;
+  for (auto& batch : loader) {
+    const auto view = batch.field<T>(field);
+    all.insert(all.end(), view.begin(), view.end());
+  }
+  return all;
+}
+
+using Numbers = std::vector<std::int64_t>;
+
+void subsets() {
+  const dataset ten = numbers{0, 10};
+  const dataset some = ten.subset({3, 1, 4, 1});
+  CHECK(some.size() == 4 && pass<std::int64_t>(some, 0) == Numbers({3, 1, 4, 1}));
+  CHECK(pass<std::int64_t>(some.subset({2, 0}), 0, 2) == Numbers({4, 3}));
+  CHECK(ten.subset({}).size() == 0);
+  const auto error = thrown([&] { some.subset({0, 4}); });
+  CHECK(error.code() == slotline::code::invalid && has(error.what(), "indices[1] is 4, but the dataset has only 4"));
+}
+
+/// The orders are those of torch.utils.data.random_split.
+void random_splits() {
+  const dataset ten = numbers{0, 10};
+  slotline::generator generator(42);
+  auto parts = ten.random_split({3, 7}, generator);
+  CHECK(parts.size() == 2);
+  CHECK(pass<std::int64_t>(parts[0], 0) == Numbers({2, 6, 1}));
+  CHECK(pass<std::int64_t>(parts[1], 0) == Numbers({8, 4, 5, 0, 9, 3, 7}));
+  // The generator goes on.
+  CHECK(pass<std::int64_t>(ten.random_split({3, 7}, generator)[0], 0) != Numbers({2, 6, 1}));
+  parts = ten.random_split(std::vector<double>{0.33, 0.33, 0.34}, slotline::generator(42));
+  CHECK(parts[0].size() == 4 && parts[1].size() == 3 && parts[2].size() == 3);
+  CHECK(pass<std::int64_t>(parts[0], 0) == Numbers({2, 6, 1, 8}));
+  slotline::manual_seed(42);
+  CHECK(pass<std::int64_t>(ten.random_split({0.3, 0.7})[0], 0) == Numbers({2, 6, 1}));
+  CHECK(has(thrown([&] { ten.random_split({3, 6}); }).what(), "add up to 9, but the dataset has 10 samples"));
+  CHECK(has(thrown([&] { ten.random_split({0.5, 0.4}); }).what(), "add up to 0.9"));
+}
+
+void concatenations() {
+  const dataset all = dataset::concat({numbers{0, 2}, numbers{0, 0}, numbers{10, 3}});
+  for (const std::size_t workers : Indices{0, 2}) CHECK(pass<std::int64_t>(all, 0, workers) == Numbers({0, 1, 10, 11, 12}));
+  CHECK(dataset::concat({numbers{0, 0}}).size() == 0);
+  const auto error = thrown([] { dataset::concat({numbers{0, 2}, mixed()}); });
+  CHECK(error.code() == slotline::code::invalid && has(error.what(), "even") && has(error.what(), "number"));
+  CHECK(has(thrown([] { dataset::concat({}); }).what(), "empty"));
+}
+
+/// Callbacks that write fields of all kinds work at any place of a stack, and each part has its own random numbers.
+void stacks() {
+  const dataset levels = dataset::of({slotline::array("level", std::vector<float>(20, 0.5f))});
+  const dataset others = dataset(mixed()).map(
+      {slotline::fixed<std::uint64_t>("other noise", {2})},
+      [](const slotline::batch& source, slotline::sample& sample) { sample.write(0, source.field<std::uint64_t>(3)); });
+  const dataset both = dataset::stack({numbers{100, 20}, mixed(), levels, others});
+  slotline::loader loader(both, slotline::options().batch_size(20).num_workers(2));
+  for (auto& batch : loader) {
+    CHECK(batch.size() == 20 && batch.num_fields() == 7);
+    const auto number = batch.field<std::int64_t>("number");
+    const auto even = batch.field<bool>("even");
+    const auto ragged = batch.field<std::int16_t>("ragged");
+    const auto packed = batch.field<double>("packed");
+    const auto noise = batch.field<std::uint64_t>("noise"), other = batch.field<std::uint64_t>("other noise");
+    for (std::size_t i = 0; i < 20; ++i) {
+      CHECK(number[i] == std::int64_t(100 + i) && even[i] == (i % 2 == 0));
+      CHECK(ragged.ends()[i] == std::int64_t(i % 5) && ragged.row(i)[0] == std::int16_t(i % 5 ? i : 0));
+      CHECK(packed.ends()[i + 1] - packed.ends()[i] == std::int64_t(i % 7));
+      CHECK(noise.row(i)[0] != other.row(i)[0]);
+    }
+    CHECK(batch.field<float>("level")[19] == 0.5f);
+  }
+  // Names that are only positions are renamed, others must differ.
+  const auto digits = dataset::open("digits");
+  const dataset twice = dataset::stack({digits, digits});
+  const slotline::batch renamed = twice.get(0);
+  CHECK(renamed.num_fields() == 4 && renamed.tensor(3).name() == std::string("3"));
+  CHECK(has(thrown([] { dataset::stack({mixed(), mixed()}); }).what(), "two fields have the name \"even\""));
+  CHECK(has(thrown([] { dataset::stack({numbers{0, 2}, numbers{0, 3, "x"}}); }).what(), "datasets[1] has 3 samples"));
+}
+
+void maps() {
+  const Fields fields = {slotline::fixed<double>("half"), slotline::fixed<std::uint64_t>("noise")};
+  std::shared_ptr<int> owned = std::make_shared<int>(0);
+  dataset halves = dataset(numbers{0, 10}).map(
+      fields, [owned](const slotline::batch& source, slotline::sample& sample) {
+        const auto number = source.field<std::int64_t>("number");
+        CHECK(number.shape().size() == 0 && source.size() == 1 && source.indices()[0] == number[0]);
+        if (number[0] == 7) throw std::runtime_error("seven is refused");
+        sample.write(0, double(number[0]) / 2);
+        sample.write(1, sample.rng()());
+      });
+  const Indices most = {0, 1, 2, 3, 4, 5, 6, 8, 9};
+  const auto noise = pass<std::uint64_t>(halves.subset(most), 1);
+  for (const std::size_t workers : Indices{0, 1, 3}) {
+    CHECK(pass<double>(halves.subset(most), 0, workers) == std::vector<double>({0, .5, 1, 1.5, 2, 2.5, 3, 4, 4.5}));
+    CHECK(pass<std::uint64_t>(halves.subset(most), 1, workers) == noise);
+  }
+  CHECK(noise[0] != noise[1]);
+#ifdef __linux__
+  CHECK(pass<std::uint64_t>(halves.subset(most), 1, 2, true) == noise);
+#endif
+  const auto error = thrown([&] { pass<double>(halves, 0); });
+  CHECK(error.code() == slotline::code::sample && error.index() == 7 && has(error.what(), "seven is refused"));
+  // A map of a map, of different datasets in one concatenation.
+  const auto twice = [](const slotline::batch& source, slotline::sample& sample) {
+    sample.write(0, 2 * source.field<double>(0)[0]);
+  };
+  const Fields doubled = {slotline::fixed<double>("double")};
+  const dataset deep = dataset::concat({halves.subset({1, 2}).map(doubled, twice).map(doubled, twice),
+                                        halves.map(doubled, twice).subset({4})});
+  CHECK(pass<double>(deep, 0, 2) == std::vector<double>({2, 4, 4}));
+  // The function lives as long as the datasets.
+  CHECK(owned.use_count() == 2);
+  halves = dataset::open("digits");
+  CHECK(owned.use_count() == 2);
+}
+
+/// Tensors that a map's function exports keep their memory, as the next sample is then read to other memory.
+void exports_from_maps() {
+  static std::mutex lock;
+  static std::vector<std::pair<std::int64_t, const std::int64_t*>> kept;
+  static std::vector<slotline::dlpack<DLManagedTensorVersioned>> tensors;
+  const dataset some = dataset(numbers{0, 50}).map(
+      {slotline::fixed<std::int64_t>("number")}, [](const slotline::batch& source, slotline::sample& sample) {
+        const auto number = source.field<std::int64_t>(0);
+        sample.write(0, number[0]);
+        auto exported = source.dlpack(0);
+        const std::lock_guard<std::mutex> guard(lock);
+        kept.emplace_back(number[0], number.data());
+        tensors.push_back(std::move(exported));
+      });
+  CHECK(pass<std::int64_t>(some, 0, 2).size() == 50 && kept.size() == 50);
+  for (const auto& [number, at] : kept) CHECK(*at == number);
+  tensors.clear();
+}
+
+void single_samples() {
+  const dataset made = mixed();
+  const slotline::batch six = made.get(6);
+  CHECK(six.size() == 1 && six.indices()[0] == 6 && six.num_fields() == 4);
+  CHECK(six.field<bool>("even")[0] && six.tensor("noise").shape().size() == 1);
+  CHECK(six.field<double>("packed").size() == 6 && six.field<double>("packed")[5] == 6);
+  CHECK(six.field<std::int16_t>("ragged").size() == 4 && six.field<std::int16_t>("ragged").ends()[0] == 1);
+  const slotline::batch digit = dataset::open("digits").get(1796), same = made.subset({6}).get(0);
+  CHECK(digit.tensor(0).shape().size() == 2 && digit.tensor(1).shape().empty());
+  CHECK(same.field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);
+  auto error = thrown([&] { made.get(20); });
+  CHECK(error.code() == slotline::code::invalid && has(error.what(), "index is 20, but the dataset has 20 samples"));
+  struct broken : numbers {
+    void read(std::size_t, slotline::sample&) const { throw std::runtime_error("no disk"); }
+  };
+  error = thrown([] { dataset(broken{{0, 3}}).get(2); });
+  CHECK(error.code() == slotline::code::sample && error.index() == 2 && has(error.what(), "no disk"));
+  bool is_cause = false;
+  try {
+    std::rethrow_exception(error.cause());
+  } catch (const std::runtime_error& cause) {
+    is_cause = cause.what() == std::string("no disk");
+  }
+  CHECK(is_cause);
+}
+
+/// A dataset that cannot be copied, behind an interface with virtual functions.
+struct base {
+  virtual ~base() { ++destroyed; }
+  virtual std::size_t size() const = 0;
+  virtual Fields fields() const = 0;
+  virtual void read(std::size_t index, slotline::sample& sample) const = 0;
+  static std::atomic<int> destroyed;
+};
+std::atomic<int> base::destroyed{0};
+struct counted : base {
+  mutable std::mutex lock;
+  mutable std::size_t reads = 0;
+  std::size_t size() const override { return 10; }
+  Fields fields() const override { return {slotline::fixed<std::int64_t>("number")}; }
+  void read(std::size_t index, slotline::sample& sample) const override {
+    const std::lock_guard<std::mutex> guard(lock);
+    ++reads;
+    sample.write(0, std::int64_t(index));
+  }
+};
+
+void pointers_and_references() {
+  const Numbers all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  {
+    const auto shared = std::make_shared<counted>();
+    const std::shared_ptr<const base> as_base = shared;
+    CHECK(pass<std::int64_t>(as_base, 0, 2) == all && pass<std::int64_t>(shared, 0) == all && shared->reads == 20);
+    CHECK(shared.use_count() == 2 && base::destroyed == 0);
+    counted here;
+    const base& reference = here;
+    CHECK(pass<std::int64_t>(std::ref(reference), 0, 2) == all && here.reads == 10 && base::destroyed == 0);
+  }
+  CHECK(base::destroyed == 2);
+  {
+    dataset only = std::unique_ptr<base>(std::make_unique<counted>());
+    CHECK(pass<std::int64_t>(only, 0) == all && base::destroyed == 2);
+  }
+  CHECK(base::destroyed == 3);
+  bool refused = false;
+  try {
+    dataset none = std::shared_ptr<base>();
+  } catch (const std::invalid_argument& error) {
+    refused = has(error.what(), "null");
+  }
+  CHECK(refused);
+}
+
+int main() {
+  subsets();
+  random_splits();
+  concatenations();
+  stacks();
+  maps();
+  exports_from_maps();
+  single_samples();
+  pointers_and_references();
+  std::puts("ok");
+}
