@@ -110,8 +110,11 @@ struct DLManagedTensorVersioned;
 // Packed samples needed more memory than their batch has room for (`on_overflow`); once.
 #define SLOTLINE_WARNING_SPILLED 13
 
+// The loader was freed, but some of its threads are still in callbacks after `close_timeout_ms`.
+#define SLOTLINE_WARNING_LEFT_BEHIND 14
+
 // A warning that this version of the header has no constant for.
-#define SLOTLINE_WARNING_OTHER 14
+#define SLOTLINE_WARNING_OTHER 15
 
 // A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
 // any order, even after its loader.
@@ -579,6 +582,10 @@ typedef struct {
   void *on_warning_user;
   // Called once when `on_warning` is no longer needed, on any thread; may be NULL.
   slotline_drop on_warning_drop;
+  // How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
+  // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
+  // `on_warning` is told.
+  uint64_t close_timeout_ms;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)
@@ -884,7 +891,8 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
                                              slotline_error **error);
 
 // Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-// any order, even after the loader was freed. Does nothing for NULL.
+// any order, even after the loader was freed. Does nothing for NULL. If the batch was freed before, the process is aborted with a
+// message on the standard error, unless its memory has been given back or is another batch's.
 //
 // # Safety
 //
@@ -1772,7 +1780,9 @@ uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 void slotline_loader_stop(const slotline_loader *loader);
 
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
-// callbacks; threads that do not leave within 5 s are left running, with the memory that they can access.
+// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
+// can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
+// aborted, unless another loader has taken its address meanwhile.
 //
 // Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 // callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example

@@ -23,6 +23,7 @@ use crate::dtype::{SLOTLINE_BOOL, slotline_dtype};
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::field::About;
+use crate::handle::freed_twice;
 use crate::status::{SLOTLINE_OK, slotline_status};
 use crate::tensor::{describe_field, fixed_field, slotline_tensor};
 use crate::versioned::{self, Versioned};
@@ -189,6 +190,9 @@ impl slotline_batch {
         // did with the batch happens before it is dropped.
         if holds.load(Ordering::Acquire) != 1 {
             let before = holds.fetch_sub(1, Ordering::Release);
+            if before & !LENT == 0 {
+                freed_twice("batch");
+            }
             if before & !LENT != 1 {
                 return;
             }
@@ -201,6 +205,8 @@ impl slotline_batch {
         // SAFETY: `boxed` made the handle, and there are no other holds.
         let mut empty = Empty(Some(unsafe { Box::from_raw(batch) }));
         if let Some(handle) = &mut empty.0 {
+            // A handle that is kept is not held.
+            *handle.holds.get_mut() = 0;
             // SAFETY: the content is initialised, and can no longer be accessed. If dropping it panics, the memory of the
             // handle is still kept.
             unsafe { handle.made.assume_init_drop() };
@@ -378,7 +384,8 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
 }
 
 /// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-/// any order, even after the loader was freed. Does nothing for NULL.
+/// any order, even after the loader was freed. Does nothing for NULL. If the batch was freed before, the process is aborted with a
+/// message on the standard error, unless its memory has been given back or is another batch's.
 ///
 /// # Safety
 ///

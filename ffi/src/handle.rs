@@ -21,10 +21,13 @@
 //! is already counted: it counts itself before it stops anything, and receiving the status synchronises with it (through
 //! `Abandoned` in the runtime, or `stopped` here), so that `free` sees the count.
 
+use std::alloc::Layout;
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 use slotline::Error;
 use slotline::loader::{StatsReader, Stopper};
@@ -130,7 +133,7 @@ pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Fail
     // it is also the last.
     let before = unsafe { check::reference(loader, "loader")?.handle().state.fetch_or(BUSY, Ordering::Acquire) };
     if before & BUSY != 0 {
-        return Err(in_use());
+        return Err(if before & GONE == 0 { in_use() } else { freed() });
     }
     step(Step::In);
     Ok(Inside { loader })
@@ -141,6 +144,11 @@ fn in_use() -> Failure {
     Failure::invalid(
         "loader is in use, by another thread or by the call that runs this callback; wait until that call returns",
     )
+}
+
+#[cold]
+fn freed() -> Failure {
+    Failure::invalid("loader was freed; free it after its last use")
 }
 
 /// Reads a constant of a loader; returns `otherwise` for NULL.
@@ -174,6 +182,10 @@ pub(crate) unsafe fn stop<H: Handled>(loader: *const H) {
 /// `loader` must be NULL or a loader made by `Box::into_raw` that was not freed; no call may begin to use it afterwards.
 pub(crate) unsafe fn free<H: Handled>(loader: *mut H) {
     guarded((), || {
+        // SAFETY: the caller guarantees that `loader` is NULL or was not freed; if it was, not long ago, its state is kept.
+        if unsafe { loader.as_ref() }.is_some_and(|loader| loader.handle().state.load(Ordering::Relaxed) & FREED != 0) {
+            freed_twice("loader");
+        }
         // SAFETY: the caller upholds this function's safety contract.
         let Ok(visit) = (unsafe { visit(loader) }) else { return };
         let handle = visit.handle();
@@ -206,8 +218,48 @@ unsafe fn leave<H: Handled>(loader: *mut H, off: usize) {
         unsafe { (*loader).handle() }.state.load(Ordering::Acquire);
         // SAFETY: the handle came from a box, and the caller of `free` has given it up; every other call has left, and the
         // loader is dropped.
-        guarded((), || drop(unsafe { Box::from_raw(loader) }));
+        guarded((), || unsafe { std::ptr::drop_in_place(loader) });
+        // SAFETY: the box's memory, whose content was dropped, is given up here.
+        unsafe { bury(NonNull::new_unchecked(loader).cast(), Layout::new::<H>()) };
     }
+}
+
+/// The memory of a handle that was freed. The state, which is at rest, can still be read, so that a second `free` is noticed.
+struct Grave(NonNull<u8>, Layout);
+
+// SAFETY: it owns memory, which is not tied to a thread.
+unsafe impl Send for Grave {}
+
+impl Drop for Grave {
+    fn drop(&mut self) {
+        // SAFETY: `bury` was given memory of a box of this layout, once.
+        unsafe { std::alloc::dealloc(self.0.as_ptr(), self.1) }
+    }
+}
+
+/// Keeps the memory of a handle until more handles were freed.
+///
+/// # Safety
+///
+/// `memory` must be that of a box with this layout, which the caller gives up, and whose content was dropped.
+#[cold]
+unsafe fn bury(memory: NonNull<u8>, layout: Layout) {
+    const GRAVES: usize = 64;
+    static BURIED: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
+    let grave = Grave(memory, layout);
+    // If another thread holds the lock, in this process or in the one that this was forked from, the memory is not kept.
+    let Ok(mut buried) = BURIED.try_lock() else { return };
+    buried.push_back(grave);
+    if buried.len() > GRAVES {
+        buried.pop_front();
+    }
+}
+
+/// Ends the process because of a mistake that would otherwise corrupt memory.
+#[cold]
+pub(crate) fn freed_twice(what: &str) -> ! {
+    eprintln!("slotline: a {what} was freed twice; free each once");
+    std::process::abort();
 }
 
 /// A call that visits a loader. It keeps the handle alive, but the loader behind the handle may have been dropped.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::dataset::{Dataset, Iterable, IterableDataset};
-use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, OnError, OnHeld, Overflow};
+use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow};
 use slotline::sampler::SequentialSampler;
 use slotline::{Loader, WaitStrategy};
 
@@ -197,6 +197,10 @@ pub struct slotline_options {
     pub on_warning_user: *mut c_void,
     /// Called once when `on_warning` is no longer needed, on any thread; may be NULL.
     pub on_warning_drop: slotline_drop,
+    /// How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
+    /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
+    /// `on_warning` is told.
+    pub close_timeout_ms: u64,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -213,7 +217,7 @@ pub(crate) struct Owned {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(on_warning_drop);
+    const END: usize = versioned::end!(close_timeout_ms);
 
     fn defaults() -> Self {
         Self {
@@ -262,6 +266,7 @@ unsafe impl Versioned for slotline_options {
             on_warning: None,
             on_warning_user: null_mut(),
             on_warning_drop: None,
+            close_timeout_ms: 0,
         }
     }
 }
@@ -359,6 +364,10 @@ impl slotline_options {
             .hold(self.hold)
             .timeout(Duration::from_millis(self.timeout_ms))
             .watchdog(Duration::from_millis(self.watchdog_ms))
+            .close_timeout(match self.close_timeout_ms {
+                0 => GRACE,
+                time => Duration::from_millis(time),
+            })
             .shuffle(self.shuffle != 0)
             .drop_last(self.drop_last != 0)
             .in_order(self.in_order != 0)

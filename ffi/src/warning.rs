@@ -34,8 +34,10 @@ pub const SLOTLINE_WARNING_WORKER_REPLACED: u32 = 11;
 pub const SLOTLINE_WARNING_WORKER_LOST: u32 = 12;
 /// Packed samples needed more memory than their batch has room for (`on_overflow`); once.
 pub const SLOTLINE_WARNING_SPILLED: u32 = 13;
+/// The loader was freed, but some of its threads are still in callbacks after `close_timeout_ms`.
+pub const SLOTLINE_WARNING_LEFT_BEHIND: u32 = 14;
 /// A warning that this version of the header has no constant for.
-pub const SLOTLINE_WARNING_OTHER: u32 = 14;
+pub const SLOTLINE_WARNING_OTHER: u32 = 15;
 
 /// A problem that does not stop a loader. It is lent to the callback until the callback returns. Later versions may have more
 /// fields.
@@ -122,6 +124,7 @@ fn kind(warning: &Warning) -> u32 {
         Warning::WorkerEnded { replaced: true, .. } => SLOTLINE_WARNING_WORKER_REPLACED,
         Warning::WorkerEnded { .. } => SLOTLINE_WARNING_WORKER_LOST,
         Warning::Spilled { .. } => SLOTLINE_WARNING_SPILLED,
+        Warning::LeftBehind { .. } => SLOTLINE_WARNING_LEFT_BEHIND,
         _ => SLOTLINE_WARNING_OTHER,
     }
 }

@@ -147,6 +147,13 @@ class options {
   /// The time after which a slow sample is reported (never): to on_warning, and in loader::stats_json. Rounded up to
   /// milliseconds.
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
+  /// How long the loader's destructor waits until its threads have left your code (5 s). Threads that have not left by then
+  /// are left behind, of which on_warning is told. With `std::chrono::nanoseconds::max()` it waits for ever, so that none of
+  /// your code runs once the loader is destroyed.
+  options& close_timeout(std::chrono::nanoseconds time) {
+    const bool for_ever = time == std::chrono::nanoseconds::max();
+    return set(raw_.close_timeout_ms, for_ever ? UINT64_MAX : nonzero("close_timeout", milliseconds(time)));
+  }
   /// Whether the memory of batches is page-locked (no).
   options& pin_memory(bool on = true) { return set(raw_.pin_memory, on); }
   /// Whether all passes share one base seed and one call of worker_init per worker (no).

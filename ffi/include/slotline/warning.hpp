@@ -29,6 +29,8 @@ enum class warning_kind : std::uint32_t {
   /// A worker process ended, and none takes its place.
   worker_lost = SLOTLINE_WARNING_WORKER_LOST,
   spilled = SLOTLINE_WARNING_SPILLED,
+  /// The loader was destroyed, but some of its threads are still in your dataset's code after `close_timeout`.
+  left_behind = SLOTLINE_WARNING_LEFT_BEHIND,
   other = SLOTLINE_WARNING_OTHER,
 };
 

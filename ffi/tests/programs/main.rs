@@ -5,6 +5,8 @@ mod native;
 
 mod compose;
 mod examples;
+#[cfg(unix)]
+mod freed;
 mod layer;
 mod orders;
 mod packaging;

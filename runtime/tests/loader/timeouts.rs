@@ -1,10 +1,13 @@
 //! Law 5: a timeout names the worker that is stuck and does not exceed its limit, and a stuck worker keeps its memory.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, crews, from_fn, items};
 use slotline::Loader;
-use slotline::loader::{Batch, Builder, Error};
+use slotline::loader::{Batch, Builder, Error, Warning};
 
 #[test]
 fn a_timeout_names_the_worker_and_the_batch_comes_later() {
@@ -203,4 +206,45 @@ fn dropping_a_loader_leaves_a_stuck_worker_its_memory() {
 #[test]
 fn dropping_with_round_robin_leaves_a_stuck_worker_its_memory() {
     drop_while_stuck!(|builder: Builder<_>| builder.round_robin(true));
+}
+
+/// Drops a loader whose worker waits in a sample, which `meanwhile` may let go on. Returns whether the sample was done when the
+/// loader was gone, and the warnings.
+fn drop_while_busy(close_timeout: Duration, meanwhile: impl FnOnce(&Latch)) -> (bool, Vec<Warning>) {
+    let (latch, done, told) = (Latch::default(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (busy, ends, tells) = (latch.clone(), done.clone(), told.clone());
+    let dataset = from_fn(2, move |index, _| {
+        if index == 1 {
+            busy.wait();
+            ends.store(true, SeqCst);
+        }
+        Ok(index as i64)
+    });
+    let builder = Loader::builder(dataset).num_workers(1).help(false).close_timeout(close_timeout);
+    let mut loader = builder.on_warning(move |warning| tells.lock().unwrap().push(warning.clone())).build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    latch.until_waiting(1);
+    drop(pass);
+    meanwhile(&latch);
+    drop(loader);
+    let outcome = (done.load(SeqCst), told.lock().unwrap().clone());
+    latch.open();
+    outcome
+}
+
+#[test]
+fn dropping_waits_as_long_as_close_timeout_says() {
+    let (done, warnings) = drop_while_busy(Duration::from_millis(10), |_| ());
+    assert!(!done);
+    assert_eq!(warnings, [Warning::LeftBehind { threads: 1 }]);
+    assert!(warnings[0].to_string().contains("close_timeout"), "{}", warnings[0]);
+    let (done, warnings) = drop_while_busy(Duration::MAX, |latch| {
+        let latch = latch.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            latch.open();
+        });
+    });
+    assert!(done && warnings.is_empty(), "{warnings:?}");
 }

@@ -42,6 +42,7 @@ use crate::wait::WaitStrategy;
 /// | [`drop_last`](Self::drop_last) | false | leave out a last batch that is not full |
 /// | [`timeout`](Self::timeout) | none | how long one batch may take |
 /// | [`watchdog`](Self::watchdog) | none | how long one sample may take before it is reported |
+/// | [`close_timeout`](Self::close_timeout) | 5 s | how long dropping the loader waits for its threads |
 /// | [`in_order`](Self::in_order) | true | batches in order, or as they finish |
 /// | [`seed`](Self::seed), [`generator`](Self::generator) | the process's | where the order's random numbers come from |
 /// | [`pin_memory`](Self::pin_memory) | false | lock the batches' memory |
@@ -334,6 +335,16 @@ impl<D, C> Builder<D, C> {
     /// `worker_init`, and code that draws indices, are not watched.
     pub fn watchdog(mut self, patience: Duration) -> Self {
         self.options.watchdog = Some(patience).filter(|patience| !patience.is_zero());
+        self
+    }
+
+    /// Sets how long dropping the loader waits, in all, until its threads have left the dataset's code and have ended.
+    /// `Duration::MAX` is for ever: then no code of the dataset runs once the loader is dropped.
+    ///
+    /// Threads that have not ended by then are left behind, with the memory that they can access, and run until that code
+    /// returns; [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) tells of them.
+    pub fn close_timeout(mut self, time: Duration) -> Self {
+        self.options.close_timeout = time;
         self
     }
 

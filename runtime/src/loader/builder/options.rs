@@ -14,6 +14,7 @@ use crate::loader::error::warning::Listener;
 use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
 use crate::loader::worker::init_barrier::Init;
+use crate::loader::worker::threads::GRACE;
 use crate::rng::SharedGenerator;
 use crate::sampler::{RandomSampler, Sampler, Source};
 use crate::wait::WaitStrategy;
@@ -47,6 +48,7 @@ pub(crate) struct Options {
     pub(crate) drop_last: bool,
     pub(crate) timeout: Duration,
     pub(crate) watchdog: Option<Duration>,
+    pub(crate) close_timeout: Duration,
     pub(crate) in_order: bool,
     pub(crate) generator: Option<SharedGenerator>,
     pub(crate) pin_memory: bool,
@@ -102,6 +104,7 @@ impl Options {
             drop_last: false,
             timeout: Duration::ZERO,
             watchdog: None,
+            close_timeout: GRACE,
             in_order: true,
             generator: None,
             pin_memory: false,

@@ -30,7 +30,7 @@ use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
-use crate::loader::worker::pool::{WorkerPool, grace};
+use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
 use crate::placed::Placed;
 use crate::rng::SharedGenerator;
@@ -60,6 +60,8 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) block: Option<Block>,
     pub(crate) memory_ceiling: usize,
     pub(crate) memory_limit: Option<usize>,
+    /// How long dropping the loader waits for its threads.
+    pub(crate) close_timeout: Duration,
     pub(crate) warnings: Warnings,
     /// The number of passes so far, and the number of successful calls of `epoch`, which also start the rest of a pass.
     pub(crate) epochs: u32,
@@ -116,6 +118,7 @@ impl<P: Storage> Inner<P> {
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             memory_limit: options.memory_limit,
+            close_timeout: options.close_timeout,
             warnings,
             epochs: 0,
             passes_begun: 0,
@@ -358,10 +361,13 @@ impl<P: Storage> Drop for Inner<P> {
         }
         self.cancel.set(true);
         self.backend.close();
-        let deadline = grace();
-        self.pool.end(&deadline);
+        let deadline = Until::after(Some(self.close_timeout));
+        let mut threads = self.pool.end(&deadline);
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.end(&deadline);
+            threads += watchdog.end(&deadline);
+        }
+        if threads > 0 {
+            self.warnings.add(Warning::LeftBehind { threads });
         }
     }
 }

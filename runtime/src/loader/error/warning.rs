@@ -95,6 +95,12 @@ pub enum Warning {
         /// The error with its sources, or the message of the panic; at most 512 bytes.
         message: String,
     },
+    /// The loader was dropped, but some of its threads had not ended within the
+    /// [`close_timeout`](crate::loader::Builder::close_timeout). Only reported.
+    LeftBehind {
+        /// The threads.
+        threads: usize,
+    },
     /// A [worker process](crate::loader::Builder::processes) ended. Only reported.
     WorkerEnded {
         /// The worker.
@@ -197,6 +203,10 @@ impl fmt::Display for Warning {
             Self::BadSample { index, batch, by, message } => {
                 write!(f, "sample {index} of batch {batch} is bad, in {by}: {message}")
             }
+            Self::LeftBehind { threads } => write!(
+                f,
+                "{threads} threads of the loader are stuck in the dataset's code, and are left behind; make that code return, or wait longer with close_timeout"
+            ),
             Self::WorkerEnded { worker, end, replaced: true } => write!(f, "worker {worker} is replaced: its process {end}"),
             Self::WorkerEnded { worker, end, .. } => write!(f, "worker {worker} is not replaced: its process {end}"),
             Self::Spilled { batch, field, items, room } => write!(

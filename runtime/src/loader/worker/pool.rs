@@ -87,13 +87,13 @@ impl WorkerPool {
         self.threads.forget();
     }
 
-    /// Waits for the threads to end, until the deadline.
-    pub(crate) fn end(&mut self, deadline: &Until) {
-        self.threads.end(deadline);
+    /// Waits for the threads to end, until the deadline. Returns the number of those that have not.
+    pub(crate) fn end(&mut self, deadline: &Until) -> usize {
+        self.threads.end(deadline)
     }
 }
 
-/// Returns the deadline by which a loader's threads must end.
+/// Returns the deadline by which the threads of a loader that was not built must end.
 pub(crate) fn grace() -> Until {
     Until::after(Some(GRACE))
 }

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crate::fork::Process;
 use crate::loader::error::guard::take_message;
-use crate::loader::spans;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, wait_while};
 use crate::wait::Until;
 
-/// The maximum time, in all, for which a dropped loader waits for its threads to leave user code and to end.
+/// The time for which a dropped loader waits for its threads, in all, to leave user code and to end, unless
+/// [`close_timeout`](crate::loader::Builder::close_timeout) sets another.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// Threads that are ended together.
@@ -97,10 +97,11 @@ impl Threads {
     }
 
     /// Waits until all threads except the calling one have ended, and leaves behind those that have not by the
-    /// deadline.
-    pub(crate) fn end(&mut self, deadline: &Until) {
+    /// deadline. Returns their number.
+    pub(crate) fn end(&mut self, deadline: &Until) -> usize {
         if self.is_lost() {
-            return self.forget();
+            self.forget();
+            return 0;
         }
         // Some of them may be napping.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
@@ -117,9 +118,7 @@ impl Threads {
                 stuck += 1;
             }
         }
-        if stuck > 0 {
-            spans::tell(|| tracing::warn!(stuck, "workers are stuck in a dataset's code and are left behind"));
-        }
+        stuck
     }
 }
 

@@ -57,14 +57,15 @@ impl Watchdog {
         &self.shared.stuck
     }
 
-    /// Makes the thread end, and waits for that until the deadline.
-    pub(crate) fn end(&mut self, deadline: &Until) {
+    /// Makes the thread end, and waits for that until the deadline. Returns 1 if it has not ended.
+    pub(crate) fn end(&mut self, deadline: &Until) -> usize {
         if self.threads.is_lost() {
-            return self.threads.forget();
+            self.threads.forget();
+            return 0;
         }
         *self.shared.lock() = true;
         self.shared.closed.notify_all();
-        self.threads.end(deadline);
+        self.threads.end(deadline)
     }
 }
 

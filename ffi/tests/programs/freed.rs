@@ -1,0 +1,21 @@
+//! A loader or a batch that is freed twice, or used afterwards, is reported.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use crate::native::{compile, here, run, scratch, tool};
+
+#[test]
+fn what_is_freed_twice_is_reported() {
+    let Some(cc) = tool("CC", "gcc") else { return };
+    let program = scratch("freed").join("freed");
+    compile(&cc, &["-std=c11"], &here().join("tests/c/freed.c"), &program);
+    assert_eq!(run(Command::new(&program).arg("nothing")), "ok\n");
+    assert_eq!(run(Command::new(&program).arg("next")), "loader was freed; free it after its last use\nok\n");
+    for what in ["loader", "batch"] {
+        let output = Command::new(&program).arg(what).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(&format!("slotline: a {what} was freed twice")), "{}\n{text}", output.status);
+        assert!(output.status.signal().is_some(), "{}", output.status);
+    }
+}
