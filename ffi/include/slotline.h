@@ -151,7 +151,8 @@ typedef struct slotline_error slotline_error;
 typedef struct slotline_failure slotline_failure;
 
 // A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
-// threads may use it at once; each call that draws from it continues its sequence.
+// threads may use it at once; each call that draws from it, and each pass of a loader or sampler that does, continues its
+// sequence.
 typedef struct slotline_generator slotline_generator;
 
 // A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
@@ -586,6 +587,9 @@ typedef struct {
   // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
   // `on_warning` is told.
   uint64_t close_timeout_ms;
+  // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
+  // once the loader is made (NULL: the process's default generator, or `seed`).
+  const slotline_generator *generator;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)
@@ -2110,6 +2114,16 @@ void slotline_manual_seed(uint64_t seed);
 // `sampler` must be NULL or a sampler that was not freed, and no other thread may use it during this call.
 void slotline_sampler_seed(slotline_sampler *sampler,
                            uint64_t seed);
+
+// Lets a sampler draw from a generator, in loaders that are made from now on; the process's default generator for NULL. The
+// generator is shared, and may be freed. Has no effect on the same samplers as `slotline_sampler_seed`. Does nothing if
+// `sampler` is NULL.
+//
+// # Safety
+//
+// The same as for `slotline_sampler_seed`; `generator` must be NULL or a generator that was not freed.
+void slotline_sampler_generator(slotline_sampler *sampler,
+                                const slotline_generator *generator);
 
 // Sets the epoch of the next pass of a distributed sampler, in all loaders that were made with it. Does nothing for other
 // samplers, or for NULL. Can be called from any thread.

@@ -162,6 +162,10 @@ static void loader_new(void) {
   REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
   REFUSED_OPTION("on_overflow", o.on_overflow = 2);
   REFUSED_OPTION("on_error", o.on_error = 3);
+  slotline_generator *generator = NULL;
+  OK(slotline_generator_new(1, &generator, &error));
+  REFUSED_OPTION("generator", o.generator = generator; o.has_seed = 1);
+  slotline_generator_free(generator);
 #ifdef __linux__
   const char *const nothing[] = {NULL}, *const program[] = {"/proc/self/exe", NULL};
 #define REFUSED_PROCESSES(word, change) REFUSED_OPTION(word, o.num_workers = 1; o.processes = 1; change)
@@ -442,6 +446,7 @@ static void generator_new(void) {
   REFUSED("out", slotline_generator_new(1, NULL, E));
   REFUSED("aligned", slotline_generator_new(1, misaligned(), E));
 }
+static void sampler_generator(void) { slotline_sampler_generator(NULL, NULL); }
 static void generator_free(void) { slotline_generator_free(NULL); }
 
 /* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
@@ -734,7 +739,7 @@ static const struct {
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
     ROW(work_if_spawned), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
-    ROW(generator_new), ROW(put_sample),
+    ROW(generator_new), ROW(put_sample), ROW(sampler_generator),
 };
 
 int main(void) {

@@ -388,7 +388,35 @@ void endless_batches() {
   }
 }
 
+/// Loaders, samplers and splits can share one generator, as in torch.
+void generators() {
+  const dataset ten = numbers{0, 10};
+  const auto two_passes = [&](const slotline::options& options) {
+    slotline::loader loader(ten, options);
+    Numbers all;
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& batch : loader) all.push_back(batch.field<std::int64_t>(0)[0]);
+    return all;
+  };
+  const auto seeded = two_passes(slotline::options().shuffle().seed(42));
+  slotline::generator generator(42);
+  CHECK(two_passes(slotline::options().shuffle().generator(generator)) == seeded);
+  // It has gone on, also for its copies.
+  const slotline::generator copy = generator;
+  CHECK(two_passes(slotline::options().shuffle().generator(copy)) != seeded);
+
+  const auto drawn = two_passes(slotline::options().sampler(slotline::sampler::random().seed(7)));
+  slotline::generator seven(7);
+  const auto shared = slotline::options().sampler(slotline::sampler::random().generator(seven));
+  CHECK(two_passes(shared) == drawn && two_passes(shared) != drawn);
+  const auto own = slotline::options().sampler(slotline::sampler::random().seed(7));
+  CHECK(two_passes(own) == drawn && two_passes(own) == drawn);
+  const auto error = thrown([&] { two_passes(slotline::options().seed(1).generator(seven)); });
+  CHECK(error.code() == slotline::code::invalid && has(error.what(), "exclude each other"));
+}
+
 int main() {
+  generators();
   bulk_reads();
   endless_batches();
   subsets();
