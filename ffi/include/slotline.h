@@ -14,6 +14,9 @@
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
+// The alignment of memory for batches, in bytes.
+#define SLOTLINE_MEMORY_ALIGN 4096
+
 // For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
 #define SLOTLINE_NO_BATCHES -1
 
@@ -454,6 +457,27 @@ typedef struct {
 // thread. It may call what any thread may call at any time, such as `slotline_loader_stop`.
 typedef void (*slotline_on_warning)(void *user, const slotline_warning *warning);
 
+// Memory that batches are written into.
+typedef struct {
+  // The size of this struct in the library.
+  size_t struct_size;
+  // The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library sets all bytes to zero first. Until `drop` is called,
+  // only the library and the readers of its batches may use them.
+  void *data;
+  // The number of bytes.
+  size_t len;
+  // The user pointer that is passed to `drop`.
+  void *user;
+  // Called once when the memory is no longer needed, on any thread: after the loader, its last batch and their last exported
+  // tensor were freed; may be NULL.
+  slotline_drop drop;
+} slotline_memory;
+
+// Returns memory for batches in `*out`, whose fields are all zero but for `struct_size`: at least `bytes` bytes, which the loader
+// then owns. Returns 0, or another value if there is none; `slotline_fail` sets the reason. It is called when the loader is made,
+// and later for each batch that the caller holds beyond that memory, on any thread, but never twice at once.
+typedef int32_t (*slotline_allocate)(void *user, size_t bytes, slotline_memory *out, slotline_failure *failure);
+
 // The options of a loader, with the names and meanings of torch's `DataLoader`. Initialise them with `slotline_options_init`.
 //
 // `slotline_loader_new` takes ownership of the user pointers of `worker_init`, `collate` and `on_warning`, even if it fails.
@@ -590,6 +614,13 @@ typedef struct {
   // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
   // once the loader is made (NULL: the process's default generator, or `seed`).
   const slotline_generator *generator;
+  // Returns the memory that batches are written into, for example memory that a device can read (NULL: the library's own).
+  // `pin_memory` does not apply to it. Not available with `processes`, `collate`, or on a device.
+  slotline_allocate allocate;
+  // The user pointer that is passed to `allocate`.
+  void *allocate_user;
+  // Called once when `allocate` is no longer needed, on any thread; may be NULL.
+  slotline_drop allocate_drop;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)

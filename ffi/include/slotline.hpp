@@ -20,6 +20,7 @@
 #include "slotline/half.hpp"
 #include "slotline/loader.hpp"
 #include "slotline/many.hpp"
+#include "slotline/memory.hpp"
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"
 #include "slotline/pipeline.hpp"

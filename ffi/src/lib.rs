@@ -14,6 +14,7 @@
 //!   [`generator`]: what splits are drawn from;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded; `processes`, [`spawned`]: workers
 //!   that are processes, and those that a command starts;
+//! - [`memory`]: memory of the user for batches;
 //! - `running`, `handle`, [`loader`], [`batch`]: a loader with its pass, and its batches; [`dlpack`]: export to other
 //!   libraries;
 //! - [`state`], [`stats`], [`warning`], [`bytes`]: a loader's position, statistics and warnings;
@@ -52,6 +53,7 @@ mod indexed;
 pub mod loader;
 pub mod many;
 pub mod map;
+pub mod memory;
 pub mod options;
 pub mod order;
 pub mod owner;

@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 
-use slotline::arena::{Memory, Pages};
+use slotline::arena::Memory;
 use slotline::{BoxError, Loader};
 
 use crate::batch::{Made, slotline_batch};
@@ -32,10 +32,7 @@ impl Handled for slotline_loader {
     }
 }
 
-/// The loader allocates its memory itself.
-pub(crate) const OWN_MEMORY: Option<fn(usize) -> Result<Pages, BoxError>> = None;
-
-/// Builds a loader for a dataset. Samples are stacked in memory from `memory`, if there is one.
+/// Builds a loader for a dataset. Samples are stacked in memory from `memory`, if there is one, perhaps for a device.
 ///
 /// # Safety
 ///
@@ -44,11 +41,12 @@ pub(crate) unsafe fn build<M: Memory>(
     dataset: *const slotline_dataset,
     (options, owned): (slotline_options, Owned),
     memory: Option<impl FnMut(usize) -> Result<M, BoxError> + Send + 'static>,
+    device: bool,
 ) -> Result<HostLoader, Failure> {
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         let data = &check::reference(dataset, "dataset")?.0;
-        options.check_workers(data, memory.is_some())?;
+        options.check_workers(data, device)?;
         // A macro, because each builder has a different type.
         macro_rules! build {
             ($data:expr, $builder:ident => $stack:expr) => {{
@@ -112,7 +110,9 @@ pub unsafe extern "C" fn slotline_loader_new(
             // This comes first, because the user's pointers are taken over even if this function fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
-            let loader = build(dataset, options?, OWN_MEMORY)?;
+            let (options, mut owned) = options?;
+            let memory = options.allocator(&mut owned);
+            let loader = build(dataset, (options, owned), memory, false)?;
             *out = Box::into_raw(Box::new(slotline_loader(Handle::new(loader))));
             Ok(SLOTLINE_OK)
         })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use slotline::dataset::{Dataset, Iterable, IterableDataset};
 use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow};
 use slotline::sampler::SequentialSampler;
-use slotline::{Loader, WaitStrategy};
+use slotline::{BoxError, Loader, WaitStrategy};
 
 use crate::batch_sampler::slotline_batch_sampler;
 use crate::boundary::guarded;
@@ -18,6 +18,7 @@ use crate::collate::{Collator, slotline_collate, slotline_drop_batch};
 use crate::dataset::Data;
 use crate::failure::Failure;
 use crate::generator::slotline_generator;
+use crate::memory::{self, Lent, slotline_allocate};
 use crate::owner::{Owner, slotline_drop};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 use crate::processes;
@@ -205,6 +206,13 @@ pub struct slotline_options {
     /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
     /// once the loader is made (NULL: the process's default generator, or `seed`).
     pub generator: *const slotline_generator,
+    /// Returns the memory that batches are written into, for example memory that a device can read (NULL: the library's own).
+    /// `pin_memory` does not apply to it. Not available with `processes`, `collate`, or on a device.
+    pub allocate: slotline_allocate,
+    /// The user pointer that is passed to `allocate`.
+    pub allocate_user: *mut c_void,
+    /// Called once when `allocate` is no longer needed, on any thread; may be NULL.
+    pub allocate_drop: slotline_drop,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -217,11 +225,13 @@ pub(crate) struct Owned {
     worker_init: Owner,
     collate: Owner,
     on_warning: Owner,
+    /// Until `allocator` takes it.
+    allocate: Option<Owner>,
 }
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(generator);
+    const END: usize = versioned::end!(allocate_drop);
 
     fn defaults() -> Self {
         Self {
@@ -272,6 +282,9 @@ unsafe impl Versioned for slotline_options {
             on_warning_drop: None,
             close_timeout_ms: 0,
             generator: null(),
+            allocate: None,
+            allocate_user: null_mut(),
+            allocate_drop: None,
         }
     }
 }
@@ -304,7 +317,16 @@ impl slotline_options {
             worker_init: Owner::new(self.worker_init_user, self.worker_init_drop),
             collate: Owner::new(self.collate_user, self.collate_drop),
             on_warning: Owner::new(self.on_warning_user, self.on_warning_drop),
+            allocate: Some(Owner::new(self.allocate_user, self.allocate_drop)),
         }
+    }
+
+    /// Returns what allocates the memory of batches, if the user does.
+    pub(crate) fn allocator(
+        &self,
+        owned: &mut Owned,
+    ) -> Option<impl FnMut(usize) -> Result<Lent, BoxError> + Send + 'static> {
+        memory::allocator(self.allocate, owned.allocate.take()?)
     }
 
     /// Applies all options to a builder, and returns the collate callback, if there is one.
@@ -436,6 +458,9 @@ impl slotline_options {
             (spawn && self.round_robin != 0, "spawn", "round_robin", "drop spawn, which forks the processes"),
             (processes && !PROCESSES, "processes", "this system", "use threads, or Linux"),
             (processes && self.collate.is_some(), "processes", "collate", "use threads, or drop collate"),
+            (processes && self.allocate.is_some(), "processes", "allocate", "use threads, or drop allocate"),
+            (self.collate.is_some() && self.allocate.is_some(), "collate", "allocate", "drop one of them"),
+            (device && self.allocate.is_some(), "allocate", "a device", "drop allocate, or use slotline_loader_new"),
             (processes && device, "processes", "a device", "use threads"),
         ] {
             if given {

@@ -15,6 +15,7 @@
 #include "collate.hpp"
 #include "error.hpp"
 #include "generator.hpp"
+#include "memory.hpp"
 #include "own.hpp"
 #include "sampler.hpp"
 #include "warning.hpp"
@@ -183,6 +184,13 @@ class options {
     collate_ = calls::collate;
     return *this;
   }
+  /// Writes the batches into memory that a function returns for a number of bytes, for example memory that a device can read
+  /// (the library's own). It is called when the loader is made, and later for each batch that is held beyond that memory. Not
+  /// available with processes, collate functions, or a device_loader.
+  options& allocate(std::function<memory(std::size_t bytes)> function) {
+    allocate_ = std::move(function);
+    return *this;
+  }
   /// Calls a function with each warning when it is noticed, also with the watchdog's reports. It runs in the thread that
   /// notices: the one that makes or uses the loader, the watchdog's, or the one that looks after worker processes. So it may
   /// run in several threads at once, and delays them. It may stop the loader. An exception that leaves it is dropped.
@@ -221,6 +229,7 @@ class options {
   friend class device_loader;
   using init = std::function<void(const worker&)>;
   using listener = std::function<void(const warning&)>;
+  using allocator = std::function<memory(std::size_t)>;
   using shared = std::shared_ptr<const void>;
 
   template <class Field, class Value>
@@ -275,6 +284,23 @@ class options {
       raw.worker_init_drop = detail::deleted<init>;
       raw.worker_init_user = new init(worker_init_);
     }
+    if (allocate_) {
+      raw.allocate = [](void* user, std::size_t bytes, slotline_memory* out, slotline_failure* failure) -> std::int32_t {
+        return detail::guarded(
+            [&] {
+              const detail::turn call(user);
+              memory given = (*static_cast<const allocator*>(user))(bytes);
+              out->user = new std::shared_ptr<void>(std::move(given.owner));
+              out->drop = detail::deleted<std::shared_ptr<void>>;
+              out->data = given.data;
+              out->len = given.size;
+              return 0;
+            },
+            failure);
+      };
+      raw.allocate_drop = detail::deleted<allocator>;
+      raw.allocate_user = new allocator(allocate_);
+    }
     if (on_warning_) {
       raw.on_warning = [](void* user, const slotline_warning* given) {
         try {
@@ -297,6 +323,7 @@ class options {
   std::optional<slotline::batch_sampler> batch_sampler_;
   init worker_init_;
   listener on_warning_;
+  allocator allocate_;
   bool rethrow_ = false;
   slotline_collate collate_ = nullptr;
   shared collate_user_;

@@ -175,7 +175,7 @@ pub unsafe extern "C" fn slotline_device_loader_new(
             let device = Device::new(wanted.ordinal)?;
             let slots = if wanted.slots == 0 { 3 } else { wanted.slots };
             options.hold = options.hold.max(slots);
-            let HostLoader::Stacked(host) = build(dataset, (options, owned), Some(device.pinned()))? else {
+            let HostLoader::Stacked(host) = build(dataset, (options, owned), Some(device.pinned()), true)? else {
                 return Err(Failure::new(
                     SLOTLINE_BUILD,
                     "collated batches cannot be copied to a device; leave collate NULL, or use slotline_loader_new",

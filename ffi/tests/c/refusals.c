@@ -449,8 +449,31 @@ static void generator_new(void) {
 static void sampler_generator(void) { slotline_sampler_generator(NULL, NULL); }
 static void generator_free(void) { slotline_generator_free(NULL); }
 
+static int32_t no_allocate(void *user, size_t bytes, slotline_memory *out, slotline_failure *failure) {
+  CHECK(user == &dropped && bytes > 0 && out->struct_size == sizeof *out && !out->data && !out->drop);
+  slotline_fail(failure, "no memory");
+  return 1;
+}
+static int32_t no_collate(void *user, slotline_samples *samples, void **made, slotline_failure *failure) {
+  (void)user, (void)samples, (void)made, (void)failure;
+  return 1;
+}
+
 /* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
 static void callbacks_of_options(void) {
+  slotline_options m = options_of(1, 1);
+  slotline_loader *none = loader;
+  m.allocate = no_allocate;
+  m.allocate_user = &dropped;
+  m.allocate_drop = drop;
+  REFUSED_AND_DROPPED("dataset", slotline_loader_new(NULL, &m, &none, E));
+  dropped = 0;
+  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &m, &none, &error));
+  CHECK(dropped == 1 && none == NULL);
+  m.collate = no_collate;
+  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &m, &none, &error));
+  CHECK(dropped == 2 && none == NULL);
+
   slotline_loader *out = loader;
   slotline_options o = options_of(1, 1);
   o.worker_init = no_init;

@@ -14,6 +14,7 @@ struct DLManagedTensorVersioned {
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -415,7 +416,68 @@ void generators() {
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "exclude each other"));
 }
 
+/// Batches are in the memory of the user, which is freed once, after the last of them.
+void memory() {
+  struct block {
+    std::size_t size;
+    void* data;
+    explicit block(std::size_t bytes) : size((bytes + 4095) / 4096 * 4096), data(std::aligned_alloc(4096, size)) {
+      std::memset(data, 0xff, size);
+      ++alive();
+    }
+    block(const block&) = delete;
+    ~block() { std::free(data), --alive(); }
+    static std::atomic<int>& alive() {
+      static std::atomic<int> alive{0};
+      return alive;
+    }
+  };
+  const auto blocks = std::make_shared<std::vector<std::pair<char*, std::size_t>>>();
+  const auto options = slotline::options().batch_size(4).num_workers(1).prefetch_factor(2).allocate([blocks](std::size_t bytes) {
+    const auto owner = std::make_shared<block>(bytes);
+    blocks->emplace_back(static_cast<char*>(owner->data), owner->size);
+    return slotline::memory{owner->data, owner->size, owner};
+  });
+  std::vector<slotline::batch> held;
+  {
+    slotline::loader loader(numbers{0, 100}, options);
+    for (auto& batch : loader) {
+      held.push_back(std::move(batch));  // more than the loader has memory for
+      const auto number = held.back().field<std::int64_t>(0);
+      const auto* at = reinterpret_cast<const char*>(number.data());
+      bool within = false;
+      for (const auto& [start, size] : *blocks) within = within || (at >= start && at < start + size);
+      CHECK(within && number[0] == std::int64_t(4 * (held.size() - 1)));
+    }
+  }
+  // Those that no batch is in are freed with the loader.
+  CHECK(held.size() == 25 && block::alive() > 1 && block::alive() <= int(blocks->size()));
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const auto number = held[i].field<std::int64_t>(0);
+    CHECK(number[3] == std::int64_t(4 * i + 3));
+  }
+  held.clear();
+  CHECK(block::alive() == 0);
+
+  const auto refused = [](slotline::memory (*allocate)(std::size_t)) {
+    return thrown([&] { slotline::loader(numbers{0, 9}, slotline::options().allocate(allocate)); });
+  };
+  CHECK(has(refused([](std::size_t) -> slotline::memory { throw std::runtime_error("none left"); }).what(), "none left"));
+  CHECK(has(refused([](std::size_t) { return slotline::memory{nullptr, 1, nullptr}; }).what(), "no memory"));
+  static char odd[4097];
+  const auto unaligned = [](std::size_t) {
+    return slotline::memory{reinterpret_cast<std::uintptr_t>(odd) % 4096 ? odd : odd + 1, 4096, nullptr};
+  };
+  CHECK(has(refused(unaligned).what(), "multiple of 4096"));
+  const auto small = [](std::size_t) {
+    const auto owner = std::make_shared<block>(1);
+    return slotline::memory{owner->data, 1, owner};
+  };
+  CHECK(has(refused(small).what(), "but returned 1") && block::alive() == 0);
+}
+
 int main() {
+  memory();
   generators();
   bulk_reads();
   endless_batches();
