@@ -51,8 +51,8 @@ class pipeline {
   template <class T>
   void decode(span<const std::uint8_t> bytes, span<T> out, std::uint64_t seed) const {
     if (dtype_of<T> != type())
-      throw std::invalid_argument(std::string("the pipeline's elements are ") + name_of(type()) + ", not " +
-                                  name_of(dtype_of<T>));
+      detail::raise(std::invalid_argument(std::string("the pipeline's elements are ") + name_of(type()) + ", not " +
+                                  name_of(dtype_of<T>)));
     decode(bytes, out.data(), out.size() * sizeof(T), seed);
   }
 
@@ -60,7 +60,7 @@ class pipeline {
   void decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
     std::size_t size = 0;
     void* row = slotline_sample_row(sample.raw(), field, &size);
-    if (!row) throw std::invalid_argument("field " + std::to_string(field) + " has no row to write in place");
+    if (!row) detail::raise(std::invalid_argument("field " + std::to_string(field) + " has no row to write in place"));
     decode(bytes, row, size, sample.rng()());
   }
 

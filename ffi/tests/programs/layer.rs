@@ -104,3 +104,18 @@ fn headers_are_self_contained() {
     check(&cxx, &["-std=c++20", "-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE"], "header.cpp", "slotline.hpp");
     check(&cc, &["-std=c99"], "header.c", "slotline.h");
 }
+
+#[test]
+fn the_cpp_layer_works_without_exceptions_and_rtti() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let folder = scratch("without_exceptions");
+    let source = here().join("tests/cpp/without_exceptions.cpp");
+    for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
+        let program = folder.join(flags.concat());
+        compile(&cxx, &[&["-std=c++17"], flags].concat(), &source, &program);
+        assert_eq!(run(&mut Command::new(&program)), "ok\n");
+        let output = Command::new(program).arg("bad:source").output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && message.contains("source: expected digits"), "{message}");
+    }
+}
