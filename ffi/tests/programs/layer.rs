@@ -36,9 +36,42 @@ fn statistics_and_warnings_come_while_the_loop_runs() {
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    for source in ["layer", "exceptions", "observing"] {
-        let mut command = Command::new(&cxx);
-        command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+    compiles(&cxx, "c++20");
+}
+
+#[test]
+fn the_cpp_layer_compiles_with_clang() {
+    let Some(clang) = tool("CLANGXX", "clang++") else { return };
+    compiles(&clang, "c++17");
+    compiles(&clang, "c++20");
+    // A view that outlives its batch is a warning, which is an error here.
+    let path = scratch("dangling").join("dangling.cpp");
+    let source = "#include <slotline.hpp>\nslotline::batch next();\n\
+        const float* dangling() { const auto& batch = next(); return batch.field<float>(0).data(); }\n\
+        slotline::view<float> dangles() { slotline::batch batch = next(); return batch.field<float>(0); }\n";
+    std::fs::write(&path, source).unwrap();
+    let mut command = Command::new(&clang);
+    command.args(["-std=c++17", "-fsyntax-only", "-Werror", "-I"]).arg(here().join("include"));
+    let output = command.arg(path).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && message.contains("stack memory associated with local variable 'batch'"),
+        "{message}"
+    );
+}
+
+/// Compiles the layer's tests, without warnings.
+fn compiles(cxx: &str, standard: &str) {
+    for source in ["layer", "exceptions", "observing", "without_exceptions"] {
+        let mut command = Command::new(cxx);
+        command.arg(format!("-std={standard}")).args([
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-I",
+        ]);
         run(command.arg(here().join("include")).arg(here().join("tests/cpp").join(source).with_extension("cpp")));
     }
 }
