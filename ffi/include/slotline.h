@@ -151,7 +151,8 @@ typedef struct slotline_error slotline_error;
 typedef struct slotline_failure slotline_failure;
 
 // A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
-// threads may use it at once; each call that draws from it continues its sequence.
+// threads may use it at once; each call that draws from it, and each pass of a loader or sampler that does, continues its
+// sequence.
 typedef struct slotline_generator slotline_generator;
 
 // A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
@@ -162,6 +163,10 @@ typedef struct slotline_loader slotline_loader;
 // Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
 typedef struct slotline_pipeline slotline_pipeline;
 #endif
+
+// Takes the samples of a bulk read. It is lent to the callback: only the callback's thread may use it, until the callback
+// returns.
+typedef struct slotline_put slotline_put;
 
 // A sample that a callback writes. It is lent to the callback: only the callback's thread may use it, until the callback
 // returns.
@@ -312,6 +317,19 @@ typedef struct {
 // another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
 typedef int32_t (*slotline_read)(void *user, size_t index, slotline_sample *sample);
 
+// Reads the samples at `n` indices, all below `len`, and passes each to `slotline_put_sample`, in that order. Returns 0, or
+// another value if it fails; `slotline_fail` sets the reason, which is the error of the first sample that was not put. Several
+// threads call it at once.
+typedef int32_t (*slotline_read_many)(void *user,
+                                      const size_t *indices,
+                                      size_t n,
+                                      slotline_put *put,
+                                      slotline_failure *failure);
+
+// Announces that a sample will be read soon, so that its memory can be fetched in advance. It is only a hint, must be cheap, and
+// cannot fail. Several threads call it at once.
+typedef void (*slotline_prefetch)(void *user, size_t index);
+
 // A map-style dataset made of callbacks.
 typedef struct {
   // `sizeof(slotline_map_dataset)`.
@@ -328,6 +346,12 @@ typedef struct {
   slotline_read read;
   // Called once when the dataset is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
+  // Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
+  // place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
+  // the source of a map.
+  slotline_read_many read_many;
+  // Announces that a sample will be read soon; may be NULL.
+  slotline_prefetch prefetch;
 } slotline_map_dataset;
 
 // Describes the worker that runs a callback. It is lent to the callback until the callback returns. Later versions may have
@@ -563,6 +587,9 @@ typedef struct {
   // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
   // `on_warning` is told.
   uint64_t close_timeout_ms;
+  // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
+  // once the loader is made (NULL: the process's default generator, or `seed`).
+  const slotline_generator *generator;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)
@@ -1778,6 +1805,23 @@ void slotline_loader_stop(const slotline_loader *loader);
 // for.
 void slotline_loader_free(slotline_loader *loader);
 
+// Puts the next sample of a bulk read: calls `write` at once, with `user`, the sample's index and the sample, to write each of
+// its fields as a `slotline_read` does.
+//
+// # Errors
+//
+// `SLOTLINE_SAMPLE`: `write` failed, there are no more samples to put, or an earlier call failed. The callback of the bulk read
+// must then return a value other than 0; the error is already known. `SLOTLINE_INVALID`: `put` or `write` is NULL, or `write`
+// itself made this call.
+//
+// # Safety
+//
+// `put` must be NULL or the pointer that this callback received; `write` must be NULL or a function that can be called with
+// `user`.
+slotline_status slotline_put_sample(slotline_put *put,
+                                    slotline_read write,
+                                    void *user);
+
 // Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
 // nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
 //
@@ -2070,6 +2114,16 @@ void slotline_manual_seed(uint64_t seed);
 // `sampler` must be NULL or a sampler that was not freed, and no other thread may use it during this call.
 void slotline_sampler_seed(slotline_sampler *sampler,
                            uint64_t seed);
+
+// Lets a sampler draw from a generator, in loaders that are made from now on; the process's default generator for NULL. The
+// generator is shared, and may be freed. Has no effect on the same samplers as `slotline_sampler_seed`. Does nothing if
+// `sampler` is NULL.
+//
+// # Safety
+//
+// The same as for `slotline_sampler_seed`; `generator` must be NULL or a generator that was not freed.
+void slotline_sampler_generator(slotline_sampler *sampler,
+                                const slotline_generator *generator);
 
 // Sets the epoch of the next pass of a distributed sampler, in all loaders that were made with it. Does nothing for other
 // samplers, or for NULL. Can be called from any thread.

@@ -19,6 +19,7 @@
 #include "slotline/generator.hpp"
 #include "slotline/half.hpp"
 #include "slotline/loader.hpp"
+#include "slotline/many.hpp"
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"
 #include "slotline/pipeline.hpp"

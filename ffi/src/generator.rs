@@ -7,9 +7,17 @@ use crate::error::slotline_error;
 use crate::status::slotline_status;
 
 /// A generator of random numbers (`torch.Generator`): it gives the same numbers as PyTorch's with the same seed. Any number of
-/// threads may use it at once; each call that draws from it continues its sequence.
+/// threads may use it at once; each call that draws from it, and each pass of a loader or sampler that does, continues its
+/// sequence.
 #[derive(Debug)]
 pub struct slotline_generator(SharedGenerator);
+
+impl slotline_generator {
+    /// Returns the generator, for another owner.
+    pub(crate) fn shared(&self) -> SharedGenerator {
+        self.0.clone()
+    }
+}
 
 /// Calls a function with a generator, which is the process's default generator for NULL.
 ///

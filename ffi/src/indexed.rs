@@ -9,6 +9,7 @@ use slotline::sample::{Apart, Fields, Row, Sample};
 use crate::arrays::Arrays;
 use crate::failure::{Failure, chain};
 use crate::field::{self, Declared};
+use crate::many::one_by_one;
 use crate::map::{Called, Map};
 use crate::transform::{Mapped, Transform};
 
@@ -67,6 +68,27 @@ impl Dataset for Indexed {
 
     fn begin_pass(&self, upcoming: Upcoming) {
         either!(self, dataset => dataset.begin_pass(upcoming));
+    }
+
+    fn reads_many(&self) -> bool {
+        match self {
+            Self::Map(map) => map.reads_many(),
+            Self::Subset(subset) => subset.reads_many(),
+            _ => false,
+        }
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        context: &mut Context,
+        put: &mut dyn for<'a> FnMut(Read<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        match self {
+            Self::Map(map) => map.get_many(indices, context, &mut |called| put(Read::Called(called))),
+            Self::Subset(subset) => subset.get_many(indices, context, put),
+            _ => one_by_one(self, indices, context, put),
+        }
     }
 
     fn fields(&self) -> Option<Fields> {

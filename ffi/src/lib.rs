@@ -8,7 +8,7 @@
 //!   object;
 //! - `check`, `versioned`: checks of pointers, strings and structs from C before they are used;
 //! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
-//! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`]) or in sequence
+//! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`], [`many`]) or in sequence
 //!   ([`stream`], [`saved`]); [`callback`], `cause`, [`owner`]: what all callbacks share;
 //! - `indexed`, [`compose`], [`transform`]: datasets made of other datasets; `alone`: a sample that is read by itself;
 //!   [`generator`]: what splits are drawn from;
@@ -50,6 +50,7 @@ pub mod generator;
 mod handle;
 mod indexed;
 pub mod loader;
+pub mod many;
 pub mod map;
 pub mod options;
 pub mod order;

@@ -8,6 +8,7 @@ use slotline::sample::{Fields, Row, Sample};
 
 use crate::failure::Failure;
 use crate::field::{Declared, declare, fields, slotline_field};
+use crate::many::{call, one_by_one, slotline_prefetch, slotline_read_many};
 use crate::owner::{Owner, slotline_drop};
 use crate::sample::slotline_sample;
 use crate::versioned::{self, Versioned};
@@ -35,11 +36,17 @@ pub struct slotline_map_dataset {
     pub read: slotline_read,
     /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
+    /// Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
+    /// place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
+    /// the source of a map.
+    pub read_many: slotline_read_many,
+    /// Announces that a sample will be read soon; may be NULL.
+    pub prefetch: slotline_prefetch,
 }
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_map_dataset {
-    const END: usize = versioned::end!(drop);
+    const END: usize = versioned::end!(prefetch);
 
     fn defaults() -> Self {
         Self {
@@ -50,16 +57,23 @@ unsafe impl Versioned for slotline_map_dataset {
             num_fields: 0,
             read: None,
             drop: None,
+            read_many: None,
+            prefetch: None,
         }
     }
 }
+
+/// A callback that writes a sample.
+pub(crate) type Read = unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32;
 
 /// A dataset made of callbacks.
 #[derive(Debug)]
 pub(crate) struct Map {
     owner: Owner,
     len: usize,
-    read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32,
+    read: Read,
+    read_many: slotline_read_many,
+    prefetch: slotline_prefetch,
     declared: Box<[Declared]>,
     fields: Fields,
 }
@@ -76,7 +90,8 @@ impl Map {
         let read = dataset.read.ok_or_else(|| Failure::invalid("dataset->read is NULL"))?;
         // SAFETY: the caller guarantees that the fields and their pointers are valid.
         let declared = unsafe { declare(dataset.fields, dataset.num_fields)? };
-        Ok(Self { owner, len: dataset.len, read, fields: fields(&declared)?, declared: declared.into() })
+        let slotline_map_dataset { len, read_many, prefetch, .. } = dataset;
+        Ok(Self { owner, len, read, read_many, prefetch, fields: fields(&declared)?, declared: declared.into() })
     }
 }
 
@@ -92,7 +107,53 @@ impl Dataset for Map {
         if index >= self.len {
             return Err(OutOfRange { dataset: "the dataset", index, len: self.len }.into());
         }
-        Ok(Called { dataset: self, index, context })
+        Ok(Called { dataset: self, index, context, write: None })
+    }
+
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        if let Some(prefetch) = self.prefetch.filter(|_| index < self.len) {
+            // SAFETY: the user has agreed that any thread may call `prefetch` this way.
+            unsafe { prefetch(self.owner.user(), index) };
+        }
+    }
+
+    fn reads_many(&self) -> bool {
+        self.read_many.is_some()
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        context: &mut Context,
+        put: &mut dyn for<'a> FnMut(Called<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let Some(read_many) = self.read_many else { return one_by_one(self, indices, context, put) };
+        // An index that is out of range is the error of its own sample; the samples before it come first.
+        let within = indices.iter().position(|&index| index >= self.len).unwrap_or(indices.len());
+        let (inside, beyond) = indices.split_at(within);
+        if !inside.is_empty() {
+            let mut given = 0;
+            let mut next = |write, user| {
+                let many = inside.len();
+                let more = || format!("read_many was asked for {many} samples, but put more");
+                let &index = inside.get(given).ok_or_else(more)?;
+                context.go_to(given);
+                put(Called { dataset: self, index, context, write: Some((write, user)) })?;
+                given += 1;
+                Ok(())
+            };
+            call(&mut next, |put, failure| {
+                // SAFETY: the user has agreed that any thread may call `read_many` this way; `put` and `failure` are lent to it
+                // while it runs.
+                unsafe { read_many(self.owner.user(), inside.as_ptr(), inside.len(), put, failure) }
+            })?;
+            if given < inside.len() {
+                let many = inside.len();
+                return Err(format!("read_many was asked for {many} samples, but put only {given}").into());
+            }
+        }
+        beyond.first().map_or(Ok(()), |&index| Err(OutOfRange { dataset: "the dataset", index, len: self.len }.into()))
     }
 
     fn fields(&self) -> Option<Fields> {
@@ -106,6 +167,8 @@ pub(crate) struct Called<'a> {
     dataset: &'a Map,
     index: usize,
     context: &'a mut Context,
+    /// What writes a sample of a bulk read, in which its data was read already, and that callback's user pointer.
+    write: Option<(Read, *mut c_void)>,
 }
 
 impl Sample for Called<'_> {
@@ -118,6 +181,11 @@ impl Sample for Called<'_> {
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let Map { owner, read, declared, .. } = self.dataset;
+        if let Some((write, user)) = self.write {
+            // SAFETY: the bulk read that runs has passed this callback and its pointer; the sample is lent to it.
+            let write = |sample| unsafe { write(user, self.index, sample) };
+            return slotline_sample::write(row, self.context, declared, false, write).map(drop);
+        }
         // SAFETY: the user has agreed that any thread may call `read` this way; the sample is lent to the callback while it
         // runs.
         let read = |sample| unsafe { read(owner.user(), self.index, sample) };

@@ -17,6 +17,7 @@ use crate::check;
 use crate::collate::{Collator, slotline_collate, slotline_drop_batch};
 use crate::dataset::Data;
 use crate::failure::Failure;
+use crate::generator::slotline_generator;
 use crate::owner::{Owner, slotline_drop};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 use crate::processes;
@@ -201,6 +202,9 @@ pub struct slotline_options {
     /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
     /// `on_warning` is told.
     pub close_timeout_ms: u64,
+    /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
+    /// once the loader is made (NULL: the process's default generator, or `seed`).
+    pub generator: *const slotline_generator,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -217,7 +221,7 @@ pub(crate) struct Owned {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(close_timeout_ms);
+    const END: usize = versioned::end!(generator);
 
     fn defaults() -> Self {
         Self {
@@ -267,6 +271,7 @@ unsafe impl Versioned for slotline_options {
             on_warning_user: null_mut(),
             on_warning_drop: None,
             close_timeout_ms: 0,
+            generator: null(),
         }
     }
 }
@@ -387,6 +392,15 @@ impl slotline_options {
         }
         if self.memory_limit != 0 {
             builder = builder.memory_limit(self.memory_limit);
+        }
+        // SAFETY: the caller guarantees that `generator` is NULL or was not freed.
+        if let Some(generator) = unsafe { self.generator.as_ref() } {
+            if self.has_seed != 0 {
+                return Err(Failure::invalid(
+                    "options->seed and options->generator exclude each other; set one of them",
+                ));
+            }
+            builder = builder.generator(generator.shared());
         }
         if self.has_seed != 0 {
             builder = builder.seed(self.seed);

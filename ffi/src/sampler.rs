@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use slotline::BoxError;
-use slotline::rng::{Generator, manual_seed};
+use slotline::rng::{Generator, SharedGenerator, manual_seed};
 use slotline::sampler::{
     CipherSampler, DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError, SubsetRandomSampler,
     WeightedRandomSampler, digest,
@@ -17,6 +17,7 @@ use crate::boundary::{guarded, made};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
+use crate::generator::slotline_generator;
 use crate::order::{Calls, Ordered, slotline_order_callback};
 use crate::status::slotline_status;
 
@@ -27,7 +28,17 @@ use crate::status::slotline_status;
 #[derive(Clone, Debug)]
 pub struct slotline_sampler {
     kind: Kind,
-    seed: Option<u64>,
+    source: Source,
+}
+
+/// What a sampler draws from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// The process's default generator.
+    Default,
+    /// A separate generator for each loader.
+    Seed(u64),
+    Shared(SharedGenerator),
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +55,11 @@ enum Kind {
 impl slotline_sampler {
     /// Builds the sampler of one loader.
     pub(crate) fn make(&self, dataset_len: usize) -> Result<Box<dyn Sampler>, SamplerError> {
-        let generator = self.seed.map(Generator::from_seed);
+        let generator = match &self.source {
+            Source::Default => None,
+            &Source::Seed(seed) => Some(Generator::from_seed(seed).into()),
+            Source::Shared(generator) => Some(generator.clone()),
+        };
         // Gives the sampler a separate generator if the handle has a seed.
         macro_rules! seeded {
             ($sampler:expr) => {{
@@ -144,7 +159,7 @@ unsafe fn make(
     kind: impl FnOnce() -> Result<Kind, Failure>,
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
-    unsafe { made(out, error, || kind().map(|kind| slotline_sampler { kind, seed: None })) }
+    unsafe { made(out, error, || kind().map(|kind| slotline_sampler { kind, source: Source::Default })) }
 }
 
 /// Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
@@ -322,7 +337,27 @@ pub extern "C" fn slotline_manual_seed(seed: u64) {
 pub unsafe extern "C" fn slotline_sampler_seed(sampler: *mut slotline_sampler, seed: u64) {
     // SAFETY: the caller guarantees that `sampler` is NULL or was not freed, and that no other thread uses it.
     if let Some(sampler) = unsafe { sampler.as_mut() } {
-        sampler.seed = Some(seed);
+        sampler.source = Source::Seed(seed);
+    }
+}
+
+/// Lets a sampler draw from a generator, in loaders that are made from now on; the process's default generator for NULL. The
+/// generator is shared, and may be freed. Has no effect on the same samplers as `slotline_sampler_seed`. Does nothing if
+/// `sampler` is NULL.
+///
+/// # Safety
+///
+/// The same as for `slotline_sampler_seed`; `generator` must be NULL or a generator that was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sampler_generator(
+    sampler: *mut slotline_sampler,
+    generator: *const slotline_generator,
+) {
+    // SAFETY: the caller guarantees that both are NULL or were not freed, and that no other thread uses the sampler.
+    if let Some(sampler) = unsafe { sampler.as_mut() } {
+        // SAFETY: as above.
+        let generator = unsafe { generator.as_ref() };
+        sampler.source = generator.map_or(Source::Default, |generator| Source::Shared(generator.shared()));
     }
 }
 

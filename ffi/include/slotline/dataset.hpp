@@ -33,7 +33,12 @@ namespace slotline {
 ///       void read(std::size_t index, slotline::sample& sample) const { sample.write(0, double(index) * index); }
 ///     };
 ///
-/// `read` is const because several threads call it at once. An iterable dataset returns samples in sequence:
+/// `read` is const because several threads call it at once. A class may also have
+/// `void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const`, which a loader calls for a whole batch
+/// or a part of one if it reads that faster than sample by sample, and `void prefetch(std::size_t index) const`, which announces
+/// a sample that will be read soon.
+///
+/// An iterable dataset returns samples in sequence:
 ///
 ///     struct countdown {
 ///       struct cursor {

@@ -14,6 +14,7 @@
 
 #include "collate.hpp"
 #include "error.hpp"
+#include "generator.hpp"
 #include "own.hpp"
 #include "sampler.hpp"
 #include "warning.hpp"
@@ -138,6 +139,11 @@ class options {
     raw_.has_seed = 1;
     return set(raw_.seed, seed);
   }
+  /// The generator that `shuffle` and the random numbers of samples draw from, which may be shared, in place of a seed.
+  options& generator(slotline::generator generator) {
+    generator_ = std::move(generator);
+    return *this;
+  }
   /// Whether to leave out the last batch if it is not full (no).
   options& drop_last(bool on = true) { return set(raw_.drop_last, on); }
   /// Whether batches come in order (yes), or as soon as they are finished.
@@ -247,6 +253,7 @@ class options {
       raw.spawn_setup_len = command_->setup.size();
     }
     raw.num_cores = cores_.size();
+    raw.generator = generator_.raw();
     raw.sampler = sampler_ ? sampler_->raw() : nullptr;
     raw.batch_sampler = batch_sampler_ ? batch_sampler_->raw() : nullptr;
     if (collate_) {
@@ -283,6 +290,7 @@ class options {
   slotline_options raw_{};
   std::vector<std::size_t> cores_;
   std::shared_ptr<const detail::command> command_;
+  slotline::generator generator_;
   std::optional<slotline::sampler> sampler_;
   std::optional<slotline::batch_sampler> batch_sampler_;
   init worker_init_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "many.hpp"
 #include "sample.hpp"
 #include "types.hpp"
 
@@ -48,6 +49,18 @@ inline constexpr bool is_stream = false;
 template <class Own>
 inline constexpr bool is_stream<
     Own, std::void_t<decltype(std::declval<const Own&>().open(std::declval<const worker&>()))>> = true;
+
+template <class Own, class = void>
+inline constexpr bool has_read_many = false;
+template <class Own>
+inline constexpr bool has_read_many<
+    Own, std::void_t<decltype(std::declval<const Own&>().read_many(std::declval<span<const std::size_t>>(),
+                                                                   std::declval<put&>()))>> = true;
+
+template <class Own, class = void>
+inline constexpr bool has_prefetch = false;
+template <class Own>
+inline constexpr bool has_prefetch<Own, std::void_t<decltype(std::declval<const Own&>().prefetch(std::size_t()))>> = true;
 
 template <class Own, class = void>
 inline constexpr bool has_size = false;
@@ -122,6 +135,28 @@ struct map_calls {
           return row.failed() ? -1 : 0;
         },
         raw);
+  }
+
+  static std::int32_t read_many(void* user, const std::size_t* indices, std::size_t size, slotline_put* raw,
+                                slotline_failure* failure) noexcept {
+    return guarded(
+        [&] {
+          const use call(user);
+          const own<Own>& self = own<Own>::at(user);
+          put samples(raw, self.fields);
+          self.dataset.read_many(span<const std::size_t>(indices, size), samples);
+          return 0;
+        },
+        failure);
+  }
+
+  static void prefetch(void* user, std::size_t index) noexcept {
+    try {
+      const use call(user);
+      own<Own>::at(user).dataset.prefetch(index);
+    } catch (...) {
+      // It is only a hint: the sample itself fails when it is read.
+    }
   }
 };
 
@@ -202,6 +237,8 @@ slotline_dataset* own_dataset(Given&& given) {
     raw.fields = fields.data();
     raw.num_fields = fields.size();
     raw.read = map_calls<Own>::read;
+    if constexpr (has_read_many<Object>) raw.read_many = map_calls<Own>::read_many;
+    if constexpr (has_prefetch<Object>) raw.prefetch = map_calls<Own>::prefetch;
     raw.drop = deleted<own<Own>>;
     raw.user = self.release();
     check(slotline_dataset_from_callbacks, &raw, &out);

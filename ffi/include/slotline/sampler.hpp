@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "error.hpp"
+#include "generator.hpp"
 #include "span.hpp"
 
 namespace slotline {
@@ -76,6 +77,11 @@ class sampler {
   /// Gives the sampler a separate generator with this seed, in loaders that are made from now on.
   sampler& seed(std::uint64_t seed) {
     slotline_sampler_seed(raw_.get(), seed);
+    return *this;
+  }
+  /// Lets the sampler draw from a generator, which may be shared, in loaders that are made from now on.
+  sampler& generator(const slotline::generator& generator) {
+    slotline_sampler_generator(raw_.get(), generator.raw());
     return *this;
   }
   /// Sets the epoch of the next pass of a distributed sampler.

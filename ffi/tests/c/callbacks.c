@@ -57,7 +57,8 @@ static int32_t read(void *user, size_t index, slotline_sample *sample) {
 }
 
 static slotline_dataset *dataset_of(struct state *state) {
-  const slotline_map_dataset callbacks = {sizeof callbacks, state, LEN, fields, FIELDS, read, drop};
+  const slotline_map_dataset callbacks = {.struct_size = sizeof callbacks, .user = state, .len = LEN, .fields = fields,
+                                         .num_fields = FIELDS, .read = read, .drop = drop};
   slotline_dataset *dataset = NULL;
   OK(slotline_dataset_from_callbacks(&callbacks, &dataset, &error));
   CHECK(slotline_dataset_len(dataset) == LEN);

@@ -162,6 +162,10 @@ static void loader_new(void) {
   REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
   REFUSED_OPTION("on_overflow", o.on_overflow = 2);
   REFUSED_OPTION("on_error", o.on_error = 3);
+  slotline_generator *generator = NULL;
+  OK(slotline_generator_new(1, &generator, &error));
+  REFUSED_OPTION("generator", o.generator = generator; o.has_seed = 1);
+  slotline_generator_free(generator);
 #ifdef __linux__
   const char *const nothing[] = {NULL}, *const program[] = {"/proc/self/exe", NULL};
 #define REFUSED_PROCESSES(word, change) REFUSED_OPTION(word, o.num_workers = 1; o.processes = 1; change)
@@ -294,7 +298,8 @@ static void good_fields(void) {
 
 static void dataset_from_callbacks(void) {
   slotline_dataset *out = dataset;
-  slotline_map_dataset map = {sizeof map, &dropped, 5, fields, 2, no_read, drop};
+  slotline_map_dataset map = {.struct_size = sizeof map, .user = &dropped, .len = 5, .fields = fields, .num_fields = 2,
+                              .read = no_read, .drop = drop};
   REFUSED("dataset", slotline_dataset_from_callbacks(NULL, &out, E));
   CHECK(out == NULL);
   REFUSED_WHEN_SHORT(slotline_map_dataset, "struct_size", slotline_dataset_from_callbacks(S, &out, E));
@@ -431,10 +436,17 @@ static void dataset_random_split_fractions(void) {
 static void dataset_concat(void) { REFUSED_DATASETS(slotline_dataset_concat); }
 static void dataset_stack(void) { REFUSED_DATASETS(slotline_dataset_stack); }
 
+/* A bulk read whose callback passes nulls. */
+static void put_sample(void) {
+  CHECK(slotline_put_sample(NULL, no_read, NULL) == SLOTLINE_INVALID);
+  CHECK(slotline_put_sample(NULL, NULL, NULL) == SLOTLINE_INVALID);
+}
+
 static void generator_new(void) {
   REFUSED("out", slotline_generator_new(1, NULL, E));
   REFUSED("aligned", slotline_generator_new(1, misaligned(), E));
 }
+static void sampler_generator(void) { slotline_sampler_generator(NULL, NULL); }
 static void generator_free(void) { slotline_generator_free(NULL); }
 
 /* The loader takes ownership of the callbacks in the options, even if it cannot be made. */
@@ -727,7 +739,7 @@ static const struct {
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
     ROW(work_if_spawned), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
-    ROW(generator_new),
+    ROW(generator_new), ROW(put_sample), ROW(sampler_generator),
 };
 
 int main(void) {

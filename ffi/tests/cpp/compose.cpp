@@ -19,6 +19,7 @@ struct DLManagedTensorVersioned {
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -291,7 +292,133 @@ void pointers_and_references() {
   CHECK(refused);
 }
 
+/// Numbers in a store that is asked for several at once.
+struct store {
+  std::size_t size() const { return 20; }
+  Fields fields() const { return {slotline::fixed<std::int64_t>("number"), slotline::fixed<std::uint64_t>("noise")}; }
+  void write(std::size_t index, slotline::sample& sample) const {
+    sample.write(0, std::int64_t(index));
+    sample.write(1, sample.rng()());
+  }
+  void read(std::size_t index, slotline::sample& sample) const {
+    ++*singles;
+    write(index, sample);
+  }
+  void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const {
+    const std::lock_guard<std::mutex> guard(*lock);
+    asked->push_back(Indices(indices.begin(), indices.end()));
+    for (const std::size_t index : indices) {
+      if (index == fewer) break;
+      if (index == unreadable) throw std::runtime_error("no connection");
+      put([&](slotline::sample& sample) {
+        if (index == unwritable) throw std::range_error("no number");
+        write(index, sample);
+      });
+    }
+    if (more) put([&](slotline::sample& sample) { write(0, sample); });
+  }
+  void prefetch(std::size_t index) const {
+    ++*announced;
+    if (index == 3) throw std::runtime_error("never seen");
+  }
+
+  std::size_t fewer = 99, unreadable = 99, unwritable = 99;
+  bool more = false;
+  std::shared_ptr<std::atomic<int>> singles = std::make_shared<std::atomic<int>>(0), announced = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<std::vector<Indices>> asked = std::make_shared<std::vector<Indices>>();
+  std::shared_ptr<std::mutex> lock = std::make_shared<std::mutex>();
+};
+
+void bulk_reads() {
+  store store;
+  Numbers all(20);
+  std::iota(all.begin(), all.end(), 0);
+  for (const std::size_t workers : Indices{0, 2}) CHECK(pass<std::int64_t>(store, 0, workers) == all);
+  CHECK(*store.singles == 0 && *store.announced > 0);
+  std::size_t asked = 0;
+  for (const Indices& each : *store.asked) asked += each.size();
+  CHECK(asked == 40 && store.asked->front().size() == 3);
+  // The numbers are those of single reads.
+  const auto noise = pass<std::uint64_t>(store, 1);
+  const dataset alone = dataset::concat({store});
+  CHECK(pass<std::uint64_t>(alone, 1) == noise && *store.singles == 20 && noise[0] != noise[1]);
+  // A subset passes its indices on.
+  store.asked->clear();
+  CHECK(pass<std::int64_t>(dataset(store).subset({7, 5, 6}), 0) == Numbers({7, 5, 6}));
+  CHECK(store.asked->size() == 1 && store.asked->front() == Indices({7, 5, 6}));
+
+  // What fails is the first sample that was not put.
+  const auto failed = [&](std::size_t index, const char* message) {
+    const auto error = thrown([&] { pass<std::int64_t>(store, 0); });
+    CHECK(error.code() == slotline::code::sample && error.index() == std::int64_t(index) && has(error.what(), message));
+    return error;
+  };
+  store.unreadable = 4;
+  failed(4, "no connection");
+  store.unreadable = 99, store.unwritable = 5;
+  const auto error = failed(5, "no number");
+  bool is_cause = false;
+  try {
+    std::rethrow_exception(error.cause());
+  } catch (const std::range_error&) {
+    is_cause = true;
+  }
+  CHECK(is_cause);
+  store.unwritable = 99, store.fewer = 7;
+  failed(7, "asked for 3 samples, but put only 1");
+  store.fewer = 99, store.more = true;
+  CHECK(has(thrown([&] { pass<std::int64_t>(store, 0); }).what(), "asked for 3 samples, but put more"));
+}
+
+/// A batch sampler need not end: the loop decides.
+void endless_batches() {
+  const auto batches = slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t batch) {
+    return std::optional<Indices>({batch % 10, 9 - batch % 10});
+  });
+  for (const std::size_t workers : Indices{0, 2}) {
+    slotline::loader loader(numbers{0, 10}, slotline::options().batch_sampler(batches).num_workers(workers));
+    CHECK(loader.size() == -1);
+    std::size_t seen = 0;
+    for (auto& batch : loader) {
+      const auto number = batch.field<std::int64_t>(0);
+      CHECK(number[0] == std::int64_t(seen % 10) && number[0] + number[1] == 9);
+      if (++seen == 1000) break;
+    }
+    CHECK(seen == 1000);
+  }
+}
+
+/// Loaders, samplers and splits can share one generator, as in torch.
+void generators() {
+  const dataset ten = numbers{0, 10};
+  const auto two_passes = [&](const slotline::options& options) {
+    slotline::loader loader(ten, options);
+    Numbers all;
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& batch : loader) all.push_back(batch.field<std::int64_t>(0)[0]);
+    return all;
+  };
+  const auto seeded = two_passes(slotline::options().shuffle().seed(42));
+  slotline::generator generator(42);
+  CHECK(two_passes(slotline::options().shuffle().generator(generator)) == seeded);
+  // It has gone on, also for its copies.
+  const slotline::generator copy = generator;
+  CHECK(two_passes(slotline::options().shuffle().generator(copy)) != seeded);
+
+  const auto drawn = two_passes(slotline::options().sampler(slotline::sampler::random().seed(7)));
+  slotline::generator seven(7);
+  const auto shared = slotline::options().sampler(slotline::sampler::random().generator(seven));
+  CHECK(two_passes(shared) == drawn && two_passes(shared) != drawn);
+  const auto own = slotline::options().sampler(slotline::sampler::random().seed(7));
+  CHECK(two_passes(own) == drawn && two_passes(own) == drawn);
+  const auto error = thrown([&] { two_passes(slotline::options().seed(1).generator(seven)); });
+  CHECK(error.code() == slotline::code::invalid && has(error.what(), "exclude each other"));
+}
+
 int main() {
+  generators();
+  bulk_reads();
+  endless_batches();
   subsets();
   random_splits();
   concatenations();

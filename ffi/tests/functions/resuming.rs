@@ -172,6 +172,8 @@ fn a_callback_may_stop_its_loader() {
             num_fields: 1,
             read: Some(stop_and_read),
             drop: None,
+            read_many: None,
+            prefetch: None,
         };
         let (mut dataset, mut loader) = (null_mut(), null_mut());
         let options = options(|options| (options.batch_size, options.num_workers) = (10, workers));

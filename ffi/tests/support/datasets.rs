@@ -61,6 +61,8 @@ pub(crate) fn map(len: usize, fields: &[slotline_field], read: slotline_read, dr
         num_fields: fields.len(),
         read,
         drop: Some(dropped),
+        read_many: None,
+        prefetch: None,
     }
 }
 

@@ -216,6 +216,8 @@ impl World {
             num_fields: declared.count,
             read: if choices.one_in(24) { None } else { Some(user::read) },
             drop: Some(dropped),
+            read_many: None,
+            prefetch: None,
         };
         let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct has the size that it states; places or NULL.

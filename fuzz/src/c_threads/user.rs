@@ -95,6 +95,8 @@ impl User {
                     num_fields: 1,
                     read: Some(read),
                     drop: Some(dropped),
+                    read_many: None,
+                    prefetch: None,
                 };
                 slotline_dataset_from_callbacks(&callbacks, &mut dataset, error)
             }
