@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataset.hpp"
 #include "error.hpp"
 #include "sample.hpp"
 #include "span.hpp"
@@ -62,6 +63,14 @@ class pipeline {
     void* row = slotline_sample_row(sample.raw(), field, &size);
     if (!row) detail::raise(std::invalid_argument("field " + std::to_string(field) + " has no row to write in place"));
     decode(bytes, row, size, sample.rng()());
+  }
+
+  /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch. Without
+  /// a name, the field is the only one with pictures. Throws slotline::error if there is no such field.
+  dataset decoded(const dataset& files, const std::string& field = {}) const {
+    slotline_dataset* out = nullptr;
+    detail::check(slotline_dataset_decode, files.raw(), raw_.get(), field.empty() ? nullptr : field.c_str(), &out);
+    return dataset(out);
   }
 
   slotline_pipeline* raw() const noexcept { return raw_.get(); }
