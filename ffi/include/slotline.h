@@ -1173,6 +1173,11 @@ slotline_status slotline_dataset_map(const slotline_dataset *dataset,
 // memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
 // be called from any thread.
 //
+// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is found out:
+// a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of file names, TFRecord,
+// tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the files; bytes, texts and lists are
+// packed fields.
+//
 // No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
 // another file over it.
 //
@@ -1941,6 +1946,28 @@ slotline_status slotline_pipeline_decode(const slotline_pipeline *pipeline,
 //
 // `pipeline` must be NULL or a pipeline that was not freed; it must not be used afterwards.
 void slotline_pipeline_free(slotline_pipeline *pipeline);
+#endif
+
+#if defined(SLOTLINE_IMAGE)
+// Makes a dataset of the samples of another one that was opened from files, with the pictures in a field decoded by a pipeline in
+// their rows of the batch. `field` is the name of the field with the bytes of pictures; NULL if there is only one that has
+// pictures. What the pipeline draws comes from each sample's own random numbers. On failure `*out` is NULL. The dataset and the
+// pipeline can be freed afterwards. Can be called from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
+// `SLOTLINE_SOURCES`). `SLOTLINE_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
+//
+// # Safety
+//
+// `dataset` and `pipeline` must be NULL or not freed; `field` must be NULL or end with a NUL; `out` and `error` must be NULL or
+// writable.
+slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
+                                        const slotline_pipeline *pipeline,
+                                        const char *field,
+                                        slotline_dataset **out,
+                                        slotline_error **error);
 #endif
 
 // Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every

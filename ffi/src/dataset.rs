@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use slotline::dataset::{Dataset, IterableDataset};
 use slotline::sample::Fields;
+#[cfg(feature = "sources")]
+use slotline::source::ParseSourceError;
 use slotline::source::Source;
 
 use crate::alone;
@@ -15,6 +17,8 @@ use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
+#[cfg(feature = "sources")]
+use crate::files::Files;
 use crate::indexed::Indexed;
 use crate::map::{Map, slotline_map_dataset};
 use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
@@ -72,6 +76,11 @@ impl slotline_dataset {
 /// memory-mapped). A sample is a row of each file; fields are named by their position, from "0". On failure `*out` is NULL. Can
 /// be called from any thread.
 ///
+/// A library that was built with `SLOTLINE_SOURCES` also opens a file, a folder, or a pattern of files, whose format is found out:
+/// a folder with a folder of files for each class, tars of WebDataset, a CSV or JSONL file with a column of file names, TFRecord,
+/// tokens, MDS, LitData, Arrow, Parquet, safetensors and npz. Fields have their names in the files; bytes, texts and lists are
+/// packed fields.
+///
 /// No process may write to a mapped file or truncate it while the dataset, or a loader of it, exists. To replace a file, rename
 /// another file over it.
 ///
@@ -94,7 +103,13 @@ pub unsafe extern "C" fn slotline_dataset_open(
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
-            let source = check::text(source, "source")?.parse::<Source>();
+            let source = check::text(source, "source")?;
+            #[cfg(feature = "sources")]
+            if matches!(source.parse::<Source>(), Err(ParseSourceError::Kind)) && Files::is_name(source) {
+                *out = slotline_dataset::boxed(Data::Indexed(Indexed::Files(Arc::new(Files::open(source)?))));
+                return Ok(SLOTLINE_OK);
+            }
+            let source = source.parse::<Source>();
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
             // SAFETY: the caller guarantees that no process changes the mapped files.
             let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;

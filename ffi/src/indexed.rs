@@ -9,6 +9,8 @@ use slotline::sample::{Apart, Fields, Row, Sample};
 use crate::arrays::Arrays;
 use crate::failure::{Failure, chain};
 use crate::field::{self, Declared};
+#[cfg(feature = "sources")]
+use crate::files::{self, Files};
 use crate::many::one_by_one;
 use crate::map::{Called, Map};
 use crate::transform::{Mapped, Transform};
@@ -22,6 +24,8 @@ pub(crate) enum Indexed {
     Concat(Arc<Concat>),
     Stack(Arc<Stack>),
     Transform(Arc<Transform>),
+    #[cfg(feature = "sources")]
+    Files(Arc<Files>),
 }
 
 /// Calls the same function of whichever dataset it is.
@@ -34,6 +38,8 @@ macro_rules! either {
             Indexed::Concat($dataset) => $body,
             Indexed::Stack($dataset) => $body,
             Indexed::Transform($dataset) => $body,
+            #[cfg(feature = "sources")]
+            Indexed::Files($dataset) => $body,
         }
     };
 }
@@ -54,6 +60,8 @@ impl Dataset for Indexed {
             Self::Concat(concat) => concat.datasets.get(index, context),
             Self::Stack(stack) => Ok(Read::Stacked(Stacked { parts: &stack.parts, index, context })),
             Self::Transform(transform) => Ok(Read::Mapped(Mapped { transform, index, context })),
+            #[cfg(feature = "sources")]
+            Self::Files(files) => files.get(index, context).map(Read::File),
         }
     }
 
@@ -103,6 +111,8 @@ pub(crate) enum Read<'a> {
     Called(Called<'a>),
     Stacked(Stacked<'a>),
     Mapped(Mapped<'a>),
+    #[cfg(feature = "sources")]
+    File(files::Read<'a>),
 }
 
 impl Sample for Read<'_> {
@@ -114,6 +124,8 @@ impl Sample for Read<'_> {
             Self::Called(called) => called.declare(fields),
             Self::Stacked(stacked) => stacked.parts.iter().for_each(|part| declare(fields, part.fields())),
             Self::Mapped(mapped) => declare(fields, mapped.transform.fields()),
+            #[cfg(feature = "sources")]
+            Self::File(file) => file.declare(fields),
         }
     }
 
@@ -124,6 +136,8 @@ impl Sample for Read<'_> {
             Self::Called(called) => called.write(row),
             Self::Stacked(stacked) => stacked.write(row),
             Self::Mapped(mapped) => mapped.write(row),
+            #[cfg(feature = "sources")]
+            Self::File(file) => file.write(row),
         }
     }
 }

@@ -20,6 +20,7 @@
 //! - [`state`], [`stats`], [`warning`], [`bytes`]: a loader's position, statistics and warnings;
 //! - `sync`: the atomics of handles, which tests can slow down;
 //! - `device`, with the feature `cuda`: loaders that deliver batches on a device;
+//! - `files`, with the feature `sources`: datasets in files and folders;
 //! - `pipeline`, with the feature `image`: pictures that are decoded.
 //!
 //! The documentation of each function says which threads may call it and who owns each pointer. Null pointers and structs that
@@ -47,6 +48,8 @@ pub mod dtype;
 pub mod error;
 mod failure;
 pub mod field;
+#[cfg(feature = "sources")]
+mod files;
 pub mod generator;
 mod handle;
 mod indexed;

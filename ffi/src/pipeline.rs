@@ -4,15 +4,21 @@
 //! `SLOTLINE_IMAGE`.
 
 use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
+#[cfg(feature = "sources")]
+use std::sync::Arc;
 
 use slotline::dtype::DType;
 use slotline_image::{AnyPipeline, ImageError, PipelineBuilder, Seed};
 
 use crate::boundary::{boundary, guarded, made};
 use crate::check;
+use crate::dataset::{Data, slotline_dataset};
 use crate::dtype::{self, slotline_dtype};
 use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
+#[cfg(feature = "sources")]
+use crate::indexed::Indexed;
 use crate::status::{SLOTLINE_OK, SLOTLINE_SAMPLE, slotline_status};
 use crate::versioned::{self, Versioned};
 
@@ -192,4 +198,53 @@ pub unsafe extern "C" fn slotline_pipeline_free(pipeline: *mut slotline_pipeline
         // SAFETY: `made` made the pipeline, and the caller gives it up.
         guarded((), || drop(unsafe { Box::from_raw(pipeline) }));
     }
+}
+
+/// Makes a dataset of the samples of another one that was opened from files, with the pictures in a field decoded by a pipeline in
+/// their rows of the batch. `field` is the name of the field with the bytes of pictures; NULL if there is only one that has
+/// pictures. What the pipeline draws comes from each sample's own random numbers. On failure `*out` is NULL. The dataset and the
+/// pipeline can be freed afterwards. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
+/// `SLOTLINE_SOURCES`). `SLOTLINE_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
+///
+/// # Safety
+///
+/// `dataset` and `pipeline` must be NULL or not freed; `field` must be NULL or end with a NUL; `out` and `error` must be NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_decode(
+    dataset: *const slotline_dataset,
+    pipeline: *const slotline_pipeline,
+    field: *const c_char,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that the pointers are NULL or valid.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            let (dataset, pipeline) = (check::reference(dataset, "dataset")?, check::reference(pipeline, "pipeline")?);
+            let field = if field.is_null() { None } else { Some(check::text(field, "field")?) };
+            *out = slotline_dataset::boxed(decoded(&dataset.0, &pipeline.0, field)?);
+            Ok(SLOTLINE_OK)
+        })
+    }
+}
+
+#[cfg(feature = "sources")]
+fn decoded(dataset: &Data, pipeline: &AnyPipeline, field: Option<&str>) -> Result<Data, Failure> {
+    match dataset {
+        Data::Indexed(Indexed::Files(files)) => {
+            Ok(Data::Indexed(Indexed::Files(Arc::new(files.decode(pipeline.clone(), field)?))))
+        }
+        _ => Err(Failure::invalid("the dataset was not opened from files; decode its pictures in a callback")),
+    }
+}
+
+#[cfg(not(feature = "sources"))]
+fn decoded(_: &Data, _: &AnyPipeline, _: Option<&str>) -> Result<Data, Failure> {
+    Err(Failure::invalid("this library does not open files; build it with SLOTLINE_SOURCES"))
 }

@@ -53,8 +53,8 @@ class array {
     std::size_t size = 1;
     for (const std::int64_t each : shape_) size *= static_cast<std::size_t>(each);
     if (size != values->size())
-      throw std::invalid_argument("array " + name_ + " has " + std::to_string(values->size()) +
-                                  " elements, but its shape needs " + std::to_string(size));
+      detail::raise(std::invalid_argument("array " + name_ + " has " + std::to_string(values->size()) +
+                                  " elements, but its shape needs " + std::to_string(size)));
   }
 
   std::string name_;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <typeinfo>
 #include <utility>
 
 #include "error.hpp"
@@ -68,8 +67,8 @@ class view : public tensor {
   /// Throws slotline::error if the elements have another type.
   explicit view(const slotline_tensor& raw) : tensor(raw) {
     if (dtype() != dtype_of<T>)
-      throw error(code::invalid, std::string("field ") + name() + " is " + name_of(dtype()) + ", not " +
-                                     name_of(dtype_of<T>));
+      detail::raise(error(code::invalid, std::string("field ") + name() + " is " + name_of(dtype()) + ", not " +
+                                     name_of(dtype_of<T>)));
   }
 
   const T* data() const noexcept { return static_cast<const T*>(raw_.data); }
@@ -84,7 +83,7 @@ class view : public tensor {
   span<const T> row(std::size_t i) const {
     const std::size_t rows = raw_.ndim == 0 ? 1 : static_cast<std::size_t>(raw_.shape[0]);
     if (i >= rows)
-      throw std::out_of_range("row is " + std::to_string(i) + ", but there are " + std::to_string(rows) + " rows");
+      detail::raise(std::out_of_range("row is " + std::to_string(i) + ", but there are " + std::to_string(rows) + " rows"));
     const std::size_t row = size() / rows;
     return {data() + i * row, row};
   }
@@ -94,13 +93,14 @@ namespace detail {
 
 /// The result of a collate function, of any type.
 struct collated {
-  explicit collated(const std::type_info& of) noexcept : type(of) {}
+  explicit collated(const char* tag) noexcept : type(tag) {}
   virtual ~collated() = default;
-  const std::type_info& type;
+  /// The address of the type's tag.
+  const char* type;
 };
 template <class T>
 struct collated_as : collated {
-  explicit collated_as(T&& it) : collated(typeid(T)), made(std::move(it)) {}
+  explicit collated_as(T&& it) : collated(&type_tag<T>), made(std::move(it)) {}
   T made;
 };
 
@@ -200,9 +200,9 @@ class batch {
   template <class T>
   T& made() const& SLOTLINE_LIFETIMEBOUND {
     auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
-    if (!base) throw error(code::invalid, "the batch was not made by a collate function");
+    if (!base) detail::raise(error(code::invalid, "the batch was not made by a collate function"));
     detail::taken_over(base);
-    if (base->type != typeid(T)) throw error(code::invalid, "the collate function makes batches of another type");
+    if (base->type != &detail::type_tag<T>) detail::raise(error(code::invalid, "the collate function makes batches of another type"));
     return static_cast<detail::collated_as<T>*>(base)->made;
   }
 

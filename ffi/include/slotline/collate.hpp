@@ -32,7 +32,7 @@ class samples {
     tell(detail::handed_over);
     const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
     if (result == SLOTLINE_OK) tell(detail::taken_over);
-    if (result != SLOTLINE_OK && result != SLOTLINE_END) throw detail::reported("a sample cannot be read");
+    if (result != SLOTLINE_OK && result != SLOTLINE_END) detail::raise(detail::reported("a sample cannot be read"));
     return result == SLOTLINE_OK;
   }
   /// The maximum number of samples that are left.
@@ -43,7 +43,7 @@ class samples {
   template <class T>
   view<T> field(std::size_t field) const {
     if (field >= fields_.size() || !fields_[field].name)
-      throw error(code::invalid, "field " + std::to_string(field) + " does not exist, or no sample was read; call next()");
+      detail::raise(error(code::invalid, "field " + std::to_string(field) + " does not exist, or no sample was read; call next()"));
     return view<T>(fields_[field]);
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -67,6 +68,14 @@ class dataset {
     slotline_dataset* raw = nullptr;
     detail::check(slotline_dataset_open, source.c_str(), &raw);
     return dataset(raw);
+  }
+
+  /// The same without exceptions: OK and a dataset, or the failure.
+  static status try_open(const std::string& source, std::optional<dataset>& out) {
+    slotline_dataset* raw = nullptr;
+    status result = detail::call(slotline_dataset_open, source.c_str(), &raw);
+    if (raw) out.emplace(dataset(raw));
+    return result;
   }
 
   /// Makes a dataset of arrays: a sample is a row of each. Nothing is copied.

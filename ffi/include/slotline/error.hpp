@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "../slotline.h"
+#include "raise.hpp"
 #include "sanitize.hpp"
 
 namespace slotline {
@@ -58,7 +59,7 @@ class error : public std::runtime_error {
   /// Throws what the callback threw, or this error if cause() is null.
   [[noreturn]] void rethrow_cause() const {
     if (cause_) std::rethrow_exception(cause_);
-    throw *this;
+    detail::raise(*this);
   }
 
  private:
@@ -111,13 +112,15 @@ class [[nodiscard]] status {
   void raise(bool rethrow = false) const {
     if (ok()) return;
     const std::exception_ptr thrown = cause();
-    if (!thrown) throw error(code(), message(), index(), task(), worker());
+    if (!thrown) detail::raise(error(code(), message(), index(), task(), worker()));
     if (rethrow) std::rethrow_exception(thrown);
+#ifdef SLOTLINE_EXCEPTIONS
     try {
       std::rethrow_exception(thrown);
     } catch (...) {
       std::throw_with_nested(error(code(), message(), index(), task(), worker(), thrown));
     }
+#endif
   }
 
  private:
@@ -159,6 +162,7 @@ void deleted(void* user) noexcept {
   delete static_cast<T*>(user);
 }
 
+#ifdef SLOTLINE_EXCEPTIONS
 /// Returns the messages of an exception and of those nested in it.
 inline std::string messages(const std::exception_ptr& thrown) {
   try {
@@ -166,9 +170,12 @@ inline std::string messages(const std::exception_ptr& thrown) {
   } catch (const error& one) {
     return one.what();  // This has the messages of its causes.
   } catch (const std::exception& one) {
+#ifdef __cpp_rtti  // Otherwise it is not known whether there is another exception in it.
     const auto* nested = dynamic_cast<const std::nested_exception*>(&one);
     const std::exception_ptr inner = nested ? nested->nested_ptr() : nullptr;
-    return inner ? one.what() + (": " + messages(inner)) : one.what();
+    if (inner) return one.what() + (": " + messages(inner));
+#endif
+    return one.what();
   } catch (...) {
     return "an exception that is not a std::exception";
   }
@@ -203,6 +210,13 @@ std::int32_t guarded(Function&& function, Failure* failure) noexcept {
   }
   return -1;
 }
+#else
+/// Runs a user's function called from C.
+template <class Function, class Failure>
+std::int32_t guarded(Function&& function, Failure*) noexcept {
+  return std::forward<Function>(function)();
+}
+#endif
 
 /// Deletes a handle of the C API with its free function.
 template <class Handle, void (*Free)(Handle*)>

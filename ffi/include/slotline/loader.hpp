@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,15 @@ class loader {
     const slotline_options given = options.raw();
     detail::check(slotline_loader_new, dataset.raw(), &given, &raw);
     raw_.reset(raw);
+  }
+
+  /// Makes a loader without exceptions: OK and a loader, or the failure.
+  static status try_make(const dataset& dataset, const options& options, std::optional<loader>& out) {
+    slotline_loader* raw = nullptr;
+    const slotline_options given = options.raw();
+    status result = detail::call(slotline_loader_new, dataset.raw(), &given, &raw);
+    if (raw) out.emplace(loader(raw, options.rethrow_));
+    return result;
   }
 
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
@@ -85,8 +95,12 @@ class loader {
   /// Resumes from a state, with the same data and options (options such as the number of workers may differ): the next
   /// `epoch` delivers the rest of that pass.
   void load_state(const std::string& state) {
-    detail::check(slotline_loader_load_state, raw_.get(), reinterpret_cast<const std::uint8_t*>(state.data()),
-                  state.size());
+    try_load_state(state).raise();
+  }
+  /// The same without exceptions.
+  status try_load_state(const std::string& state) noexcept {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(state.data());
+    return detail::call(slotline_loader_load_state, raw_.get(), bytes, state.size());
   }
 
   /// What the loader did since it was made; times are in seconds. Can be called from any thread at any time.
@@ -107,6 +121,8 @@ class loader {
   slotline_loader* raw() const noexcept { return raw_.get(); }
 
  private:
+  loader(slotline_loader* raw, bool rethrow) noexcept : raw_(raw), rethrow_(rethrow) {}
+
   detail::owned<slotline_loader, slotline_loader_free> raw_;
   bool rethrow_;
 };

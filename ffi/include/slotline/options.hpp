@@ -50,7 +50,7 @@ class budget {
   static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
   /// A share of the pass's samples, from 0 to 1.
   static budget share(double share) {
-    if (!(share >= 0 && share <= 1)) throw error(code::build, "budget::share is not from 0 to 1");
+    if (!(share >= 0 && share <= 1)) detail::raise(error(code::build, "budget::share is not from 0 to 1"));
     return {SIZE_MAX, share};
   }
 
@@ -90,7 +90,7 @@ class options {
   options& batch_size(std::size_t samples) {
     // This rejects negative numbers; -1 would otherwise mean no batching.
     if (samples > INT64_MAX)
-      throw error(code::build, "batch_size is negative or too large; to turn batching off, use no_batches()");
+      detail::raise(error(code::build, "batch_size is negative or too large; to turn batching off, use no_batches()"));
     return set(raw_.batch_size, samples);
   }
   /// No batching: a pass returns single samples, whose tensors lack the first dimension.
@@ -111,7 +111,7 @@ class options {
   /// processes(); not available for streams, or with round_robin or worker_init.
   options& spawn(std::vector<std::string> command, std::string setup = {}) {
     for (const std::string& word : command)
-      if (word.find('\0') != std::string::npos) throw error(code::invalid, "the command of spawn contains a NUL");
+      if (word.find('\0') != std::string::npos) detail::raise(error(code::invalid, "the command of spawn contains a NUL"));
     command_ = std::make_shared<const detail::command>(std::move(command), std::move(setup));
     return *this;
   }
@@ -124,13 +124,13 @@ class options {
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
   /// The order of the passes, instead of shuffle.
   options& sampler(slotline::sampler order) {
-    if (!order.raw()) throw error(code::invalid, "the sampler was moved from");
+    if (!order.raw()) detail::raise(error(code::invalid, "the sampler was moved from"));
     sampler_ = std::move(order);
     return *this;
   }
   /// The batches of the passes, instead of batch_size, shuffle, sampler and drop_last.
   options& batch_sampler(slotline::batch_sampler batches) {
-    if (!batches.raw()) throw error(code::invalid, "the batch sampler was moved from");
+    if (!batches.raw()) detail::raise(error(code::invalid, "the batch sampler was moved from"));
     batch_sampler_ = std::move(batches);
     return *this;
   }
@@ -244,11 +244,11 @@ class options {
   }
   /// In the C API, 0 means the default.
   static std::size_t nonzero(const char* option, std::size_t value) {
-    if (value == 0) throw error(code::build, std::string(option) + " is 0; set it to at least 1, or leave it out");
+    if (value == 0) detail::raise(error(code::build, std::string(option) + " is 0; set it to at least 1, or leave it out"));
     return value;
   }
   static std::uint64_t milliseconds(std::chrono::nanoseconds time) {
-    if (time.count() < 0) throw error(code::build, "a time is negative; for no limit, set it to 0 or leave it out");
+    if (time.count() < 0) detail::raise(error(code::build, "a time is negative; for no limit, set it to 0 or leave it out"));
     return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(time).count());
   }
 
@@ -303,11 +303,9 @@ class options {
     }
     if (on_warning_) {
       raw.on_warning = [](void* user, const slotline_warning* given) {
-        try {
-          (*static_cast<const listener*>(user))(warning(*given));
-        } catch (...) {
-          // Nobody waits for it.
-        }
+        // Nobody waits for an exception.
+        detail::guarded([&] { return (*static_cast<const listener*>(user))(warning(*given)), 0; },
+                        static_cast<slotline_failure*>(nullptr));
       };
       raw.on_warning_drop = detail::deleted<listener>;
       raw.on_warning_user = new listener(on_warning_);

@@ -117,7 +117,7 @@ struct own {
 
   static const typename pointee<Own>::type& checked(const Own& held) {
     const auto* object = pointee<Own>::of(held);
-    if (!object) throw std::invalid_argument("the pointer to the dataset is null");
+    if (!object) detail::raise(std::invalid_argument("the pointer to the dataset is null"));
     return *object;
   }
   static const own& at(void* user) noexcept { return *static_cast<const own*>(user); }
@@ -132,7 +132,7 @@ struct map_calls {
           const own<Own>& self = own<Own>::at(user);
           sample row(raw, self.fields);
           self.dataset.read(index, row);
-          return 0;
+          return row.failed() ? -1 : 0;
         },
         raw);
   }
@@ -181,7 +181,8 @@ struct stream_calls {
           const use call(user);
           const turn with_cursor(at);
           sample row(raw, own<Own>::at(user).fields);
-          return static_cast<cursor*>(at)->next(row) ? 0 : 1;
+          const bool more = static_cast<cursor*>(at)->next(row);
+          return row.failed() ? -1 : more ? 0 : 1;
         },
         raw);
   }

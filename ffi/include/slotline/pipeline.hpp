@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataset.hpp"
 #include "error.hpp"
 #include "sample.hpp"
 #include "span.hpp"
@@ -51,8 +52,8 @@ class pipeline {
   template <class T>
   void decode(span<const std::uint8_t> bytes, span<T> out, std::uint64_t seed) const {
     if (dtype_of<T> != type())
-      throw std::invalid_argument(std::string("the pipeline's elements are ") + name_of(type()) + ", not " +
-                                  name_of(dtype_of<T>));
+      detail::raise(std::invalid_argument(std::string("the pipeline's elements are ") + name_of(type()) + ", not " +
+                                  name_of(dtype_of<T>)));
     decode(bytes, out.data(), out.size() * sizeof(T), seed);
   }
 
@@ -60,8 +61,16 @@ class pipeline {
   void decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
     std::size_t size = 0;
     void* row = slotline_sample_row(sample.raw(), field, &size);
-    if (!row) throw std::invalid_argument("field " + std::to_string(field) + " has no row to write in place");
+    if (!row) detail::raise(std::invalid_argument("field " + std::to_string(field) + " has no row to write in place"));
     decode(bytes, row, size, sample.rng()());
+  }
+
+  /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch. Without
+  /// a name, the field is the only one with pictures. Throws slotline::error if there is no such field.
+  dataset decoded(const dataset& files, const std::string& field = {}) const {
+    slotline_dataset* out = nullptr;
+    detail::check(slotline_dataset_decode, files.raw(), raw_.get(), field.empty() ? nullptr : field.c_str(), &out);
+    return dataset(out);
   }
 
   slotline_pipeline* raw() const noexcept { return raw_.get(); }

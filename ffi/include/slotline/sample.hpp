@@ -63,7 +63,7 @@ class sample {
     expect(field, dtype_of<T>);
     std::size_t bytes = 0;
     void* data = slotline_sample_row(raw_, field, &bytes);
-    if (!data) throw std::invalid_argument("field " + fields_[field].name + " has no row to write in place: use write");
+    if (!data) detail::raise(std::invalid_argument("field " + fields_[field].name + " has no row to write in place: use write"));
 #ifdef SLOTLINE_SANITIZE_THREAD
     detail::taken_over(data);
     rows_.push_back(data);
@@ -76,8 +76,8 @@ class sample {
   void write(std::size_t field, span<const T> values) {
     expect(field, dtype_of<T>);
     if (slotline_sample_write(raw_, field, values.data(), values.size()) != SLOTLINE_OK)
-      throw detail::reported("field " + fields_[field].name + " does not accept " + std::to_string(values.size()) +
-                             " elements");
+      detail::raise(detail::reported("field " + fields_[field].name + " does not accept " + std::to_string(values.size()) +
+                             " elements"));
   }
 
   /// Writes a field from an array, a std::vector or a std::array.
@@ -91,6 +91,13 @@ class sample {
   void write(std::size_t field, T value) {
     write(field, span<const T>(&value, 1));
   }
+
+  /// Makes the sample fail with this message, like an exception that leaves the function: `return sample.fail("empty file");`
+  void fail(const std::string& message) noexcept {
+    slotline_sample_fail(raw_, message.c_str());
+    failed_ = true;
+  }
+  bool failed() const noexcept { return failed_; }
 
   /// The sample's random numbers, for augmentation.
   sample_rng rng() const noexcept { return sample_rng(raw_); }
@@ -106,15 +113,16 @@ class sample {
  private:
   void expect(std::size_t field, dtype type) const {
     if (field >= fields_.size())
-      throw std::out_of_range("field is " + std::to_string(field) + ", but the number of fields is " +
-                              std::to_string(fields_.size()));
+      detail::raise(std::out_of_range("field is " + std::to_string(field) + ", but the number of fields is " +
+                              std::to_string(fields_.size())));
     if (fields_[field].type != type)
-      throw std::invalid_argument("field " + fields_[field].name + " is " + name_of(fields_[field].type) + ", not " +
-                                  name_of(type));
+      detail::raise(std::invalid_argument("field " + fields_[field].name + " is " + name_of(fields_[field].type) + ", not " +
+                                  name_of(type)));
   }
 
   slotline_sample* raw_;
   const std::vector<field>& fields_;
+  bool failed_ = false;
 #ifdef SLOTLINE_SANITIZE_THREAD
   /// The rows that are written in place.
   std::vector<const void*> rows_;

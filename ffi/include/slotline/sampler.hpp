@@ -134,8 +134,8 @@ class batch_sampler {
             const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
             if (!drawn) return 1;
             if (drawn->size() > room)
-              throw std::length_error("the batch sampler returned " + std::to_string(drawn->size()) +
-                                      " indices, but max_batch_size is " + std::to_string(room));
+              detail::raise(std::length_error("the batch sampler returned " + std::to_string(drawn->size()) +
+                                      " indices, but max_batch_size is " + std::to_string(room)));
             *len = drawn->size();
             for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
             return 0;

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "raise.hpp"
+
 namespace slotline {
 
 template <class T>
@@ -38,7 +40,7 @@ class span {
 
   /// `count` elements starting at `first`. Throws std::out_of_range if there are not enough.
   constexpr span subspan(std::size_t first, std::size_t count) const {
-    if (first > size_ || count > size_ - first) throw std::out_of_range("slotline::span::subspan");
+    if (first > size_ || count > size_ - first) detail::raise(std::out_of_range("slotline::span::subspan"));
     return {data_ + first, count};
   }
 

@@ -50,7 +50,8 @@ struct half {
 template <>
 inline constexpr slotline::dtype slotline::dtype_of<half> = slotline::dtype::f16;
 
-#if __cplusplus >= 202002L
+// clang 14 and 15 cannot compile the ranges of libstdc++.
+#if __cplusplus >= 202002L && !(defined(__clang_major__) && __clang_major__ < 16)
 #include <ranges>
 static_assert(std::ranges::input_range<slotline::loader> && std::ranges::input_range<slotline::pass>);
 

@@ -1,4 +1,4 @@
-// A dataset of pictures: `pictures PICTURE`.
+// Datasets of pictures: `pictures PICTURE [FOLDER]`, a folder with two pictures of one class and three of another.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -46,7 +46,45 @@ static std::vector<float> pixels(const std::vector<std::uint8_t>& bytes, std::si
   return all;
 }
 
-int main(int, char** arguments) try {
+static void a_folder_of_classes(const std::string& folder) {
+  const slotline::pipeline train("random_resized_crop(8), hflip, normalize(imagenet)");
+  const auto files = slotline::dataset::open(folder);
+  CHECK(files.size() == 5);
+  std::vector<float> pixels[2];
+  for (std::size_t workers : {0, 2}) {
+    auto options = slotline::options().batch_size(5).seed(7).num_workers(workers);
+    slotline::loader loader(train.decoded(files), options);
+    for (auto& batch : loader) {
+      const auto images = batch.field<float>(0);
+      const auto labels = batch.field<std::int64_t>("label");
+      CHECK(images.shape()[0] == 5 && images.shape()[3] == 8);
+      CHECK(std::vector<std::int64_t>(labels.begin(), labels.end()) == (std::vector<std::int64_t>{0, 0, 1, 1, 1}));
+      pixels[workers / 2].assign(images.begin(), images.end());
+    }
+  }
+  CHECK(pixels[0].size() == 5 * 3 * 8 * 8 && pixels[0] == pixels[1]);
+  try {
+    train.decoded(files, "label");
+    CHECK(false);
+  } catch (const slotline::error& error) {
+    CHECK(error.code() == slotline::code::source && std::string(error.what()).find("label") != std::string::npos);
+  }
+  try {
+    train.decoded(slotline::dataset::open("digits"));
+    CHECK(false);
+  } catch (const slotline::error& error) {
+    CHECK(error.code() == slotline::code::invalid);
+  }
+  try {
+    slotline::dataset::open(folder + "/cats/0.png");
+    CHECK(false);
+  } catch (const slotline::error& error) {
+    CHECK(error.code() == slotline::code::source);
+  }
+}
+
+int main(int count, char** arguments) try {
+  if (count > 2) a_folder_of_classes(arguments[2]);
   const auto bytes = file(arguments[1]);
   const auto alone = pixels(bytes, 0);
   CHECK(alone.size() == 12 * 3 * 8 * 8);

@@ -49,8 +49,13 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let features: &[&str] = if cfg!(feature = "image") { &["--features", "image"] } else { &[] };
-        cargo("build", &[&["--quiet", "--package", "slotline-c"], features].concat());
+        let mut arguments = vec!["--quiet", "--package", "slotline-c"];
+        for (feature, is_on) in [("image", cfg!(feature = "image")), ("sources", cfg!(feature = "sources"))] {
+            if is_on {
+                arguments.extend(["--features", feature]);
+            }
+        }
+        cargo("build", &arguments);
         built().join("libslotline.a")
     })
 }

@@ -36,9 +36,42 @@ fn statistics_and_warnings_come_while_the_loop_runs() {
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    for source in ["layer", "exceptions", "observing"] {
-        let mut command = Command::new(&cxx);
-        command.args(["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+    compiles(&cxx, "c++20");
+}
+
+#[test]
+fn the_cpp_layer_compiles_with_clang() {
+    let Some(clang) = tool("CLANGXX", "clang++") else { return };
+    compiles(&clang, "c++17");
+    compiles(&clang, "c++20");
+    // A view that outlives its batch is a warning, which is an error here.
+    let path = scratch("dangling").join("dangling.cpp");
+    let source = "#include <slotline.hpp>\nslotline::batch next();\n\
+        const float* dangling() { const auto& batch = next(); return batch.field<float>(0).data(); }\n\
+        slotline::view<float> dangles() { slotline::batch batch = next(); return batch.field<float>(0); }\n";
+    std::fs::write(&path, source).unwrap();
+    let mut command = Command::new(&clang);
+    command.args(["-std=c++17", "-fsyntax-only", "-Werror", "-I"]).arg(here().join("include"));
+    let output = command.arg(path).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && message.contains("stack memory associated with local variable 'batch'"),
+        "{message}"
+    );
+}
+
+/// Compiles the layer's tests, without warnings.
+fn compiles(cxx: &str, standard: &str) {
+    for source in ["layer", "exceptions", "observing", "without_exceptions"] {
+        let mut command = Command::new(cxx);
+        command.arg(format!("-std={standard}")).args([
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-I",
+        ]);
         run(command.arg(here().join("include")).arg(here().join("tests/cpp").join(source).with_extension("cpp")));
     }
 }
@@ -103,4 +136,19 @@ fn headers_are_self_contained() {
     }
     check(&cxx, &["-std=c++20", "-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE"], "header.cpp", "slotline.hpp");
     check(&cc, &["-std=c99"], "header.c", "slotline.h");
+}
+
+#[test]
+fn the_cpp_layer_works_without_exceptions_and_rtti() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let folder = scratch("without_exceptions");
+    let source = here().join("tests/cpp/without_exceptions.cpp");
+    for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
+        let program = folder.join(flags.concat());
+        compile(&cxx, &[&["-std=c++17"], flags].concat(), &source, &program);
+        assert_eq!(run(&mut Command::new(&program)), "ok\n");
+        let output = Command::new(program).arg("bad:source").output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && message.contains("source: expected digits"), "{message}");
+    }
 }

@@ -30,8 +30,21 @@ fn pictures_are_decoded_as_in_rust() {
 #[test]
 fn datasets_of_pictures_are_the_same_for_any_workers() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    let program = scratch("pictures_cpp").join("pictures");
+    let folder = scratch("pictures_cpp");
+    let program = folder.join("pictures");
+    let classes = folder.join("classes");
+    for (class, count) in [("cats", 2), ("dogs", 3)] {
+        std::fs::create_dir_all(classes.join(class)).unwrap();
+        for i in 0..count {
+            std::fs::copy(picture(), classes.join(class).join(format!("{i}.png"))).unwrap();
+        }
+    }
     let flags = ["-std=c++17", "-DSLOTLINE_IMAGE", "-Wconversion", "-Wshadow"];
     compile(&cxx, &flags, &here().join("tests/cpp/pictures.cpp"), &program);
-    assert_eq!(run(Command::new(program).arg(picture())), "ok\n");
+    let mut command = Command::new(program);
+    command.arg(picture());
+    if cfg!(feature = "sources") {
+        command.arg(classes);
+    }
+    assert_eq!(run(&mut command), "ok\n");
 }
