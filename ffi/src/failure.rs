@@ -28,6 +28,12 @@ impl Failure {
         Self { status, message: message.into(), index: None, task: None, worker: None, payload: None }
     }
 
+    /// A failure in a box, for results that are seldom one.
+    #[cold]
+    pub(crate) fn boxed(failure: impl Into<Self>) -> Box<Self> {
+        Box::new(failure.into())
+    }
+
     /// An invalid argument.
     #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -61,6 +67,13 @@ pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
         source = error.source();
     }
     message
+}
+
+impl From<Box<Failure>> for Failure {
+    #[cold]
+    fn from(failure: Box<Failure>) -> Self {
+        *failure
+    }
 }
 
 impl From<BuildError> for Failure {

@@ -323,13 +323,15 @@ impl<H: Handled> Inside<H> {
 
     /// Returns the next batch of the pass; `None` at its end.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Failure> {
+    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Box<Failure>> {
         match self.running().next_batch() {
             Next::Batch(batch) => Ok(Some(batch)),
             Next::Failed(failure) => Err(failure),
-            _ if self.handle().stopped.load(Ordering::Acquire) => Err(Error::Stopped.into()),
+            _ if self.handle().stopped.load(Ordering::Acquire) => Err(Failure::boxed(Error::Stopped)),
             Next::End => Ok(None),
-            Next::NoPass => Err(Failure::invalid("no pass was started; call the loader's epoch function first")),
+            Next::NoPass => {
+                Err(Failure::boxed(Failure::invalid("no pass was started; call the loader's epoch function first")))
+            }
         }
     }
 

@@ -14,7 +14,8 @@ pub(crate) trait Loads: Send + 'static {
     type Item;
 
     fn begin_epoch(&mut self) -> Result<(), Failure>;
-    fn next_batch(&mut self) -> Option<Result<Self::Item, Failure>>;
+    /// A failure is boxed, so that it does not take room in the result of every call.
+    fn next_batch(&mut self) -> Option<Result<Self::Item, Box<Failure>>>;
     fn next_epoch(&self) -> u32;
     fn facts(&self) -> Facts;
     fn stopper(&self) -> Stopper;
@@ -51,10 +52,10 @@ impl Loads for HostLoader {
     }
 
     #[inline]
-    fn next_batch(&mut self) -> Option<Result<Made, Failure>> {
+    fn next_batch(&mut self) -> Option<Result<Made, Box<Failure>>> {
         Some(match self {
-            Self::Stacked(loader) => loader.next_batch()?.map(Made::Stacked).map_err(Failure::from),
-            Self::Collated(loader) => loader.next_batch()?.map(Made::Collated).map_err(Failure::from),
+            Self::Stacked(loader) => loader.next_batch()?.map(Made::Stacked).map_err(Failure::boxed),
+            Self::Collated(loader) => loader.next_batch()?.map(Made::Collated).map_err(Failure::boxed),
         })
     }
 
@@ -138,7 +139,7 @@ enum Pass {
 /// The result of asking for a batch.
 pub(crate) enum Next<T> {
     Batch(T),
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// The pass has ended.
     End,
     /// No pass was started.

@@ -74,8 +74,8 @@ impl Loads for DeviceLoader {
         Ok(Self::begin_epoch(self)?)
     }
 
-    fn next_batch(&mut self) -> Option<Result<DeviceBatch, Failure>> {
-        Some(Self::next_batch(self)?.map_err(Failure::from))
+    fn next_batch(&mut self) -> Option<Result<DeviceBatch, Box<Failure>>> {
+        Some(Self::next_batch(self)?.map_err(Failure::boxed))
     }
 
     fn next_epoch(&self) -> u32 {
