@@ -69,7 +69,7 @@ unsafe impl Send for Single {}
 impl Single {
     pub(crate) fn new(shape: &Shape) -> Result<Self, Failure> {
         let apart = Apart::new(shape.fields.clone()).map_err(|error| Failure::new(SLOTLINE_BUILD, chain(&error)))?;
-        Ok(Self { batch: slotline_batch::boxed(Made::Alone(Alone { apart, index: [0] }), &shape.about) })
+        Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { apart, index: [0] })), &shape.about) })
     }
 
     /// Whether the memory can be written: no exported tensor keeps it.

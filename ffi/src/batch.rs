@@ -48,8 +48,8 @@ pub(crate) enum Made {
     Stacked(Batch<Dynamic>),
     /// The object that a collate callback made.
     Collated(Collated),
-    /// A sample that was read by itself.
-    Alone(Alone),
+    /// A sample that was read by itself; in a box, so that it does not make the others larger.
+    Alone(Box<Alone>),
 }
 
 /// The maximum number of spare handles of a thread.

@@ -71,6 +71,14 @@ inline batch dataset::get(std::size_t index) const {
   return batch(out);
 }
 
+inline status dataset::try_get(std::size_t index, batch& out) const noexcept {
+  out = batch();
+  slotline_batch* raw = nullptr;
+  status result = detail::call(slotline_dataset_read, raw_.get(), index, &raw);
+  if (raw) out = batch(raw);
+  return result;
+}
+
 inline dataset dataset::subset(const std::vector<std::size_t>& indices) const {
   slotline_dataset* out = nullptr;
   detail::check(slotline_dataset_subset, raw_.get(), indices.data(), indices.size(), &out);

@@ -107,6 +107,8 @@ class dataset {
   /// Reads one sample in this thread, as a batch of this sample alone: its tensors have the shape of a sample, without a
   /// first dimension. Random numbers are those of position 0 in epoch 0 of a loader with seed 0. Throws slotline::error.
   batch get(std::size_t index) const;
+  /// The same, without exceptions.
+  status try_get(std::size_t index, batch& out) const noexcept;
   /// The samples at these indices, in this order (torch's Subset). Throws slotline::error if an index is out of range.
   dataset subset(const std::vector<std::size_t>& indices) const;
   /// Random parts that share no samples, as torch's random_split makes them with the same generator. `lengths` are numbers

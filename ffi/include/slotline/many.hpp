@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include "error.hpp"
+#include "raise.hpp"
 #include "sample.hpp"
 #include "types.hpp"
 
@@ -25,8 +25,12 @@ class put {
   template <class Write>
   void operator()(const Write& write) {
     const call<Write> given{write, fields_};
-    if (slotline_put_sample(raw_, call<Write>::run, const_cast<call<Write>*>(&given)) != SLOTLINE_OK)
-      throw detail::reported("the sample could not be put");
+    const slotline_status result = slotline_put_sample(raw_, call<Write>::run, const_cast<call<Write>*>(&given));
+    if (result == SLOTLINE_OK) return;
+#ifdef SLOTLINE_EXCEPTIONS
+    detail::raise(detail::reported("the sample could not be put"));
+#endif
+    // Without exceptions the samples after this one are not put, either, and the bulk read fails once it returns.
   }
 
  private:

@@ -151,12 +151,14 @@ struct map_calls {
   }
 
   static void prefetch(void* user, std::size_t index) noexcept {
-    try {
-      const use call(user);
-      own<Own>::at(user).dataset.prefetch(index);
-    } catch (...) {
-      // It is only a hint: the sample itself fails when it is read.
-    }
+    // It is only a hint: if it fails, the sample itself fails when it is read.
+    guarded(
+        [&] {
+          const use call(user);
+          own<Own>::at(user).dataset.prefetch(index);
+          return 0;
+        },
+        static_cast<slotline_failure*>(nullptr));
   }
 };
 

@@ -24,6 +24,14 @@ struct picky {
   }
 };
 
+/// The same, in bulk.
+struct picky_store : picky {
+  void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const {
+    for (const std::size_t index : indices) put([&](slotline::sample& sample) { read(index, sample); });
+  }
+  void prefetch(std::size_t) const {}
+};
+
 struct countdown {
   struct cursor {
     std::int64_t left;
@@ -65,6 +73,18 @@ int main(int count, char** words) {
   slotline::batch batch;
   CHECK(loader->try_next(batch).ok() && batch.field<std::int64_t>(0)[0] == 3);
   CHECK(loader->try_next(batch).code() == slotline::code::sample);
+
+  CHECK(slotline::loader::try_make(picky_store{}, slotline::options().batch_size(5), loader).ok());
+  CHECK(loader->try_epoch().ok() && loader->try_next(batch).ok() && batch.field<std::int64_t>(0)[4] == 4);
+  const slotline::status refused = loader->try_next(batch);
+  CHECK(refused.index() == 7 && std::strstr(refused.message(), "seven is refused"));
+
+  const slotline::dataset doubled = slotline::dataset(picky{}).subset({5, 7}).map(
+      {slotline::fixed<std::int64_t>("double")}, [](const slotline::batch& source, slotline::sample& sample) {
+        sample.write(0, 2 * source.field<std::int64_t>(0)[0]);
+      });
+  CHECK(doubled.try_get(0, batch).ok() && batch.field<std::int64_t>(0)[0] == 10);
+  CHECK(doubled.try_get(1, batch).code() == slotline::code::sample && !batch);
 
   auto sums = [](slotline::samples& samples) {
     std::vector<std::int64_t> numbers;
