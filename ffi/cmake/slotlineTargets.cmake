@@ -11,6 +11,8 @@ function(slotline_targets include static shared definitions)
     set_target_properties(${library} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${include}"
       INTERFACE_COMPILE_DEFINITIONS "${definitions}")
   endforeach()
+  # A plugin then exports none of slotline, and uses its own copy even if the program that loads it has another one.
+  set_target_properties(slotline::static PROPERTIES INTERFACE_LINK_OPTIONS "LINKER:--exclude-libs,libslotline.a")
   set_target_properties(slotline::static PROPERTIES INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
   add_library(slotline::slotline INTERFACE IMPORTED GLOBAL)
   if(BUILD_SHARED_LIBS)

@@ -252,7 +252,8 @@ class batch {
   detail::owned<slotline_batch, detail::free_batch> raw_;
 };
 
-/// A batch, or nothing at the end of a pass: `while (auto batch = loader.next()) train(batch->field<float>(0));`
+/// A batch, or nothing at the end of a pass: after `loader.epoch()`,
+/// `while (auto batch = loader.next()) train(batch->field<float>(0));`
 template <class Batch>
 class basic_next : public std::optional<Batch> {
  public:

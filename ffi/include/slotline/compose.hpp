@@ -95,7 +95,11 @@ std::vector<dataset> dataset::random_split(const std::vector<Number>& lengths, c
                   raws.data());
   } else {
     std::vector<std::size_t> numbers;
-    for (const Number length : lengths) numbers.push_back(static_cast<std::size_t>(length));
+    for (const Number length : lengths) {
+      if constexpr (std::is_signed_v<Number>)
+        if (length < 0) detail::raise(error(code::invalid, "a length of random_split is negative"));
+      numbers.push_back(static_cast<std::size_t>(length));
+    }
     detail::check(slotline_dataset_random_split, raw_.get(), numbers.data(), numbers.size(), generator.raw(), raws.data());
   }
   std::vector<dataset> parts;

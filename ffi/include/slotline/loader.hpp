@@ -114,8 +114,8 @@ class loader {
   std::string stats_json() const { return detail::text(slotline_loader_stats_json, raw_.get()); }
   /// A text that says what limited the loader. Can be called from any thread at any time.
   std::string verdict() const { return detail::text(slotline_loader_verdict, raw_.get()); }
-  /// The loader's warnings, one per line, for example that memory cannot be locked. To be told at once, also of slow samples,
-  /// see `options::on_warning`.
+  /// The loader's warnings, one per line, for example that memory cannot be locked. Only the thread that uses the loader may call
+  /// this. To be told at once, on any thread, and also of slow samples, see `options::on_warning`.
   std::string warnings() { return detail::text(slotline_loader_warnings, raw_.get()); }
 
   slotline_loader* raw() const noexcept { return raw_.get(); }

@@ -143,6 +143,20 @@ fn the_cpp_layer_works_without_exceptions_and_rtti() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("without_exceptions");
     let source = here().join("tests/cpp/without_exceptions.cpp");
+    if let Some(clang) = tool("CLANGXX", "clang++") {
+        let mut command = Command::new(clang);
+        command.args([
+            "-std=c++17",
+            "-fno-exceptions",
+            "-fno-rtti",
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I",
+        ]);
+        run(command.arg(here().join("include")).arg(&source));
+    }
     for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
         let program = folder.join(flags.concat());
         compile(&cxx, &[&["-std=c++17"], flags].concat(), &source, &program);
