@@ -225,7 +225,7 @@ slotline_dataset* own_dataset(Given&& given) {
                 "a class with virtual functions is not accepted by value, as a copy of its base would lose the rest: pass a "
                 "std::shared_ptr, a std::unique_ptr or a std::ref of it, or declare it final");
   static_assert(std::is_constructible_v<Own, Given&&>,
-                "this dataset can be neither copied nor moved from where it is: move it if it can be, or pass a std::shared_ptr, a std::unique_ptr or a std::ref of it");
+                "this dataset cannot be copied: if it can be moved, move it, or pass a std::shared_ptr, a std::unique_ptr or a std::ref of it");
   static_assert(is_map<Object> || is_stream<Object>,
                 "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
                 "`open(const slotline::worker&) const`");
