@@ -225,7 +225,7 @@ impl Feed {
         let mut list = List::new(self.most);
         for number in 0..state.next() {
             source.draw(&mut list, self.most);
-            if let Some(cause @ (Cause::Sampler(_) | Cause::BatchSampler(_))) = list.outcome.failure(self.most) {
+            if let Some(cause @ Cause::BatchSampler(_)) = list.outcome.failure(self.most) {
                 return Err(StateError::Sampler { source: cause.into_error() });
             }
             if let Drawn::End = list.outcome {
