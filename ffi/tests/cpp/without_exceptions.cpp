@@ -55,7 +55,7 @@ int main(int count, char** words) {
   result = slotline::loader::try_make(*digits, slotline::options().prefetch_factor(2), loader);
   CHECK(!result && result.code() == slotline::code::build && std::strstr(result.message(), "num_workers") && !loader);
 
-  for (std::size_t workers : {0, 2}) {
+  for (const std::size_t workers : {std::size_t{0}, std::size_t{2}}) {
     CHECK(slotline::loader::try_make(picky{}, slotline::options().num_workers(workers), loader).ok());
     CHECK(loader->try_epoch().ok());
     std::int64_t sum = 0, refused = 0;
