@@ -173,15 +173,25 @@ fn headers_are_self_contained() {
 #[test]
 fn the_cpp_layer_works_without_exceptions_and_rtti() {
     let folder = scratch("without_exceptions");
+    // Another library, which has exceptions.
+    let elsewhere = folder.join("elsewhere.cpp");
+    let throws = "std::exception_ptr thrown_elsewhere() { return std::make_exception_ptr(std::runtime_error(\"elsewhere\")); }\n";
+    std::fs::write(&elsewhere, format!("#include <stdexcept>\nstd::exception_ptr thrown_elsewhere();\n{throws}"))
+        .unwrap();
     for (variable, name) in [("CXX", "g++"), ("CLANGXX", "clang++")] {
         let Some(cxx) = tool(variable, name) else { continue };
+        let object = folder.join(name).with_extension("o");
+        run(Command::new(&cxx).args(["-std=c++17", "-c"]).arg(&elsewhere).arg("-o").arg(&object));
         for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
             let program = folder.join(name.to_owned() + &flags.concat());
-            compile(&cxx, &[&["-std=c++17"], flags].concat(), &cpp("without_exceptions"), &program);
+            let all = [&["-std=c++17", object.to_str().unwrap()], flags].concat();
+            compile(&cxx, &all, &cpp("without_exceptions"), &program);
             assert_eq!(run(&mut Command::new(&program)), "ok\n");
-            let output = Command::new(program).arg("bad:source").output().unwrap();
-            let message = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && message.contains("source: expected digits"), "{message}");
+            for (argument, words) in [("bad:source", "source: expected digits"), ("elsewhere", "it failed elsewhere")] {
+                let output = Command::new(&program).arg(argument).output().unwrap();
+                let message = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && message.contains(words), "{flags:?} {argument}: {message}");
+            }
         }
     }
 }
