@@ -1648,6 +1648,15 @@ slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
                                                   struct DLManagedTensor **out,
                                                   slotline_error **error);
 
+// Makes an error, for libraries on top of this one that report failures of their own in the same way. The message is UTF-8 and is
+// copied. The caller frees the error. Returns NULL if `code` is `SLOTLINE_OK` or `SLOTLINE_END`, which are not failures.
+//
+// # Safety
+//
+// `message` must be NULL or end with a NUL.
+slotline_error *slotline_error_new(slotline_status code,
+                                   const char *message);
+
 // Returns the status of the failed call; `SLOTLINE_OK` for NULL.
 //
 // # Safety

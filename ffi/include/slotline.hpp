@@ -16,6 +16,7 @@
 #include "slotline/dataset.hpp"
 #include "slotline/device.hpp"
 #include "slotline/error.hpp"
+#include "slotline/failure.hpp"
 #include "slotline/generator.hpp"
 #include "slotline/half.hpp"
 #include "slotline/loader.hpp"

@@ -5,10 +5,11 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use crate::boundary::guarded;
+use crate::callback::message_text;
 use crate::cause::Payload;
 use crate::check;
 use crate::failure::Failure;
-use crate::status::{SLOTLINE_OK, slotline_status};
+use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 
 /// Describes why a call failed. It belongs to the caller that received it, and any thread may read it.
 #[derive(Debug)]
@@ -36,6 +37,21 @@ impl slotline_error {
             payload: failure.payload,
         }))
     }
+}
+
+/// Makes an error, for libraries on top of this one that report failures of their own in the same way. The message is UTF-8 and is
+/// copied. The caller frees the error. Returns NULL if `code` is `SLOTLINE_OK` or `SLOTLINE_END`, which are not failures.
+///
+/// # Safety
+///
+/// `message` must be NULL or end with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_error_new(code: slotline_status, message: *const c_char) -> *mut slotline_error {
+    if matches!(code, SLOTLINE_OK | SLOTLINE_END) {
+        return null_mut();
+    }
+    // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
+    guarded(null_mut(), || slotline_error::boxed(Failure::new(code, unsafe { message_text(message) })))
 }
 
 /// Returns the status of the failed call; `SLOTLINE_OK` for NULL.

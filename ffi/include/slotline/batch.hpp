@@ -66,9 +66,14 @@ class view : public tensor {
  public:
   /// Throws slotline::error if the elements have another type.
   explicit view(const slotline_tensor& raw) : tensor(raw) {
-    if (dtype() != dtype_of<T>)
-      detail::raise(error(code::invalid, std::string("field ") + name() + " is " + name_of(dtype()) + ", not " +
-                                     name_of(dtype_of<T>)));
+    if (dtype() != dtype_of<T>) detail::raise(error(code::invalid, mismatch(*this)));
+  }
+
+  /// Makes a view without exceptions: OK and a view, or the failure.
+  static status try_make(const tensor& field, std::optional<view>& out) {
+    if (field.dtype() != dtype_of<T>) return {code::invalid, mismatch(field)};
+    out.emplace(view(field));
+    return {};
   }
 
   const T* data() const noexcept { return static_cast<const T*>(raw_.data); }
@@ -86,6 +91,14 @@ class view : public tensor {
       detail::raise(std::out_of_range("row is " + std::to_string(i) + ", but there are " + std::to_string(rows) + " rows"));
     const std::size_t row = size() / rows;
     return {data() + i * row, row};
+  }
+
+ private:
+  /// A view of a field that is known to have this type.
+  explicit view(const tensor& field) noexcept : tensor(field) {}
+
+  static std::string mismatch(const tensor& field) {
+    return std::string("field ") + field.name() + " is " + name_of(field.dtype()) + ", not " + name_of(dtype_of<T>);
   }
 };
 
@@ -174,6 +187,14 @@ class batch {
     return view<T>(raw_tensor(field));
   }
 
+  /// A field by number or name, without exceptions: OK and a view, or the failure. The view is valid as long as the batch.
+  template <class T, class Field>
+  status try_field(const Field& field, std::optional<view<T>>& out) const& {
+    slotline_tensor raw;
+    status result = try_raw_tensor(field, raw);
+    return result ? view<T>::try_make(slotline::tensor(raw), out) : std::move(result);
+  }
+
   /// The first fields of the batch: `auto [images, labels] = batch.fields<float, std::int64_t>();`
   template <class... T>
   std::tuple<view<T>...> fields() const& SLOTLINE_LIFETIMEBOUND {
@@ -212,6 +233,8 @@ class batch {
   void tensor(const Field&) && = delete;
   template <class T, class Field>
   void field(const Field&) && = delete;
+  template <class T, class Field>
+  void try_field(const Field&, std::optional<view<T>>&) && = delete;
   template <class... T>
   void fields() && = delete;
   template <class T>
@@ -238,10 +261,19 @@ class batch {
   }
   slotline_tensor raw_tensor(const std::string& field) const {
     slotline_tensor out;
-    out.struct_size = sizeof out;
-    detail::check(slotline_batch_field_by_name, raw_.get(), field.c_str(), &out);
-    taken_over(out);
+    try_raw_tensor(field, out).raise();
     return out;
+  }
+  template <class Field>
+  status try_raw_tensor(const Field& field, slotline_tensor& out) const {
+    out.struct_size = sizeof out;
+    status result;
+    if constexpr (std::is_convertible_v<const Field&, std::string>)
+      result = detail::call(slotline_batch_field_by_name, raw_.get(), std::string(field).c_str(), &out);
+    else
+      result = detail::call(slotline_batch_field, raw_.get(), static_cast<std::size_t>(field), &out);
+    if (result) taken_over(out);
+    return result;
   }
 
   template <class... T, std::size_t... I>

@@ -6,19 +6,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "batch.hpp"
 #include "error.hpp"
+#include "failure.hpp"
 
 namespace slotline {
 
 /// The samples of a batch, in sequence, for a collate function. Valid only during that call, on its thread.
 class samples {
  public:
-  explicit samples(slotline_samples* raw) : raw_(raw), fields_(MOST_FIELDS) {
+  samples(slotline_samples* raw, slotline_failure* failure) : raw_(raw), failure_(failure), fields_(MOST_FIELDS) {
     for (slotline_tensor& field : fields_) field.struct_size = sizeof field;
   }
   samples(const samples&) = delete;
@@ -29,12 +29,22 @@ class samples {
   /// leaves the collate function, the batch fails with the sample's error, its exception and its index; if the function
   /// catches it, it can continue with the next sample.
   bool next() {
-    tell(detail::handed_over);
-    const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
-    if (result == SLOTLINE_OK) tell(detail::taken_over);
+    const slotline_status result = read();
     if (result != SLOTLINE_OK && result != SLOTLINE_END) detail::raise(detail::reported("a sample cannot be read"));
     return result == SLOTLINE_OK;
   }
+  /// The same without exceptions: also returns false if the sample cannot be read. If the collate function then returns, the
+  /// batch fails with the sample's error; if it calls this again, it continues with the next sample.
+  bool try_next() noexcept {
+    const slotline_status result = read();
+    unread_ = result != SLOTLINE_OK && result != SLOTLINE_END;
+    return result == SLOTLINE_OK;
+  }
+  /// Whether the last call of `try_next` returned false because the sample cannot be read, and not after the last one.
+  bool unread() const noexcept { return unread_; }
+  /// Makes the batch fail with this message, like an exception that leaves the collate function. What it returns is not used.
+  void fail(const std::string& message) noexcept { failure_.fail(message); }
+  bool failed() const noexcept { return failure_.failed(); }
   /// The maximum number of samples that are left.
   std::size_t left() const noexcept { return slotline_samples_left(raw_); }
 
@@ -48,6 +58,13 @@ class samples {
   }
 
  private:
+  slotline_status read() noexcept {
+    tell(detail::handed_over);
+    unread_ = false;
+    const slotline_status result = slotline_samples_next(raw_, fields_.data(), fields_.size());
+    if (result == SLOTLINE_OK) tell(detail::taken_over);
+    return result;
+  }
   /// Tells ThreadSanitizer about the current sample.
   void tell(void (*how)(const void*) noexcept) const noexcept {
     for (const slotline_tensor& field : fields_)
@@ -56,6 +73,8 @@ class samples {
 
   static constexpr std::size_t MOST_FIELDS = 64;
   slotline_samples* raw_;
+  failure failure_;
+  bool unread_ = false;
   std::vector<slotline_tensor> fields_;
 };
 
@@ -70,11 +89,12 @@ struct collate_calls {
     return guarded(
         [&] {
           const use call(user);
-          samples given(raw);
+          samples given(raw, failure);
           const auto& function = *static_cast<const Collate*>(static_cast<const std::shared_ptr<const void>*>(user)->get());
-          collated* base = new collated_as<made>(function(given));
-          handed_over(base);
-          *batch = base;
+          std::unique_ptr<collated> base(new collated_as<made>(function(given)));
+          if (given.failed() || given.unread()) return -1;
+          handed_over(base.get());
+          *batch = base.release();
           return 0;
         },
         failure);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,17 +20,6 @@
 
 namespace slotline {
 namespace detail {
-
-/// Makes a dataset of several others with a function of the C API.
-template <class Function>
-slotline_dataset* composed(Function function, const std::vector<dataset>& datasets) {
-  std::vector<const slotline_dataset*> raws;
-  raws.reserve(datasets.size());
-  for (const dataset& each : datasets) raws.push_back(each.raw());
-  slotline_dataset* out = nullptr;
-  check(function, raws.data(), raws.size(), &out);
-  return out;
-}
 
 /// A user's function that makes samples, with what its callback needs.
 template <class Function>
@@ -57,12 +47,31 @@ struct mapping {
 
 }  // namespace detail
 
-inline dataset dataset::concat(const std::vector<dataset>& datasets) {
-  return dataset(detail::composed(slotline_dataset_concat, datasets));
+/// Makes a dataset of several others with a function of the C API.
+template <class Function>
+status dataset::composed(std::optional<dataset>& out, Function function, const std::vector<dataset>& datasets) {
+  std::vector<const slotline_dataset*> raws;
+  raws.reserve(datasets.size());
+  for (const dataset& each : datasets) raws.push_back(each.raw());
+  return made(out, function, raws.data(), raws.size());
 }
 
+inline status dataset::try_concat(const std::vector<dataset>& datasets, std::optional<dataset>& out) {
+  return composed(out, slotline_dataset_concat, datasets);
+}
+inline dataset dataset::concat(const std::vector<dataset>& datasets) {
+  std::optional<dataset> out;
+  try_concat(datasets, out).raise();
+  return *std::move(out);
+}
+
+inline status dataset::try_stack(const std::vector<dataset>& datasets, std::optional<dataset>& out) {
+  return composed(out, slotline_dataset_stack, datasets);
+}
 inline dataset dataset::stack(const std::vector<dataset>& datasets) {
-  return dataset(detail::composed(slotline_dataset_stack, datasets));
+  std::optional<dataset> out;
+  try_stack(datasets, out).raise();
+  return *std::move(out);
 }
 
 inline batch dataset::get(std::size_t index) const {
@@ -79,10 +88,13 @@ inline status dataset::try_get(std::size_t index, batch& out) const noexcept {
   return result;
 }
 
+inline status dataset::try_subset(const std::vector<std::size_t>& indices, std::optional<dataset>& out) const {
+  return made(out, slotline_dataset_subset, raw_.get(), indices.data(), indices.size());
+}
 inline dataset dataset::subset(const std::vector<std::size_t>& indices) const {
-  slotline_dataset* out = nullptr;
-  detail::check(slotline_dataset_subset, raw_.get(), indices.data(), indices.size(), &out);
-  return dataset(out);
+  std::optional<dataset> out;
+  try_subset(indices, out).raise();
+  return *std::move(out);
 }
 
 template <class Number>

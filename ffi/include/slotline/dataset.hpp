@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -72,34 +73,52 @@ class dataset {
 
   /// The same without exceptions: OK and a dataset, or the failure.
   static status try_open(const std::string& source, std::optional<dataset>& out) {
-    slotline_dataset* raw = nullptr;
-    status result = detail::call(slotline_dataset_open, source.c_str(), &raw);
-    if (raw) out.emplace(dataset(raw));
-    return result;
+    return made(out, slotline_dataset_open, source.c_str());
   }
 
   /// Makes a dataset of arrays: a sample is a row of each. Nothing is copied.
   static dataset of(std::vector<array> arrays) {
+    std::optional<dataset> out;
+    try_of(std::move(arrays), out).raise();
+    return *std::move(out);
+  }
+  /// The same without exceptions.
+  static status try_of(std::vector<array> arrays, std::optional<dataset>& out) {
     std::vector<slotline_array> raws;
     raws.reserve(arrays.size());
     for (array& each : arrays) raws.push_back(each.release());
-    slotline_dataset* raw = nullptr;
-    detail::check(slotline_dataset_from_arrays, raws.data(), raws.size(), &raw);
-    return dataset(raw);
+    return made(out, slotline_dataset_from_arrays, raws.data(), raws.size());
   }
 
   /// The samples of several datasets with the same fields, in sequence (torch's ConcatDataset).
   static dataset concat(const std::vector<dataset>& datasets);
+  /// The same without exceptions.
+  static status try_concat(const std::vector<dataset>& datasets, std::optional<dataset>& out);
   /// The fields of several datasets of equal length, side by side (torch's StackDataset). A field that is named by its
   /// position, such as "0", is named by its new position; other names must differ. Each dataset has separate random numbers.
   static dataset stack(const std::vector<dataset>& datasets);
+  /// The same without exceptions.
+  static status try_stack(const std::vector<dataset>& datasets, std::optional<dataset>& out);
 
   /// Takes ownership of a dataset of the C API.
   explicit dataset(slotline_dataset* raw) : raw_(raw, slotline_dataset_free) {}
 
   /// Makes a dataset from a user-defined class, as described above.
   template <class Own, class = std::enable_if_t<!std::is_same_v<std::decay_t<Own>, dataset>>>
-  dataset(Own&& own) : dataset(detail::own_dataset(std::forward<Own>(own))) {}
+  dataset(Own&& own) {
+    if (!detail::pointee<std::decay_t<Own>>::of(own)) detail::raise(std::invalid_argument(detail::null_dataset));
+    slotline_dataset* raw = nullptr;
+    detail::own_dataset(std::forward<Own>(own), raw).raise();
+    raw_.reset(raw, slotline_dataset_free);
+  }
+  /// The same without exceptions.
+  template <class Own>
+  static status try_make(Own&& own, std::optional<dataset>& out) {
+    slotline_dataset* raw = nullptr;
+    status result = detail::own_dataset(std::forward<Own>(own), raw);
+    if (raw) out.emplace(dataset(raw));
+    return result;
+  }
 
   /// The number of samples; -1 for a stream of unknown length.
   std::int64_t size() const noexcept { return slotline_dataset_len(raw_.get()); }
@@ -111,6 +130,8 @@ class dataset {
   status try_get(std::size_t index, batch& out) const noexcept;
   /// The samples at these indices, in this order (torch's Subset). Throws slotline::error if an index is out of range.
   dataset subset(const std::vector<std::size_t>& indices) const;
+  /// The same without exceptions.
+  status try_subset(const std::vector<std::size_t>& indices, std::optional<dataset>& out) const;
   /// Random parts that share no samples, as torch's random_split makes them with the same generator. `lengths` are numbers
   /// of samples, `{1500, 297}`, or fractions, `{0.8, 0.2}`, whose remainder is distributed from the first part on.
   template <class Number>
@@ -128,6 +149,17 @@ class dataset {
   slotline_dataset* raw() const noexcept { return raw_.get(); }
 
  private:
+  /// Makes a dataset with a function of the C API.
+  template <class Function, class... Arguments>
+  static status made(std::optional<dataset>& out, Function function, Arguments... arguments) {
+    slotline_dataset* raw = nullptr;
+    status result = detail::call(function, arguments..., &raw);
+    if (raw) out.emplace(dataset(raw));
+    return result;
+  }
+  template <class Function>
+  static status composed(std::optional<dataset>& out, Function function, const std::vector<dataset>& datasets);
+
   std::shared_ptr<slotline_dataset> raw_;
 };
 

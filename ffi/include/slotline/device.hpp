@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "batch.hpp"
@@ -91,9 +92,20 @@ class device_loader {
     raw_.reset(raw);
   }
 
+  /// Makes a loader without exceptions: OK and a loader, or the failure.
+  static status try_make(const dataset& dataset, const options& options, slotline_device_options device,
+                         std::optional<device_loader>& out) {
+    device.struct_size = sizeof device;
+    slotline_device_loader* raw = nullptr;
+    const slotline_options given = options.raw();
+    status result = detail::call(slotline_device_loader_new, dataset.raw(), &given, &device, &raw);
+    if (raw) out.emplace(device_loader(raw, options.rethrow_));
+    return result;
+  }
+
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
   device_pass epoch() & {
-    detail::call(slotline_device_loader_epoch, raw_.get()).raise(rethrow_);
+    try_epoch().raise(rethrow_);
     return device_pass(raw_.get(), rethrow_);
   }
   /// Deleted: a temporary loader would be destroyed before the first batch.
@@ -104,11 +116,21 @@ class device_loader {
 
   /// Returns the next batch of the pass, or nothing at its end.
   basic_next<device_batch> next() {
-    slotline_device_batch* raw = nullptr;
-    const status result = detail::call(slotline_device_loader_next, raw_.get(), &raw);
+    device_batch out;
+    const status result = try_next(out);
     if (result.at_end()) return std::nullopt;
     result.raise(rethrow_);
-    return device_batch(raw);
+    return out;
+  }
+
+  /// The same as for slotline::loader.
+  status try_epoch() noexcept { return detail::call(slotline_device_loader_epoch, raw_.get()); }
+  status try_next(device_batch& out) noexcept {
+    out = device_batch();
+    slotline_device_batch* raw = nullptr;
+    status result = detail::call(slotline_device_loader_next, raw_.get(), &raw);
+    if (raw) out = device_batch(raw);
+    return result;
   }
 
   /// Stops the loader. Can be called from any thread. Batches that are on the device already are delivered before
@@ -119,15 +141,19 @@ class device_loader {
 
   /// The same as for slotline::loader; during a pass only with `resumable`.
   std::string state() { return detail::text(slotline_device_loader_state, raw_.get()); }
-  void load_state(const std::string& state) {
-    detail::check(slotline_device_loader_load_state, raw_.get(), reinterpret_cast<const std::uint8_t*>(state.data()),
-                  state.size());
+  status try_state(std::string& out) { return detail::try_text(slotline_device_loader_state, raw_.get(), out); }
+  void load_state(const std::string& state) { try_load_state(state).raise(); }
+  status try_load_state(const std::string& state) noexcept {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(state.data());
+    return detail::call(slotline_device_loader_load_state, raw_.get(), bytes, state.size());
   }
   std::string warnings() { return detail::text(slotline_device_loader_warnings, raw_.get()); }
 
   slotline_device_loader* raw() const noexcept { return raw_.get(); }
 
  private:
+  device_loader(slotline_device_loader* raw, bool rethrow) noexcept : raw_(raw), rethrow_(rethrow) {}
+
   detail::owned<slotline_device_loader, slotline_device_loader_free> raw_;
   bool rethrow_;
 };

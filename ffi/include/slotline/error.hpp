@@ -85,6 +85,9 @@ class [[nodiscard]] status {
   status() noexcept = default;
   /// Takes ownership of the error, which may be null.
   status(slotline_status code, slotline_error* error) noexcept : code_(code), error_(error) {}
+  /// A failure with this message.
+  status(slotline::code code, const std::string& message) noexcept
+      : status(static_cast<slotline_status>(code), slotline_error_new(static_cast<slotline_status>(code), message.c_str())) {}
 
   slotline::code code() const noexcept { return static_cast<slotline::code>(code_); }
   bool ok() const noexcept { return code_ == SLOTLINE_OK; }
@@ -111,16 +114,20 @@ class [[nodiscard]] status {
   /// Throws slotline::error unless the status is OK; or, with `rethrow`, what the callback threw, if one did.
   void raise(bool rethrow = false) const {
     if (ok()) return;
-    const std::exception_ptr thrown = cause();
-    if (!thrown) detail::raise(error(code(), message(), index(), task(), worker()));
-    if (rethrow) std::rethrow_exception(thrown);
 #ifdef SLOTLINE_EXCEPTIONS
-    try {
-      std::rethrow_exception(thrown);
-    } catch (...) {
-      std::throw_with_nested(error(code(), message(), index(), task(), worker(), thrown));
+    const std::exception_ptr thrown = cause();
+    if (thrown && rethrow) std::rethrow_exception(thrown);
+    if (thrown) {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (...) {
+        std::throw_with_nested(error(code(), message(), index(), task(), worker(), thrown));
+      }
     }
+#else
+    static_cast<void>(rethrow);  // What code with exceptions threw, perhaps in another library, cannot be thrown here.
 #endif
+    detail::raise(error(code(), message(), index(), task(), worker()));
   }
 
  private:
@@ -228,11 +235,18 @@ using owned = std::unique_ptr<Handle, freed<Handle, Free>>;
 
 /// Returns the bytes that a function of the C API returns for a handle.
 template <class Handle>
-std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline_error**), Handle* handle) {
+status try_text(slotline_status (*function)(Handle*, slotline_bytes**, slotline_error**), Handle* handle, std::string& out) {
   slotline_bytes* raw = nullptr;
-  check(function, handle, &raw);
+  status result = call(function, handle, &raw);
   const owned<slotline_bytes, slotline_bytes_free> bytes(raw);
-  return {reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw)};
+  if (raw) out.assign(reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw));
+  return result;
+}
+template <class Handle>
+std::string text(slotline_status (*function)(Handle*, slotline_bytes**, slotline_error**), Handle* handle) {
+  std::string out;
+  try_text(function, handle, out).raise();
+  return out;
 }
 
 }  // namespace detail

@@ -92,6 +92,8 @@ class loader {
   /// The position of the loader, during a pass or between passes, as bytes that can be stored and loaded by any process
   /// on any machine.
   std::string state() { return detail::text(slotline_loader_state, raw_.get()); }
+  /// The same without exceptions.
+  status try_state(std::string& out) { return detail::try_text(slotline_loader_state, raw_.get(), out); }
   /// Resumes from a state, with the same data and options (options such as the number of workers may differ): the next
   /// `epoch` delivers the rest of that pass.
   void load_state(const std::string& state) {

@@ -14,6 +14,7 @@
 
 #include "collate.hpp"
 #include "error.hpp"
+#include "failure.hpp"
 #include "generator.hpp"
 #include "memory.hpp"
 #include "own.hpp"
@@ -169,8 +170,8 @@ class options {
   options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, nonzero("memory_limit", bytes)); }
   /// The number of samples that a worker claims at once (chosen by measurement).
   options& part_size(std::size_t samples) { return set(raw_.part_size, nonzero("part_size", samples)); }
-  /// Runs in each worker before it loads anything in a pass. If it throws, the pass begins with an error and continues
-  /// with the other workers.
+  /// Runs in each worker before it loads anything in a pass. If it throws, or calls
+  /// `worker.fail`, the pass begins with an error and continues with the other workers.
   options& worker_init(std::function<void(const worker&)> function) {
     worker_init_ = std::move(function);
     return *this;
@@ -276,8 +277,9 @@ class options {
         return detail::guarded(
             [&] {
               const detail::use call(user);
-              (*static_cast<const init*>(user))(worker(*whose));
-              return 0;
+              slotline::failure report(failure);
+              (*static_cast<const init*>(user))(worker(*whose, &report));
+              return report.failed() ? -1 : 0;
             },
             failure);
       };

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "error.hpp"
+#include "failure.hpp"
 #include "many.hpp"
 #include "sample.hpp"
 #include "types.hpp"
@@ -22,7 +22,7 @@ namespace slotline {
 /// The worker that runs a stream's code, or worker_init.
 class worker {
  public:
-  explicit worker(const slotline_worker& raw) noexcept : raw_(raw) {}
+  explicit worker(const slotline_worker& raw, failure* failure = nullptr) noexcept : raw_(raw), failure_(failure) {}
   /// The worker's number, from 0.
   std::size_t id() const noexcept { return raw_.id < 0 ? 0 : static_cast<std::size_t>(raw_.id); }
   /// The number of threads that read: also 1 if there are no workers and the thread that asks for batches reads.
@@ -32,8 +32,15 @@ class worker {
   /// The worker's seed in this pass: the seed of the pass plus the worker's number. 0 if this is not a worker.
   std::uint64_t seed() const noexcept { return raw_.seed; }
 
+  /// Makes `open`, `resume` or worker_init fail with this message, like an exception that leaves it; the cursor is then not used.
+  /// Must be called before it returns.
+  void fail(const std::string& message) const noexcept {
+    if (failure_) failure_->fail(message);
+  }
+
  private:
   slotline_worker raw_;
+  failure* failure_;
 };
 
 namespace detail {
@@ -111,15 +118,11 @@ struct own {
   const typename pointee<Own>::type& dataset;
   std::vector<field> fields;
 
-  explicit own(Own&& given) : held(std::move(given)), dataset(checked(held)), fields(dataset.fields()) {}
+  /// The pointer in `given` is not null.
+  explicit own(Own&& given) : held(std::move(given)), dataset(*pointee<Own>::of(held)), fields(dataset.fields()) {}
   own(const own&) = delete;
   own& operator=(const own&) = delete;
 
-  static const typename pointee<Own>::type& checked(const Own& held) {
-    const auto* object = pointee<Own>::of(held);
-    if (!object) detail::raise(std::invalid_argument("the pointer to the dataset is null"));
-    return *object;
-  }
   static const own& at(void* user) noexcept { return *static_cast<const own*>(user); }
 };
 
@@ -166,15 +169,24 @@ template <class Own>
 struct stream_calls {
   using cursor = decltype(std::declval<const typename pointee<Own>::type&>().open(std::declval<const worker&>()));
 
-  static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_failure* failure) noexcept {
+  /// Makes a cursor with `make(dataset, worker)`.
+  template <class Make>
+  static std::int32_t made(void* user, const slotline_worker* raw, void** out, slotline_failure* failure, Make make) noexcept {
     return guarded(
         [&] {
           const use call(user);
-          *out = new cursor(own<Own>::at(user).dataset.open(worker(*raw)));
+          slotline::failure report(failure);
+          std::unique_ptr<cursor> at(new cursor(make(own<Own>::at(user).dataset, worker(*raw, &report))));
+          if (report.failed()) return -1;
+          *out = at.release();
           handed_over(*out);
           return 0;
         },
         failure);
+  }
+
+  static std::int32_t open(void* user, const slotline_worker* raw, void** out, slotline_failure* failure) noexcept {
+    return made(user, raw, out, failure, [](const auto& dataset, const worker& whose) { return dataset.open(whose); });
   }
 
   static std::int32_t next(void* user, void* at, slotline_sample* raw) noexcept {
@@ -205,20 +217,17 @@ struct stream_calls {
 
   static std::int32_t resume(void* user, const slotline_worker* raw, const std::uint8_t* saved, std::size_t size,
                              void** out, slotline_failure* failure) noexcept {
-    return guarded(
-        [&] {
-          const std::string bytes(reinterpret_cast<const char*>(saved), size);
-          const use call(user);
-          *out = new cursor(own<Own>::at(user).dataset.resume(worker(*raw), bytes));
-          handed_over(*out);
-          return 0;
-        },
-        failure);
+    return made(user, raw, out, failure, [&](const auto& dataset, const worker& whose) {
+      return dataset.resume(whose, std::string(reinterpret_cast<const char*>(saved), size));
+    });
   }
 };
 
+inline constexpr const char* null_dataset = "the pointer to the dataset is null";
+
+/// Makes a dataset from a user-defined class.
 template <class Given>
-slotline_dataset* own_dataset(Given&& given) {
+status own_dataset(Given&& given, slotline_dataset*& out) {
   using Own = std::decay_t<Given>;
   using Object = typename pointee<Own>::type;
   static_assert(!pointee<Own>::by_value || !std::is_polymorphic_v<Own> || std::is_final_v<Own>,
@@ -229,9 +238,10 @@ slotline_dataset* own_dataset(Given&& given) {
   static_assert(is_map<Object> || is_stream<Object>,
                 "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
                 "`open(const slotline::worker&) const`");
-  auto self = std::make_unique<own<Own>>(Own(std::forward<Given>(given)));
+  Own object(std::forward<Given>(given));
+  if (!pointee<Own>::of(object)) return {code::invalid, null_dataset};
+  auto self = std::make_unique<own<Own>>(std::move(object));
   const std::vector<slotline_field> fields = raw_fields(self->fields);
-  slotline_dataset* out = nullptr;
   if constexpr (is_map<Object>) {
     slotline_map_dataset raw{};
     raw.struct_size = sizeof raw;
@@ -243,7 +253,7 @@ slotline_dataset* own_dataset(Given&& given) {
     if constexpr (has_prefetch<Object>) raw.prefetch = map_calls<Own>::prefetch;
     raw.drop = deleted<own<Own>>;
     raw.user = self.release();
-    check(slotline_dataset_from_callbacks, &raw, &out);
+    return call(slotline_dataset_from_callbacks, &raw, &out);
   } else {
     slotline_stream_dataset raw{};
     raw.struct_size = sizeof raw;
@@ -263,9 +273,8 @@ slotline_dataset* own_dataset(Given&& given) {
     }
     raw.drop = deleted<own<Own>>;
     raw.user = self.release();
-    check(slotline_dataset_from_stream, &raw, &out);
+    return call(slotline_dataset_from_stream, &raw, &out);
   }
-  return out;
 }
 
 }  // namespace detail

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -61,8 +62,23 @@ class pipeline {
   void decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
     std::size_t size = 0;
     void* row = slotline_sample_row(sample.raw(), field, &size);
-    if (!row) detail::raise(std::invalid_argument("field " + std::to_string(field) + " has no row to write in place"));
+    if (!row) detail::raise(std::invalid_argument(rowless(field)));
     decode(bytes, row, size, sample.rng()());
+  }
+  /// The same without exceptions. If it fails, pass the message on: `return sample.fail(result.message());`
+  status try_decode(span<const std::uint8_t> bytes, sample& sample, std::size_t field) const {
+    std::size_t size = 0;
+    void* row = slotline_sample_row(sample.raw(), field, &size);
+    if (!row) return {code::invalid, rowless(field)};
+    return detail::call(slotline_pipeline_decode, raw_.get(), bytes.data(), bytes.size(), sample.rng()(), row, size);
+  }
+  /// Makes a pipeline without exceptions: OK and a pipeline, or the failure.
+  static status try_make(const std::string& transforms, slotline_pipeline_options options, std::optional<pipeline>& out) {
+    options.struct_size = sizeof options;
+    slotline_pipeline* raw = nullptr;
+    status result = detail::call(slotline_pipeline_new, transforms.c_str(), &options, &raw);
+    if (raw) out.emplace(pipeline(raw));
+    return result;
   }
 
   /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch. Without
@@ -76,12 +92,16 @@ class pipeline {
   slotline_pipeline* raw() const noexcept { return raw_.get(); }
 
  private:
+  explicit pipeline(slotline_pipeline* raw) noexcept : raw_(raw) {}
+
   static slotline_pipeline_options with(dtype type, bool channels_last) noexcept {
     slotline_pipeline_options options{};
     options.dtype = static_cast<std::uint32_t>(type);
     options.channels_last = channels_last;
     return options;
   }
+
+  static std::string rowless(std::size_t field) { return "field " + std::to_string(field) + " has no row to write in place"; }
 
   void decode(span<const std::uint8_t> bytes, void* out, std::size_t size, std::uint64_t seed) const {
     detail::check(slotline_pipeline_decode, raw_.get(), bytes.data(), bytes.size(), seed, out, size);

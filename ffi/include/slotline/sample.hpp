@@ -74,8 +74,7 @@ class sample {
   /// Writes a field of any kind, by copying its elements.
   template <class T>
   void write(std::size_t field, span<const T> values) {
-    expect(field, dtype_of<T>);
-    if (slotline_sample_write(raw_, field, values.data(), values.size()) != SLOTLINE_OK)
+    if (!try_write(field, values))
       detail::raise(detail::reported("field " + fields_[field].name + " does not accept " + std::to_string(values.size()) +
                              " elements"));
   }
@@ -90,6 +89,22 @@ class sample {
   template <class T, class = std::enable_if_t<detail::is_element<T>>>
   void write(std::size_t field, T value) {
     write(field, span<const T>(&value, 1));
+  }
+
+  /// Writes like `write`, an array, a vector or one number, but without exceptions: returns false if the field does not accept
+  /// that many elements. The sample then fails for this reason, unless the field is written afterwards.
+  template <class T>
+  bool try_write(std::size_t field, span<const T> values) {
+    expect(field, dtype_of<T>);
+    return slotline_sample_write(raw_, field, values.data(), values.size()) == SLOTLINE_OK;
+  }
+  template <class Value>
+  bool try_write(std::size_t field, const Value& value) {
+    if constexpr (detail::is_element<Value>) {
+      return try_write(field, span<const Value>(&value, 1));
+    } else {
+      return try_write(field, span<const std::remove_cv_t<std::remove_pointer_t<decltype(std::data(value))>>>(value));
+    }
   }
 
   /// Makes the sample fail with this message, like an exception that leaves the function: `return sample.fail("empty file");`

@@ -2,17 +2,18 @@
 #ifndef SLOTLINE_SAMPLER_HPP
 #define SLOTLINE_SAMPLER_HPP
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "error.hpp"
+#include "failure.hpp"
 #include "generator.hpp"
 #include "span.hpp"
 
@@ -55,6 +56,11 @@ class sampler {
   /// An order from a function: `draw` writes the `len` indices of pass `pass`, from 0. The thread that starts the pass
   /// calls it; if it throws, `epoch` fails.
   static sampler from(std::size_t len, std::function<void(std::uint64_t pass, span<std::uint64_t> indices)> draw) {
+    return from(len, [draw = std::move(draw)](std::uint64_t pass, span<std::uint64_t> indices, failure&) { draw(pass, indices); });
+  }
+  /// The same for a function that can also fail without exceptions, by `failure.fail`.
+  static sampler from(std::size_t len,
+                      std::function<void(std::uint64_t pass, span<std::uint64_t> indices, failure& failure)> draw) {
     using Draw = decltype(draw);
     slotline_order_callback raw{};
     raw.struct_size = sizeof raw;
@@ -64,8 +70,9 @@ class sampler {
       return detail::guarded(
           [&] {
             const detail::turn call(user);
-            (*static_cast<Draw*>(user))(pass, {indices, size});
-            return 0;
+            slotline::failure report(failure);
+            (*static_cast<Draw*>(user))(pass, {indices, size}, report);
+            return report.failed() ? -1 : 0;
           },
           failure);
     };
@@ -123,6 +130,14 @@ class batch_sampler {
   /// from 0, or nothing after the last one. The thread that begins the batch calls it, one thread at a time per loader.
   using draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch)>;
   static batch_sampler from(std::size_t max_batch_size, draw draw_batch) {
+    return from(max_batch_size, [draw_batch = std::move(draw_batch)](std::uint64_t pass, std::uint64_t batch, failure&) {
+      return draw_batch(pass, batch);
+    });
+  }
+  /// The same for a function that can also fail without exceptions, by `failure.fail`.
+  using fallible_draw =
+      std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch, failure& failure)>;
+  static batch_sampler from(std::size_t max_batch_size, fallible_draw draw_batch) {
     slotline_batches_callback raw{};
     raw.struct_size = sizeof raw;
     raw.max_batch_size = max_batch_size;
@@ -131,19 +146,18 @@ class batch_sampler {
       return detail::guarded(
           [&] {
             const detail::turn call(user);
-            const std::optional<std::vector<std::size_t>> drawn = (*static_cast<draw*>(user))(pass, batch);
+            slotline::failure report(failure);
+            const std::optional<std::vector<std::size_t>> drawn = (*static_cast<fallible_draw*>(user))(pass, batch, report);
+            if (report.failed()) return -1;
             if (!drawn) return 1;
-            if (drawn->size() > room)
-              detail::raise(std::length_error("the batch sampler returned " + std::to_string(drawn->size()) +
-                                      " indices, but max_batch_size is " + std::to_string(room)));
-            *len = drawn->size();
-            for (std::size_t i = 0; i < *len; ++i) indices[i] = (*drawn)[i];
+            *len = drawn->size();  // The library rejects more than there is room for.
+            if (*len <= room) std::copy(drawn->begin(), drawn->end(), indices);
             return 0;
           },
           failure);
     };
-    raw.drop = detail::deleted<draw>;
-    raw.user = new draw(std::move(draw_batch));
+    raw.drop = detail::deleted<fallible_draw>;
+    raw.user = new fallible_draw(std::move(draw_batch));
     return make(slotline_batch_sampler_from_callback, &raw);
   }
 

@@ -716,6 +716,13 @@ static void error_message(void) { CHECK(slotline_error_message(NULL) == NULL); }
 static void error_index(void) { CHECK(slotline_error_index(NULL) == -1); }
 static void error_task(void) { CHECK(slotline_error_task(NULL) == -1); }
 static void error_worker(void) { CHECK(slotline_error_worker(NULL) == -1); }
+static void error_new(void) {
+  CHECK(slotline_error_new(SLOTLINE_OK, "none") == NULL && slotline_error_new(SLOTLINE_END, "none") == NULL);
+  slotline_error *made = slotline_error_new(SLOTLINE_INVALID, NULL);
+  CHECK(slotline_error_code(made) == SLOTLINE_INVALID && strcmp(slotline_error_message(made), "no message") == 0);
+  CHECK(slotline_error_index(made) == -1 && slotline_error_payload(made, "none") == NULL);
+  slotline_error_free(made);
+}
 static void error_payload(void) {
   CHECK(slotline_error_payload(NULL, "none") == NULL && slotline_error_payload(NULL, NULL) == NULL);
 }
@@ -751,7 +758,7 @@ static const struct {
     ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
     ROW(batch_task), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
     ROW(dataset_from_arrays), ROW(dataset_from_callbacks), ROW(dataset_from_stream), ROW(dataset_len),
-    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_payload), ROW(error_task),
+    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
     ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),

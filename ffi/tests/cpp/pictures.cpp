@@ -51,7 +51,7 @@ static void a_folder_of_classes(const std::string& folder) {
   const auto files = slotline::dataset::open(folder);
   CHECK(files.size() == 5);
   std::vector<float> pixels[2];
-  for (std::size_t workers : {0, 2}) {
+  for (const std::size_t workers : {std::size_t{0}, std::size_t{2}}) {
     auto options = slotline::options().batch_size(5).seed(7).num_workers(workers);
     slotline::loader loader(train.decoded(files), options);
     for (auto& batch : loader) {

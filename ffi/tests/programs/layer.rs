@@ -1,8 +1,10 @@
 //! Tests of the C++ layer, written in C++.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::native::{compile, here, run, scratch, tool};
+use crate::readme::programs;
 
 #[test]
 fn the_cpp_layer_works() {
@@ -36,14 +38,34 @@ fn statistics_and_warnings_come_while_the_loop_runs() {
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
     let Some(cxx) = tool("CXX", "g++") else { return };
-    compiles(&cxx, "c++20");
+    for source in ["layer", "exceptions", "observing", "without_exceptions"] {
+        accepts(&cxx, "c++20", &cpp(source));
+    }
 }
 
 #[test]
 fn the_cpp_layer_compiles_with_clang() {
     let Some(clang) = tool("CLANGXX", "clang++") else { return };
-    compiles(&clang, "c++17");
-    compiles(&clang, "c++20");
+    let folder = scratch("clang");
+    let (programs, snippets) = programs();
+    let mut sources: Vec<_> = programs
+        .into_iter()
+        .chain([snippets])
+        .enumerate()
+        .map(|(i, program)| {
+            let path = folder.join(format!("readme{i}.cpp"));
+            std::fs::write(&path, program).unwrap();
+            path
+        })
+        .collect();
+    let files = std::fs::read_dir(here().join("tests/cpp")).unwrap();
+    sources
+        .extend(files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|ext| ext == "cpp")));
+    assert!(sources.len() > 10, "{sources:?}");
+    for source in sources {
+        accepts(&clang, "c++17", &source);
+        accepts(&clang, "c++20", &source);
+    }
     // A view that outlives its batch is a warning, which is an error here.
     let path = scratch("dangling").join("dangling.cpp");
     let source = "#include <slotline.hpp>\nslotline::batch next();\n\
@@ -60,20 +82,30 @@ fn the_cpp_layer_compiles_with_clang() {
     );
 }
 
-/// Compiles the layer's tests, without warnings.
-fn compiles(cxx: &str, standard: &str) {
-    for source in ["layer", "exceptions", "observing", "without_exceptions"] {
-        let mut command = Command::new(cxx);
-        command.arg(format!("-std={standard}")).args([
-            "-fsyntax-only",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pedantic",
-            "-I",
-        ]);
-        run(command.arg(here().join("include")).arg(here().join("tests/cpp").join(source).with_extension("cpp")));
+/// Returns one of the layer's tests.
+fn cpp(name: &str) -> PathBuf {
+    here().join("tests/cpp").join(name).with_extension("cpp")
+}
+
+/// Compiles a source file without linking it; a warning is an error.
+fn accepts(cxx: &str, standard: &str, source: &Path) {
+    let mut command = Command::new(cxx);
+    command.arg(format!("-std={standard}")).args([
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-Wshadow",
+    ]);
+    // The README's programs leave conversions implicit that lose nothing there.
+    if source.starts_with(here().join("tests")) {
+        command.arg("-Wconversion");
+    } else {
+        command.arg("-Wno-unused");
     }
+    command.args(["-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE", "-I"]).arg(here().join("include"));
+    run(command.arg(source));
 }
 
 /// Such a stream would silently be read again from its start.
@@ -140,29 +172,26 @@ fn headers_are_self_contained() {
 
 #[test]
 fn the_cpp_layer_works_without_exceptions_and_rtti() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
     let folder = scratch("without_exceptions");
-    let source = here().join("tests/cpp/without_exceptions.cpp");
-    if let Some(clang) = tool("CLANGXX", "clang++") {
-        let mut command = Command::new(clang);
-        command.args([
-            "-std=c++17",
-            "-fno-exceptions",
-            "-fno-rtti",
-            "-fsyntax-only",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-I",
-        ]);
-        run(command.arg(here().join("include")).arg(&source));
-    }
-    for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
-        let program = folder.join(flags.concat());
-        compile(&cxx, &[&["-std=c++17"], flags].concat(), &source, &program);
-        assert_eq!(run(&mut Command::new(&program)), "ok\n");
-        let output = Command::new(program).arg("bad:source").output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && message.contains("source: expected digits"), "{message}");
+    // Another library, which has exceptions.
+    let elsewhere = folder.join("elsewhere.cpp");
+    let throws = "std::exception_ptr thrown_elsewhere() { return std::make_exception_ptr(std::runtime_error(\"elsewhere\")); }\n";
+    std::fs::write(&elsewhere, format!("#include <stdexcept>\nstd::exception_ptr thrown_elsewhere();\n{throws}"))
+        .unwrap();
+    for (variable, name) in [("CXX", "g++"), ("CLANGXX", "clang++")] {
+        let Some(cxx) = tool(variable, name) else { continue };
+        let object = folder.join(name).with_extension("o");
+        run(Command::new(&cxx).args(["-std=c++17", "-c"]).arg(&elsewhere).arg("-o").arg(&object));
+        for flags in [&["-fno-exceptions"][..], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]] {
+            let program = folder.join(name.to_owned() + &flags.concat());
+            let all = [&["-std=c++17", object.to_str().unwrap()], flags].concat();
+            compile(&cxx, &all, &cpp("without_exceptions"), &program);
+            assert_eq!(run(&mut Command::new(&program)), "ok\n");
+            for (argument, words) in [("bad:source", "source: expected digits"), ("elsewhere", "it failed elsewhere")] {
+                let output = Command::new(&program).arg(argument).output().unwrap();
+                let message = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && message.contains(words), "{flags:?} {argument}: {message}");
+            }
+        }
     }
 }
