@@ -231,6 +231,31 @@ fn the_state_of_an_iterator_names_the_number_of_ranks() {
 }
 
 #[test]
+fn states_of_all_ranks_are_merged() {
+    let what = What { source: Source::Shuffle, len: 40, batch_size: 2, drop_last: false, bad: 3 };
+    let state_after = |what, rank, batches| {
+        let mut loader = loader(what, 4, rank);
+        let mut pass = loader.epoch().unwrap();
+        pass.by_ref().take(batches).for_each(|batch| drop(batch.unwrap()));
+        pass.state()
+    };
+    let mut states: Vec<_> = (0..4).map(|rank| state_after(what, rank, 2)).collect();
+    let merged = State::merge(&states).unwrap();
+    assert_eq!((merged.epoch(), merged.batches()), (0, 2));
+    loader(what, 3, 0).load_state(&merged).unwrap();
+
+    let error = |states: &[State]| State::merge(states).unwrap_err().to_string();
+    assert_eq!(error(&[]), "there are no states to merge");
+    states[2] = state_after(what, 2, 3);
+    assert!(error(&states).contains("state 2 is of pass 0 after 3 batches, but the first one of pass 0 after 2"));
+    states[2] = state_after(What { batch_size: 4, ..what }, 2, 2);
+    assert!(error(&states).contains("state 2 has batch_size=Some(4), but the first one batch_size=Some(2)"));
+    let stream = slotline::dataset::iter_fn(|_| Ok((0..4i64).map(Ok)));
+    let stream = Loader::iterable(stream).build().unwrap().state();
+    assert!(error(&[stream]).contains("state 0 is of a stream"));
+}
+
+#[test]
 fn a_generator_of_the_users_seeds_the_order() {
     let indices = |generator: Generator| {
         let dataset = from_fn(50, |index, _| Ok(index as i64));
