@@ -30,6 +30,18 @@ pub(crate) fn missing(what: &str) {
     eprintln!("skipped: {what} is missing");
 }
 
+/// Whether the compiler supports a sanitizer.
+pub(crate) fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
+    let source = folder.join("none.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let linked = Command::new(cc).arg(flags).arg(source).arg("-o").arg(folder.join("none")).output();
+    let works = linked.is_ok_and(|output| output.status.success());
+    if !works {
+        missing(&format!("{cc} with {flags}"));
+    }
+    works
+}
+
 /// Returns this crate's folder.
 pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -4,9 +4,9 @@
 mod native;
 
 mod compose;
-mod examples;
 #[cfg(unix)]
-mod freed;
+mod ends;
+mod examples;
 mod layer;
 mod orders;
 mod packaging;
