@@ -609,7 +609,7 @@ typedef struct {
   slotline_drop on_warning_drop;
   // How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
   // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-  // `on_warning` is told.
+  // `on_warning` is told. A device loader also waits this long for its copies.
   uint64_t close_timeout_ms;
   // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
   // once the loader is made (NULL: the process's default generator, or `seed`).
@@ -1605,7 +1605,8 @@ uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
 
 #if defined(SLOTLINE_CUDA)
 // Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
-// progress, at most 5 s, and then leaks the memory that they may still use.
+// progress, for up to `close_timeout_ms` (5 s), and then leaks the memory that they may still use; a batch that is freed
+// afterwards waits in the same way for its streams.
 //
 // # Safety
 //

@@ -232,6 +232,7 @@ void single_samples() {
   CHECK(same.field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);
   auto error = thrown([&] { made.get(20); });
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "index is 20, but the dataset has 20 samples"));
+  CHECK(error.index() == 20);
   struct broken : numbers {
     void read(std::size_t, slotline::sample&) const { throw std::runtime_error("no disk"); }
   };

@@ -54,7 +54,7 @@ struct end {
 };
 
 /// Destroys a loader whose worker is in sample 1, which may go on after `time` (never, if that is zero).
-end destroy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds time) {
+end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds time) {
   auto shared = std::make_shared<state>();
   end result{};
   auto options = slotline::options().num_workers(1).help(false).close_timeout(close_timeout);
@@ -84,11 +84,11 @@ end destroy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds ti
 }
 
 int main() {
-  const end left = destroy(50ms, 0ms);
+  const end left = destroy_busy(50ms, 0ms);
   CHECK(!left.done && left.took >= 50ms);
   CHECK(left.left_behind.size() == 1 && left.left_behind[0].find("close_timeout") != std::string::npos);
 
-  const end waited = destroy(std::chrono::nanoseconds::max(), 200ms);
+  const end waited = destroy_busy(std::chrono::nanoseconds::max(), 200ms);
   CHECK(waited.done && waited.left_behind.empty());
   std::puts("ok");
 }
