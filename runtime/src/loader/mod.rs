@@ -151,6 +151,8 @@ pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
 pub use self::collate::on_held::OnHeld;
 pub use self::collate::overflow::Overflow;
+#[doc(hidden)]
+pub use self::collate::poison::AddressSanitizer;
 pub use self::collate::samples::Samples;
 pub use self::collate::stack::Stack;
 pub use self::collate::with::{Collated, With};
