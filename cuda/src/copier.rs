@@ -134,7 +134,9 @@ impl Copier {
     pub(crate) fn new(host: &Loader, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().into_iter().flatten().cloned().collect();
         let (bytes, rows, close_timeout) = (host.batch_bytes(), host.batch_size(), host.close_timeout());
-        let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows, close_timeout)).collect::<Result<_, _>>()?;
+        let idle = (0..slots)
+            .map(|_| Slot::new(device, bytes, fields.len(), rows, close_timeout))
+            .collect::<Result<_, _>>()?;
         // Each slot and each copy can refer to an event, and one more is being recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);

@@ -350,8 +350,8 @@ typedef struct {
   // Called once when the dataset is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
   // Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
-  // place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
-  // the source of a map.
+  // place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another. Of the
+  // datasets in a stack, only the first one with this function is read so.
   slotline_read_many read_many;
   // Announces that a sample will be read soon; may be NULL.
   slotline_prefetch prefetch;
@@ -1832,7 +1832,8 @@ void slotline_loader_stop(const slotline_loader *loader);
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 // callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
 // can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
-// aborted, unless another loader has taken its address meanwhile.
+// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some may
+// be missed.
 //
 // Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 // callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
