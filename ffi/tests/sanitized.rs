@@ -180,6 +180,12 @@ fn objects_can_be_freed_in_any_order() {
 }
 
 #[test]
+fn threads_that_are_left_behind_use_no_freed_memory() {
+    let Some(output) = with_addresses("ends") else { return };
+    assert_eq!(output, "ok\n");
+}
+
+#[test]
 fn objects_shared_by_threads_are_freed_once() {
     let Some(output) = with_addresses("threads") else { return };
     assert_eq!(output, "ok\n");

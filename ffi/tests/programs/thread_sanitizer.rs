@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::native::{here, sanitizes, scratch, shared_library, tool};
+use crate::native::{compile_sanitized, here, sanitizes, scratch, tool};
 use crate::readme;
 
 /// Workers write one counter without a lock.
@@ -120,20 +120,8 @@ const C: [(&str, &str); 2] = [("CC", "gcc"), ("CLANG", "clang")];
 /// Compiles a program for ThreadSanitizer, with the shared library, and runs it with the suppressions that are installed.
 fn run(compiler: &str, folder: &Path, file: &str, source: &str) -> Output {
     let path = folder.join(file);
-    let (program, standard) = (path.with_extension(""), if file.ends_with(".c") { "-std=c11" } else { "-std=c++17" });
     std::fs::write(&path, source).unwrap();
-    // Under its own name and its soname, which the system looks for.
-    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
-    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
-        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
-    }
-    let mut command = Command::new(compiler);
-    command.args([standard, "-g", "-O1", "-fsanitize=thread", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]);
-    // GCC's warning about fences; clang has none.
-    command.args(["-Wno-tsan", "-Wno-unknown-warning-option"]);
-    command.arg("-I").arg(here().join("include")).arg(&path).arg("-o").arg(&program);
-    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
-    crate::native::run(command.arg("-pthread"));
+    let program = compile_sanitized(compiler, "-fsanitize=thread", &path);
     let options = format!("suppressions={}", here().join("share/tsan.supp").display());
     Command::new(program).env("TSAN_OPTIONS", options).output().unwrap()
 }
