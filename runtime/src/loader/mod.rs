@@ -147,6 +147,7 @@ pub use self::build::share::Share;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::spawned::{Work, work_if_spawned};
 pub use self::builder::Builder;
+pub use self::checkpoint::merge::MergeError;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
 pub use self::collate::on_held::OnHeld;
