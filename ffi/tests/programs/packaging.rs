@@ -121,7 +121,7 @@ int main(int count, char **words) {
 "#;
 
 /// Whether a symbol is one of slotline's.
-fn is_ours(name: &String) -> bool {
+fn is_ours(name: &str) -> bool {
     name.starts_with("slotline_")
 }
 
@@ -134,9 +134,9 @@ fn symbols(arguments: &[&str], library: &Path) -> Vec<String> {
 /// Checks the symbols of the installed libraries, their names and their debugging information.
 fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
     let global = symbols(&["--extern-only", "--defined-only"], &installed.join("libslotline.a"));
-    assert!(global.len() > 50 && global.iter().all(is_ours), "{global:?}");
+    assert!(global.len() > 50 && global.iter().all(|name| is_ours(name)), "{global:?}");
     let exported = symbols(&["--dynamic", "--defined-only"], &installed.join("libslotline.so"));
-    assert!(exported.len() > 50 && exported.iter().all(is_ours), "{exported:?}");
+    assert!(exported.len() > 50 && exported.iter().all(|name| is_ours(name)), "{exported:?}");
 
     let (static_library, other) = (installed.join("libslotline.a"), folder.join("libother.a"));
     std::fs::write(folder.join("other.rs"), OTHER).unwrap();
@@ -184,7 +184,7 @@ fn plugins_work(folder: &Path, installed: &Path, made_by_cmake: &Path, cxx: &str
     run(command.args(["-ldl", "-o"]).arg(&host));
     for (plugin, exports_slotline, copy) in [(plain.as_path(), true, "this"), (made_by_cmake, false, "its own")] {
         let mut exported = symbols(&["--dynamic", "--defined-only"], plugin);
-        assert_eq!(exported.iter().any(is_ours), exports_slotline, "{exported:?}");
+        assert_eq!(exported.iter().any(|name| is_ours(name)), exports_slotline, "{exported:?}");
         exported.retain(|name| !is_ours(name) && !["_init", "_fini"].contains(&name.as_str()));
         assert_eq!(exported, ["plugin"]);
         let version = env!("CARGO_PKG_VERSION");
@@ -300,5 +300,5 @@ fn slotline_builds_with_clang() {
     build_with(&environment, &cmake, &folder, &folder.join("build"), &as_for_the_tests());
     assert_eq!(run(&mut Command::new(folder.join("build/main"))), "1797 samples\n");
     let global = symbols(&["--extern-only", "--defined-only"], &folder.join("build/slotline/lib/libslotline.a"));
-    assert!(global.len() > 50 && global.iter().all(is_ours), "{global:?}");
+    assert!(global.len() > 50 && global.iter().all(|name| is_ours(name)), "{global:?}");
 }
