@@ -40,20 +40,20 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).double()
 
 
-def inputs(batch) -> torch.Tensor:
-    """What the network takes for a batch."""
-    return batch["image"].double() / 16
+def outputs(model, batch) -> torch.Tensor:
+    """What the network makes of a batch."""
+    return model(batch["image"].to(next(model.parameters()).dtype) / 16)
 
 
 def loss_of(model, batch) -> torch.Tensor:
-    return nn.functional.cross_entropy(model(inputs(batch)), batch["label"])
+    return nn.functional.cross_entropy(outputs(model, batch), batch["label"])
 
 
 def accuracy(model) -> float:
     """The share of all digits that the network recognises."""
     (everything,) = slotline.Loader(slotline.digits(), batch_size=1797, output="torch")
     with torch.no_grad():
-        return (model(inputs(everything)).argmax(1) == everything["label"]).double().mean().item()
+        return (outputs(model, everything).argmax(1) == everything["label"]).double().mean().item()
 
 
 def weights(model) -> torch.Tensor:
