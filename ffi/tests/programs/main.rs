@@ -3,6 +3,8 @@
 #[path = "../native/mod.rs"]
 mod native;
 
+#[cfg(not(any(delays, feature = "image")))]
+mod address_sanitizer;
 mod compose;
 mod examples;
 #[cfg(unix)]
