@@ -10,7 +10,7 @@ use slotline::loader::{
     AddressSanitizer, Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow,
 };
 use slotline::sampler::SequentialSampler;
-use slotline::{BoxError, Loader, WaitStrategy};
+use slotline::{BoxError, Loader, Ranks, WaitStrategy};
 
 use crate::batch_sampler::slotline_batch_sampler;
 use crate::boundary::guarded;
@@ -217,6 +217,14 @@ pub struct slotline_options {
     pub allocate_user: *mut c_void,
     /// Called once when `allocate` is no longer needed, on any thread; may be NULL.
     pub allocate_drop: slotline_drop,
+    /// The rank whose share of each pass is loaded, from 0 (0). Used if `world_size` is not 0.
+    pub rank: usize,
+    /// The number of ranks that share each pass (0: passes are not divided). All ranks must have the same options, and the same
+    /// seed, which is 0 if none is set. They have equally many batches: samples at the end of a pass are repeated to make the
+    /// shares equal, or left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`, with an epoch
+    /// that counts the passes. The state of any rank, taken when all have delivered as many batches, can be loaded by any number
+    /// of ranks. Not available for streams, which read their share by themselves.
+    pub world_size: usize,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -235,7 +243,7 @@ pub(crate) struct Owned {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(allocate_drop);
+    const END: usize = versioned::end!(world_size);
 
     fn defaults() -> Self {
         Self {
@@ -289,6 +297,8 @@ unsafe impl Versioned for slotline_options {
             allocate: None,
             allocate_user: null_mut(),
             allocate_drop: None,
+            rank: 0,
+            world_size: 0,
         }
     }
 }
@@ -394,6 +404,13 @@ impl slotline_options {
         let batch_size = match self.batch_size {
             SLOTLINE_NO_BATCHES => None,
             size => Some(number("batch_size", size)?),
+        };
+        let builder = match self.world_size {
+            0 if self.rank != 0 => {
+                return Err(Failure::invalid(format!("rank is {}, but world_size is 0; set both", self.rank)));
+            }
+            0 => builder,
+            world_size => builder.ranks(Ranks::new(self.rank, world_size)?),
         };
         let mut builder = builder
             .batch_size(batch_size)
