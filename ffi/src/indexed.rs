@@ -60,7 +60,7 @@ impl Dataset for Indexed {
             Self::Map(map) => map.get(index, context).map(Read::Called),
             Self::Subset(subset) => subset.get(index, context),
             Self::Concat(concat) => concat.datasets.get(index, context),
-            Self::Stack(stack) => Ok(Read::Stacked(Stacked { parts: &stack.parts, index, context, ready: None })),
+            Self::Stack(stack) => Ok(Read::Stacked(Stacked { stack, index, context, ready: None })),
             Self::Transform(transform) => Ok(Read::Mapped(transform.get(index, context))),
             #[cfg(feature = "sources")]
             Self::Files(files) => files.get(index, context).map(Read::File),
@@ -123,7 +123,7 @@ impl Sample for Read<'_> {
         match self {
             Self::Row(row) => row.declare(fields),
             Self::Called(called) => called.declare(fields),
-            Self::Stacked(stacked) => stacked.parts.iter().for_each(|part| declare(fields, part.fields())),
+            Self::Stacked(stacked) => stacked.stack.parts.iter().for_each(|part| declare(fields, part.fields())),
             Self::Mapped(mapped) => declare(fields, mapped.transform.fields()),
             #[cfg(feature = "sources")]
             Self::File(file) => file.declare(fields),
@@ -253,18 +253,17 @@ impl Stack {
         context: &mut Context,
         put: &mut dyn for<'a> FnMut(Stacked<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        let Self { parts, many, .. } = self;
-        let mut taken = PartContext::of(context, *many);
+        let mut taken = PartContext::of(context, self.many);
         let PartContext { whole: context, inner, .. } = &mut taken;
         let mut places = 0..;
-        parts[*many].get_many(indices, inner, &mut |sample| {
+        self.parts[self.many].get_many(indices, inner, &mut |sample| {
             let place = places.next().unwrap_or_default();
             context.go_to(place);
             let mut sample = Some(sample);
             let mut write = |row: &mut Row<'_>| sample.take().map_or(Ok(()), |sample| sample.write(row));
-            let ready = Some(Ready { part: *many, write: &mut write });
             // More samples than indices are an error of `put`.
-            put(Stacked { parts, index: indices.get(place).copied().unwrap_or_default(), context, ready })
+            let index = indices.get(place).copied().unwrap_or_default();
+            put(Stacked { stack: self, index, context, ready: Some(&mut write) })
         })
     }
 
@@ -275,35 +274,29 @@ impl Stack {
 }
 
 /// The samples of several datasets at one index.
-#[derive(Debug)]
 pub(crate) struct Stacked<'a> {
-    parts: &'a [Indexed],
+    stack: &'a Stack,
     index: usize,
     context: &'a mut Context,
-    ready: Option<Ready<'a>>,
-}
-
-/// A part of a stacked sample that was read already.
-struct Ready<'a> {
-    part: usize,
-    write: &'a mut dyn FnMut(&mut Row<'_>) -> Result<(), BoxError>,
-}
-
-impl fmt::Debug for Ready<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ready").field("part", &self.part).finish_non_exhaustive()
-    }
+    /// Writes the sample of part `many`, in a bulk read of that part.
+    ready: Option<&'a mut dyn FnMut(&mut Row<'_>) -> Result<(), BoxError>>,
 }
 
 impl Stacked<'_> {
     fn write(mut self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        for (i, part) in self.parts.iter().enumerate() {
+        for (i, part) in self.stack.parts.iter().enumerate() {
             match &mut self.ready {
-                Some(ready) if ready.part == i => (ready.write)(row)?,
+                Some(write) if self.stack.many == i => write(row)?,
                 _ => part.get(self.index, self.context.part(i))?.write(row)?,
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Stacked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stacked").field("stack", self.stack).field("index", &self.index).finish_non_exhaustive()
     }
 }
 
