@@ -61,7 +61,7 @@ def main():
         assert batches == expected
         assert torch.equal(found_weights, expected_weights)
         if Accelerator().is_main_process:
-            print(f"{options}: {len(batches)} batches from {kind.__module__}, those of torch's loader on each rank")
+            print(f"Accelerate {accelerate.__version__}, {options}: {len(batches)} batches on each rank, those of torch's loader")
 
 
 if __name__ == "__main__":
