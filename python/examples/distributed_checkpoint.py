@@ -79,7 +79,7 @@ def main(action, folder):
             assert rest == whole[SAVED_AT:]
             assert torch.equal(resumed, expected)
         if rank == 0:
-            name = f"{kind.__module__.split(chr(46))[0]}.{kind.__name__}"
+            name = f"{kind.__module__.partition('._')[0]}.{kind.__name__}"
             print(f"{name}: saved after {before.sum()} samples on 2 ranks, {after.sum()} others came on {world_size}")
     dist.destroy_process_group()
 
