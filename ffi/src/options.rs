@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::dataset::{Dataset, Iterable, IterableDataset};
-use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow};
+use slotline::loader::{
+    AddressSanitizer, Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow,
+};
 use slotline::sampler::SequentialSampler;
 use slotline::{BoxError, Loader, WaitStrategy};
 
@@ -65,6 +67,8 @@ pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
 /// Asking for the next batch returns `SLOTLINE_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
+/// How many more batches there is memory for with AddressSanitizer.
+const RESTING: usize = 16;
 /// Whether workers can be processes.
 const PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
 
@@ -201,7 +205,7 @@ pub struct slotline_options {
     pub on_warning_drop: slotline_drop,
     /// How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
     /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-    /// `on_warning` is told.
+    /// `on_warning` is told. A device loader also waits this long for its copies.
     pub close_timeout_ms: u64,
     /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
     /// once the loader is made (NULL: the process's default generator, or `seed`).
@@ -374,6 +378,13 @@ impl slotline_options {
         Ok((builder, collator))
     }
 
+    /// The number of batches that can be held. With AddressSanitizer there is memory for more, so that the memory of a batch stays
+    /// unused for some time after the batch was freed, and later accesses are reported.
+    fn hold(&self) -> usize {
+        let limited = self.memory_limit != 0 || self.on_held != SLOTLINE_ON_HELD_GROW || self.hold == 0;
+        if limited || AddressSanitizer::find().is_none() { self.hold } else { self.hold.saturating_add(RESTING) }
+    }
+
     /// Applies the options that need no ownership of user pointers.
     ///
     /// # Safety
@@ -388,7 +399,7 @@ impl slotline_options {
             .batch_size(batch_size)
             .num_workers(self.num_workers)
             .round_robin(self.round_robin != 0)
-            .hold(self.hold)
+            .hold(self.hold())
             .timeout(Duration::from_millis(self.timeout_ms))
             .watchdog(Duration::from_millis(self.watchdog_ms))
             .close_timeout(match self.close_timeout_ms {
