@@ -10,9 +10,8 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import SEED, Digits, digits, loss_of, network, ranks, weights
+from common import drop_in, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import slotline
@@ -24,11 +23,8 @@ SAVED_AT = 8
 
 
 def make(kind, rank, world_size):
-    if kind is slotline.Loader:
-        options = {"rank": rank, "world_size": world_size, "seed": SEED, "output": "torch"}
-        return slotline.Loader(digits(), BATCH, shuffle=True, num_workers=1, **options)
-    dataset = Digits()
-    return kind(dataset, BATCH, sampler=DistributedSampler(dataset, world_size, rank, seed=SEED), num_workers=1)
+    loader, _ = native(rank, world_size, BATCH) if kind is slotline.Loader else drop_in(rank, world_size, BATCH, kind=kind)
+    return loader
 
 
 def train(kind, folder=None, resume=False):
