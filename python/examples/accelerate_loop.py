@@ -7,7 +7,7 @@ import accelerate.data_loader
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, gather_object
-from common import SEED, Digits, accuracy, loss_of, network, weights
+from common import SEED, Digits, accuracy, check_shares, loss_of, network, weights
 
 import slotline.torch
 
@@ -32,20 +32,11 @@ def train(num_workers, use_seedable_sampler=False):
             accelerator.backward(loss_of(model, batch))
             optimizer.step()
             batches.append(batch["index"].tolist())
-        check_shares(batches[-len(loader) :], accelerator.num_processes)
+    assert accelerator.num_processes == 2
+    check_shares(gather_object([batches]), EPOCHS)
     model = accelerator.unwrap_model(model)
     assert accuracy(model) > 0.95, accuracy(model)
     return type(loader.base_dataloader), batches, weights(model)
-
-
-def check_shares(batches, num_processes):
-    """Checks that all ranks have batches of the same sizes in an epoch, and that together they have all samples."""
-    shares = gather_object([batches]) if num_processes > 1 else [batches]
-    assert len(shares) == num_processes
-    for share in shares:
-        assert list(map(len, share)) == list(map(len, shares[0]))
-    missing = set(range(1797)) - {index for share in shares for batch in share for index in batch}
-    assert not missing, f"{len(missing)} samples were in no batch"
 
 
 def main():
@@ -61,7 +52,7 @@ def main():
         assert batches == expected
         assert torch.equal(found_weights, expected_weights)
         if Accelerator().is_main_process:
-            print(f"{options}: {len(batches)} batches from {kind.__module__}, those of torch's loader on each rank")
+            print(f"Accelerate {accelerate.__version__}, {options}: {len(batches)} batches on each rank, those of torch's loader")
 
 
 if __name__ == "__main__":

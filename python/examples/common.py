@@ -1,4 +1,4 @@
-"""What the examples share: the digits, a network for them, and the steps of its training."""
+"""What the examples share: the digits, loaders of them, a network, and checks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, DistributedSampler
 
 import slotline
+import slotline.torch
 
 SEED = 3
 
@@ -32,6 +33,19 @@ class Digits(Dataset):
 
     def __getitem__(self, index):
         return {name: values[index] for name, values in self._fields.items()}
+
+
+def native(rank, world_size, batch_size, drop_last=False):
+    """A loader whose threads read the samples. It shares them out itself, and counts the epochs."""
+    options = {"shuffle": True, "seed": SEED, "rank": rank, "world_size": world_size, "drop_last": drop_last}
+    return slotline.Loader(digits(), batch_size, num_workers=1, output="torch", **options), lambda epoch: None
+
+
+def drop_in(rank, world_size, batch_size, drop_last=False, kind=slotline.torch.DataLoader):
+    """A loader whose worker processes call a dataset of Python. torch's sampler shares the samples out, and is told the epoch."""
+    dataset = Digits()
+    sampler = DistributedSampler(dataset, world_size, rank, seed=SEED)
+    return kind(dataset, batch_size, sampler=sampler, drop_last=drop_last, num_workers=1), sampler.set_epoch
 
 
 def network() -> nn.Module:
@@ -64,3 +78,14 @@ def weights(model) -> torch.Tensor:
 def ranks() -> tuple[int, int]:
     """The rank and the number of processes, as torchrun and its likes say in the environment."""
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def check_shares(shares, epochs):
+    """Checks that in each epoch, all ranks have batches of the same sizes, and that together they have all samples. ``shares`` are
+    the numbers of the samples of each batch, of each rank."""
+    sizes = [[len(batch) for batch in share] for share in shares]
+    assert all(each == sizes[0] for each in sizes), sizes
+    count = len(shares[0]) // epochs
+    for first in range(0, len(shares[0]), count):
+        seen = {index for share in shares for batch in share[first : first + count] for index in batch}
+        assert seen == set(range(1797)), f"{1797 - len(seen)} samples were in no batch"

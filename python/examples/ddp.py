@@ -5,42 +5,13 @@
 
 import torch
 import torch.distributed as dist
-from common import SEED, Digits, accuracy, digits, loss_of, network, ranks, weights
+from common import accuracy, drop_in, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
-
-import slotline
-import slotline.torch
 
 # Divisible by the number of processes. The last batch is left out, since it differs: all ranks have equally many samples, so
 # some samples may come twice in it.
 GLOBAL_BATCH = 96
 EPOCHS = 4
-
-
-def native(rank, world_size, drop_last=True):
-    """Threads read the samples; the loader itself shares them out, and counts the epochs."""
-    loader = slotline.Loader(
-        digits(),
-        GLOBAL_BATCH // world_size,
-        shuffle=True,
-        seed=SEED,
-        rank=rank,
-        world_size=world_size,
-        drop_last=drop_last,
-        num_workers=1,
-        output="torch",
-    )
-    return loader, lambda epoch: None
-
-
-def drop_in(rank, world_size, drop_last=True):
-    """Worker processes call a dataset of Python; torch's sampler shares the samples out, and must be told the epoch."""
-    dataset = Digits()
-    sampler = DistributedSampler(dataset, world_size, rank, seed=SEED)
-    size = GLOBAL_BATCH // world_size
-    loader = slotline.torch.DataLoader(dataset, size, sampler=sampler, drop_last=drop_last, num_workers=1)
-    return loader, sampler.set_epoch
 
 
 def train(model, loader, set_epoch):
@@ -74,10 +45,10 @@ def main():
     dist.init_process_group("gloo")
     rank, world_size = ranks()
     for make in (native, drop_in):
-        batches = check_counts(make(rank, world_size, drop_last=False)[0], rank, world_size)
+        batches = check_counts(make(rank, world_size, GLOBAL_BATCH // world_size)[0], rank, world_size)
 
-        together = train(DistributedDataParallel(network()), *make(rank, world_size))
-        alone = train(model := network(), *make(0, 1))
+        together = train(DistributedDataParallel(network()), *make(rank, world_size, GLOBAL_BATCH // world_size, drop_last=True))
+        alone = train(model := network(), *make(0, 1, GLOBAL_BATCH, drop_last=True))
         torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
         assert not torch.allclose(together, weights(network()), atol=1e-2)
         assert accuracy(model) > 0.95, accuracy(model)

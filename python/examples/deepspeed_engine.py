@@ -7,7 +7,7 @@ import deepspeed
 import deepspeed.runtime.dataloader
 import torch
 import torch.distributed as dist
-from common import Digits, accuracy, loss_of, network, weights
+from common import Digits, accuracy, check_shares, loss_of, network, weights
 
 import slotline.torch
 
@@ -47,9 +47,7 @@ def main():
     assert accuracy(model) > 0.9, accuracy(model)
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, batches)
-    epoch = len(batches) // EPOCHS
-    for first in range(0, len(batches), epoch):
-        assert {index for share in shares for batch in share[first : first + epoch] for index in batch} == set(range(1797))
+    check_shares(shares, EPOCHS)
     if dist.get_rank() == 0:
         print(f"DeepSpeed {deepspeed.__version__}: {len(batches)} batches on each of {len(shares)} ranks, those of torch's loader")
     dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """A rank is killed in the middle of an epoch, torchrun starts all of them again, and training continues as if nothing had happened.
 
-    torchrun --standalone --nproc-per-node 2 --max-restarts 1 elastic.py FOLDER
+    torchrun --standalone --nproc-per-node 2 --max-restarts 1 elastic.py native FOLDER     or drop_in, for the other loader
 
 The checkpoint is written to FOLDER, which must be empty at first.
 """
@@ -12,12 +12,8 @@ import sys
 
 import torch
 import torch.distributed as dist
-from common import SEED, Digits, digits, loss_of, network, ranks, weights
+from common import drop_in, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
-
-import slotline
-import slotline.torch
 
 EPOCHS = 3
 BATCH = 48
@@ -27,26 +23,13 @@ KILLED_AT = 28
 KILLED_RANK = 1
 
 
-def native(rank, world_size):
-    """Threads read the samples; the loader itself shares them out, and its state has the epoch."""
-    options = {"shuffle": True, "seed": SEED, "rank": rank, "world_size": world_size, "num_workers": 1, "output": "torch"}
-    return slotline.Loader(digits(), BATCH, **options), lambda epoch: None
-
-
-def drop_in(rank, world_size):
-    """Worker processes call a dataset of Python; torch's sampler shares the samples out, and must be told the epoch."""
-    dataset = Digits()
-    sampler = DistributedSampler(dataset, world_size, rank, seed=SEED)
-    return slotline.torch.DataLoader(dataset, BATCH, sampler=sampler, num_workers=1), sampler.set_epoch
-
-
 def train(make, path=None):
     """Trains, with checkpoints at ``path`` if it is given. Returns the model, the numbers of this rank's samples in each epoch,
     and how many of them came before the process that returns was started."""
     rank, world_size = ranks()
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    loader, set_epoch = make(rank, world_size)
+    loader, set_epoch = make(rank, world_size, BATCH)
     step, seen, earlier = 0, [[]], 0
     if path is not None and path.exists():
         checkpoint = torch.load(path)

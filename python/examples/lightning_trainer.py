@@ -10,7 +10,7 @@ import tempfile
 
 import lightning
 import torch
-from common import Digits, accuracy, loss_of, network, weights
+from common import Digits, accuracy, check_shares, loss_of, network, weights
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DistributedSampler
 
@@ -68,9 +68,7 @@ def main(folder):
     assert batches == expected
     assert torch.equal(weights(model), weights(expected_model))
     assert accuracy(model) > 0.9, accuracy(model)
-    epoch = len(batches[0]) // EPOCHS
-    for first in range(0, len(batches[0]), epoch):
-        assert {index for share in batches for batch in share[first : first + epoch] for index in batch} == set(range(1797))
+    check_shares(batches, EPOCHS)
 
     rest, resumed = fit(slotline.torch.DataLoader, folder / "resumed", folder / f"slotline/step={SAVED_AT}.ckpt")
     assert rest == [share[SAVED_AT:] for share in batches]

@@ -10,7 +10,7 @@ import accelerate.data_loader
 import torch
 import torch.distributed as dist
 import transformers
-from common import SEED, Digits, accuracy, loss_of, network, weights
+from common import SEED, Digits, accuracy, check_shares, loss_of, network, weights
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import slotline.torch
@@ -73,9 +73,7 @@ def main(folder):
     assert accuracy(model) > 0.9, accuracy(model)
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, batches)
-    epoch = len(batches) // EPOCHS
-    for first in range(0, len(batches), epoch):
-        assert {index for share in shares for batch in share[first : first + epoch] for index in batch} == set(range(1797))
+    check_shares(shares, EPOCHS)
 
     rest, resumed = train(slotline.torch.DataLoader, f"{folder}/resumed", f"{folder}/slotline/checkpoint-{SAVED_AT}")
     assert rest == batches[SAVED_AT:]

@@ -456,6 +456,35 @@ def test_a_state_before_any_pass_begins_none(dataset, workers):
     same([list(asked), list(asked)], [list(expected), list(expected)])
 
 
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
+    def loader(epoch):
+        sampler = DistributedSampler(Plain(), 2, 1, seed=5)
+        sampler.set_epoch(epoch)
+        return DataLoader(Plain(), size, sampler=sampler, num_workers=workers)
+
+    first = loader(4)
+    batches = iter(first)
+    next(batches)
+    # The epoch of the pass after it, which a program may set early.
+    first.sampler.set_epoch(5)
+    state = json.loads(json.dumps(first.state_dict()))
+    rest = list(batches)
+    # Lightning sets the epoch after it has begun the pass, so that it is another one when the order is drawn.
+    second = loader(0)
+    second.load_state_dict(state)
+    assert second.state_dict() == state
+    same(list(second), rest)
+    # After the end, the program decides.
+    first.sampler.set_epoch(5)
+    state, after = json.loads(json.dumps(first.state_dict())), list(first)
+    second = loader(5)
+    second.load_state_dict(state)
+    same(list(second), after)
+    assert str(after[1:]) != str(rest)
+
+
 def test_a_state_does_not_change_afterwards():
     loader = make(MAPS["sampler"])
     batches = iter(loader)

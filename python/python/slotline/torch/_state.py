@@ -42,6 +42,8 @@ GENERATOR = "_generator"
 SAMPLER_GENERATOR = "_sampler_generator"
 SAMPLER_STATE = "_sampler_state"
 SAMPLER_ITER_STATE = "_sampler_iter_state"
+# The epoch of a DistributedSampler, which decides about its order.
+SAMPLER_EPOCH = "_sampler_epoch"
 LAST_WORKER = "_last_yielded_worker_id"
 SNAPSHOT = "_snapshot"
 WORKER_SNAPSHOTS = "_worker_snapshots"
