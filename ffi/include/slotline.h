@@ -350,8 +350,8 @@ typedef struct {
   // Called once when the dataset is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
   // Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
-  // place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
-  // the source of a map.
+  // place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another. Of the
+  // datasets in a stack, only the first one with this function is read so.
   slotline_read_many read_many;
   // Announces that a sample will be read soon; may be NULL.
   slotline_prefetch prefetch;
@@ -609,7 +609,7 @@ typedef struct {
   slotline_drop on_warning_drop;
   // How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
   // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-  // `on_warning` is told.
+  // `on_warning` is told. A device loader also waits this long for its copies.
   uint64_t close_timeout_ms;
   // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
   // once the loader is made (NULL: the process's default generator, or `seed`).
@@ -1605,7 +1605,8 @@ uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
 
 #if defined(SLOTLINE_CUDA)
 // Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
-// progress, at most 5 s, and then leaks the memory that they may still use.
+// progress, for up to `close_timeout_ms` (5 s), and then leaks the memory that they may still use; a batch that is freed
+// afterwards waits in the same way for its streams.
 //
 // # Safety
 //
@@ -1831,7 +1832,8 @@ void slotline_loader_stop(const slotline_loader *loader);
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 // callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
 // can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
-// aborted, unless another loader has taken its address meanwhile.
+// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some may
+// be missed.
 //
 // Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 // callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example

@@ -438,6 +438,24 @@ def test_a_state_before_any_pass_is_that_of_the_first_one(workers):
     assert loader.state_dict()["_num_yielded"] == 0
 
 
+@pytest.mark.parametrize("dataset", [Plain(), TensorDataset(torch.arange(COUNT))])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_before_any_pass_begins_none(dataset, workers):
+    def loader(kind):
+        return kind(dataset, 3, True, num_workers=workers, generator=torch.Generator().manual_seed(1))
+
+    asked, expected = loader(DataLoader), loader(torch.utils.data.DataLoader)
+    default = torch.get_rng_state()
+    asked.state_dict()
+    assert torch.equal(torch.get_rng_state(), default)
+    # Accelerate asks for a state when it makes a loader. Then it gives the generators of all processes the same state, and
+    # may replace the sampler.
+    for each in (asked, expected):
+        each.generator.manual_seed(2)
+        each.batch_sampler.sampler = RandomSampler(dataset, generator=each.generator)
+    same([list(asked), list(asked)], [list(expected), list(expected)])
+
+
 def test_a_state_does_not_change_afterwards():
     loader = make(MAPS["sampler"])
     batches = iter(loader)

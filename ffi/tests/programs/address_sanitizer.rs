@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::native::{here, scratch, shared_library, tool};
+use crate::native::{compile_sanitized, scratch, tool};
 use crate::readme;
 
 /// Adds the last value of each batch through the view, when the batch is gone.
@@ -41,19 +41,9 @@ int main(int count, char** arguments) {
 
 /// Compiles a program for AddressSanitizer, with the shared library.
 fn build(cxx: &str, folder: &Path, name: &str, source: &str) -> PathBuf {
-    let (path, program) = (folder.join(name).with_extension("cpp"), folder.join(name));
+    let path = folder.join(name).with_extension("cpp");
     std::fs::write(&path, source).unwrap();
-    // Under its own name and its soname, which the system looks for.
-    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
-    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
-        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
-    }
-    let mut command = Command::new(cxx);
-    command.args(["-std=c++17", "-g", "-O1", "-fsanitize=address", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]);
-    command.arg("-I").arg(here().join("include")).arg(&path).arg("-o").arg(&program);
-    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
-    crate::native::run(command.arg("-pthread"));
-    program
+    compile_sanitized(cxx, "-fsanitize=address", &path)
 }
 
 fn run(program: &Path, arguments: &[&str]) -> Output {

@@ -6,9 +6,9 @@ mod native;
 #[cfg(not(any(delays, feature = "image")))]
 mod address_sanitizer;
 mod compose;
-mod examples;
 #[cfg(unix)]
-mod freed;
+mod ends;
+mod examples;
 mod layer;
 mod orders;
 mod packaging;

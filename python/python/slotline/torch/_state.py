@@ -151,10 +151,12 @@ class Random:
 
 
 @contextlib.contextmanager
-def undisturbed():
-    """Leaves torch's default generator as it was."""
-    before = torch.get_rng_state()
+def undisturbed(generator=None):
+    """Leaves torch's default generator as it was, and ``generator``, if there is one."""
+    generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
+    before = [each.get_state() for each in generators]
     try:
         yield
     finally:
-        torch.set_rng_state(before)
+        for each, state in zip(generators, before):
+            each.set_state(state)

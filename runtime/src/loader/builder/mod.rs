@@ -393,6 +393,8 @@ impl<D, C> Builder<D, C> {
     ///
     /// Threads that have not ended by then are left behind, with the memory that they can access, and run until that code
     /// returns; [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) tells of them.
+    ///
+    /// What owns the loader may wait for as long: a `DeviceLoader` of `slotline-cuda` waits for its copies.
     pub fn close_timeout(mut self, time: Duration) -> Self {
         self.options.close_timeout = time;
         self

@@ -1,6 +1,6 @@
 //! One state out of those of all ranks.
 
-use crate::loader::checkpoint::state::{DatasetKind, State};
+use crate::loader::checkpoint::state::{DatasetKind, PassOrigin, State};
 
 /// States that are not of the same step of one run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +92,9 @@ impl State {
                 return Err(MergeError::Differs { number, field, is, first });
             }
             let [is, first] = [state, first].map(|state| (state.epoch, state.batches));
-            if is != first || state.start != merged.start {
+            // The default generator is the process's own, and what ranks share is not drawn from it.
+            let default_generator = merged.start.default_generator;
+            if is != first || (PassOrigin { default_generator, ..state.start.clone() }) != merged.start {
                 return Err(MergeError::Step { number, is, first });
             }
             merged.bad_samples = merged.bad_samples.max(state.bad_samples);

@@ -1,0 +1,131 @@
+//! Tensors are in the batches' memory, which they keep.
+
+use slotline::dataset::from_fn;
+use slotline::dtype::Element;
+use slotline::loader::OnHeld;
+use slotline::sample::{Packed, Ragged};
+use slotline::{BoxError, Dataset, Loader, Sample};
+use slotline_tch::{Error, Tensors, tensors};
+use tch::{Kind, Tensor};
+
+fn numbers(len: usize) -> impl Dataset<Sample<'static> = ([f32; 3], i64)> {
+    from_fn(len, |index, _| Ok(([index as f32; 3], index as i64)))
+}
+
+/// Loads a dataset as one batch.
+fn one<D: Dataset>(dataset: D) -> Result<Result<Tensors<Tensor>, Error>, BoxError> {
+    let len = dataset.len();
+    let mut loader = Loader::builder(dataset).batch_size(len).num_workers(1).build()?;
+    let batch = loader.epoch()?.next().expect("a batch")?;
+    Ok(tensors(batch))
+}
+
+#[test]
+fn a_tensor_is_the_batchs_memory() -> Result<(), BoxError> {
+    let mut loader = Loader::builder(numbers(8)).batch_size(4).num_workers(1).build()?;
+    for batch in loader.epoch()? {
+        let batch = batch?;
+        let (rows, labels) = batch.tensors();
+        let expected = [rows.as_slice().as_ptr().addr(), labels.as_slice().as_ptr().addr()];
+        let made: [Tensor; 2] = tensors(batch)?.into_array()?;
+        assert_eq!(made.each_ref().map(|tensor| tensor.data_ptr().addr()), expected);
+        assert_eq!((made[0].size(), made[1].size()), (vec![4, 3], vec![4]));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_batch_is_kept_until_the_last_view_is_dropped() -> Result<(), BoxError> {
+    // One batch may be kept while another one is asked for: with a second one there is an error.
+    let mut loader = Loader::builder(numbers(40)).batch_size(2).num_workers(1).hold(1).on_held(OnHeld::Fail).build()?;
+    let mut pass = loader.epoch()?;
+    let mut next = || pass.next().expect("a batch");
+    let [rows, labels] = tensors(next()?)?.into_array()?;
+    let view = rows.select(0, 1).slice(0, 1, 3, 1);
+    drop((rows, labels));
+    let second = next()?;
+    assert!(matches!(next(), Err(slotline::Error::Held { .. })));
+    assert_eq!(Vec::<f32>::try_from(&view)?, [1.0, 1.0]);
+    drop(view);
+    assert_eq!(next()?.indices(), [4, 5]);
+    drop(second);
+    // Autograd keeps the batch for its backward pass.
+    let weights = Tensor::ones([3], (Kind::Float, tch::Device::Cpu)).set_requires_grad(true);
+    let [rows, _] = tensors(next()?)?.into_array()?;
+    let sum = (rows * &weights).sum(Kind::Float);
+    let other = next()?;
+    assert!(matches!(next(), Err(slotline::Error::Held { .. })));
+    sum.backward();
+    drop(sum);
+    assert_eq!(Vec::<f32>::try_from(&weights.grad())?, [13.0; 3]);
+    assert_eq!(next()?.indices(), [10, 11]);
+    drop(other);
+    Ok(())
+}
+
+#[test]
+fn tensors_outlive_the_loader_and_can_be_changed() -> Result<(), BoxError> {
+    let [mut rows, labels] = one(numbers(4))??.into_array()?;
+    let _ = rows.g_mul_scalar_(2);
+    let rows = std::thread::spawn(move || Vec::<f32>::try_from(&rows.flatten(0, -1))).join().expect("no panic")?;
+    assert_eq!(rows, [0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0, 6.0, 6.0, 6.0]);
+    assert_eq!(Vec::<i64>::try_from(&labels)?, [0, 1, 2, 3]);
+    Ok(())
+}
+
+fn same<T: Element>(kind: Kind, of: fn(u8) -> T) -> Result<(), BoxError> {
+    let [tensor] = one(from_fn(3, move |index, _| Ok([of(index as u8 % 2); 2])))??.into_array()?;
+    assert_eq!((tensor.kind(), tensor.size()), (kind, vec![3, 2]));
+    assert_eq!(Vec::<f64>::try_from(&tensor.flatten(0, -1).to_kind(Kind::Double))?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn types_that_both_have_stay_as_they_are() -> Result<(), BoxError> {
+    same(Kind::Bool, |n| n == 1)?;
+    same(Kind::Uint8, u8::from)?;
+    same(Kind::Int8, |n| n as i8)?;
+    same(Kind::Int16, i16::from)?;
+    same(Kind::Int, i32::from)?;
+    same(Kind::Int64, i64::from)?;
+    same(Kind::Half, half::f16::from)?;
+    same(Kind::BFloat16, half::bf16::from)?;
+    same(Kind::Float, f32::from)?;
+    same(Kind::Double, f64::from)
+}
+
+fn lacking<T: Element>(value: T) -> Result<(), BoxError> {
+    let error = one(from_fn(3, move |_, _| Ok((1_i64, value))))?.unwrap_err();
+    let message = format!("field 1 has elements of type {}, which tch does not have; convert them in the dataset", T::DTYPE);
+    assert_eq!(error.to_string(), message);
+    Ok(())
+}
+
+#[test]
+fn a_type_that_tch_lacks_is_an_error_that_names_the_field() -> Result<(), BoxError> {
+    lacking(1_u16)?;
+    lacking(1_u32)?;
+    lacking(1_u64)
+}
+
+#[derive(Sample)]
+struct Text<'a> {
+    letters: Ragged<'a, u8>,
+    tokens: Packed<'a, i32>,
+}
+
+#[test]
+fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
+    const NUMBERS: [i32; 3] = [5, 6, 7];
+    let texts = from_fn(3, |index, _| {
+        Ok(Text { letters: Ragged::new(&b"abc"[index..], 4), tokens: Packed::new(&NUMBERS[..index + 1], 2) })
+    });
+    let tensors = one(texts)??;
+    let names: Vec<&str> = tensors.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["letters", "letters.lengths", "tokens", "tokens.offsets"]);
+    assert_eq!(tensors.get("letters").expect("a tensor").size(), [3, 4]);
+    assert_eq!(Vec::<i64>::try_from(tensors.get("letters.lengths").expect("lengths"))?, [3, 2, 1]);
+    assert_eq!(Vec::<i32>::try_from(tensors.get("tokens").expect("a tensor"))?, [5, 5, 6, 5, 6, 7]);
+    assert_eq!(Vec::<i64>::try_from(tensors.get("tokens.offsets").expect("offsets"))?, [0, 1, 3, 6]);
+    Ok(())
+}
