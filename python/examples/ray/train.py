@@ -85,6 +85,15 @@ def train(config):
         optimizer.load_state_dict(saved["optimizer"])
         first_epoch, first_step = saved["epoch"], saved["step"]
 
+    def report(epoch, step):
+        """Saves a checkpoint: each rank its loader, and the first one the rest. Ray puts these files into one folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(f"{folder}/loader-{rank}.json").write_text(json.dumps(loader.state_dict()))
+            if rank == 0:
+                training = {"epoch": epoch, "step": step, "world_size": world_size}
+                torch.save({**training, "model": layers.state_dict(), "optimizer": optimizer.state_dict()}, f"{folder}/training.pt")
+            ray.train.report({"epoch": epoch, "step": step}, checkpoint=Checkpoint.from_directory(folder))
+
     log = open(f"{config['log']}/{'resumed' if checkpoint else 'begun'}-{rank}.jsonl", "w")
     for epoch in range(first_epoch, EPOCHS):
         if isinstance(loader, DeviceLoader):
@@ -96,24 +105,12 @@ def train(config):
             optimizer.step()
             print(json.dumps([epoch, step, rank, batch["index"].tolist()]), file=log, flush=True)
             if (step + 1) % CHECKPOINT_EVERY == 0:
-                progress = {"epoch": epoch, "step": step + 1, "world_size": world_size}
-                report(rank, loader, {**progress, "model": layers.state_dict(), "optimizer": optimizer.state_dict()})
+                report(epoch, step + 1)
             if checkpoint is None and {"rank": rank, "epoch": epoch, "step": step} == config["killed"]:
                 ray.train.get_all_reported_checkpoints()  # waits until Ray has registered the latest one
                 os.kill(os.getpid(), signal.SIGKILL)
         first_step = 0
-    report(rank, loader, {"epoch": EPOCHS, "step": 0, "world_size": world_size, "model": layers.state_dict(),
-                          "optimizer": optimizer.state_dict()})
-
-
-def report(rank, loader, training):
-    """Saves a checkpoint: the state of each rank's loader, and the rest once. Ray puts the ranks' files into one folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        pathlib.Path(f"{folder}/loader-{rank}.json").write_text(json.dumps(loader.state_dict()))
-        if rank == 0:
-            torch.save(training, f"{folder}/training.pt")
-        position = {"epoch": training["epoch"], "step": training["step"]}
-        ray.train.report(position, checkpoint=Checkpoint.from_directory(folder))
+    report(EPOCHS, 0)
 
 
 class Run:
