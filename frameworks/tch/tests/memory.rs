@@ -93,7 +93,8 @@ fn types_that_both_have_stay_as_they_are() -> Result<(), BoxError> {
 
 fn lacking<T: Element>(value: T) -> Result<(), BoxError> {
     let error = one(from_fn(3, move |_, _| Ok((1_i64, value))))?.unwrap_err();
-    let message = format!("field 1 has elements of type {}, which tch does not have; convert them in the dataset", T::DTYPE);
+    let message =
+        format!("field 1 has elements of type {}, which tch does not have; convert them in the dataset", T::DTYPE);
     assert_eq!(error.to_string(), message);
     Ok(())
 }
