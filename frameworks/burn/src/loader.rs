@@ -20,34 +20,7 @@ type Collect<O> = dyn Fn(Tensors<TensorData>, &Device) -> Result<O, BoxError> + 
 /// A slotline loader for burn's training loops: implements burn's [`DataLoader`](BurnDataLoader).
 ///
 /// Each iterator is the loader's next epoch, with another order if it shuffles. There can be one iterator at a time: another
-/// one returns an error. An error of the loader is an item of the iterator.
-///
-/// ```
-/// use burn::data::dataloader::DataLoader as _;
-/// use burn::tensor::{Device, Int, Tensor};
-/// use slotline::dataset::TensorDataset;
-/// use slotline_burn::DataLoader;
-///
-/// let digits = TensorDataset::new(slotline::source::digits())?;
-/// let loader = DataLoader::new(
-///     digits,
-///     &Device::flex(),
-///     |builder| builder.batch_size(64).shuffle(true).num_workers(2),
-///     |batch, device| {
-///         let [images, labels] = batch.into_array()?;
-///         Ok((Tensor::<3, Int>::from_data(images, device), Tensor::<1, Int>::from_data(labels, device)))
-///     },
-/// )?;
-/// assert_eq!(loader.num_items(), 1797);
-/// let mut images = 0;
-/// for batch in loader.iter() {
-///     let (batch, labels) = batch?;
-///     assert_eq!(batch.dims(), [labels.dims()[0], 8, 8]);
-///     images += labels.dims()[0];
-/// }
-/// assert_eq!(images, 1797);
-/// # Ok::<(), slotline::BoxError>(())
-/// ```
+/// one returns an error. An error of the loader is an item of the iterator. For an example see [the crate](crate).
 pub struct DataLoader<D: Dataset, O> {
     recipe: Arc<Recipe<D, O>>,
     part: Range<usize>,

@@ -24,7 +24,11 @@ pub fn tensors<S>(batch: Batch<S>) -> Result<Tensors<Tensor>, Error> {
             return Tensor::f_from_slice(ends).map_err(Error::of(field));
         }
         let Some(scalar_type) = scalar_type(field.dtype()) else {
-            return Err(Error::DType { field: field.name().to_owned(), dtype: field.dtype(), library: "tch".to_owned() });
+            return Err(Error::DType {
+                field: field.name().to_owned(),
+                dtype: field.dtype(),
+                library: "tch".to_owned(),
+            });
         };
         blob::tensor(&batch, i, scalar_type).map_err(Error::of(field))
     })
