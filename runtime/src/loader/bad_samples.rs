@@ -41,8 +41,8 @@ pub enum OnError {
     /// The batch becomes an error that names the sample: [`Error::Sample`] or [`Error::Panic`].
     #[default]
     Raise,
-    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped (not if
-    /// the loader [divides](crate::loader::Builder::ranks) its passes among ranks). With an iterable dataset the next
+    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped (but
+    /// delivered empty if replicas [share](crate::loader::Builder::ranks) the pass). With an iterable dataset the next
     /// sample takes its place.
     Skip(Budget),
     /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
@@ -103,8 +103,9 @@ pub(crate) struct BadSampleLog {
     on_error: OnError,
     /// Whether each worker makes its own pass, with sample numbers as indices.
     own_passes: bool,
-    /// Whether a batch of which no sample is left is delivered, so that all ranks have as many.
-    keeps_empty: bool,
+    /// Whether the pass is one of several replicas' shares. Then a batch of which no sample is left is delivered, so
+    /// that all of them have as many.
+    is_shared: bool,
     /// The bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
@@ -117,13 +118,14 @@ const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
 impl BadSampleLog {
-    pub(crate) fn new(on_error: OnError, own_passes: bool, keeps_empty: bool, listener: Listener) -> Self {
-        Self { on_error, own_passes, keeps_empty, listener, ..Self::default() }
+    pub(crate) fn new(on_error: OnError, own_passes: bool, listener: Listener) -> Self {
+        Self { on_error, own_passes, listener, ..Self::default() }
     }
 
     /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
     /// the budget.
-    pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize) -> usize {
+    pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize, is_shared: bool) -> usize {
+        self.is_shared = is_shared;
         (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
         self.budget
     }
@@ -157,7 +159,7 @@ impl BadSampleLog {
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let rows = tag.rows - empty.len();
                 let can_be_empty = !tag.single && lease.payload().region().is_some();
-                if rows == 0 && !(self.keeps_empty && can_be_empty) {
+                if rows == 0 && !(self.is_shared && can_be_empty) {
                     return None;
                 }
                 lease.describe(tag.task, rows, tag.epoch);

@@ -114,7 +114,7 @@ impl<P: Storage> Inner<P> {
             in_order: parts.in_order,
             on_held: options.on_held,
             persistent: options.persistent_workers,
-            bad_log: BadSampleLog::new(options.on_error, own_passes, options.ranks.is_some(), options.on_warning),
+            bad_log: BadSampleLog::new(options.on_error, own_passes, options.on_warning),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             memory_limit: options.memory_limit,
@@ -151,7 +151,7 @@ impl<P: Storage> Inner<P> {
         self.passes_begun += 1;
         let positions = self.passes.positions();
         let (bad, delivered) = self.log.state().map_or((0, 0), |state| (state.bad_samples, state.batches()));
-        let budget = self.bad_log.begin(positions, bad);
+        let budget = self.bad_log.begin(positions, bad, self.passes.is_shared());
         let request = Request { task: None, epoch: self.epochs, seed: self.seed, pass: self.passes_begun, budget };
         let deadline = Until::after(self.timeout);
         let from = self.log.resume.as_ref().map(|resume| &resume.state);

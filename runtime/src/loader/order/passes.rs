@@ -33,6 +33,11 @@ pub(crate) trait Passes: Send {
     /// The number of samples of the current pass, if it is known.
     fn positions(&self) -> Option<usize>;
 
+    /// Whether the current pass is the share of one of several replicas.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Draws a pass, and returns the number of its batches, if it is known. `default` replaces the process's default
     /// generator, and `from` says which part of the pass was already delivered.
     fn begin(
@@ -80,6 +85,11 @@ impl<E: HasDataset> Passes for Orders<E> {
         // SAFETY: only `begin` calls `draft`, and that needs an exclusive borrow of `self`, which is borrowed here.
         let plan = unsafe { self.plan_cell.plan() };
         plan.feed.is_none().then_some(plan.positions)
+    }
+
+    fn is_shared(&self) -> bool {
+        // SAFETY: as in `positions`.
+        unsafe { self.plan_cell.plan() }.places.step > 1
     }
 
     fn begin(
