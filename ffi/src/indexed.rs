@@ -273,13 +273,16 @@ impl Stack {
     }
 }
 
+/// Writes a sample that was read already.
+type Write<'a> = dyn FnMut(&mut Row<'_>) -> Result<(), BoxError> + 'a;
+
 /// The samples of several datasets at one index.
 pub(crate) struct Stacked<'a> {
     stack: &'a Stack,
     index: usize,
     context: &'a mut Context,
     /// Writes the sample of part `many`, in a bulk read of that part.
-    ready: Option<&'a mut dyn FnMut(&mut Row<'_>) -> Result<(), BoxError>>,
+    ready: Option<&'a mut Write<'a>>,
 }
 
 impl Stacked<'_> {
