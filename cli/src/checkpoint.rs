@@ -110,7 +110,7 @@ impl<'a> BatchLine<'a> {
     }
 }
 
-fn read(path: &Path) -> Result<State> {
+pub(crate) fn read(path: &Path) -> Result<State> {
     let text = fs::read(path).context("cannot read the file")?;
     serde_json::from_slice(&text).context("the file is not the state of a loader")
 }
@@ -124,7 +124,7 @@ fn next(path: &Path) -> PathBuf {
 
 /// The file of the state.
 #[derive(Debug)]
-struct StateFile {
+pub(crate) struct StateFile {
     path: PathBuf,
     /// Where the next state is written.
     next: PathBuf,
@@ -134,7 +134,7 @@ struct StateFile {
 
 impl StateFile {
     /// Writes the first state.
-    fn create(path: PathBuf, every: Duration, state: &State) -> Result<Self> {
+    pub(crate) fn create(path: PathBuf, every: Duration, state: &State) -> Result<Self> {
         if is_special(&path) {
             bail!("cannot write the state to {}: it is not a regular file; choose another path", path.display());
         }

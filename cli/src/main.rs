@@ -6,7 +6,7 @@
 //! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
 //! - `source`: what these commands read; with the feature `image`, `pictures` decodes pictures in it, and `sheet` writes some
 //!   of them in one.
-//! - `checkpoint`: the files from which an interrupted run resumes; `files`: checks on the files of a run.
+//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
 //! - `screen`: lines, JSON and the progress bar.
@@ -29,6 +29,7 @@ mod screen;
 #[cfg(feature = "image")]
 mod sheet;
 mod source;
+mod state;
 mod stream;
 #[cfg(feature = "trace")]
 mod timeline;
@@ -62,6 +63,8 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Walk over tars and TFRecord files once, and save where their samples are
     Index(index::Index),
+    /// Work with saved states: make one out of those of all ranks
+    State(state::StateCommand),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +110,7 @@ impl Command {
             Self::Order(order) => order.run(),
             Self::Inspect(inspect) => inspect.run(),
             Self::Index(index) => index.run(),
+            Self::State(state) => state.run(),
         }
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, BatchOf, Builder};
-use slotline::{Loader, WaitStrategy};
+use slotline::{Loader, Ranks, WaitStrategy};
 
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +99,25 @@ pub(crate) struct LoaderOptions {
     /// Batches that the loop holds at a time, including the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) hold: usize,
+
+    /// Load the share of this rank, from 0; all ranks need the same options
+    #[arg(long, value_name = "N", requires = "world_size")]
+    rank: Option<usize>,
+
+    /// Number of ranks that share each pass
+    #[arg(long, value_name = "N", requires = "rank")]
+    world_size: Option<usize>,
+
+    /// Load the share of the rank that the environment names
+    #[arg(long, value_enum, value_name = "WHERE", conflicts_with_all = ["rank", "world_size"])]
+    ranks: Option<RanksFrom>,
+}
+
+/// Where ranks come from.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RanksFrom {
+    /// The variables of torchrun, MPI or Slurm; without any, everything is loaded
+    Env,
 }
 
 /// [`WaitStrategy`] as a flag's value.
@@ -124,7 +143,10 @@ pub(crate) enum WorkerKind {
 impl LoaderOptions {
     /// Builds a loader with these options.
     pub(crate) fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
-        let builder = self.builder(dataset, defaults);
+        let mut builder = self.builder(dataset, defaults);
+        if let Some(ranks) = self.ranks()? {
+            builder = builder.ranks(ranks);
+        }
         match self.worker_kind {
             WorkerKind::Thread if self.restart_workers > 0 => {
                 bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it")
@@ -176,6 +198,20 @@ impl LoaderOptions {
             Some(seed) => builder.seed(seed),
             None => builder,
         }
+    }
+
+    /// Returns the ranks that share the passes; `None` if the flags name none.
+    fn ranks(&self) -> Result<Option<Ranks>> {
+        if let (Some(rank), Some(world_size)) = (self.rank, self.world_size) {
+            return Ok(Some(Ranks::new(rank, world_size).context("cannot use --rank and --world-size")?));
+        }
+        let Some(RanksFrom::Env) = self.ranks else { return Ok(None) };
+        let found = Ranks::from_env().context("cannot use --ranks env")?;
+        match &found {
+            Some(ranks) => eprintln!("{ranks}"),
+            None => eprintln!("rank 0 of 1 (no launcher has set its variables)"),
+        }
+        Ok(Some(found.unwrap_or_default()))
     }
 
     pub(crate) fn num_workers(&self, defaults: &Defaults) -> usize {

@@ -20,7 +20,7 @@ use crate::wait;
 /// Call [`ready_on`](Self::ready_on) before you read the batch on a stream. A batch can be dropped on any thread and
 /// in any order; its slot is refilled as soon as all streams that the batch was made ready on have reached the point
 /// of the drop. A batch may outlive the pass and the loader. Dropping it then waits for these streams, for at most
-/// [`GRACE`](slotline::loader::GRACE), and frees the memory.
+/// the host loader's [`close_timeout`](slotline::loader::Builder::close_timeout), and frees the memory.
 pub struct DeviceBatch {
     slot: Lease,
     /// Whether the ends of its uses were recorded.

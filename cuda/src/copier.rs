@@ -77,6 +77,8 @@ pub(crate) struct Copier {
     arena: Arc<Arena>,
     seams: Seams,
     pub(crate) timeout: Option<Duration>,
+    /// How long freeing memory waits for copies, and for what reads the slots.
+    close_timeout: Duration,
     pub(crate) waits_for_release: bool,
     pub(crate) resumable: bool,
 }
@@ -131,8 +133,10 @@ impl Copier {
     /// Allocates device memory for `slots` batches of a loader whose own batches are in `memory`.
     pub(crate) fn new(host: &Loader, memory: &Pinned, device: &Device, slots: usize) -> Result<Self, Error> {
         let fields: Arc<[Field]> = host.fields().into_iter().flatten().cloned().collect();
-        let (bytes, rows) = (host.batch_bytes(), host.batch_size());
-        let idle = (0..slots).map(|_| Slot::new(device, bytes, fields.len(), rows)).collect::<Result<_, _>>()?;
+        let (bytes, rows, close_timeout) = (host.batch_bytes(), host.batch_size(), host.close_timeout());
+        let idle = (0..slots)
+            .map(|_| Slot::new(device, bytes, fields.len(), rows, close_timeout))
+            .collect::<Result<_, _>>()?;
         // Each slot and each copy can refer to an event, and one more is being recorded.
         let events: Result<Vec<_>, _> = (0..=2 * slots).map(|_| Ok(Arc::new(Copied::new(device)?))).collect();
         let (back, returned) = sync_channel(slots);
@@ -157,6 +161,7 @@ impl Copier {
             }),
             seams: memory.seams(),
             timeout: None,
+            close_timeout,
             waits_for_release: false,
             resumable: false,
         })
@@ -404,9 +409,9 @@ impl Copier {
         error
     }
 
-    /// Waits for all copies to end, within [`GRACE`](slotline::loader::GRACE).
+    /// Waits for all copies to end, within the host loader's `close_timeout`.
     pub(crate) fn close(&mut self) -> Result<(), Error> {
-        let grace = Grace::new();
+        let grace = Grace::new(self.close_timeout);
         let mut outcome = Ok(());
         while let Some(oldest) = self.copying.front() {
             let ended = grace.poll(|| oldest.is_done(&self.stream));

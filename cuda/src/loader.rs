@@ -81,7 +81,7 @@ const SLOTS: usize = 3;
 /// | a batch cannot be released | an error from `release_on`, or a warning if the batch is dropped; then [`Error::Lost`] from the following `next`, and one slot less |
 /// | all device slots are held | [`Error::Held`] from each call until a batch is dropped; then the next batch. Alternatively the loader [waits](DeviceLoader::wait_for_release). No more device memory is allocated for batches that are kept |
 /// | copies take longer than the [`timeout`](DeviceLoader::timeout) | [`Error::Timeout`]; the next call waits again |
-/// | a loader is dropped while copies are in progress | it waits for them for at most [`GRACE`](slotline::loader::GRACE), and then leaks the memory that they may use |
+/// | a loader is dropped while copies are in progress | it waits for them for at most the host loader's [`close_timeout`](slotline::loader::Builder::close_timeout), and then leaks the memory that they may use |
 /// | the slots' memory is freed while other kernels of the context run | the driver's `cuMemFree` may wait for these kernels, without a limit |
 /// | a batch is dropped after its loader | it waits in the same way for the streams that it was made ready on |
 /// | a thread captures a stream into a graph (not in relaxed mode) | [`Error::Driver`] if a copy must be waited for, and the next call asks again; batches must not be made ready or dropped on that stream during the capture |
@@ -221,8 +221,8 @@ impl DeviceLoader {
         self.slots() * self.host.batch_bytes()
     }
 
-    /// Waits for the copies in progress, for at most [`GRACE`](slotline::loader::GRACE), and returns the host's
-    /// loader. Dropping waits in the same way, but can only log a warning on failure.
+    /// Waits for the copies in progress, for at most the host loader's
+    /// [`close_timeout`](slotline::loader::Builder::close_timeout), and returns that loader. Dropping waits in the same way, but can only log a warning on failure.
     ///
     /// # Errors
     ///

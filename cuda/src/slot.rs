@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use slotline::sample::Place;
 
@@ -139,10 +140,18 @@ pub(crate) struct Slot {
     /// The places of the batch's fields.
     pub(crate) places: Vec<Place>,
     pub(crate) indices: Vec<i64>,
+    /// How long dropping the slot waits for what uses it.
+    close_timeout: Duration,
 }
 
 impl Slot {
-    pub(crate) fn new(device: &Device, bytes: usize, fields: usize, rows: usize) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: &Device,
+        bytes: usize,
+        fields: usize,
+        rows: usize,
+        close_timeout: Duration,
+    ) -> Result<Self, Error> {
         let mut streams = Vec::with_capacity(MOST_STREAMS);
         streams.push(Use { consumed: Event::new(device)?, stream: None });
         Ok(Self {
@@ -151,6 +160,7 @@ impl Slot {
             copied: None,
             places: Vec::with_capacity(fields),
             indices: Vec::with_capacity(rows),
+            close_timeout,
         })
     }
 
@@ -245,8 +255,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen within the grace
-    /// period.
+    /// Waits until nothing uses the memory any more, and frees it. Leaks it if that does not happen within the
+    /// limit.
     pub(crate) fn settle(&mut self, grace: &Grace) {
         // It is taken out first, so that unwinding leaks the memory if anything here panics.
         let Some(memory) = self.memory.take() else { return };
@@ -287,6 +297,6 @@ impl Drop for Slot {
         if self.is_lost() {
             return;
         }
-        self.settle(&Grace::new());
+        self.settle(&Grace::new(self.close_timeout));
     }
 }

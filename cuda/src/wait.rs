@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use slotline::loader::GRACE;
 
 use crate::error::DriverError;
 
@@ -34,37 +33,41 @@ pub(crate) fn poll(
     }
 }
 
-/// The deadline for waiting while resources are freed.
+/// A limit for waiting while resources are freed.
 #[derive(Debug)]
-pub(crate) struct Grace(Instant);
+pub(crate) struct Grace {
+    start: Instant,
+    limit: Duration,
+}
 
 /// Why the end of an operation was not observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Unsettled {
     Driver(DriverError),
-    Late,
+    /// It did not happen within this time.
+    Late(Duration),
 }
 
 impl fmt::Display for Unsettled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(error) => error.fmt(f),
-            Self::Late => write!(f, "the device was still using it after {} seconds", GRACE.as_secs()),
+            Self::Late(limit) => write!(f, "the device was still using it after {limit:?}"),
         }
     }
 }
 
 impl Grace {
-    pub(crate) fn new() -> Self {
-        Self(Instant::now() + GRACE)
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { start: Instant::now(), limit }
     }
 
     /// Waits until `done` returns `true`, for at most the time that is left.
     pub(crate) fn poll(&self, mut done: impl FnMut() -> Result<bool, DriverError>) -> Result<(), Unsettled> {
         let done = || done().or_else(|error| if error.is_passing() { Ok(false) } else { Err(error) });
-        match poll(Some(self.0.saturating_duration_since(Instant::now())), done) {
+        match poll(Some(self.limit.saturating_sub(self.start.elapsed())), done) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Unsettled::Late),
+            Ok(false) => Err(Unsettled::Late(self.limit)),
             Err(error) => Err(Unsettled::Driver(error)),
         }
     }

@@ -2,13 +2,16 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use slotline::Loader;
 use slotline::loader::GRACE;
 use slotline_cuda::{Device, DeviceLoader, Error, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
-use support::{Things, check, check_passes, loader, nothing_is_lost};
+use support::{Things, check, check_passes, loader, loader_closed_within, nothing_is_lost};
+
+/// A `close_timeout`.
+const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
 fn batches_can_outlive_everything_else() {
@@ -75,19 +78,19 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 }
 
 #[test]
-fn a_stuck_copy_is_leaked_after_the_grace_period() {
+fn a_stuck_copy_is_leaked_after_the_close_timeout() {
     let fake = Fake::load().session(Options::default());
     let before = leaked();
     let device = Device::new(0).unwrap();
-    let mut loader = loader(&device, 64, 0, 2);
+    let mut loader = loader_closed_within(SHORT, &device, 64, 0, 2);
     let mut pass = loader.epoch().unwrap();
     fake.hold(true);
     drop(pass.next().unwrap().unwrap());
     drop(pass);
     let start = Instant::now();
     let error = loader.close().unwrap_err();
-    assert!(matches!(error, Error::Leaked { task: 0, .. }), "{error}");
-    assert!(start.elapsed() >= GRACE);
+    assert!(matches!(error, Error::Leaked { task: 0, .. }) && error.to_string().contains("after 100ms"), "{error}");
+    assert!((SHORT..GRACE).contains(&start.elapsed()), "{:?}", start.elapsed());
     drop(device);
     let leaked = leaked();
     assert!(leaked.host_bytes > before.host_bytes && leaked.device_bytes > before.device_bytes);
@@ -101,13 +104,15 @@ fn a_batch_with_a_stuck_kernel_is_leaked_without_a_loader() {
     let before = leaked();
     let device = Device::new(0).unwrap();
     let stream = Stream::new(&device).unwrap();
-    let mut loader = loader(&device, 64, 0, 2);
+    let mut loader = loader_closed_within(SHORT, &device, 64, 0, 2);
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     check(&batch, &stream);
     drop(loader);
     fake.hold(true);
     fake.read_on(stream.as_raw(), batch.field(1).unwrap().ptr(), 64).unwrap();
+    let start = Instant::now();
     drop(batch);
+    assert!((SHORT..GRACE).contains(&start.elapsed()), "{:?}", start.elapsed());
     let bytes = leaked().device_bytes - before.device_bytes;
     assert!(bytes > 0, "a kernel may still read it");
     drop((stream, device));

@@ -350,8 +350,8 @@ typedef struct {
   // Called once when the dataset is no longer needed, on any thread; may be NULL.
   slotline_drop drop;
   // Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
-  // place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
-  // the source of a map.
+  // place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another. Of the
+  // datasets in a stack, only the first one with this function is read so.
   slotline_read_many read_many;
   // Announces that a sample will be read soon; may be NULL.
   slotline_prefetch prefetch;
@@ -609,7 +609,7 @@ typedef struct {
   slotline_drop on_warning_drop;
   // How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
   // `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-  // `on_warning` is told.
+  // `on_warning` is told. A device loader also waits this long for its copies.
   uint64_t close_timeout_ms;
   // The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
   // once the loader is made (NULL: the process's default generator, or `seed`).
@@ -621,6 +621,14 @@ typedef struct {
   void *allocate_user;
   // Called once when `allocate` is no longer needed, on any thread; may be NULL.
   slotline_drop allocate_drop;
+  // The rank whose share of each pass is loaded, from 0 (0). Used if `world_size` is not 0.
+  size_t rank;
+  // The number of ranks that share each pass (0: passes are not divided). All ranks must have the same options, and the same
+  // seed, which is 0 if none is set. They have equally many batches: samples at the end of a pass are repeated to make the
+  // shares equal, or left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`, with an epoch
+  // that counts the passes. The state of any rank, taken when all have delivered as many batches, can be loaded by any number
+  // of ranks. Not available for streams, which read their share by themselves.
+  size_t world_size;
 } slotline_options;
 
 #if defined(SLOTLINE_CUDA)
@@ -718,6 +726,22 @@ typedef struct {
   uint8_t reserved;
 } slotline_pipeline_options;
 #endif
+
+// One of the processes that load a dataset together. Set `struct_size` before `slotline_ranks_from_env`.
+typedef struct {
+  // `sizeof(slotline_ranks)`.
+  size_t struct_size;
+  // The number of this process, from 0.
+  size_t rank;
+  // The number of processes, at least 1.
+  size_t world_size;
+  // The number of this process among those on its machine; -1 if the launcher does not say.
+  int64_t local_rank;
+  // The number of processes on this machine; -1 if the launcher does not say.
+  int64_t local_world_size;
+  // The launcher whose variables were found, such as "torchrun"; NULL if there is none. Lives as long as the process.
+  const char *launcher;
+} slotline_ranks;
 
 // Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
 // starts the pass calls it. A resumed loader does not draw the earlier passes again.
@@ -1605,7 +1629,8 @@ uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
 
 #if defined(SLOTLINE_CUDA)
 // Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
-// progress, at most 5 s, and then leaks the memory that they may still use.
+// progress, for up to `close_timeout_ms` (5 s), and then leaks the memory that they may still use; a batch that is freed
+// afterwards waits in the same way for its streams.
 //
 // # Safety
 //
@@ -1831,7 +1856,8 @@ void slotline_loader_stop(const slotline_loader *loader);
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 // callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
 // can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
-// aborted, unless another loader has taken its address meanwhile.
+// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some may
+// be missed.
 //
 // Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 // callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
@@ -1978,6 +2004,41 @@ slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
                                         slotline_dataset **out,
                                         slotline_error **error);
 #endif
+
+// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
+// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
+// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
+// Without any, it is rank 0 of 1, and `launcher` is NULL. Nothing is divided unless `rank` and `world_size` of a loader's options
+// are set. Can be called from any thread, but not while another one changes the environment.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each other.
+//
+// # Safety
+//
+// `out` must be NULL or writable for `out->struct_size` bytes; `error` must be NULL or writable.
+slotline_status slotline_ranks_from_env(slotline_ranks *out,
+                                        slotline_error **error);
+
+// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
+// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes in
+// `*out`, which is NULL on failure.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_STATE`: there is no state, some bytes are not a state, or the states are of
+// different runs or steps, of streams, or of batches that came out of order.
+//
+// # Safety
+//
+// `states` and `lens` must be NULL or point to `count` values, and each state to as many bytes as its length says; `out` and
+// `error` must be NULL or writable.
+slotline_status slotline_state_merge(const uint8_t *const *states,
+                                     const size_t *lens,
+                                     size_t count,
+                                     slotline_bytes **out,
+                                     slotline_error **error);
 
 // Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
 // element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of

@@ -25,6 +25,7 @@
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"
 #include "slotline/pipeline.hpp"
+#include "slotline/ranks.hpp"
 #include "slotline/sample.hpp"
 #include "slotline/sampler.hpp"
 #include "slotline/span.hpp"

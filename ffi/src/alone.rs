@@ -117,7 +117,8 @@ impl fmt::Debug for Single {
 pub(crate) fn read(dataset: &Indexed, index: usize) -> Result<*mut slotline_batch, Failure> {
     let len = dataset.len();
     if index >= len {
-        return Err(Failure::invalid(format!("index is {index}, but the dataset has {len} samples")));
+        let failure = Failure::invalid(format!("index is {index}, but the dataset has {len} samples"));
+        return Err(Failure { index: Some(index), ..failure });
     }
     let mut single = Single::new(&Shape::of(dataset))?;
     let mut context = Context::default();

@@ -1,5 +1,7 @@
 //! Datasets that are read by index: those made of arrays and callbacks, and those made of other datasets.
 
+use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 
 use slotline::BoxError;
@@ -58,8 +60,8 @@ impl Dataset for Indexed {
             Self::Map(map) => map.get(index, context).map(Read::Called),
             Self::Subset(subset) => subset.get(index, context),
             Self::Concat(concat) => concat.datasets.get(index, context),
-            Self::Stack(stack) => Ok(Read::Stacked(Stacked { parts: &stack.parts, index, context })),
-            Self::Transform(transform) => Ok(Read::Mapped(Mapped { transform, index, context })),
+            Self::Stack(stack) => Ok(Read::Stacked(Stacked { stack, index, context, ready: None })),
+            Self::Transform(transform) => Ok(Read::Mapped(transform.get(index, context))),
             #[cfg(feature = "sources")]
             Self::Files(files) => files.get(index, context).map(Read::File),
         }
@@ -79,11 +81,7 @@ impl Dataset for Indexed {
     }
 
     fn reads_many(&self) -> bool {
-        match self {
-            Self::Map(map) => map.reads_many(),
-            Self::Subset(subset) => subset.reads_many(),
-            _ => false,
-        }
+        either!(self, dataset => dataset.reads_many())
     }
 
     fn get_many(
@@ -95,6 +93,9 @@ impl Dataset for Indexed {
         match self {
             Self::Map(map) => map.get_many(indices, context, &mut |called| put(Read::Called(called))),
             Self::Subset(subset) => subset.get_many(indices, context, put),
+            Self::Concat(concat) => concat.datasets.get_many(indices, context, put),
+            Self::Stack(stack) => stack.get_many(indices, context, &mut |stacked| put(Read::Stacked(stacked))),
+            Self::Transform(transform) => transform.get_many(indices, context, &mut |mapped| put(Read::Mapped(mapped))),
             _ => one_by_one(self, indices, context, put),
         }
     }
@@ -122,7 +123,7 @@ impl Sample for Read<'_> {
         match self {
             Self::Row(row) => row.declare(fields),
             Self::Called(called) => called.declare(fields),
-            Self::Stacked(stacked) => stacked.parts.iter().for_each(|part| declare(fields, part.fields())),
+            Self::Stacked(stacked) => stacked.stack.parts.iter().for_each(|part| declare(fields, part.fields())),
             Self::Mapped(mapped) => declare(fields, mapped.transform.fields()),
             #[cfg(feature = "sources")]
             Self::File(file) => file.declare(fields),
@@ -181,6 +182,10 @@ impl Concat {
         self.datasets.begin_pass(upcoming);
     }
 
+    fn reads_many(&self) -> bool {
+        self.datasets.reads_many()
+    }
+
     #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
     fn fields(&self) -> Option<Fields> {
         Some(self.fields.clone())
@@ -192,6 +197,8 @@ impl Concat {
 pub(crate) struct Stack {
     parts: Box<[Indexed]>,
     len: usize,
+    /// The part whose bulk reads are used: the first one that has any. (There cannot be two: each puts its samples itself.)
+    many: usize,
     fields: Fields,
 }
 
@@ -213,7 +220,8 @@ impl Stack {
                 declared.push(field);
             }
         }
-        Ok(Self { fields: field::fields(&declared)?, parts: parts.into(), len })
+        let many = parts.iter().position(Dataset::reads_many).unwrap_or_default();
+        Ok(Self { fields: field::fields(&declared)?, parts: parts.into(), len, many })
     }
 
     fn len(&self) -> usize {
@@ -234,6 +242,31 @@ impl Stack {
         }
     }
 
+    fn reads_many(&self) -> bool {
+        self.parts[self.many].reads_many()
+    }
+
+    /// Reads samples of one part at once, and those of the others one by one.
+    fn get_many(
+        &self,
+        indices: &[usize],
+        context: &mut Context,
+        put: &mut dyn for<'a> FnMut(Stacked<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let mut taken = PartContext::of(context, self.many);
+        let PartContext { whole: context, inner, .. } = &mut taken;
+        let mut places = 0..;
+        self.parts[self.many].get_many(indices, inner, &mut |sample| {
+            let place = places.next().unwrap_or_default();
+            context.go_to(place);
+            let mut sample = Some(sample);
+            let mut write = |row: &mut Row<'_>| sample.take().map_or(Ok(()), |sample| sample.write(row));
+            // More samples than indices are an error of `put`.
+            let index = indices.get(place).copied().unwrap_or_default();
+            put(Stacked { stack: self, index, context, ready: Some(&mut write) })
+        })
+    }
+
     #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
     fn fields(&self) -> Option<Fields> {
         Some(self.fields.clone())
@@ -241,18 +274,48 @@ impl Stack {
 }
 
 /// The samples of several datasets at one index.
-#[derive(Debug)]
 pub(crate) struct Stacked<'a> {
-    parts: &'a [Indexed],
+    stack: &'a Stack,
     index: usize,
     context: &'a mut Context,
+    /// Writes the sample of part `many`, in a bulk read of that part.
+    ready: Option<&'a mut dyn FnMut(&mut Row<'_>) -> Result<(), BoxError>>,
 }
 
 impl Stacked<'_> {
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        for (i, part) in self.parts.iter().enumerate() {
-            part.get(self.index, self.context.part(i))?.write(row)?;
+    fn write(mut self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        for (i, part) in self.stack.parts.iter().enumerate() {
+            match &mut self.ready {
+                Some(write) if self.stack.many == i => write(row)?,
+                _ => part.get(self.index, self.context.part(i))?.write(row)?,
+            }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Stacked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stacked").field("stack", self.stack).field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// A part's context, taken out of that of the whole sample until this is dropped.
+struct PartContext<'a> {
+    whole: &'a mut Context,
+    part: usize,
+    inner: Context,
+}
+
+impl<'a> PartContext<'a> {
+    fn of(whole: &'a mut Context, part: usize) -> Self {
+        let inner = take(whole.part(part));
+        Self { whole, part, inner }
+    }
+}
+
+impl Drop for PartContext<'_> {
+    fn drop(&mut self) {
+        *self.whole.part(self.part) = take(&mut self.inner);
     }
 }

@@ -64,6 +64,7 @@ pub mod owner;
 pub mod pipeline;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 mod processes;
+pub mod ranks;
 mod running;
 pub mod sample;
 pub mod sampler;

@@ -37,8 +37,8 @@ pub struct slotline_map_dataset {
     /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
     /// Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
-    /// place of `read` for a whole batch, or for a part of one, unless the dataset is part of a stack or a concatenation, or is
-    /// the source of a map.
+    /// place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another. Of the
+    /// datasets in a stack, only the first one with this function is read so.
     pub read_many: slotline_read_many,
     /// Announces that a sample will be read soon; may be NULL.
     pub prefetch: slotline_prefetch,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline::dataset::{Dataset, Iterable, IterableDataset};
-use slotline::loader::{Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow};
+use slotline::loader::{
+    AddressSanitizer, Affinity, BatchOf, Budget, BuildError, Builder, GRACE, OnError, OnHeld, Overflow,
+};
 use slotline::sampler::SequentialSampler;
-use slotline::{BoxError, Loader, WaitStrategy};
+use slotline::{BoxError, Loader, Ranks, WaitStrategy};
 
 use crate::batch_sampler::slotline_batch_sampler;
 use crate::boundary::guarded;
@@ -65,6 +67,8 @@ pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
 /// Asking for the next batch returns `SLOTLINE_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
+/// How many more batches there is memory for with AddressSanitizer.
+const RESTING: usize = 16;
 /// Whether workers can be processes.
 const PROCESSES: bool = cfg!(all(target_os = "linux", not(any(shuttle, delays))));
 
@@ -201,7 +205,7 @@ pub struct slotline_options {
     pub on_warning_drop: slotline_drop,
     /// How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
     /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-    /// `on_warning` is told.
+    /// `on_warning` is told. A device loader also waits this long for its copies.
     pub close_timeout_ms: u64,
     /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
     /// once the loader is made (NULL: the process's default generator, or `seed`).
@@ -213,6 +217,14 @@ pub struct slotline_options {
     pub allocate_user: *mut c_void,
     /// Called once when `allocate` is no longer needed, on any thread; may be NULL.
     pub allocate_drop: slotline_drop,
+    /// The rank whose share of each pass is loaded, from 0 (0). Used if `world_size` is not 0.
+    pub rank: usize,
+    /// The number of ranks that share each pass (0: passes are not divided). All ranks must have the same options, and the same
+    /// seed, which is 0 if none is set. They have equally many batches: samples at the end of a pass are repeated to make the
+    /// shares equal, or left out with `drop_last`. With `shuffle` the order is that of torch's `DistributedSampler`, with an epoch
+    /// that counts the passes. The state of any rank, taken when all have delivered as many batches, can be loaded by any number
+    /// of ranks. Not available for streams, which read their share by themselves.
+    pub world_size: usize,
 }
 
 /// Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
@@ -231,7 +243,7 @@ pub(crate) struct Owned {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
-    const END: usize = versioned::end!(allocate_drop);
+    const END: usize = versioned::end!(world_size);
 
     fn defaults() -> Self {
         Self {
@@ -285,6 +297,8 @@ unsafe impl Versioned for slotline_options {
             allocate: None,
             allocate_user: null_mut(),
             allocate_drop: None,
+            rank: 0,
+            world_size: 0,
         }
     }
 }
@@ -374,6 +388,13 @@ impl slotline_options {
         Ok((builder, collator))
     }
 
+    /// The number of batches that can be held. With AddressSanitizer there is memory for more, so that the memory of a batch stays
+    /// unused for some time after the batch was freed, and later accesses are reported.
+    fn hold(&self) -> usize {
+        let limited = self.memory_limit != 0 || self.on_held != SLOTLINE_ON_HELD_GROW || self.hold == 0;
+        if limited || AddressSanitizer::find().is_none() { self.hold } else { self.hold.saturating_add(RESTING) }
+    }
+
     /// Applies the options that need no ownership of user pointers.
     ///
     /// # Safety
@@ -384,11 +405,18 @@ impl slotline_options {
             SLOTLINE_NO_BATCHES => None,
             size => Some(number("batch_size", size)?),
         };
+        let builder = match self.world_size {
+            0 if self.rank != 0 => {
+                return Err(Failure::invalid(format!("rank is {}, but world_size is 0; set both", self.rank)));
+            }
+            0 => builder,
+            world_size => builder.ranks(Ranks::new(self.rank, world_size)?),
+        };
         let mut builder = builder
             .batch_size(batch_size)
             .num_workers(self.num_workers)
             .round_robin(self.round_robin != 0)
-            .hold(self.hold)
+            .hold(self.hold())
             .timeout(Duration::from_millis(self.timeout_ms))
             .watchdog(Duration::from_millis(self.watchdog_ms))
             .close_timeout(match self.close_timeout_ms {

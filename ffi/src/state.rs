@@ -22,13 +22,13 @@ impl From<StateError> for Failure {
 }
 
 /// Serialises a state as JSON, which includes a version number.
-fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
+pub(crate) fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
     let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
     Ok(slotline_bytes::boxed(bytes))
 }
 
 /// Parses a state.
-fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
+pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
     serde_json::from_slice(bytes)
         .map_err(|error| Failure::new(SLOTLINE_STATE, format!("the bytes are not the state of a loader: {error}")))
 }

@@ -112,6 +112,33 @@ impl Transform {
         self.source.begin_pass(upcoming);
     }
 
+    pub(crate) fn reads_many(&self) -> bool {
+        self.source.reads_many()
+    }
+
+    pub(crate) fn get<'a>(&'a self, index: usize, context: &'a mut Context) -> Mapped<'a> {
+        let [inner, own] = context.parts();
+        Mapped { transform: self, own, from: From::Index(index, inner) }
+    }
+
+    pub(crate) fn get_many(
+        &self,
+        indices: &[usize],
+        context: &mut Context,
+        put: &mut dyn for<'a> FnMut(Mapped<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let [inner, own] = context.parts();
+        let mut places = 0..;
+        self.source.get_many(indices, inner, &mut |sample| {
+            let place = places.next().unwrap_or_default();
+            own.go_to(place);
+            let mut single = own.local::<Sources>().take(&self.shape)?;
+            // More samples than indices are an error of `put`.
+            single.fill(indices.get(place).copied().unwrap_or_default(), sample)?;
+            put(Mapped { transform: self, own, from: From::Sample(single) })
+        })
+    }
+
     #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
     pub(crate) fn fields(&self) -> Option<Fields> {
         Some(self.callback.fields.clone())
@@ -122,21 +149,36 @@ impl Transform {
 #[derive(Debug)]
 pub(crate) struct Mapped<'a> {
     pub(crate) transform: &'a Transform,
-    pub(crate) index: usize,
-    pub(crate) context: &'a mut Context,
+    own: &'a mut Context,
+    from: From<'a>,
+}
+
+/// What a sample is made from.
+#[derive(Debug)]
+enum From<'a> {
+    /// A sample that is still to be read, in this context.
+    Index(usize, &'a mut Context),
+    /// A sample of a bulk read.
+    Sample(Single),
 }
 
 impl Mapped<'_> {
     pub(crate) fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        let Self { transform: Transform { source, shape, callback }, index, context } = self;
-        if index >= source.len() {
-            return Err(OutOfRange { dataset: "the dataset", index, len: source.len() }.into());
-        }
-        let [inner, own] = context.parts();
+        let Self { transform: Transform { source, shape, callback }, own, from } = self;
         // Reading the source and the callback both count as reading.
         reading(|| {
-            let mut single = own.local::<Sources>().take(shape)?;
-            let outcome = source.get(index, inner).and_then(|sample| single.fill(index, sample)).and_then(|()| {
+            let (single, filled) = match from {
+                From::Index(index, _) if index >= source.len() => {
+                    return Err(OutOfRange { dataset: "the dataset", index, len: source.len() }.into());
+                }
+                From::Index(index, inner) => {
+                    let mut single = own.local::<Sources>().take(shape)?;
+                    let filled = source.get(index, inner).and_then(|sample| single.fill(index, sample));
+                    (single, filled)
+                }
+                From::Sample(single) => (single, Ok(())),
+            };
+            let outcome = filled.and_then(|()| {
                 // SAFETY: the user has agreed that any thread may call `map` this way; the source and the sample are lent to the
                 // callback while it runs.
                 let map = |sample| unsafe { (callback.map)(callback.owner.user(), single.batch(), sample) };

@@ -7,6 +7,7 @@ use std::mem::offset_of;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use slotline_cuda::{Device, Stream, leaked};
@@ -334,6 +335,23 @@ fn a_tensor_outlives_the_loader() {
         (*old).deleter.unwrap()(old);
     }
     assert_eq!(fake.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn freeing_a_loader_waits_for_copies_as_long_as_close_timeout_says() {
+    let fake = Fake::load().session(Options::default());
+    let mut host = shuffled(0);
+    host.close_timeout_ms = 100;
+    let loader = DeviceLoader::new(&host, &on_device(|_| ())).unwrap();
+    loader.epoch().unwrap();
+    fake.hold(true);
+    drop(loader.next().unwrap().unwrap());
+    let (start, before) = (Instant::now(), leaked());
+    drop(loader);
+    let took = start.elapsed();
+    assert!((Duration::from_millis(100)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert!(leaked().host_bytes > before.host_bytes, "a copy may still read it");
+    fake.hold(false);
 }
 
 #[test]

@@ -12,21 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use native::{here, library, missing, profile, run, scratch, target, tool};
+use native::{here, library, missing, profile, run, sanitizes, scratch, target, tool};
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror"];
-
-/// Whether the compiler supports a sanitizer.
-fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
-    let source = folder.join("none.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let linked = Command::new(cc).arg(flags).arg(source).arg("-o").arg(folder.join("none")).output();
-    let works = linked.is_ok_and(|output| output.status.success());
-    if !works {
-        missing(&format!("{cc} with {flags}"));
-    }
-    works
-}
 
 fn compile(cc: &str, flags: &[&str], name: &str, object: &Path) {
     let mut command = Command::new(cc);
@@ -188,6 +176,12 @@ fn programs_can_be_their_own_workers() {
 #[test]
 fn objects_can_be_freed_in_any_order() {
     let Some(output) = with_addresses("lifetimes") else { return };
+    assert_eq!(output, "ok\n");
+}
+
+#[test]
+fn threads_that_are_left_behind_use_no_freed_memory() {
+    let Some(output) = with_addresses("ends") else { return };
     assert_eq!(output, "ok\n");
 }
 

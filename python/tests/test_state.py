@@ -438,6 +438,53 @@ def test_a_state_before_any_pass_is_that_of_the_first_one(workers):
     assert loader.state_dict()["_num_yielded"] == 0
 
 
+@pytest.mark.parametrize("dataset", [Plain(), TensorDataset(torch.arange(COUNT))])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_before_any_pass_begins_none(dataset, workers):
+    def loader(kind):
+        return kind(dataset, 3, True, num_workers=workers, generator=torch.Generator().manual_seed(1))
+
+    asked, expected = loader(DataLoader), loader(torch.utils.data.DataLoader)
+    default = torch.get_rng_state()
+    asked.state_dict()
+    assert torch.equal(torch.get_rng_state(), default)
+    # Accelerate asks for a state when it makes a loader. Then it gives the generators of all processes the same state, and
+    # may replace the sampler.
+    for each in (asked, expected):
+        each.generator.manual_seed(2)
+        each.batch_sampler.sampler = RandomSampler(dataset, generator=each.generator)
+    same([list(asked), list(asked)], [list(expected), list(expected)])
+
+
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
+    def loader(epoch):
+        sampler = DistributedSampler(Plain(), 2, 1, seed=5)
+        sampler.set_epoch(epoch)
+        return DataLoader(Plain(), size, sampler=sampler, num_workers=workers)
+
+    first = loader(4)
+    batches = iter(first)
+    next(batches)
+    # The epoch of the pass after it, which a program may set early.
+    first.sampler.set_epoch(5)
+    state = json.loads(json.dumps(first.state_dict()))
+    rest = list(batches)
+    # Lightning sets the epoch after it has begun the pass, so that it is another one when the order is drawn.
+    second = loader(0)
+    second.load_state_dict(state)
+    assert second.state_dict() == state
+    same(list(second), rest)
+    # After the end, the program decides.
+    first.sampler.set_epoch(5)
+    state, after = json.loads(json.dumps(first.state_dict())), list(first)
+    second = loader(5)
+    second.load_state_dict(state)
+    same(list(second), after)
+    assert str(after[1:]) != str(rest)
+
+
 def test_a_state_does_not_change_afterwards():
     loader = make(MAPS["sampler"])
     batches = iter(loader)

@@ -59,6 +59,7 @@ pub mod loader;
 pub mod packing;
 mod placed;
 mod prefetch;
+pub mod ranks;
 pub mod rng;
 pub mod sample;
 pub mod sampler;
@@ -76,6 +77,7 @@ mod wait;
 
 pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
+pub use self::ranks::Ranks;
 pub use self::sample::Sample;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]

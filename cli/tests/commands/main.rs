@@ -10,5 +10,6 @@ mod paths;
 mod pictures;
 #[cfg(target_os = "linux")]
 mod processes;
+mod ranks;
 mod reports;
 mod sameness;

@@ -2,9 +2,11 @@
 #![allow(dead_code)] // Each test uses only some of it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use cudarc::driver::sys;
 use slotline::dataset::{Context, Dataset, IterableDataset, WorkerInfo};
+use slotline::loader::GRACE;
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Loader};
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, DeviceTensor, Error, Stream, leaked};
@@ -125,8 +127,20 @@ pub(crate) fn check_samples(batch: &DeviceBatch, stream: &Stream, samples: &[usi
 
 /// Creates a loader of [`Things`] to a device.
 pub(crate) fn loader(device: &Device, samples: usize, workers: usize, slots: usize) -> DeviceLoader {
+    loader_closed_within(GRACE, device, samples, workers, slots)
+}
+
+/// Creates a loader that waits no longer than this for the device when it is dropped.
+pub(crate) fn loader_closed_within(
+    time: Duration,
+    device: &Device,
+    samples: usize,
+    workers: usize,
+    slots: usize,
+) -> DeviceLoader {
     let builder = Loader::builder(Things(samples)).batch_size(8).shuffle(true).seed(7).num_workers(workers).hold(slots);
-    DeviceLoader::with_slots(builder.memory(device.pinned()).build().unwrap(), device, slots).unwrap()
+    let host = builder.close_timeout(time).memory(device.pinned()).build().unwrap();
+    DeviceLoader::with_slots(host, device, slots).unwrap()
 }
 
 /// Runs passes and compares all batches.

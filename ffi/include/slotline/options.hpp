@@ -18,6 +18,7 @@
 #include "generator.hpp"
 #include "memory.hpp"
 #include "own.hpp"
+#include "ranks.hpp"
 #include "sampler.hpp"
 #include "warning.hpp"
 
@@ -121,6 +122,11 @@ class options {
   /// The number of batches that the caller holds while it asks for the next one (1). Memory for them is allocated from
   /// the start.
   options& hold(std::size_t batches) { return set(raw_.hold, batches); }
+  /// Divides each pass among ranks: this loader loads the share of one of them. See `world_size` in `slotline_options`.
+  options& ranks(const slotline::ranks& which) {
+    raw_.rank = which.rank;
+    return set(raw_.world_size, which.world_size);
+  }
   /// Whether each pass has a new random order (no).
   options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
   /// The order of the passes, instead of shuffle.
@@ -157,7 +163,7 @@ class options {
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
   /// How long the loader's destructor waits until its threads have left your code (5 s). Threads that have not left by then
   /// are left behind, of which on_warning is told. With `std::chrono::nanoseconds::max()` it waits for ever, so that none of
-  /// your code runs once the loader is destroyed.
+  /// your code runs once the loader is destroyed. A device loader also waits this long for its copies.
   options& close_timeout(std::chrono::nanoseconds time) {
     const bool for_ever = time == std::chrono::nanoseconds::max();
     return set(raw_.close_timeout_ms, for_ever ? UINT64_MAX : nonzero("close_timeout", milliseconds(time)));

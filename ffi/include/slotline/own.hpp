@@ -225,21 +225,10 @@ struct stream_calls {
 
 inline constexpr const char* null_dataset = "the pointer to the dataset is null";
 
-/// Makes a dataset from a user-defined class.
-template <class Given>
-status own_dataset(Given&& given, slotline_dataset*& out) {
-  using Own = std::decay_t<Given>;
+/// Makes a dataset from what a user handed over, which is not null.
+template <class Own>
+status callbacks(Own&& object, slotline_dataset*& out) {
   using Object = typename pointee<Own>::type;
-  static_assert(!pointee<Own>::by_value || !std::is_polymorphic_v<Own> || std::is_final_v<Own>,
-                "a class with virtual functions is not accepted by value, as a copy of its base would lose the rest: pass a "
-                "std::shared_ptr, a std::unique_ptr or a std::ref of it, or declare it final");
-  static_assert(std::is_constructible_v<Own, Given&&>,
-                "this dataset cannot be copied: if it can be moved, move it, or pass a std::shared_ptr, a std::unique_ptr or a std::ref of it");
-  static_assert(is_map<Object> || is_stream<Object>,
-                "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
-                "`open(const slotline::worker&) const`");
-  Own object(std::forward<Given>(given));
-  if (!pointee<Own>::of(object)) return {code::invalid, null_dataset};
   auto self = std::make_unique<own<Own>>(std::move(object));
   const std::vector<slotline_field> fields = raw_fields(self->fields);
   if constexpr (is_map<Object>) {
@@ -274,6 +263,36 @@ status own_dataset(Given&& given, slotline_dataset*& out) {
     raw.drop = deleted<own<Own>>;
     raw.user = self.release();
     return call(slotline_dataset_from_stream, &raw, &out);
+  }
+}
+
+/// Makes a dataset from a user-defined class. What cannot be one is told by one message of the compiler.
+template <class Given>
+status own_dataset(Given&& given, slotline_dataset*& out) {
+  using Own = std::decay_t<Given>;
+  using Object = typename pointee<Own>::type;
+  constexpr bool is_pointer = std::is_pointer_v<Own>;
+  constexpr bool is_whole = !pointee<Own>::by_value || !std::is_polymorphic_v<Own> || std::is_final_v<Own>;
+  constexpr bool can_be_held = std::is_constructible_v<Own, Given&&>;
+  constexpr bool can_be_read = is_map<Object> || is_stream<Object>;
+  static_assert(!is_pointer,
+                "a pointer does not say how long the dataset lives: pass a std::shared_ptr or a std::unique_ptr, which keep it, "
+                "or a std::ref of the object, which must outlive the loaders");
+  static_assert(is_whole,
+                "a class with virtual functions is not accepted by value, as a copy of its base would lose the rest: pass a "
+                "std::shared_ptr, a std::unique_ptr or a std::ref of it, or declare it final");
+  static_assert(can_be_held,
+                "this dataset cannot be copied: if it can be moved, move it, or pass a std::shared_ptr, a std::unique_ptr or a "
+                "std::ref of it");
+  static_assert(is_pointer || can_be_read,
+                "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
+                "`open(const slotline::worker&) const`");
+  if constexpr (!is_pointer && is_whole && can_be_held && can_be_read) {
+    Own object(std::forward<Given>(given));
+    if (!pointee<Own>::of(object)) return {code::invalid, null_dataset};
+    return callbacks<Own>(std::move(object), out);
+  } else {
+    return {};
   }
 }
 

@@ -58,7 +58,8 @@ constexpr dtype dtype_of() {
     return dtype::u8;
   } else {
     static_assert(std::is_integral_v<U> && sizeof(U) <= 8,
-                  "slotline has no dtype for this type: use bool, an integer, float, double, slotline::float16 or slotline::bfloat16, or specialize slotline::dtype_of");
+                  "slotline has no dtype for this type: use bool, an integer, float, double, slotline::float16 or "
+                  "slotline::bfloat16, or specialize slotline::dtype_of");
     if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? dtype::i8 : dtype::u8;
     else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? dtype::i16 : dtype::u16;
     else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? dtype::i32 : dtype::u32;
@@ -68,8 +69,9 @@ constexpr dtype dtype_of() {
 
 }  // namespace detail
 
-/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are
-/// known, and so are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such as `at::Half`, specialize this before its first use:
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are known, and so are
+/// `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such as `at::Half`,
+/// specialize this before its first use:
 /// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();

@@ -355,7 +355,8 @@ pub unsafe extern "C" fn slotline_device_loader_next_epoch(loader: *mut slotline
 }
 
 /// Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
-/// progress, at most 5 s, and then leaks the memory that they may still use.
+/// progress, for up to `close_timeout_ms` (5 s), and then leaks the memory that they may still use; a batch that is freed
+/// afterwards waits in the same way for its streams.
 ///
 /// # Safety
 ///

@@ -662,6 +662,23 @@ static void loader_load_state(void) {
   GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nothing, 0, &error));
 }
 
+static void ranks_from_env(void) {
+  REFUSED("out", slotline_ranks_from_env(NULL, E));
+  REFUSED_WHEN_SHORT(slotline_ranks, "out", slotline_ranks_from_env(S, E));
+}
+
+static void state_merge(void) {
+  slotline_bytes *out = misaligned();
+  const uint8_t *states[] = {NULL};
+  const size_t lens[] = {1};
+  REFUSED("states", slotline_state_merge(NULL, lens, 1, &out, E));
+  CHECK(out == NULL);
+  REFUSED("lens", slotline_state_merge(states, NULL, 1, &out, E));
+  REFUSED("states", slotline_state_merge(states, lens, 1, &out, E));
+  REFUSED("out", slotline_state_merge(states, lens, 0, NULL, E));
+  GIVES(SLOTLINE_STATE, slotline_state_merge(NULL, NULL, 0, &out, &error));
+}
+
 static void loader_stats(void) {
   slotline_stats out;
   memset(&out, 0, sizeof out);
@@ -769,7 +786,7 @@ static const struct {
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
     ROW(work_if_spawned), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
-    ROW(generator_new), ROW(put_sample), ROW(sampler_generator),
+    ROW(generator_new), ROW(put_sample), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
 };
 
 int main(void) {

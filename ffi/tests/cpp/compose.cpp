@@ -232,6 +232,7 @@ void single_samples() {
   CHECK(same.field<std::uint64_t>("noise")[1] == six.field<std::uint64_t>("noise")[1]);
   auto error = thrown([&] { made.get(20); });
   CHECK(error.code() == slotline::code::invalid && has(error.what(), "index is 20, but the dataset has 20 samples"));
+  CHECK(error.index() == 20);
   struct broken : numbers {
     void read(std::size_t, slotline::sample&) const { throw std::runtime_error("no disk"); }
   };
@@ -296,7 +297,9 @@ void pointers_and_references() {
 /// Numbers in a store that is asked for several at once.
 struct store {
   std::size_t size() const { return 20; }
-  Fields fields() const { return {slotline::fixed<std::int64_t>("number"), slotline::fixed<std::uint64_t>("noise")}; }
+  Fields fields() const {
+    return {slotline::fixed<std::int64_t>(name + "number"), slotline::fixed<std::uint64_t>(name + "noise")};
+  }
   void write(std::size_t index, slotline::sample& sample) const {
     sample.write(0, std::int64_t(index));
     sample.write(1, sample.rng()());
@@ -325,9 +328,18 @@ struct store {
 
   std::size_t fewer = 99, unreadable = 99, unwritable = 99;
   bool more = false;
+  std::string name = "";
   std::shared_ptr<std::atomic<int>> singles = std::make_shared<std::atomic<int>>(0), announced = std::make_shared<std::atomic<int>>(0);
   std::shared_ptr<std::vector<Indices>> asked = std::make_shared<std::vector<Indices>>();
   std::shared_ptr<std::mutex> lock = std::make_shared<std::mutex>();
+};
+
+/// The same without bulk reads.
+struct plain_store {
+  store of;
+  std::size_t size() const { return of.size(); }
+  Fields fields() const { return of.fields(); }
+  void read(std::size_t index, slotline::sample& sample) const { of.read(index, sample); }
 };
 
 void bulk_reads() {
@@ -341,8 +353,7 @@ void bulk_reads() {
   CHECK(asked == 40 && store.asked->front().size() == 3);
   // The numbers are those of single reads.
   const auto noise = pass<std::uint64_t>(store, 1);
-  const dataset alone = dataset::concat({store});
-  CHECK(pass<std::uint64_t>(alone, 1) == noise && *store.singles == 20 && noise[0] != noise[1]);
+  CHECK(pass<std::uint64_t>(plain_store{store}, 1) == noise && *store.singles == 20 && noise[0] != noise[1]);
   // A subset passes its indices on.
   store.asked->clear();
   CHECK(pass<std::int64_t>(dataset(store).subset({7, 5, 6}), 0) == Numbers({7, 5, 6}));
@@ -369,6 +380,74 @@ void bulk_reads() {
   failed(7, "asked for 3 samples, but put only 1");
   store.fewer = 99, store.more = true;
   CHECK(has(thrown([&] { pass<std::int64_t>(store, 0); }).what(), "asked for 3 samples, but put more"));
+}
+
+/// Datasets made of others pass bulk reads on. Samples and random numbers are those of single reads.
+void bulk_reads_of_compositions() {
+  store first, second;
+  first.name = "first ", second.name = "second ";
+  const auto asked = [](const store& store) {
+    std::vector<Indices> all;
+    all.swap(*store.asked);
+    return all;
+  };
+  const auto is_read_as = [](const dataset& many, const dataset& single) {
+    const auto noise = pass<std::uint64_t>(single, 1);
+    for (const std::size_t workers : Indices{0, 2}) CHECK(pass<std::uint64_t>(many, 1, workers) == noise && noise[0] != noise[1]);
+  };
+  const auto reset = [&] {
+    for (const store* each : {&first, &second}) each->asked->clear(), *each->singles = 0;
+  };
+
+  // Of a concatenation, the samples that come one after another.
+  const dataset both = dataset::concat({first, plain_store{first}, first});
+  const dataset order = both.subset({3, 1, 45, 42, 44, 0, 25, 2, 59});
+  CHECK(pass<std::int64_t>(order, 0) == Numbers({3, 1, 5, 2, 4, 0, 5, 2, 19}) && *first.singles == 1);
+  CHECK(asked(first) == std::vector<Indices>({{3, 1}, {5}, {2, 4}, {0}, {2}, {19}}));
+  const dataset singles = dataset::concat({plain_store{first}, plain_store{first}, plain_store{first}});
+  is_read_as(order, singles.subset({3, 1, 45, 42, 44, 0, 25, 2, 59}));
+
+  // Of a stack, the first dataset that has bulk reads.
+  reset();
+  const dataset stacked = dataset::stack({numbers{100, 20}, first, second});
+  CHECK(pass<std::int64_t>(stacked, 1)[19] == 19 && pass<std::int64_t>(stacked, 0)[19] == 119);
+  CHECK(*first.singles == 0 && *second.singles == 40 && asked(second).empty());
+  CHECK(asked(first).front() == Indices({0, 1, 2}));
+  const dataset singly = dataset::stack({numbers{100, 20}, plain_store{first}, plain_store{second}});
+  for (const std::size_t field : {2u, 4u})
+    for (const std::size_t workers : Indices{0, 2})
+      CHECK(pass<std::uint64_t>(stacked, field, workers) == pass<std::uint64_t>(singly, field));
+
+  // Of a map, its source; all of it nested.
+  reset();
+  const auto twice = [](const dataset& source) {
+    const auto function = [](const slotline::batch& from, slotline::sample& sample) {
+      sample.write(0, 2 * from.field<std::int64_t>(0)[0]);
+      sample.write(1, from.field<std::uint64_t>(1)[0] ^ sample.rng()());
+    };
+    return source.map({slotline::fixed<std::int64_t>("twice"), slotline::fixed<std::uint64_t>("mixed")}, function);
+  };
+  const dataset nested = dataset::concat({twice(dataset::stack({first, numbers{0, 20}})), twice(first)}).subset({21, 2, 3, 22});
+  CHECK(pass<std::int64_t>(nested, 0) == Numbers({2, 4, 6, 4}) && *first.singles == 0);
+  CHECK(asked(first) == std::vector<Indices>({{1}, {2, 3}, {2}}));
+  const plain_store single{first};
+  is_read_as(nested, dataset::concat({twice(dataset::stack({single, numbers{0, 20}})), twice(single)}).subset({21, 2, 3, 22}));
+
+  // What fails is the sample that was not put.
+  const auto fails = [](const dataset& dataset, std::int64_t index, const char* message) {
+    const auto error = thrown([&] { pass<std::int64_t>(dataset, 0); });
+    CHECK(error.code() == slotline::code::sample && error.index() == index && has(error.what(), message));
+  };
+  store broken;
+  broken.unreadable = 4;
+  fails(dataset::concat({broken, broken}), 4, "no connection");
+  fails(dataset::stack({numbers{0, 20, "other"}, broken}), 4, "no connection");
+  fails(twice(broken), 4, "no connection");
+  broken.unreadable = 99, broken.unwritable = 5;
+  fails(dataset::stack({numbers{0, 20, "other"}, broken}), 5, "no number");
+  fails(twice(broken), 5, "no number");
+  broken.unwritable = 99, broken.fewer = 7;
+  fails(dataset::concat({broken, broken}), 7, "put only 1");
 }
 
 /// A batch sampler need not end: the loop decides.
@@ -480,6 +559,7 @@ int main() {
   memory();
   generators();
   bulk_reads();
+  bulk_reads_of_compositions();
   endless_batches();
   subsets();
   random_splits();

@@ -30,6 +30,18 @@ pub(crate) fn missing(what: &str) {
     eprintln!("skipped: {what} is missing");
 }
 
+/// Whether the compiler supports a sanitizer.
+pub(crate) fn sanitizes(cc: &str, folder: &Path, flags: &str) -> bool {
+    let source = folder.join("none.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let linked = Command::new(cc).arg(flags).arg(source).arg("-o").arg(folder.join("none")).output();
+    let works = linked.is_ok_and(|output| output.status.success());
+    if !works {
+        missing(&format!("{cc} with {flags}"));
+    }
+    works
+}
+
 /// Returns this crate's folder.
 pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -96,6 +108,25 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &P
     command.args(["-Wall", "-Wextra", "-Werror", "-pedantic"]).args(flags).arg("-I").arg(here().join("include"));
     command.arg(source).arg(library()).args(["-pthread", "-ldl", "-lm", "-o"]).arg(program);
     run(&mut command);
+}
+
+/// Compiles one source file for a sanitizer, with the shared library, and returns the program.
+pub(crate) fn compile_sanitized(compiler: &str, sanitizer: &str, source: &Path) -> PathBuf {
+    let (folder, program) = (source.parent().unwrap(), source.with_extension(""));
+    // Under its own name and its soname, which the system looks for.
+    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
+        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
+    }
+    let standard = if source.extension().is_some_and(|ext| ext == "c") { "-std=c11" } else { "-std=c++17" };
+    let mut command = Command::new(compiler);
+    command.args([standard, "-g", "-O1", sanitizer, "-Wall", "-Wextra", "-Werror", "-Wno-unused"]);
+    // GCC's warning about fences and ThreadSanitizer, which clang does not know.
+    command.args(["-Wno-tsan", "-Wno-unknown-warning-option"]);
+    command.arg("-I").arg(here().join("include")).arg(source).arg("-o").arg(&program);
+    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
+    run(command.arg("-pthread"));
+    program
 }
 
 /// Runs a command that must succeed, and returns what it printed.

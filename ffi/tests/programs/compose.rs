@@ -22,9 +22,9 @@ fn sixteen_bit_floating_point_numbers_work() {
     prints_ok("half");
 }
 
-/// Copies of a base would silently lose what the derived class adds.
+/// Copies of a base would silently lose what the derived class adds, and a pointer does not say how long the object lives.
 #[test]
-fn a_class_with_virtual_functions_is_refused_by_value() {
+fn what_a_dataset_cannot_hold_is_one_clear_error() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let source = r"
 #include <slotline.hpp>
@@ -57,6 +57,14 @@ slotline::dataset made(const base& reference, const last& copied, locked& alone)
     for accepted in ["copied", "std::ref(reference)", "std::ref(alone)", "std::make_shared<locked>()"] {
         assert_eq!(compile(accepted), "", "{accepted}");
     }
-    assert!(compile("reference").contains("a class with virtual functions is not accepted by value"));
-    assert!(compile("alone").contains("this dataset cannot be copied"));
+    for (refused, words) in [
+        ("reference", "a class with virtual functions is not accepted by value"),
+        ("alone", "this dataset cannot be copied"),
+        ("&reference", "a pointer does not say how long the dataset lives"),
+        ("&alone", "a pointer does not say how long the dataset lives"),
+        ("5", "a dataset must have `void read"),
+    ] {
+        let message = compile(refused);
+        assert!(message.contains(words) && message.matches("error:").count() == 1, "{refused}: {message}");
+    }
 }

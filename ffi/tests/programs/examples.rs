@@ -61,3 +61,23 @@ fn libtorch_trains_without_copies() {
     let output = run(&mut Command::new(program));
     assert_eq!(output.lines().count(), 5, "{output}");
 }
+
+/// Runs only where MPI is installed.
+#[test]
+fn the_mpi_example_misses_no_digit() {
+    let exists = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
+    if !exists("mpicxx") || !exists("mpirun") {
+        return eprintln!("skipped: there is no mpicxx or no mpirun");
+    }
+    let program = scratch("example_mpi").join("mpi");
+    // Open MPI's own C++ interface has warnings.
+    compile("mpicxx", &[CPP, &["-DOMPI_SKIP_MPICXX"]].concat(), &example("mpi.cpp"), &program);
+    for (ranks, says) in
+        [("2", "2 processes, 29 steps each: 1797 digits, 1 of them twice"), ("3", "3 processes, 19 steps")]
+    {
+        let mut command = Command::new("mpirun");
+        command.args(["--allow-run-as-root", "--oversubscribe", "-n", ranks]).arg(&program);
+        let output = run(&mut command);
+        assert!(output.contains(says), "{output}");
+    }
+}

@@ -3,10 +3,12 @@
 #[path = "../native/mod.rs"]
 mod native;
 
+#[cfg(not(any(delays, feature = "image")))]
+mod address_sanitizer;
 mod compose;
-mod examples;
 #[cfg(unix)]
-mod freed;
+mod ends;
+mod examples;
 mod layer;
 mod orders;
 mod packaging;

@@ -1,5 +1,6 @@
 //! The three ways to use slotline in a project: an installed CMake package, pkg-config, and the sources.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,17 +22,33 @@ int main() {
 fn project(folder: &Path, find: &str) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("main.cpp"), MAIN).unwrap();
+    std::fs::write(folder.join("plugin.c"), PLUGIN).unwrap();
     let lists = format!(
-        "cmake_minimum_required(VERSION 3.18)\nproject(user CXX)\nset(CMAKE_CXX_STANDARD 17)\n{find}\n\
-         add_executable(main main.cpp)\ntarget_link_libraries(main slotline::slotline)\n"
+        "cmake_minimum_required(VERSION 3.18)\nproject(user C CXX)\nset(CMAKE_CXX_STANDARD 17)\n{find}\n\
+         add_executable(main main.cpp)\ntarget_link_libraries(main slotline::slotline)\n\
+         add_library(plugin MODULE plugin.c)\ntarget_link_libraries(plugin slotline::static)\n"
     );
     std::fs::write(folder.join("CMakeLists.txt"), lists).unwrap();
 }
 
 /// Configures and builds a project.
 fn build(cmake: &str, source: &Path, build: &Path, settings: &[String]) {
-    run(Command::new(cmake).arg("-S").arg(source).arg("-B").arg(build).args(settings));
-    run(Command::new(cmake).arg("--build").arg(build));
+    build_with(&[], cmake, source, build, settings);
+}
+
+/// Configures and builds a project with these variables in the environment.
+fn build_with(environment: &[(&str, &OsStr)], cmake: &str, source: &Path, build: &Path, settings: &[String]) {
+    let environment = environment.iter().copied();
+    run(Command::new(cmake).arg("-S").arg(source).arg("-B").arg(build).args(settings).envs(environment.clone()));
+    run(Command::new(cmake).arg("--build").arg(build).envs(environment));
+}
+
+/// The settings of the tests, so that everything except the library is built already.
+fn as_for_the_tests() -> [String; 2] {
+    [
+        format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
+        format!("-DSLOTLINE_CARGO_DIR={}", crate::native::target().display()),
+    ]
 }
 
 /// A Rust library that is not slotline, and a program that uses both.
@@ -62,16 +79,51 @@ int main() {
   }
 }
 "#;
-/// A plugin that others load.
+/// A plugin that loads the digits with a worker, and says how many there are, and what its copy of slotline is.
 const PLUGIN: &str = r#"
 #include <slotline.h>
-int plugin(void) {
+typedef const char *version(void);
+version *plugin(size_t *samples) {
   slotline_dataset *digits = NULL;
-  slotline_status status = slotline_dataset_open("digits", &digits, NULL);
+  slotline_loader *loader = NULL;
+  slotline_batch *batch = NULL;
+  slotline_options options;
+  slotline_options_init(&options, sizeof options);
+  options.batch_size = 64;
+  options.num_workers = 1;
+  slotline_dataset_open("digits", &digits, NULL);
+  slotline_loader_new(digits, &options, &loader, NULL);
+  slotline_loader_epoch(loader, NULL);
+  for (*samples = 0; slotline_loader_next(loader, &batch, NULL) == SLOTLINE_OK; slotline_batch_free(batch))
+    *samples += slotline_batch_len(batch);
+  slotline_loader_free(loader);
   slotline_dataset_free(digits);
-  return status;
+  return slotline_version;
 }
 "#;
+/// A program that loads a plugin, and links slotline itself.
+const HOST: &str = r#"
+#include <slotline.h>
+#include <dlfcn.h>
+#include <stdio.h>
+typedef const char *version(void);
+int main(int count, char **words) {
+  void *library = count == 2 ? dlopen(words[1], RTLD_NOW) : NULL;
+  if (!library) return puts(dlerror()), 1;
+  version *(*plugin)(size_t *samples);
+  *(void **)&plugin = dlsym(library, "plugin");
+  size_t samples = 0;
+  version *of_plugin = plugin(&samples);
+  printf("%zu samples, with %s copy of version %s\n", samples, of_plugin == slotline_version ? "this" : "its own",
+         of_plugin());
+  return 0;
+}
+"#;
+
+/// Whether a symbol is one of slotline's.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("slotline_")
+}
 
 /// Returns the names of the symbols that `nm` lists.
 fn symbols(arguments: &[&str], library: &Path) -> Vec<String> {
@@ -81,16 +133,14 @@ fn symbols(arguments: &[&str], library: &Path) -> Vec<String> {
 
 /// Checks the symbols of the installed libraries, their names and their debugging information.
 fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
-    let is_ours = |name: &String| name.starts_with("slotline_");
     let global = symbols(&["--extern-only", "--defined-only"], &installed.join("libslotline.a"));
-    assert!(global.len() > 50 && global.iter().all(is_ours), "{global:?}");
+    assert!(global.len() > 50 && global.iter().all(|name| is_ours(name)), "{global:?}");
     let exported = symbols(&["--dynamic", "--defined-only"], &installed.join("libslotline.so"));
-    assert!(exported.len() > 50 && exported.iter().all(is_ours), "{exported:?}");
+    assert!(exported.len() > 50 && exported.iter().all(|name| is_ours(name)), "{exported:?}");
 
     let (static_library, other) = (installed.join("libslotline.a"), folder.join("libother.a"));
     std::fs::write(folder.join("other.rs"), OTHER).unwrap();
     std::fs::write(folder.join("both.cpp"), BOTH).unwrap();
-    std::fs::write(folder.join("plugin.c"), PLUGIN).unwrap();
     run(Command::new("rustc")
         .args(["--edition=2024", "--crate-type=staticlib", "-o"])
         .arg(&other)
@@ -103,14 +153,6 @@ fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
         run(command.args(["-pthread", "-ldl", "-lm", "-o"]).arg(&program));
         assert_eq!(run(&mut Command::new(program)), "caught\n");
     }
-    let plugin = folder.join("plugin.so");
-    let mut command = Command::new(cxx);
-    command.args(["-shared", "-fPIC", &include, "-x", "c"]).arg(folder.join("plugin.c")).args(["-x", "none"]);
-    run(command.arg(&static_library).args(["-pthread", "-ldl", "-lm", "-o"]).arg(&plugin));
-    let exported = symbols(&["--dynamic", "--defined-only"], &plugin);
-    let of_plugin = |name: &String| is_ours(name) || ["plugin", "_init", "_fini"].contains(&name.as_str());
-    assert!(exported.contains(&"plugin".to_owned()) && exported.iter().all(of_plugin), "{exported:?}");
-
     let version = env!("CARGO_PKG_VERSION");
     let shared = installed.join(format!("libslotline.so.{version}"));
     let soname = run(Command::new("readelf").arg("-d").arg(&shared));
@@ -123,10 +165,46 @@ fn libraries_are_as_they_should_be(folder: &Path, installed: &Path, cxx: &str) {
     assert!(sections(&debug).contains(".debug_line"));
 }
 
+/// Checks plugins that link the static library: one by its path alone, and one that CMake's target made.
+fn plugins_work(folder: &Path, installed: &Path, made_by_cmake: &Path, cxx: &str) {
+    let include = format!("-I{}", here().join("include").display());
+    let (plain, host) = (folder.join("plugin.so"), folder.join("host"));
+    std::fs::write(folder.join("plugin.c"), PLUGIN).unwrap();
+    std::fs::write(folder.join("host.c"), HOST).unwrap();
+    let compile = |source: &str| {
+        let mut command = Command::new(cxx);
+        command.args(["-fPIC", &include, "-x", "c"]).arg(folder.join(source)).args(["-x", "none"]);
+        command
+    };
+    let mut command = compile("plugin.c");
+    command.arg("-shared").arg(installed.join("libslotline.a"));
+    run(command.args(["-pthread", "-ldl", "-lm", "-o"]).arg(&plain));
+    let mut command = compile("host.c");
+    command.arg("-L").arg(installed).arg("-lslotline").arg(format!("-Wl,-rpath,{}", installed.display()));
+    run(command.args(["-ldl", "-o"]).arg(&host));
+    for (plugin, exports_slotline, copy) in [(plain.as_path(), true, "this"), (made_by_cmake, false, "its own")] {
+        let mut exported = symbols(&["--dynamic", "--defined-only"], plugin);
+        assert_eq!(exported.iter().any(|name| is_ours(name)), exports_slotline, "{exported:?}");
+        exported.retain(|name| !is_ours(name) && !["_init", "_fini"].contains(&name.as_str()));
+        assert_eq!(exported, ["plugin"]);
+        let version = env!("CARGO_PKG_VERSION");
+        let says = format!("1797 samples, with {copy} copy of version {version}\n");
+        assert_eq!(run(Command::new(&host).arg(plugin)), says);
+    }
+}
+
 #[test]
 fn cargo_builds_where_the_environment_says() {
     let Some(cmake) = tool("CMAKE", "cmake") else { return };
     let folder = scratch("cargo_target_dir");
+    // A relative path is relative to CMake's build folder. This one leads to where the tests are built.
+    let relative = folder.join("relative");
+    let depth = relative.strip_prefix(crate::native::target()).unwrap().components().count();
+    let path = vec![".."; depth].join("/");
+    let [profile, _] = as_for_the_tests();
+    build_with(&[("CARGO_TARGET_DIR", OsStr::new(&path))], &cmake, here(), &relative, &[profile]);
+    assert!(relative.join("lib/libslotline.a").exists() && !relative.join("cargo").exists());
+
     let mut command = Command::new(cmake);
     command.arg("-S").arg(here()).arg("-B").arg(folder.join("build")).env("CARGO_TARGET_DIR", folder.join("target"));
     run(&mut command);
@@ -138,11 +216,7 @@ fn cargo_builds_where_the_environment_says() {
 fn projects_build_with_each_kind_of_package() {
     let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
     let folder = scratch("packaging");
-    // The same settings as for the tests, so that everything except the library is built already.
-    let profile = [
-        format!("-DSLOTLINE_PROFILE={}", crate::native::profile()),
-        format!("-DSLOTLINE_CARGO_DIR={}", crate::native::target().display()),
-    ];
+    let profile = as_for_the_tests();
     let prefix = folder.join("prefix");
     build(&cmake, here(), &folder.join("build"), &[&profile[..], &["-DCMAKE_INSTALL_LIBDIR=lib".to_owned()]].concat());
     run(Command::new(&cmake).arg("--install").arg(folder.join("build")).arg("--prefix").arg(&prefix));
@@ -160,6 +234,8 @@ fn projects_build_with_each_kind_of_package() {
         assert_eq!(needed, shared == "ON", "{name}");
     }
 
+    plugins_work(&folder, &prefix.join("lib"), &folder.join("found/static/libplugin.so"), &cxx);
+
     project(&folder.join("sources"), &format!("add_subdirectory({} slotline)", here().display()));
     build(&cmake, &folder.join("sources"), &folder.join("sources/build"), &profile);
     assert_eq!(run(&mut Command::new(folder.join("sources/build/main"))), "1797 samples\n");
@@ -175,17 +251,54 @@ fn projects_build_with_each_kind_of_package() {
     build(&cmake, &folder.join("fetched"), &folder.join("fetched/build"), &[&profile[..], &[sources]].concat());
     assert_eq!(run(&mut Command::new(folder.join("fetched/build/main"))), "1797 samples\n");
 
+    by_pkg_config(&folder, &prefix.join("lib"), &cxx);
+}
+
+/// Links programs with the flags that pkg-config prints, in both ways.
+fn by_pkg_config(folder: &Path, libraries: &Path, cxx: &str) {
     let Some(pkg_config) = tool("PKG_CONFIG", "pkg-config") else { return };
-    let libraries = prefix.join("lib");
-    let flags = |kind: &[&str]| {
+    // The static library alone, so that the linker takes it.
+    let only_static = folder.join("only_static");
+    std::fs::create_dir_all(only_static.join("lib/pkgconfig")).unwrap();
+    for file in ["libslotline.a", "pkgconfig/slotline.pc"] {
+        std::fs::copy(libraries.join(file), only_static.join("lib").join(file)).unwrap();
+    }
+    std::os::unix::fs::symlink(libraries.parent().unwrap().join("include"), only_static.join("include")).unwrap();
+    for (libraries, kind, needs_shared) in
+        [(libraries, &[][..], true), (&only_static.join("lib"), &["--static"], false)]
+    {
         let mut command = Command::new(&pkg_config);
         command.env("PKG_CONFIG_PATH", libraries.join("pkgconfig")).args(kind);
-        run(command.args(["--cflags", "--libs", "slotline"]))
-    };
-    let program = folder.join("by_pkg_config");
-    let mut command = Command::new(&cxx);
-    command.arg("-std=c++17").arg(folder.join("found/main.cpp")).args(flags(&[]).split_whitespace());
-    run(command.arg(format!("-Wl,-rpath,{}", libraries.display())).arg("-o").arg(&program));
-    assert_eq!(run(&mut Command::new(&program)), "1797 samples\n");
-    assert!(flags(&["--static"]).contains("-lm"));
+        let flags = run(command.args(["--cflags", "--libs", "slotline"]));
+        let program = folder.join("by_pkg_config");
+        let mut command = Command::new(cxx);
+        command.arg("-std=c++17").arg(folder.join("found/main.cpp")).args(flags.split_whitespace());
+        run(command.arg(format!("-Wl,-rpath,{}", libraries.display())).arg("-o").arg(&program));
+        assert_eq!(run(&mut Command::new(&program)), "1797 samples\n");
+        let dynamic = run(Command::new("readelf").arg("-d").arg(&program));
+        assert_eq!(dynamic.contains("[libslotline.so."), needs_shared, "{dynamic}");
+    }
+}
+
+/// Also if CMake finds a linker that is not GNU's, which it prefers for clang.
+#[test]
+fn slotline_builds_with_clang() {
+    let (Some(cmake), Some(cc)) = (tool("CMAKE", "cmake"), tool("CLANG", "clang")) else { return };
+    let Some(cxx) = tool("CLANGXX", "clang++") else { return };
+    let folder = scratch("packaging_clang");
+    let tools = folder.join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    for linker in ["ld.lld", "lld"] {
+        std::fs::write(tools.join(linker), "#!/bin/sh\nexit 1\n").unwrap();
+        run(Command::new("chmod").arg("+x").arg(tools.join(linker)));
+    }
+    let mut path = tools.into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let environment = [("CC", OsStr::new(&cc)), ("CXX", OsStr::new(&cxx)), ("PATH", &path)];
+    project(&folder, &format!("add_subdirectory({} slotline)", here().display()));
+    build_with(&environment, &cmake, &folder, &folder.join("build"), &as_for_the_tests());
+    assert_eq!(run(&mut Command::new(folder.join("build/main"))), "1797 samples\n");
+    let global = symbols(&["--extern-only", "--defined-only"], &folder.join("build/slotline/lib/libslotline.a"));
+    assert!(global.len() > 50 && global.iter().all(|name| is_ours(name)), "{global:?}");
 }

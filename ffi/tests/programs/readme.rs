@@ -68,13 +68,20 @@ fn compile_and_run(cxx: &str, path: &Path, source: &str) {
     run(&mut Command::new(program));
 }
 
+/// Returns the README's programs in C: those that are compiled for ThreadSanitizer, or the others.
+pub(crate) fn c_programs(for_thread_sanitizer: bool) -> Vec<String> {
+    let mut programs = blocks(&readme(), "c");
+    programs.retain(|program| program.contains("tsan_interface.h") == for_thread_sanitizer);
+    programs
+}
+
 #[test]
 fn the_readme_c_program_runs() {
     let Some(cc) = tool("CC", "gcc") else { return };
     let folder = scratch("readme_c");
-    let blocks = blocks(&readme(), "c");
-    assert!(!blocks.is_empty());
-    for (i, block) in blocks.iter().enumerate() {
+    let programs = c_programs(false);
+    assert!(!programs.is_empty());
+    for (i, block) in programs.iter().enumerate() {
         let (path, program) = (folder.join(format!("{i}.c")), folder.join(format!("{i}")));
         std::fs::write(&path, block).unwrap();
         compile(&cc, &["-std=c99"], &path, &program);

@@ -1,10 +1,10 @@
 //! A user's program that is compiled for ThreadSanitizer, with the library as it is, which is not: no false reports, and the
 //! user's own races are reported.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::native::{here, scratch, shared_library, tool};
+use crate::native::{compile_sanitized, here, sanitizes, scratch, tool};
 use crate::readme;
 
 /// Workers write one counter without a lock.
@@ -105,30 +105,23 @@ int main() {
 }
 "#;
 
+/// The compilers of a language that are there.
+fn compilers(tools: [(&str, &str); 2], name: &str) -> Vec<(String, PathBuf)> {
+    let there = tools.into_iter().filter_map(|(variable, default)| {
+        let (compiler, folder) = (tool(variable, default)?, scratch(&format!("thread_sanitizer_{name}_{default}")));
+        sanitizes(&compiler, &folder, "-fsanitize=thread").then_some((compiler, folder))
+    });
+    there.collect()
+}
+
+const CPP: [(&str, &str); 2] = [("CXX", "g++"), ("CLANGXX", "clang++")];
+const C: [(&str, &str); 2] = [("CC", "gcc"), ("CLANG", "clang")];
+
 /// Compiles a program for ThreadSanitizer, with the shared library, and runs it with the suppressions that are installed.
-fn run(cxx: &str, folder: &Path, name: &str, source: &str) -> Output {
-    let (path, program) = (folder.join(name).with_extension("cpp"), folder.join(name));
+fn run(compiler: &str, folder: &Path, file: &str, source: &str) -> Output {
+    let path = folder.join(file);
     std::fs::write(&path, source).unwrap();
-    // Under its own name and its soname, which the system looks for.
-    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
-    for name in ["libslotline.so".to_owned(), format!("libslotline.so.{version}")] {
-        let _ = std::os::unix::fs::symlink(shared_library(), folder.join(name));
-    }
-    let mut command = Command::new(cxx);
-    command.args([
-        "-std=c++17",
-        "-g",
-        "-O1",
-        "-fsanitize=thread",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-Wno-unused",
-        "-Wno-tsan",
-    ]);
-    command.arg("-I").arg(here().join("include")).arg(&path).arg("-o").arg(&program);
-    command.arg("-L").arg(folder).arg("-lslotline").arg(format!("-Wl,-rpath,{}", folder.display()));
-    crate::native::run(command.arg("-pthread"));
+    let program = compile_sanitized(compiler, "-fsanitize=thread", &path);
     let options = format!("suppressions={}", here().join("share/tsan.supp").display());
     Command::new(program).env("TSAN_OPTIONS", options).output().unwrap()
 }
@@ -139,20 +132,37 @@ fn expect_no_report(output: &Output) {
     assert!(output.status.success() && !text.contains("ThreadSanitizer"), "{}\n{text}", output.status);
 }
 
+#[track_caller]
+fn expect_race_in(function: &str, output: &Output) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("data race") && text.contains(function), "{text}");
+}
+
 #[test]
 fn there_are_no_false_reports() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let folder = scratch("thread_sanitizer");
-    expect_no_report(&run(&cxx, &folder, "no_race", NO_RACE));
     let (programs, snippets) = readme::programs();
-    expect_no_report(&run(&cxx, &folder, "readme", &programs[0]));
-    expect_no_report(&run(&cxx, &folder, "snippets", &snippets));
+    for (cxx, folder) in compilers(CPP, "cpp") {
+        expect_no_report(&run(&cxx, &folder, "no_race.cpp", NO_RACE));
+        expect_no_report(&run(&cxx, &folder, "readme.cpp", &programs[0]));
+        expect_no_report(&run(&cxx, &folder, "snippets.cpp", &snippets));
+    }
 }
 
 #[test]
 fn races_of_the_user_are_reported() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let output = run(&cxx, &scratch("thread_sanitizer_race"), "race", RACE);
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("data race") && text.contains("counting::read"), "{text}");
+    for (cxx, folder) in compilers(CPP, "race") {
+        expect_race_in("counting::read", &run(&cxx, &folder, "race.cpp", RACE));
+    }
+}
+
+/// The README's C program, which tells ThreadSanitizer what is ordered; without that, what is written in place is a report.
+#[test]
+fn c_programs_say_what_is_ordered() {
+    let programs = readme::c_programs(true);
+    let [program] = &programs[..] else { panic!("{programs:?}") };
+    let silent: Vec<_> = program.lines().filter(|line| !line.contains("__tsan_")).collect();
+    for (cc, folder) in compilers(C, "c") {
+        expect_no_report(&run(&cc, &folder, "told.c", program));
+        expect_race_in("read_row", &run(&cc, &folder, "silent.c", &silent.join("\n")));
+    }
 }

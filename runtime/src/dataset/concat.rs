@@ -1,6 +1,7 @@
 //! Datasets of one type, in sequence.
 
-use super::{Context, Dataset, OutOfRange, Upcoming};
+use super::subset::Scratch;
+use super::{Context, Dataset, ManyError, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::sample::Fields;
 
@@ -9,8 +10,10 @@ use crate::sample::Fields;
 /// An index is found by binary search over the ends of the datasets, which are recorded at construction: a dataset that
 /// grows later keeps its share of the indices. For two datasets of different types see
 /// [`Dataset::concat`](super::Dataset::concat). There are no negative indices that count from the end, as torch has:
-/// indices are `usize`. Like torch's, it is read sample by sample, even if its datasets can [read
-/// many](Dataset::reads_many) at once.
+/// indices are `usize`.
+///
+/// If a dataset can [read many](Dataset::reads_many) samples at once, it is asked for those that come one after another
+/// in a batch together (torch's reads them one by one).
 ///
 /// Samples must have the same fields in all datasets. If the datasets know them ([`Dataset::fields`]), a loader over
 /// datasets that differ isn't built, and the error names the dataset and the field. To mix the datasets by weight, see
@@ -128,10 +131,70 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         }
     }
 
+    fn reads_many(&self) -> bool {
+        self.datasets.iter().any(Dataset::reads_many)
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let locate = |index| self.locate(index).ok_or_else(|| OutOfRange::error("ConcatDataset", index, self.len()));
+        read_runs(indices, cx, locate, |place, run, cx| read_all(&self.datasets[place], run, cx, put))
+    }
+
     /// Returns the fields of all datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         fields_of(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }
+}
+
+/// Reads samples of datasets in sequence: those that follow each other in one dataset together. `locate` returns the
+/// dataset that a sample is in, and its index there; `read` reads samples of a dataset.
+pub(super) fn read_runs(
+    indices: &[usize],
+    cx: &mut Context,
+    locate: impl Fn(usize) -> Result<(usize, usize), BoxError>,
+    mut read: impl FnMut(usize, &[usize], &mut Context) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    // Taken out of the context, which the datasets need, and returned for the next call.
+    let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
+    let mut place = 0;
+    let mut outcome = Ok(());
+    while let (Ok(()), Some(&index)) = (&outcome, indices.get(place)) {
+        outcome = locate(index).and_then(|(dataset, first)| {
+            run.clear();
+            run.push(first);
+            // An index that is out of range is the error of its own sample; the samples before it come first.
+            let others = indices[place + 1..].iter().map_while(|&index| locate(index).ok());
+            run.extend(others.take_while(|&(other, _)| other == dataset).map(|(_, index)| index));
+            cx.with_places_from(place, |cx| read(dataset, &run, cx))
+        });
+        place += run.len();
+    }
+    cx.local::<Scratch>().0.push(run);
+    outcome
+}
+
+/// Reads samples of one dataset, and makes sure that each of them is put once.
+pub(super) fn read_all<D: Dataset>(
+    dataset: &D,
+    indices: &[usize],
+    cx: &mut Context,
+    put: &mut dyn for<'a> FnMut(D::Sample<'a>) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    let (mut given, wanted) = (0, indices.len());
+    dataset.get_many(indices, cx, &mut |sample| {
+        if given == wanted {
+            return Err(ManyError::More { wanted }.into());
+        }
+        put(sample)?;
+        given += 1;
+        Ok(())
+    })?;
+    if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
 }
 
 /// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know
@@ -150,8 +213,106 @@ pub(super) fn fields_of<F: FnOnce() -> Option<Fields>>(datasets: impl Iterator<I
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::dataset::from_fn;
+
+    /// Returns the number of samples before it plus the index, and the position; records the indices of each bulk read.
+    #[derive(Default)]
+    struct Noted {
+        before: usize,
+        /// How many samples more, or fewer, a bulk read puts.
+        surplus: isize,
+        asked: Mutex<Vec<Vec<usize>>>,
+    }
+
+    impl Dataset for Noted {
+        type Sample<'a> = (i64, i64);
+
+        fn len(&self) -> usize {
+            5
+        }
+
+        fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, i64), BoxError> {
+            Ok(((self.before + index) as i64, cx.position() as i64))
+        }
+
+        fn reads_many(&self) -> bool {
+            true
+        }
+
+        fn get_many(
+            &self,
+            indices: &[usize],
+            cx: &mut Context,
+            put: &mut dyn FnMut((i64, i64)) -> Result<(), BoxError>,
+        ) -> Result<(), BoxError> {
+            self.asked.lock().unwrap().push(indices.to_vec());
+            let puts = indices.len().saturating_add_signed(self.surplus);
+            for (place, &index) in indices.iter().cycle().take(puts).enumerate() {
+                cx.go_to(place);
+                put(self.get(index, cx)?)?;
+            }
+            Ok(())
+        }
+    }
+
+    /// Reads samples together in a context whose first sample is at position 100, and returns them with the outcome.
+    fn read(dataset: &impl for<'a> Dataset<Sample<'a> = (i64, i64)>, indices: &[usize]) -> (Vec<(i64, i64)>, String) {
+        let (mut cx, mut got) = (Context::new(None), Vec::new());
+        cx.start_sample(100);
+        let outcome = dataset.get_many(indices, &mut cx, &mut |sample| {
+            got.push(sample);
+            Ok(())
+        });
+        cx.go_to(0);
+        assert_eq!(cx.position(), 100, "the context counts from the first sample again");
+        (got, outcome.err().map(|error| error.to_string()).unwrap_or_default())
+    }
+
+    fn asked(noted: &Noted) -> Vec<Vec<usize>> {
+        std::mem::take(&mut noted.asked.lock().unwrap())
+    }
+
+    #[test]
+    fn samples_that_follow_each_other_in_one_dataset_are_read_together() {
+        let noted = |before| Noted { before, ..Noted::default() };
+        let all = ConcatDataset::new([noted(0), noted(5), noted(10)]).unwrap();
+        assert!(all.reads_many());
+        let indices = [3, 1, 9, 5, 6, 0, 14];
+        let want: Vec<_> = indices.iter().enumerate().map(|(i, &index)| (index as i64, 100 + i as i64)).collect();
+        assert_eq!(read(&all, &indices), (want.clone(), String::new()));
+        assert_eq!(asked(&all.datasets[0]), [vec![3, 1], vec![0]]);
+        assert_eq!(asked(&all.datasets[1]), [[4, 0, 1]]);
+        assert_eq!(asked(&all.datasets[2]), [[4]]);
+
+        let slow = from_fn(5, |index, cx| Ok((index as i64, cx.position() as i64)));
+        let two = slow.concat(noted(5)).unwrap();
+        assert!(two.reads_many());
+        assert_eq!(read(&two, &indices[..6]), (want[..6].to_vec(), String::new()));
+        assert_eq!(asked(two.datasets().1), [[4, 0, 1]]);
+
+        let plain = from_fn(5, |index, _| Ok(index as i64));
+        assert!(
+            !ConcatDataset::new([plain.clone()]).unwrap().reads_many()
+                && !plain.clone().concat(plain).unwrap().reads_many()
+        );
+    }
+
+    #[test]
+    fn a_bulk_read_that_is_not_complete_ends_with_its_own_samples() {
+        for (surplus, got, words) in
+            [(-1, 1, "asked for 2 samples but put only 1"), (1, 2, "asked for 2 samples but put more")]
+        {
+            let all = ConcatDataset::new([Noted { surplus, ..Noted::default() }, Noted::default()]).unwrap();
+            let (samples, error) = read(&all, &[2, 3, 7]);
+            assert!(samples.len() == got && error.contains(words), "{samples:?} {error}");
+        }
+        let all = ConcatDataset::new([Noted::default(), Noted::default()]).unwrap();
+        let (samples, error) = read(&all, &[9, 10, 1]);
+        assert!(samples == [(4, 100)] && error.contains("index 10 is not below its length, 10"), "{samples:?} {error}");
+    }
 
     #[test]
     fn empty_lists_and_too_many_samples_are_errors() {

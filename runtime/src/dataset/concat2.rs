@@ -1,13 +1,13 @@
 //! Two datasets of different types, in sequence.
 
-use super::concat::fields_of;
+use super::concat::{fields_of, read_all, read_runs};
 use super::{ConcatError, Context, Dataset, Upcoming};
 use crate::BoxError;
 use crate::sample::Fields;
 
 /// The samples of one dataset and then those of another, with the same sample type; made by
-/// [`Dataset::concat`](super::Dataset::concat). Like a [`ConcatDataset`](super::ConcatDataset), it is read sample by
-/// sample.
+/// [`Dataset::concat`](super::Dataset::concat). If a dataset can [read many](Dataset::reads_many) samples at once, it is
+/// asked for those that come one after another in a batch together.
 #[derive(Clone, Debug)]
 pub struct Concat2<A, B> {
     first: A,
@@ -72,6 +72,23 @@ where
         if self.second.reads_ahead() {
             self.second.begin_pass(upcoming.map(move |index| index.checked_sub(middle)));
         }
+    }
+
+    fn reads_many(&self) -> bool {
+        self.first.reads_many() || self.second.reads_many()
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let locate = |index: usize| Ok(index.checked_sub(self.middle).map_or((0, index), |index| (1, index)));
+        read_runs(indices, cx, locate, |place, run, cx| match place {
+            0 => read_all(&self.first, run, cx, put),
+            _ => read_all(&self.second, run, cx, put),
+        })
     }
 
     /// Returns the fields of the datasets that have samples: packed and ragged fields have the largest room.

@@ -84,6 +84,16 @@ impl Context {
         self.set_together(together);
     }
 
+    /// Reads some of the samples that are read together, from sample `place` on, which is place 0 for `read`.
+    pub(crate) fn with_places_from<T>(&mut self, place: usize, read: impl FnOnce(&mut Self) -> T) -> T {
+        let together = self.together;
+        self.go_to(place);
+        self.set_together(together.from(place));
+        let outcome = read(self);
+        self.set_together(together);
+        outcome
+    }
+
     fn set_together(&mut self, together: Places) {
         self.together = together;
         self.parts.iter_mut().for_each(|part| part.set_together(together));

@@ -1,4 +1,4 @@
-//! The error for an index that is out of range.
+//! The errors for an index that is out of range, and for bulk reads that are not complete.
 
 use crate::BoxError;
 
@@ -21,4 +21,13 @@ impl OutOfRange {
     pub(crate) fn error(dataset: &'static str, index: usize, len: usize) -> BoxError {
         Self { dataset, index, len }.into()
     }
+}
+
+/// A bulk read that did not return the requested number of samples.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ManyError {
+    #[error("get_many was asked for {wanted} samples but put only {given}")]
+    Fewer { wanted: usize, given: usize },
+    #[error("get_many was asked for {wanted} samples but put more")]
+    More { wanted: usize },
 }

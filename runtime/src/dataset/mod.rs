@@ -37,6 +37,7 @@ pub use self::chain::{Chain2, Chain2Cursor, ChainCursor, ChainDataset};
 pub use self::concat::{ConcatDataset, ConcatError};
 pub use self::concat2::Concat2;
 pub use self::context::Context;
+pub(crate) use self::error::ManyError;
 pub use self::error::OutOfRange;
 pub use self::function::{FnDataset, from_fn};
 pub use self::iter_fn::{IterFn, iter_fn};

@@ -196,7 +196,7 @@ impl<D: Dataset> Dataset for Subset<D> {
 
 /// Memory for the indices of bulk reads: one list per nested read, as subsets may contain subsets.
 #[derive(Default)]
-struct Scratch(Vec<Vec<usize>>);
+pub(super) struct Scratch(pub(super) Vec<Vec<usize>>);
 
 /// Shows the length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {

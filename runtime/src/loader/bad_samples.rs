@@ -41,8 +41,9 @@ pub enum OnError {
     /// The batch becomes an error that names the sample: [`Error::Sample`] or [`Error::Panic`].
     #[default]
     Raise,
-    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped. With an
-    /// iterable dataset the next sample takes its place.
+    /// The batch is returned without the sample, one row shorter; if no sample is left, the batch is skipped (not if
+    /// the loader [divides](crate::loader::Builder::ranks) its passes among ranks). With an iterable dataset the next
+    /// sample takes its place.
     Skip(Budget),
     /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
     /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. After 8 bad
@@ -102,6 +103,8 @@ pub(crate) struct BadSampleLog {
     on_error: OnError,
     /// Whether each worker makes its own pass, with sample numbers as indices.
     own_passes: bool,
+    /// Whether a batch of which no sample is left is delivered, so that all ranks have as many.
+    keeps_empty: bool,
     /// The bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
@@ -114,8 +117,8 @@ const LAST: usize = 8;
 const MESSAGE: usize = 512;
 
 impl BadSampleLog {
-    pub(crate) fn new(on_error: OnError, own_passes: bool, listener: Listener) -> Self {
-        Self { on_error, own_passes, listener, ..Self::default() }
+    pub(crate) fn new(on_error: OnError, own_passes: bool, keeps_empty: bool, listener: Listener) -> Self {
+        Self { on_error, own_passes, keeps_empty, listener, ..Self::default() }
     }
 
     /// Begins a pass with this many samples, if that is known, of which `bad` were bad before it was resumed. Returns
@@ -153,7 +156,8 @@ impl BadSampleLog {
                 // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
                 let rows = tag.rows - empty.len();
-                if rows == 0 {
+                let can_be_empty = !tag.single && lease.payload().region().is_some();
+                if rows == 0 && !(self.keeps_empty && can_be_empty) {
                     return None;
                 }
                 lease.describe(tag.task, rows, tag.epoch);

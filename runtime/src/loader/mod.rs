@@ -147,10 +147,13 @@ pub use self::build::share::Share;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub use self::build::spawned::{Work, work_if_spawned};
 pub use self::builder::Builder;
+pub use self::checkpoint::merge::MergeError;
 pub use self::checkpoint::state::State;
 pub use self::collate::batch::{Batch, BatchOf};
 pub use self::collate::on_held::OnHeld;
 pub use self::collate::overflow::Overflow;
+#[doc(hidden)]
+pub use self::collate::poison::AddressSanitizer;
 pub use self::collate::samples::Samples;
 pub use self::collate::stack::Stack;
 pub use self::collate::with::{Collated, With};

@@ -75,6 +75,8 @@ pub struct DistributedSampler {
     drop_last: bool,
     seed: u64,
     epoch: EpochHandle,
+    /// Whether each pass that is drawn adds 1 to the epoch.
+    advances: bool,
     /// The state of the next pass, after a restore in the middle of it.
     resumed: Option<Resumed>,
     /// How the list of the last drawn pass was distributed.
@@ -158,6 +160,7 @@ impl DistributedSampler {
             drop_last: false,
             seed: 0,
             epoch: EpochHandle::default(),
+            advances: false,
             resumed: None,
             drawn: Deal::default(),
             drawn_epoch: None,
@@ -230,6 +233,12 @@ impl DistributedSampler {
     /// Returns a handle to the epoch, for the code that starts the passes. A clone of the sampler has the same epoch.
     pub fn epoch(&self) -> EpochHandle {
         self.epoch.clone()
+    }
+
+    /// Counts the epoch up with each pass, for a loader that divides its passes by itself.
+    pub(crate) fn advancing(mut self) -> Self {
+        self.advances = true;
+        self
     }
 
     /// Returns the number of table entries while the table is made.
@@ -336,7 +345,10 @@ impl Sampler for DistributedSampler {
             self.draw(deal, order.u64_table())?
         }
         (self.resumed, self.drawn) = (None, deal);
-        if self.drawn_epoch.replace(epoch) == Some(epoch) && (self.shuffle || self.of.is_some()) && !self.warned {
+        if self.advances {
+            self.epoch.set(epoch.wrapping_add(1));
+        } else if self.drawn_epoch.replace(epoch) == Some(epoch) && (self.shuffle || self.of.is_some()) && !self.warned
+        {
             self.warned = true;
             tell(|| {
                 tracing::warn!(

@@ -60,6 +60,8 @@ def checked(state, loader):
     check_fields(state, _LOADER)
     if _state.AHEAD in state:
         check_fields(state, {_state.AHEAD: COUNTS})
+    if _state.SAMPLER_EPOCH in state:
+        check_fields(state, {_state.SAMPLER_EPOCH: COUNT})
     _check_workers(state)
     _check_counts(state)
     if not state[_state.FINISHED]:

@@ -17,7 +17,7 @@ from slotline.torch import _threads
 from slotline.torch._checks import checked
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
-from slotline.torch._pass import Pass
+from slotline.torch._pass import Pass, before_first
 from slotline.torch._processes import ProcessIterator
 from slotline.torch._stats import Stats
 
@@ -173,8 +173,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         """Returns the position in the latest pass, for :meth:`load_state_dict`.
 
         It is a dict of numbers, texts, lists and dicts, which JSON can hold, except that what ``state_dict`` methods of
-        your dataset and your sampler return is in it as it is. If there was no pass yet, one begins, which the next loop
-        continues.
+        your dataset and your sampler return is in it as it is. If there was no pass yet, it is the state of the first one, which
+        has the random numbers that it would draw now.
 
         A dataset that has the methods ``state_dict`` and ``load_state_dict`` is asked for its state after each batch, in
         each worker, and so are a stream's iterator and a sampler or its iterator. A sampler that has no state is asked for
@@ -184,6 +184,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self._resumed is not None:
             return copy.deepcopy(self._resumed)
         if self._pass is None:
+            state = before_first(self)
+            if state is not None:
+                return state
             self._early = super().__iter__()
         assert self._pass is not None
         return self._pass.state_dict()

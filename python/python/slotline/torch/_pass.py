@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
+
+import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data.dataloader import _DatasetKind
 
 from slotline.torch import _state
 from slotline.torch._samplers import Draws
 from slotline.torch._stats import Stats
+
+
+def before_first(loader):
+    """Returns the state of the first pass of a loader, if that begins now, or ``None`` if it must begin to have one.
+
+    Nothing is drawn and no worker is started, so what the program or a trainer changes before the pass still counts: it may
+    synchronise generators, or replace the sampler of a batch sampler.
+    """
+    is_iterable = loader._dataset_kind == _DatasetKind.Iterable
+    if isinstance(loader.dataset, IterDataPipe) or (is_iterable and loader.num_workers == 0):
+        # A datapipe has a seed of its own, and a stream that the loop reads is asked for its iterator's state.
+        return None
+    with _state.undisturbed(loader.generator):
+        iterator = SimpleNamespace(
+            _index_sampler=loader._index_sampler,
+            _num_workers=loader.num_workers,
+            _is_iterable=is_iterable,
+            _IterableDataset_len_called=loader._IterableDataset_len_called,
+            _base_seed=torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(),
+        )
+        first = Pass(iterator, loader, None, None)
+        if loader.num_workers == 0 and _state.is_stateful(loader.dataset):
+            first.fetcher = SimpleNamespace(dataset=loader.dataset)
+        return first.state_dict()
 
 
 class Pass:

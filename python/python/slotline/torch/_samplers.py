@@ -47,6 +47,8 @@ class Draws:
         self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
         self._states = {}
         self._end = None
+        # The epoch that the order was drawn for, if the sampler has one.
+        self._epoch = None
 
     @property
     def is_stateful(self):
@@ -71,6 +73,7 @@ class Draws:
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             iterator = self._load(resumed, iterator)
+        self._epoch = self._epoch_now()
         if resumed is None or resumed[_state.FINISHED]:
             if self.is_random:
                 self._random = self._now()
@@ -99,10 +102,11 @@ class Draws:
         """Returns the part of the state that is about the sampler."""
         if self._resumed is not None and not is_finished:
             # Nothing was drawn yet.
-            keys = (_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE, _state.SAMPLER_ITER_STATE)
+            keys = (_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE, _state.SAMPLER_ITER_STATE, _state.SAMPLER_EPOCH)
             state = {key: self._resumed[key] for key in keys if key in self._resumed}
             if self._resumed[_state.FINISHED]:
                 state.pop(_state.SAMPLER_ITER_STATE, None)
+                state.pop(_state.SAMPLER_EPOCH, None)
         else:
             random = self._random
             if random.state is None and self.is_random and not is_finished:
@@ -112,10 +116,16 @@ class Draws:
             if own is None and self._stateful is not None:
                 own = self._snapshot(None)
             state.update(copy.deepcopy(own or {}))
+            epoch = self._epoch_now() if self._epoch is None else self._epoch
+            if epoch is not None and not is_finished:
+                state[_state.SAMPLER_EPOCH] = epoch
         state[_state.SAMPLER_ITER_YIELDED] = self.done
         if self.ahead:
             state[_state.AHEAD] = sorted(self.ahead)
         return state
+
+    def _epoch_now(self):
+        return self._inner.epoch if isinstance(self._inner, DistributedSampler) else None
 
     def _now(self):
         return _state.Random(torch.default_generator if self._generator is None else self._generator)
@@ -144,6 +154,10 @@ class Draws:
         if resumed[_state.FINISHED] and self.is_random and self._generator is not None:
             if resumed[_state.SAMPLER_GENERATOR] is not None:
                 self._generator.set_state(_state.Random(text=resumed[_state.SAMPLER_GENERATOR]).state)
+        if not resumed[_state.FINISHED] and _state.SAMPLER_EPOCH in resumed and self._epoch_now() is not None:
+            # The program sets the epoch, too, but Lightning does so only after it has begun the pass.
+            self._inner.set_epoch(resumed[_state.SAMPLER_EPOCH])
+            iterator = iter(self._sampler)
         if self._stateful is None or resumed.get(_state.SAMPLER_STATE) is None:
             return iterator
         self._stateful.load_state_dict(resumed[_state.SAMPLER_STATE])

@@ -42,6 +42,8 @@ GENERATOR = "_generator"
 SAMPLER_GENERATOR = "_sampler_generator"
 SAMPLER_STATE = "_sampler_state"
 SAMPLER_ITER_STATE = "_sampler_iter_state"
+# The epoch of a DistributedSampler, which decides about its order.
+SAMPLER_EPOCH = "_sampler_epoch"
 LAST_WORKER = "_last_yielded_worker_id"
 SNAPSHOT = "_snapshot"
 WORKER_SNAPSHOTS = "_worker_snapshots"
@@ -151,10 +153,12 @@ class Random:
 
 
 @contextlib.contextmanager
-def undisturbed():
-    """Leaves torch's default generator as it was."""
-    before = torch.get_rng_state()
+def undisturbed(generator=None):
+    """Leaves torch's default generator as it was, and ``generator``, if there is one."""
+    generators = [torch.default_generator] if generator is None else [torch.default_generator, generator]
+    before = [each.get_state() for each in generators]
     try:
         yield
     finally:
-        torch.set_rng_state(before)
+        for each, state in zip(generators, before):
+            each.set_state(state)

@@ -22,6 +22,7 @@ use crate::loader::consumer::loader::Loader;
 use crate::loader::cores::Affinity;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::order::plan::{Batches, Lists, TryLists};
+use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{BatchSource, Sampler};
 use crate::wait::WaitStrategy;
@@ -164,6 +165,55 @@ impl<D, C> Builder<D, C> {
         I::IntoIter: Send + 'static,
     {
         self.options.sampler = Some(Sampling::Iter(Box::new(move || Box::new(make().into_iter()))));
+        self
+    }
+
+    /// Divides each pass among ranks: this loader loads the share of one of them. Without it, it loads everything.
+    ///
+    /// All ranks have the same number of batches, so that none waits for another: samples at the end of a pass are
+    /// repeated to make the shares equal, or dropped with [`drop_last`](Self::drop_last). Each rank must have the same
+    /// options and the same [`seed`](Self::seed). If no seed is set, it is 0, and not a random one, which would differ
+    /// from rank to rank.
+    ///
+    /// - With `shuffle`, the shares are those of torch's `DistributedSampler` with this seed, and with an epoch that
+    ///   counts the loader's passes: nothing has to be set before each one.
+    /// - A [`sampler`](Self::sampler), or a [`BatchSampler`](crate::sampler::BatchSampler) over one, is divided by
+    ///   [`DistributedSampler::over`](crate::sampler::DistributedSampler::over). One that draws from a generator of its
+    ///   own must have the same one on all ranks.
+    /// - Iterators of indices or of batches are divided item by item, so they must return the same items on all ranks;
+    ///   ranks for which the last items do not suffice repeat one of them.
+    /// - A sampler that plans its batches, such as [`LengthBatchSampler`](crate::sampler::LengthBatchSampler), is to be
+    ///   given its share by its own `replicas`, and a dataset without indices reads its share by itself: with `ranks`,
+    ///   both are errors.
+    ///
+    /// A batch whose samples are all bad and skipped is delivered without samples, so that the ranks still have equally
+    /// many. (If a [collate](Self::collate) function makes the batches, or there are none, it is left out; replace bad
+    /// samples instead.)
+    ///
+    /// A sample has the same random numbers for any number of ranks (with iterators, for the same number). A
+    /// [state](Loader::state) of any rank, taken when all ranks had delivered the same number of batches, can be loaded by
+    /// any number of ranks; with iterators, by the same number.
+    ///
+    /// ```
+    /// use slotline::dataset::from_fn;
+    /// use slotline::{Loader, Ranks};
+    ///
+    /// let mut seen = Vec::new();
+    /// for rank in 0..2 {
+    ///     // In a real program: Ranks::from_env()?.unwrap_or_default()
+    ///     let ranks = Ranks::new(rank, 2)?;
+    ///     let dataset = from_fn(10, |index, _| Ok(index as i64));
+    ///     let mut loader = Loader::builder(dataset).batch_size(2).shuffle(true).seed(7).ranks(ranks).build()?;
+    ///     for batch in loader.epoch()? {
+    ///         seen.extend_from_slice(batch?.tensors().as_slice());
+    ///     }
+    /// }
+    /// seen.sort();
+    /// assert!(seen.into_iter().eq(0..10));
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn ranks(mut self, ranks: Ranks) -> Self {
+        self.options.ranks = Some(ranks);
         self
     }
 
@@ -343,6 +393,8 @@ impl<D, C> Builder<D, C> {
     ///
     /// Threads that have not ended by then are left behind, with the memory that they can access, and run until that code
     /// returns; [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) tells of them.
+    ///
+    /// What owns the loader may wait for as long: a `DeviceLoader` of `slotline-cuda` waits for its copies.
     pub fn close_timeout(mut self, time: Duration) -> Self {
         self.options.close_timeout = time;
         self

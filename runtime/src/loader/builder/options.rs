@@ -15,7 +15,8 @@ use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
 use crate::loader::worker::init_barrier::Init;
 use crate::loader::worker::threads::GRACE;
-use crate::rng::SharedGenerator;
+use crate::ranks::Ranks;
+use crate::rng::{Generator, SharedGenerator};
 use crate::sampler::{RandomSampler, Sampler, Source};
 use crate::wait::WaitStrategy;
 
@@ -51,6 +52,7 @@ pub(crate) struct Options {
     pub(crate) close_timeout: Duration,
     pub(crate) in_order: bool,
     pub(crate) generator: Option<SharedGenerator>,
+    pub(crate) ranks: Option<Ranks>,
     pub(crate) pin_memory: bool,
     pub(crate) memory: Option<Allocate>,
     pub(crate) help: Option<bool>,
@@ -85,6 +87,16 @@ pub(crate) enum Workload {
     Iterable,
 }
 
+impl Workload {
+    /// The number of samples, if they have indices.
+    fn len(self) -> usize {
+        match self {
+            Self::Shared(len) | Self::RoundRobin(len) => len,
+            Self::Iterable => 0,
+        }
+    }
+}
+
 impl Options {
     pub(crate) fn new() -> Self {
         Self {
@@ -107,6 +119,7 @@ impl Options {
             close_timeout: GRACE,
             in_order: true,
             generator: None,
+            ranks: None,
             pin_memory: false,
             memory: None,
             help: None,
@@ -122,7 +135,11 @@ impl Options {
     pub(crate) fn check(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         self.check_workers()?;
         self.check_sampling(kind)?;
-        let draw = self.draw(kind)?;
+        let mut draw = self.draw(kind)?;
+        if let Some(ranks) = self.ranks {
+            let seed = self.generator.get_or_insert_with(|| Generator::from_seed(0).into()).lock().initial_seed();
+            draw = draw.divided(ranks, seed, kind.len())?;
+        }
         if !self.timeout.is_zero() && self.num_workers == 0 {
             let hint = "without workers no thread can notice the time; set num_workers or drop the timeout";
             return clash("timeout", "num_workers = 0", hint);
@@ -159,6 +176,10 @@ impl Options {
                 }
             }
         }
+        if kind == Workload::Iterable && self.ranks.is_some() {
+            let hint = "let the dataset read its share, and end the passes of all ranks together with ranks::while_all";
+            return clash("an iterable dataset", "ranks", hint);
+        }
         if self.sampler.is_some() && self.shuffle {
             return clash("sampler", "shuffle", "a sampler decides the order; drop shuffle");
         }
@@ -187,12 +208,24 @@ impl Options {
         let sampler = match self.batch_sampler.take() {
             Some(BatchSampling::Drawn(Source { sampler, batch_size, drop_last, is_planned })) => {
                 let batching = Batching { batch_size, drop_last, single: false };
-                return Ok(IndexSource { from: Origin::Sampler(sampler), batching, is_planned, passes: 0 });
+                return Ok(IndexSource {
+                    from: Origin::Sampler(sampler),
+                    batching,
+                    is_planned,
+                    passes: 0,
+                    turns: None,
+                });
             }
             Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
-                return Ok(IndexSource { from: Origin::Feed(make), batching, is_planned: false, passes: 0 });
+                return Ok(IndexSource {
+                    from: Origin::Feed(make),
+                    batching,
+                    is_planned: false,
+                    passes: 0,
+                    turns: None,
+                });
             }
             None => self.sampler.take(),
         };
@@ -213,7 +246,7 @@ impl Options {
                 Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
             })),
         };
-        Ok(IndexSource { from, batching, is_planned: false, passes: 0 })
+        Ok(IndexSource { from, batching, is_planned: false, passes: 0, turns: None })
     }
 
     /// Checks the handling of bad samples; `known` says whether the length of a pass is known.

@@ -1,4 +1,5 @@
 //! A loader's position as plain data.
 
+pub(crate) mod merge;
 pub(crate) mod state;
 pub(crate) mod tickets;

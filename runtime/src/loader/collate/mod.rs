@@ -8,6 +8,7 @@ pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod on_held;
 pub(crate) mod overflow;
+pub(crate) mod poison;
 pub(crate) mod region;
 pub(crate) mod samples;
 pub(crate) mod slab;

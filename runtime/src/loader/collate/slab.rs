@@ -21,8 +21,10 @@ use std::sync::Arc;
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
+use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::on_held::OnHeld;
+use crate::loader::collate::poison::{AddressSanitizer, Poison};
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
@@ -37,13 +39,21 @@ const LOOKS: usize = 64;
 pub(crate) struct Cell<P> {
     /// Whether the cell is free. Only used for spare cells.
     free: AtomicBool,
+    /// What else happens when the cell is released and taken. Dropped before the payload.
+    watch: Option<Watch>,
     work: SlotState<P>,
     /// The batch in the cell; written when the consumer takes it for the user.
     task: AtomicUsize,
     rows: AtomicUsize,
     epoch: AtomicUsize,
     single: bool,
-    /// The waiter to notify when the cell is released.
+}
+
+/// What happens when a cell is released and taken, besides its flag.
+struct Watch {
+    /// Its memory, if the process runs with AddressSanitizer.
+    poison: Option<Poison>,
+    /// The waiter to notify of the release.
     released: Option<Arc<Waiter>>,
 }
 
@@ -60,10 +70,16 @@ impl<P> Cell<P> {
     /// Releases the cell. For the cell's owner.
     #[inline]
     fn release(&self) {
-        self.free.store(true, Ordering::Release);
-        if let Some(released) = &self.released {
-            released.notify(|| true);
+        match &self.watch {
+            None => self.free.store(true, Ordering::Release),
+            Some(watch) => self.release_watched(watch),
         }
+    }
+
+    fn release_watched(&self, watch: &Watch) {
+        watch.poison.as_ref().inspect(|poison| poison.lock());
+        self.free.store(true, Ordering::Release);
+        watch.released.as_ref().inspect(|released| released.notify(|| true));
     }
 
     /// Takes the cell if it is free. Only the consumer may call this.
@@ -72,6 +88,7 @@ impl<P> Cell<P> {
         let free = self.is_free();
         if free {
             self.free.store(false, Ordering::Relaxed);
+            self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.unlock());
         }
         free
     }
@@ -131,7 +148,7 @@ impl<P> Lease<P> {
         let Tag { task, rows, single, epoch } = tag;
         let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
         let (free, work) = (AtomicBool::new(false), SlotState::new(payload));
-        Self(Arc::new(Cell { free, work, task, rows, epoch, single, released: None }))
+        Self(Arc::new(Cell { free, watch: None, work, task, rows, epoch, single }))
     }
 }
 
@@ -191,6 +208,7 @@ pub(crate) struct Slab<P> {
     /// Where the consumer waits for a free cell.
     released: Arc<Waiter>,
     waits: bool,
+    sanitizer: Option<AddressSanitizer>,
 }
 
 impl<P> Slab<P> {
@@ -203,13 +221,28 @@ impl<P> Slab<P> {
         more: More<P>,
         on_held: OnHeld,
         released: Waiter,
-    ) -> (Self, Vec<Arc<Cell<P>>>) {
+    ) -> (Self, Vec<Arc<Cell<P>>>)
+    where
+        P: Storage,
+    {
         let (cells, spare) = (payloads.len(), payloads.len() - placed);
         let (released, waits) = (Arc::new(released), on_held == OnHeld::Wait);
         let looks = if on_held == OnHeld::Grow { LOOKS } else { usize::MAX };
-        let (next, spare) = (0, Vec::with_capacity(spare));
-        let mut slab =
-            Self { spare, next, hold, cells, single, more, looks, limited: 0, short: false, released, waits };
+        let (next, spare, sanitizer) = (0, Vec::with_capacity(spare), AddressSanitizer::find());
+        let mut slab = Self {
+            spare,
+            next,
+            hold,
+            cells,
+            single,
+            more,
+            looks,
+            limited: 0,
+            short: false,
+            released,
+            waits,
+            sanitizer,
+        };
         let mut payloads = payloads.into_iter();
         let places = payloads.by_ref().take(placed).map(|payload| slab.cell(payload, false)).collect();
         for payload in payloads {
@@ -218,10 +251,16 @@ impl<P> Slab<P> {
         (slab, places)
     }
 
-    fn cell(&self, payload: P, free: bool) -> Arc<Cell<P>> {
+    fn cell(&self, payload: P, free: bool) -> Arc<Cell<P>>
+    where
+        P: Storage,
+    {
         let [task, rows, epoch] = [(); 3].map(|()| AtomicUsize::new(0));
-        let (work, released) = (SlotState::new(payload), self.waits.then(|| self.released.clone()));
-        Arc::new(Cell { free: AtomicBool::new(free), work, task, rows, epoch, single: self.single, released })
+        let released = self.waits.then(|| self.released.clone());
+        let poison = self.sanitizer.zip(payload.region()).and_then(|(by, region)| Poison::of(region, by));
+        let watch = (released.is_some() || poison.is_some()).then_some(Watch { poison, released });
+        let (free, work) = (AtomicBool::new(free), SlotState::new(payload));
+        Arc::new(Cell { free, watch, work, task, rows, epoch, single: self.single })
     }
 
     /// The number of batches that the loader was built for: those in rings, and those that may be held.
@@ -313,7 +352,10 @@ impl<P> Slab<P> {
     }
 
     /// Makes one more cell, which is free, and returns its size in bytes; `None` if that is more than `most`.
-    pub(crate) fn grow(&mut self, most: usize) -> Result<Option<(usize, Option<Warning>)>, BoxError> {
+    pub(crate) fn grow(&mut self, most: usize) -> Result<Option<(usize, Option<Warning>)>, BoxError>
+    where
+        P: Storage,
+    {
         let (payload, bytes, warning) = (self.more.make)()?;
         self.more.bytes = self.more.bytes.max(bytes);
         let cell = self.cell(payload, true);

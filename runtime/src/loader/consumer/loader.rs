@@ -317,6 +317,11 @@ impl<B: Output> Loader<B> {
         self.inner.slab.hold()
     }
 
+    /// How long dropping the loader [waits](Builder::close_timeout) for its threads.
+    pub fn close_timeout(&self) -> Duration {
+        self.inner.close_timeout
+    }
+
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
     ///
     /// In addition, the code, the workers' stacks and some small allocations take no more than 1 MiB and 128 KiB for

@@ -114,7 +114,7 @@ impl<P: Storage> Inner<P> {
             in_order: parts.in_order,
             on_held: options.on_held,
             persistent: options.persistent_workers,
-            bad_log: BadSampleLog::new(options.on_error, own_passes, options.on_warning),
+            bad_log: BadSampleLog::new(options.on_error, own_passes, options.ranks.is_some(), options.on_warning),
             block: parts.block,
             memory_ceiling: parts.memory_ceiling,
             memory_limit: options.memory_limit,

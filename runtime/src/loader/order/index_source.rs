@@ -1,12 +1,15 @@
 //! Draws the indices of a pass, and divides them into batches.
 
 use crate::loader::checkpoint::state::{State, check_batches};
+use crate::loader::error::build::{BuildError, clash};
 use crate::loader::error::run::Error;
 use crate::loader::error::state::{StateError, differs};
 use crate::loader::error::warning::Warning;
 use crate::loader::order::plan::{Batches, Feed, Plan};
+use crate::loader::order::turns::Turns;
+use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator, default_generator};
-use crate::sampler::{Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
+use crate::sampler::{DistributedSampler, Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
 
 /// The source of a loader's indices, and the batches that they go into.
 pub(crate) struct IndexSource {
@@ -16,6 +19,8 @@ pub(crate) struct IndexSource {
     pub(crate) is_planned: bool,
     /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
+    /// The places of a user's iterator that is divided among ranks, and what the source is called in states.
+    pub(crate) turns: Option<(Places, String)>,
 }
 
 /// The names of slotline's own orders, samplers and the C interface's in states of version 1. Do not add newer ones: in
@@ -74,6 +79,28 @@ impl Batching {
 }
 
 impl IndexSource {
+    /// Divides the passes over a dataset of this length among ranks that have the same seed.
+    pub(crate) fn divided(self, ranks: Ranks, seed: u64, dataset: usize) -> Result<Self, BuildError> {
+        let (world_size, rank, drop_last) = (ranks.world_size(), ranks.rank(), self.batching.drop_last);
+        let own = |shuffle| Ok::<_, SamplerError>(DistributedSampler::new(dataset, world_size, rank)?.shuffle(shuffle));
+        let sampler = match self.from {
+            Origin::Sequential => own(false)?,
+            Origin::Shuffled(_) => own(true)?,
+            Origin::Sampler(_) if self.is_planned => {
+                let hint = "let it make the batches of one rank, as LengthBatchSampler::replicas does; drop ranks";
+                return clash("a sampler that plans its batches", "ranks", hint);
+            }
+            Origin::Sampler(sampler) => DistributedSampler::over(sampler, world_size, rank)?,
+            Origin::Feed(mut make) => {
+                let make: Make<dyn Batches> = Box::new(move || Box::new(Turns::new(make(), ranks, drop_last)));
+                let places = Places { first: rank as u64, step: world_size as u64 };
+                let turns = Some((places, format!("iterator of {world_size} ranks")));
+                return Ok(Self { from: Origin::Feed(make), turns, ..self });
+            }
+        };
+        Ok(Self { from: Origin::Sampler(Box::new(sampler.drop_last(drop_last).seed(seed).advancing())), ..self })
+    }
+
     /// Returns the number of indices of a pass over a dataset of this length; `None` if it is not known before the end.
     pub(crate) fn len(&self, dataset: usize) -> Option<usize> {
         match &self.from {
@@ -111,7 +138,7 @@ impl IndexSource {
             Origin::Sequential => "sequential",
             Origin::Shuffled(_) => "shuffle",
             Origin::Sampler(sampler) => sampler.name(),
-            Origin::Feed(_) => "iterator",
+            Origin::Feed(_) => self.turns.as_ref().map_or("iterator", |(_, name)| name),
         }
     }
 
@@ -198,6 +225,7 @@ impl IndexSource {
             }
             Origin::Feed(make) => {
                 self.passes = self.passes.saturating_add(1);
+                plan.places = self.turns.as_ref().map_or(Places::default(), |(places, _)| *places);
                 let feed = plan.feed.as_mut().expect("the feed was made with the loader");
                 feed.start(make());
                 if let Some(state) = from {

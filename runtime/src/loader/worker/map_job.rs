@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::BoxError;
-use crate::dataset::{Context, Dataset};
+use crate::dataset::{Context, Dataset, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{Laps, next_timed};
@@ -153,13 +153,4 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         })?;
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
     }
-}
-
-/// A bulk read that did not return the requested number of samples.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ManyError {
-    #[error("get_many was asked for {wanted} samples but put only {given}")]
-    Fewer { wanted: usize, given: usize },
-    #[error("get_many was asked for {wanted} samples but put more")]
-    More { wanted: usize },
 }

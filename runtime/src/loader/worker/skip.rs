@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::BoxError;
-use crate::dataset::{Dataset, Loadable};
+use crate::dataset::{Dataset, Loadable, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, take_message};
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::next_timed;
 use crate::loader::worker::engine::Refuse;
-use crate::loader::worker::map_job::{ManyError, MapJob};
+use crate::loader::worker::map_job::MapJob;
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
 

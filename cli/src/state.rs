@@ -1,0 +1,48 @@
+//! `slotline state`: works with saved states.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use slotline::loader::State;
+
+use crate::checkpoint::{self, StateFile};
+
+/// The commands.
+#[derive(Args, Debug)]
+pub(crate) struct StateCommand {
+    #[command(subcommand)]
+    command: Kind,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kind {
+    /// Make one state out of those of all ranks, which any number of ranks can resume from
+    ///
+    /// The states must be of one run, and saved after the same step.
+    Merge {
+        /// The state of each rank
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+
+        /// Where to write the merged state; replaced atomically (by FILE.next)
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+    },
+}
+
+impl StateCommand {
+    pub(crate) fn run(self) -> Result<()> {
+        let Kind::Merge { files, output } = self.command;
+        let read = |path: &PathBuf| checkpoint::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let states: Vec<State> = files.iter().map(read).collect::<Result<_>>()?;
+        let list = || {
+            let names = files.iter().enumerate().map(|(number, path)| format!("{number} is {}", path.display()));
+            format!("cannot merge the states ({})", names.collect::<Vec<_>>().join(", "))
+        };
+        let merged = State::merge(&states).with_context(list)?;
+        StateFile::create(output, std::time::Duration::ZERO, &merged)?;
+        println!("merged {} states: pass {}, {} batches delivered", states.len(), merged.epoch(), merged.batches());
+        Ok(())
+    }
+}

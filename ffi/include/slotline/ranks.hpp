@@ -1,0 +1,71 @@
+// The processes that load a dataset together.
+#ifndef SLOTLINE_RANKS_HPP
+#define SLOTLINE_RANKS_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "error.hpp"
+
+namespace slotline {
+
+/// One of the processes that load a dataset together: `options.ranks(slotline::ranks::from_env())`, or `options.ranks({2, 8})`.
+struct ranks {
+  /// The number of this process, from 0.
+  std::size_t rank = 0;
+  /// The number of processes.
+  std::size_t world_size = 1;
+  /// The same on this machine, if the launcher says so.
+  std::optional<std::size_t> local_rank{};
+  std::optional<std::size_t> local_world_size{};
+  /// The launcher whose variables were found, such as "torchrun"; empty if there is none.
+  std::string launcher{};
+
+  /// Reads from the environment which of several processes this is, as `slotline_ranks_from_env` describes; rank 0 of 1 without
+  /// a launcher. Throws slotline::error if variables are incomplete, or contradict each other.
+  static ranks from_env() {
+    ranks out;
+    try_from_env(out).raise();
+    return out;
+  }
+  /// The same without exceptions.
+  static status try_from_env(ranks& out) {
+    slotline_ranks raw;
+    raw.struct_size = sizeof raw;
+    status result = detail::call(slotline_ranks_from_env, &raw);
+    if (!result) return result;
+    out = ranks{raw.rank, raw.world_size, {}, {}, {}};
+    if (raw.local_rank >= 0) out.local_rank = static_cast<std::size_t>(raw.local_rank);
+    if (raw.local_world_size >= 0) out.local_world_size = static_cast<std::size_t>(raw.local_world_size);
+    if (raw.launcher) out.launcher = raw.launcher;
+    return result;
+  }
+};
+
+/// Makes one state out of those of all ranks (`loader.state()`), which any number of ranks can load.
+inline status try_merge_states(const std::vector<std::string>& states, std::string& out) {
+  std::vector<const std::uint8_t*> data;
+  std::vector<std::size_t> lens;
+  for (const std::string& state : states) {
+    data.push_back(reinterpret_cast<const std::uint8_t*>(state.data()));
+    lens.push_back(state.size());
+  }
+  slotline_bytes* raw = nullptr;
+  status result = detail::call(slotline_state_merge, data.data(), lens.data(), states.size(), &raw);
+  const detail::owned<slotline_bytes, slotline_bytes_free> bytes(raw);
+  if (raw) out.assign(reinterpret_cast<const char*>(slotline_bytes_data(raw)), slotline_bytes_len(raw));
+  return result;
+}
+/// The same, but throws slotline::error, with code::state if the states are not of one run and of the same step.
+inline std::string merge_states(const std::vector<std::string>& states) {
+  std::string out;
+  try_merge_states(states, out).raise();
+  return out;
+}
+
+}  // namespace slotline
+
+#endif

@@ -1,0 +1,94 @@
+// How long a loader's destructor waits for the dataset's code, and what it says about threads that it leaves behind.
+
+#include <slotline.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define CHECK(condition)                                                         \
+  do {                                                                           \
+    if (!(condition)) {                                                          \
+      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
+      std::exit(1);                                                              \
+    }                                                                            \
+  } while (false)
+
+using namespace std::chrono_literals;
+
+void await(const std::function<bool()>& condition) {
+  for (int i = 0; i < 60000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+  CHECK(condition());
+}
+
+/// Sample 1 waits until it may go on.
+struct state {
+  std::atomic<bool> waits{false}, may_go_on{false}, done{false};
+};
+struct slow {
+  std::shared_ptr<state> shared;
+  std::size_t size() const { return 2; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<std::int64_t>("number")}; }
+  void read(std::size_t index, slotline::sample& sample) const {
+    if (index == 1) {
+      shared->waits = true;
+      await([this] { return shared->may_go_on.load(); });
+      shared->done = true;
+    }
+    sample.write(0, static_cast<std::int64_t>(index));
+  }
+};
+
+/// What happened while a loader was destroyed.
+struct end {
+  bool done;
+  std::vector<std::string> left_behind;
+  std::chrono::nanoseconds took;
+};
+
+/// Destroys a loader whose worker is in sample 1, which may go on after `time` (never, if that is zero).
+end destroy_busy(std::chrono::nanoseconds close_timeout, std::chrono::milliseconds time) {
+  auto shared = std::make_shared<state>();
+  end result{};
+  auto options = slotline::options().num_workers(1).help(false).close_timeout(close_timeout);
+  options.on_warning([&result](const slotline::warning& warning) {
+    CHECK(warning.kind() == slotline::warning_kind::left_behind);
+    result.left_behind.emplace_back(warning.message());
+  });
+  auto loader = std::make_unique<slotline::loader>(slow{shared}, options);
+  CHECK(loader->try_epoch());
+  slotline::batch batch;
+  CHECK(loader->try_next(batch));
+  await([&] { return shared->waits.load(); });
+  std::thread other([&] {
+    std::this_thread::sleep_for(time);
+    if (time != 0ms) shared->may_go_on = true;
+  });
+  const auto start = std::chrono::steady_clock::now();
+  loader.reset();
+  result.took = std::chrono::steady_clock::now() - start;
+  result.done = shared->done;
+  other.join();
+  shared->may_go_on = true;
+  // The worker destroys the dataset once it leaves it.
+  await([&] { return shared.use_count() == 1; });
+  CHECK(shared->done);
+  return result;
+}
+
+int main() {
+  const end left = destroy_busy(50ms, 0ms);
+  CHECK(!left.done && left.took >= 50ms);
+  CHECK(left.left_behind.size() == 1 && left.left_behind[0].find("close_timeout") != std::string::npos);
+
+  const end waited = destroy_busy(std::chrono::nanoseconds::max(), 200ms);
+  CHECK(waited.done && waited.left_behind.empty());
+  std::puts("ok");
+}

@@ -1,0 +1,59 @@
+"""Accelerate makes a new loader out of the one that it is given: torch's, unless its module finds slotline's by that name.
+
+    torchrun --nproc-per-node 2 accelerate_loop.py     with ACCELERATE_USE_CPU=true
+"""
+
+import accelerate.data_loader
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration, gather_object
+from common import SEED, Digits, accuracy, check_shares, loss_of, network, weights
+
+import slotline.torch
+
+EPOCHS = 4
+
+
+def train(num_workers, use_seedable_sampler=False):
+    """Returns the class of the loader that is used, the batches of this rank, and the weights."""
+    configuration = DataLoaderConfiguration(use_seedable_sampler=use_seedable_sampler, data_seed=SEED)
+    accelerator = Accelerator(dataloader_config=configuration)
+    model = network()
+    # Each process has random numbers of its own: Accelerate sees to it that all have the same order.
+    torch.manual_seed(accelerator.process_index)
+    loader = slotline.torch.DataLoader(Digits(), batch_size=24, shuffle=True, num_workers=num_workers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+    batches = []
+    for epoch in range(EPOCHS):
+        for batch in loader:
+            optimizer.zero_grad()
+            accelerator.backward(loss_of(model, batch))
+            optimizer.step()
+            batches.append(batch["index"].tolist())
+    assert accelerator.num_processes == 2
+    check_shares(gather_object([batches]), EPOCHS)
+    model = accelerator.unwrap_model(model)
+    assert accuracy(model) > 0.95, accuracy(model)
+    return type(loader.base_dataloader), batches, weights(model)
+
+
+def main():
+    torchs = accelerate.data_loader.DataLoader
+    for options in ({"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "use_seedable_sampler": True}):
+        accelerate.data_loader.DataLoader = torchs
+        kind, expected, expected_weights = train(**options)
+        assert kind is torch.utils.data.DataLoader  # though it was given slotline's
+
+        accelerate.data_loader.DataLoader = slotline.torch.DataLoader  # before `prepare`
+        kind, batches, found_weights = train(**options)
+        assert kind is slotline.torch.DataLoader
+        assert batches == expected
+        assert torch.equal(found_weights, expected_weights)
+        if Accelerator().is_main_process:
+            print(f"Accelerate {accelerate.__version__}, {options}: {len(batches)} batches on each rank, those of torch's loader")
+
+
+if __name__ == "__main__":
+    main()

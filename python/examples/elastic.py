@@ -1,0 +1,100 @@
+"""A rank is killed in the middle of an epoch, torchrun starts all of them again, and training continues as if nothing had happened.
+
+    torchrun --standalone --nproc-per-node 2 --max-restarts 1 elastic.py native FOLDER     or drop_in, for the other loader
+
+The checkpoint is written to FOLDER, which must be empty at first.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from common import drop_in, loss_of, native, network, ranks, weights
+from torch.nn.parallel import DistributedDataParallel
+
+EPOCHS = 3
+BATCH = 48
+SAVE_EVERY = 5
+# 1797 samples are 19 batches on each of two ranks: this is in the second epoch, three steps after a checkpoint.
+KILLED_AT = 28
+KILLED_RANK = 1
+
+
+def train(make, path=None):
+    """Trains, with checkpoints at ``path`` if it is given. Returns the model, the numbers of this rank's samples in each epoch,
+    and how many of them came before the process that returns was started."""
+    rank, world_size = ranks()
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    loader, set_epoch = make(rank, world_size, BATCH)
+    step, seen, earlier = 0, [[]], 0
+    if path is not None and path.exists():
+        checkpoint = torch.load(path)
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        loader.load_state_dict(checkpoint["loaders"][rank])
+        step, seen = checkpoint["step"], checkpoint["seen"][rank]
+        earlier = len(seen[-1])
+    for epoch in range(len(seen) - 1, EPOCHS):
+        set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+            seen[epoch] += batch["index"].tolist()
+            step += 1
+            if path is not None and step % SAVE_EVERY == 0:
+                save(path, model, optimizer, {"loaders": loader.state_dict(), "seen": seen}, step)
+            if path is not None and restarts() == 0 and (step, rank) == (KILLED_AT, KILLED_RANK):
+                os.kill(os.getpid(), signal.SIGKILL)
+        seen.append([])
+    return model, seen, earlier
+
+
+def save(path, model, optimizer, own, step):
+    """Rank 0 writes what all ranks have in common, and ``own`` of each of them."""
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, own)
+    if dist.get_rank() == 0:
+        checkpoint = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        checkpoint |= {name: [state[name] for state in states] for name in own}
+        new = path.with_suffix(".new")
+        torch.save(checkpoint, new)
+        new.replace(path)  # so that there is always a complete checkpoint
+
+
+def restarts():
+    """How often torchrun has started the processes again."""
+    return int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+def main(make, folder):
+    dist.init_process_group("gloo")
+    model, seen, earlier = train(make, folder / "checkpoint.pt")
+
+    assert restarts() == 1, "no rank was killed"
+    whole, expected, _ = train(make)
+    # The rest of the epoch has the samples that were not seen yet, in the same order, and none twice.
+    batches = KILLED_AT // SAVE_EVERY * SAVE_EVERY - len(expected[0]) // BATCH - 1
+    assert earlier == batches * BATCH, earlier
+    assert seen == expected
+    before, after = set(seen[1][:earlier]), set(seen[1][earlier:])
+    assert after and not before & after
+    shares = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, before | after)
+    assert set().union(*shares) == set(range(1797))
+    # Every step had the same batches and the same weights to begin with, so all bits are equal.
+    assert torch.equal(weights(model), weights(whole))
+    if dist.get_rank() == 0:
+        print(
+            f"{make.__name__}: rank {KILLED_RANK} was killed after step {KILLED_AT}; resumed after {earlier} samples of epoch 1 on "
+            f"each rank; the other {len(after)}, and the weights, are those of a run that was not interrupted"
+        )
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main({"native": native, "drop_in": drop_in}[sys.argv[1]], pathlib.Path(sys.argv[2]))

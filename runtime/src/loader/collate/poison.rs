@@ -1,0 +1,71 @@
+//! The memory of batches that nobody has, as AddressSanitizer sees it.
+//!
+//! In a process that runs with AddressSanitizer, the memory of a batch is poisoned when the batch is dropped, and is
+//! usable again when the consumer takes it for another batch. An access in between, through a pointer or a view that
+//! outlives its batch, is reported as "use-after-poison". Nothing is compiled for this: the sanitizer's functions are
+//! looked up by name, so a library that is built without the sanitizer serves a program that is built with it.
+
+use std::ffi::c_void;
+
+use crate::loader::collate::region::Region;
+
+/// `void __asan_poison_memory_region(void const volatile *addr, size_t size)`, and the opposite.
+type Mark = unsafe extern "C" fn(*const c_void, usize);
+
+/// The functions of AddressSanitizer.
+#[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
+pub struct AddressSanitizer {
+    poison: Mark,
+    unpoison: Mark,
+}
+
+impl AddressSanitizer {
+    /// Looks for the sanitizer in this process.
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        let find = |name: &std::ffi::CStr| {
+            // SAFETY: the name ends with a NUL.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            // SAFETY: these names belong to the sanitizer, whose functions have this type.
+            (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Mark>(found) })
+        };
+        let poison = find(c"__asan_poison_memory_region")?;
+        Some(Self { poison, unpoison: find(c"__asan_unpoison_memory_region")? })
+    }
+}
+
+/// The memory of one batch, which is poisoned while nobody has it. It is usable when this is dropped.
+pub(crate) struct Poison {
+    start: usize,
+    len: usize,
+    by: AddressSanitizer,
+}
+
+impl Poison {
+    /// Memory that processes share is left as it is: each has marks of its own.
+    pub(crate) fn of(region: &Region, by: AddressSanitizer) -> Option<Self> {
+        let (start, len) = (region.start().as_ptr().addr(), region.layout().size);
+        (!region.arena().is_shared()).then_some(Self { start, len, by })
+    }
+
+    /// The memory belongs to nobody.
+    #[cold]
+    pub(crate) fn lock(&self) {
+        // SAFETY: the memory is the region's, and nobody has it; only the sanitizer's own marks are written.
+        unsafe { (self.by.poison)(std::ptr::without_provenance(self.start), self.len) }
+    }
+
+    /// The memory is about to belong to someone.
+    #[cold]
+    pub(crate) fn unlock(&self) {
+        // SAFETY: as in `lock`.
+        unsafe { (self.by.unpoison)(std::ptr::without_provenance(self.start), self.len) }
+    }
+}
+
+impl Drop for Poison {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}

@@ -1,0 +1,41 @@
+//! Divides a user's iterator of batches among ranks.
+
+use crate::BoxError;
+use crate::loader::order::plan::Batches;
+use crate::ranks::Ranks;
+
+/// The batches of one rank: it takes one of each group of as many batches as there are ranks. All ranks read all
+/// batches, so they end at the same one, and fail at the same one.
+pub(crate) struct Turns {
+    batches: Box<dyn Batches>,
+    ranks: Ranks,
+    /// Whether a group that is not complete is dropped. Otherwise the ranks without a batch repeat the group's first one.
+    drop_last: bool,
+    /// A batch of another rank.
+    other: Vec<usize>,
+}
+
+impl Turns {
+    pub(crate) fn new(batches: Box<dyn Batches>, ranks: Ranks, drop_last: bool) -> Self {
+        Self { batches, ranks, drop_last, other: Vec::new() }
+    }
+}
+
+impl Batches for Turns {
+    fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError> {
+        if !self.batches.next(list)? {
+            return Ok(false);
+        }
+        for rank in 1..self.ranks.world_size() {
+            self.other.clear();
+            if !self.batches.next(&mut self.other)? {
+                return Ok(!self.drop_last);
+            }
+            if rank == self.ranks.rank() {
+                list.clear();
+                list.extend_from_slice(&self.other);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,200 @@
+//! The processes that load a dataset together.
+//!
+//! In distributed training each process (rank) has a loader of its own, and each pass is divided among them. A loader
+//! that is given its [`Ranks`] does that by itself ([`Builder::ranks`](crate::loader::Builder::ranks)); the samplers
+//! of [`sampler`](crate::sampler) can also be divided by hand. [`Ranks::from_env`] reads what the launcher of the
+//! processes has put into their environment.
+//!
+//! If ranks may have different numbers of batches, as streams that end at different times do, the loop must ask the
+//! others before each step, or it would wait for them forever: [`while_all`] and [`while_any`] do.
+
+mod env;
+mod steps;
+
+pub use self::steps::{WhileAll, WhileAny, while_all, while_any};
+
+use std::fmt;
+
+/// One of the processes that load a dataset together: its rank, and their number (the world size).
+///
+/// ```
+/// use slotline::Ranks;
+///
+/// let ranks = Ranks::new(2, 8)?;
+/// assert_eq!((ranks.rank(), ranks.world_size()), (2, 8));
+/// assert_eq!(ranks.to_string(), "rank 2 of 8");
+/// # Ok::<(), slotline::ranks::RanksError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranks {
+    rank: usize,
+    world_size: usize,
+    local_rank: Option<usize>,
+    local_world_size: Option<usize>,
+    found: Option<Found>,
+}
+
+/// Where [`Ranks::from_env`] found them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    launcher: &'static str,
+    rank: &'static str,
+    world_size: &'static str,
+}
+
+impl Ranks {
+    /// Makes the ranks of process `rank` out of `world_size`.
+    ///
+    /// # Errors
+    ///
+    /// [`RanksError::Rank`] if `rank` is not below `world_size`.
+    pub const fn new(rank: usize, world_size: usize) -> Result<Self, RanksError> {
+        if rank < world_size {
+            Ok(Self { rank, world_size, local_rank: None, local_world_size: None, found: None })
+        } else {
+            Err(RanksError::Rank { rank, world_size })
+        }
+    }
+
+    /// A process that loads everything alone; the default.
+    pub const ALONE: Self = Self { rank: 0, world_size: 1, local_rank: None, local_world_size: None, found: None };
+
+    /// Reads what the launcher of this process has put into its environment; `None` if there is no launcher.
+    ///
+    /// The first of these that is set counts:
+    ///
+    /// | launcher | variables |
+    /// |---|---|
+    /// | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
+    /// | Hydra (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
+    /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
+    /// | MVAPICH | `MV2_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
+    /// | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID` |
+    ///
+    /// Slurm's variables are ignored in an interactive job (one named `bash` or `interactive`), and in a batch script
+    /// outside of `srun`. torchrun may number the processes differently than the launcher that starts it on each machine.
+    ///
+    /// Nothing is divided because of the environment alone: give the ranks to
+    /// [`Builder::ranks`](crate::loader::Builder::ranks), and log them, as they say where they come from:
+    ///
+    /// ```
+    /// let ranks = slotline::Ranks::from_env()?.unwrap_or_default();
+    /// println!("{ranks}"); // rank 3 of 8 (RANK and WORLD_SIZE of torchrun)
+    /// # Ok::<(), slotline::ranks::RanksError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If only one of rank and world size is set, if a value is not a number or not possible, or if two launchers
+    /// contradict each other.
+    pub fn from_env() -> Result<Option<Self>, RanksError> {
+        Self::from_vars(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// Works like [`from_env`](Self::from_env), with an environment that is given as a function from names to values.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_env`](Self::from_env).
+    pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, RanksError> {
+        env::find(&get)
+    }
+
+    /// Returns the number of this process, from 0.
+    pub const fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Returns the number of processes, at least 1.
+    pub const fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    /// Returns the number of this process among those on its machine, if the launcher says so.
+    pub const fn local_rank(&self) -> Option<usize> {
+        self.local_rank
+    }
+
+    /// Returns the number of processes on this machine, if the launcher says so.
+    pub const fn local_world_size(&self) -> Option<usize> {
+        self.local_world_size
+    }
+
+    /// Returns the launcher whose variables were found in the environment.
+    pub const fn launcher(&self) -> Option<&'static str> {
+        match &self.found {
+            Some(found) => Some(found.launcher),
+            None => None,
+        }
+    }
+}
+
+impl Default for Ranks {
+    fn default() -> Self {
+        Self::ALONE
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.world_size)?;
+        match &self.found {
+            Some(Found { launcher, rank, world_size }) => write!(f, " ({rank} and {world_size} of {launcher})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Ranks that are not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RanksError {
+    /// The rank is not below the world size.
+    #[error("rank {rank} is not one of {world_size}; ranks count from 0 to world_size - 1")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// The world size.
+        world_size: usize,
+    },
+    /// A variable of the environment is not a number.
+    #[error(
+        "the environment has {variable}={value}, which is not a number of processes; unset it, or pass the ranks explicitly"
+    )]
+    NotANumber {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// Only one of a pair of variables is set.
+    #[error("the environment has {set} but not {missing}; set both or neither, or pass the ranks explicitly")]
+    Incomplete {
+        /// The variable that is set.
+        set: &'static str,
+        /// The variable that is not.
+        missing: &'static str,
+    },
+    /// A launcher's numbers are not possible.
+    #[error("the environment has {rank}={value}, but {world_size}={count}; ranks count from 0 to {world_size} - 1")]
+    Impossible {
+        /// The variable with the rank.
+        rank: &'static str,
+        /// Its value.
+        value: usize,
+        /// The variable with the number of ranks.
+        world_size: &'static str,
+        /// Its value.
+        count: usize,
+    },
+    /// Two launchers contradict each other.
+    #[error("{first} and {second} contradict each other{why}; unset one's variables, or pass the ranks explicitly")]
+    Contradiction {
+        /// What the first one says.
+        first: String,
+        /// What the second one says.
+        second: String,
+        /// What follows from that, if it is not obvious.
+        why: &'static str,
+    },
+}
