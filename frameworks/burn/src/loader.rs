@@ -139,7 +139,9 @@ impl<D: Dataset, O> Iterator for Iter<'_, D, O> {
                 Ok(batch) => {
                     self.samples += batch.len();
                     let DataLoader { recipe, device, .. } = self.owner;
-                    crate::tensors(batch, device).map_err(BoxError::from).and_then(|batch| (recipe.collect)(batch, device))
+                    crate::tensors(batch, device)
+                        .map_err(BoxError::from)
+                        .and_then(|batch| (recipe.collect)(batch, device))
                 }
                 Err(error) => Err(error.into()),
             },

@@ -35,7 +35,8 @@ impl Net {
 
 fn main() -> Result<(), BoxError> {
     let (train, test) = digits::split()?;
-    let mut train = Loader::builder(train).batch_size(64).shuffle(true).seed(42).num_workers(2).collate(collate).build()?;
+    let mut train =
+        Loader::builder(train).batch_size(64).shuffle(true).seed(42).num_workers(2).collate(collate).build()?;
     let mut test = Loader::builder(test).batch_size(64).collate(collate).build()?;
 
     let weights = VarMap::new();

@@ -19,7 +19,10 @@ fn both<D: Dataset>(make: impl Fn() -> D) -> Result<Tensors<Tensor>, BoxError> {
     assert_eq!(by_loop.iter().len(), by_worker.iter().len());
     for ((name, a), (other, b)) in by_loop.iter().zip(by_worker.iter()) {
         assert_eq!((name, a.dtype(), a.dims()), (other, b.dtype(), b.dims()));
-        assert_eq!(a.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?, b.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?);
+        assert_eq!(
+            a.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?,
+            b.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?
+        );
     }
     Ok(by_loop)
 }
@@ -55,7 +58,8 @@ fn lacking<T: Element>(value: T) -> Result<(), BoxError> {
     let mut loader = batches().build()?;
     let error = tensors(&loader.epoch()?.next().expect("a batch")?, &Device::Cpu).unwrap_err();
     assert!(matches!(&error, Error::DType { field, dtype, .. } if field == "1" && *dtype == T::DTYPE));
-    let message = format!("field 1 has elements of type {}, which candle does not have; convert them in the dataset", T::DTYPE);
+    let message =
+        format!("field 1 has elements of type {}, which candle does not have; convert them in the dataset", T::DTYPE);
     assert_eq!(error.to_string(), message);
     let mut loader = batches().collate(collate).build()?;
     let error = loader.epoch()?.next().expect("a batch").unwrap_err();
@@ -86,7 +90,11 @@ fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
     const NUMBERS: [u32; 3] = [5, 6, 7];
     let texts = || {
         from_fn(3, |index, _| {
-            Ok(Text { letters: Ragged::new(&b"abc"[index..], 4), tokens: Packed::new(&NUMBERS[..index + 1], 2), label: 9 })
+            Ok(Text {
+                letters: Ragged::new(&b"abc"[index..], 4),
+                tokens: Packed::new(&NUMBERS[..index + 1], 2),
+                label: 9,
+            })
         })
     };
     let tensors = both(texts)?;
@@ -103,13 +111,17 @@ fn fields_of_different_lengths_have_a_second_tensor() -> Result<(), BoxError> {
 
 #[test]
 fn padding_to_the_longest_needs_the_loaders_own_batches() -> Result<(), BoxError> {
-    let texts = || Loader::builder(from_fn(2, |index, _| Ok((Padded::owned(vec![1_i64; index + 1], 4), 0.5)))).batch_size(2);
+    let texts =
+        || Loader::builder(from_fn(2, |index, _| Ok((Padded::owned(vec![1_i64; index + 1], 4), 0.5)))).batch_size(2);
     let mut loader = texts().build()?;
     let tensors = tensors(&loader.epoch()?.next().expect("a batch")?, &Device::Cpu)?;
     assert_eq!(tensors.get("0").expect("a field").to_vec2::<i64>()?, [[1, 0], [1, 1]]);
     let mut loader = texts().collate(collate).build()?;
     let error = chain(&loader.epoch()?.next().expect("a batch").unwrap_err());
-    assert!(error.contains("field 0 is padded to the longest sample") && error.contains("slotline_candle::tensors"), "{error}");
+    assert!(
+        error.contains("field 0 is padded to the longest sample") && error.contains("slotline_candle::tensors"),
+        "{error}"
+    );
     Ok(())
 }
 
