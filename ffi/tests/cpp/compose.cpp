@@ -26,13 +26,7 @@ struct DLManagedTensorVersioned {
 #include <utility>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
-      std::exit(1);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.hpp"
 
 using slotline::dataset;
 using Fields = std::vector<slotline::field>;

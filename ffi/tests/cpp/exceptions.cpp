@@ -15,13 +15,7 @@
 #include <utility>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
-      std::exit(1);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.hpp"
 
 using Options = slotline::options;
 using slotline::code;

@@ -7,13 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
-      std::exit(1);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.hpp"
 
 template <class T>
 T of_bits(unsigned bits) {

@@ -14,13 +14,7 @@
 #include <utility>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
-      std::exit(1);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.hpp"
 
 /// Returns whether a function throws this exception.
 template <class Exception, class Function>

@@ -12,13 +12,7 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(condition)                                                         \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
-      std::fprintf(stderr, "line %d: check failed: %s\n", __LINE__, #condition); \
-      std::exit(1);                                                              \
-    }                                                                            \
-  } while (false)
+#include "check.hpp"
 
 /// Returns the error that a function throws.
 template <class Function>

@@ -11,13 +11,7 @@
 #include <string>
 #include <vector>
 
-#define CHECK(condition)                                                    \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      std::fprintf(stderr, "line %d: %s is false\n", __LINE__, #condition); \
-      std::exit(1);                                                         \
-    }                                                                       \
-  } while (false)
+#include "check.hpp"
 
 using slotline::code;
 
