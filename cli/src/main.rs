@@ -6,7 +6,8 @@
 //! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
 //! - `source`: what these commands read; with the feature `image`, `pictures` decodes pictures in it, and `sheet` writes some
 //!   of them in one.
-//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the files of a run.
+//! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the
+//!   files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
 //! - `timeline`, with the feature `trace`: records what each thread did and when.
 //! - `screen`: lines, JSON and the progress bar.

@@ -222,7 +222,8 @@ impl DeviceLoader {
     }
 
     /// Waits for the copies in progress, for at most the host loader's
-    /// [`close_timeout`](slotline::loader::Builder::close_timeout), and returns that loader. Dropping waits in the same way, but can only log a warning on failure.
+    /// [`close_timeout`](slotline::loader::Builder::close_timeout), and returns that loader. Dropping waits in the same
+    /// way, but can only log a warning on failure.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The processes that load a dataset together.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 use slotline::Ranks;
@@ -58,12 +58,6 @@ impl From<RanksError> for Failure {
     }
 }
 
-/// Names with a NUL, of the launchers that `Ranks::launcher` names.
-fn c_name(launcher: &str) -> *const c_char {
-    let names = [c"torchrun", c"Hydra", c"Open MPI", c"MVAPICH", c"Slurm"];
-    names.into_iter().find(|name| name.to_bytes() == launcher.as_bytes()).map_or(null(), |name| name.as_ptr())
-}
-
 /// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
 /// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
 /// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
@@ -90,7 +84,7 @@ pub unsafe extern "C" fn slotline_ranks_from_env(
                 let local = |number: Option<usize>| number.and_then(|number| i64::try_from(number).ok()).unwrap_or(-1);
                 (out.rank, out.world_size) = (ranks.rank(), ranks.world_size());
                 (out.local_rank, out.local_world_size) = (local(ranks.local_rank()), local(ranks.local_world_size()));
-                out.launcher = ranks.launcher().map_or(null(), c_name);
+                out.launcher = ranks.launcher_c_str().map_or(null(), CStr::as_ptr);
                 Ok(())
             })?;
             Ok(SLOTLINE_OK)

@@ -5,10 +5,12 @@
 //! and only one thing can be checked: the inner one has at least as many processes. Otherwise a copy of it runs in each
 //! task and believes that it is alone.
 
+use std::ffi::CStr;
+
 use super::{Found, Ranks, RanksError};
 
 struct Launcher {
-    name: &'static str,
+    name: &'static CStr,
     /// Whether it numbers the processes of an MPI job. Two such launchers cannot be nested.
     is_mpi: bool,
     rank: &'static str,
@@ -17,11 +19,11 @@ struct Launcher {
     local_world_size: Option<&'static str>,
 }
 
-const SLURM: &str = "Slurm";
+const SLURM: &CStr = c"Slurm";
 
 const LAUNCHERS: [Launcher; 5] = [
     Launcher {
-        name: "torchrun",
+        name: c"torchrun",
         is_mpi: false,
         rank: "RANK",
         world_size: "WORLD_SIZE",
@@ -29,7 +31,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_world_size: Some("LOCAL_WORLD_SIZE"),
     },
     Launcher {
-        name: "Hydra",
+        name: c"Hydra",
         is_mpi: true,
         rank: "PMI_RANK",
         world_size: "PMI_SIZE",
@@ -37,7 +39,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_world_size: Some("MPI_LOCALNRANKS"),
     },
     Launcher {
-        name: "Open MPI",
+        name: c"Open MPI",
         is_mpi: true,
         rank: "OMPI_COMM_WORLD_RANK",
         world_size: "OMPI_COMM_WORLD_SIZE",
@@ -45,7 +47,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_world_size: Some("OMPI_COMM_WORLD_LOCAL_SIZE"),
     },
     Launcher {
-        name: "MVAPICH",
+        name: c"MVAPICH",
         is_mpi: true,
         rank: "MV2_COMM_WORLD_RANK",
         world_size: "MV2_COMM_WORLD_SIZE",

@@ -13,6 +13,7 @@ mod steps;
 
 pub use self::steps::{WhileAll, WhileAny, while_all, while_any};
 
+use std::ffi::CStr;
 use std::fmt;
 
 /// One of the processes that load a dataset together: its rank, and their number (the world size).
@@ -37,7 +38,7 @@ pub struct Ranks {
 /// Where [`Ranks::from_env`] found them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
-    launcher: &'static str,
+    launcher: &'static CStr,
     rank: &'static str,
     world_size: &'static str,
 }
@@ -121,11 +122,14 @@ impl Ranks {
     }
 
     /// Returns the launcher whose variables were found in the environment.
-    pub const fn launcher(&self) -> Option<&'static str> {
-        match &self.found {
-            Some(found) => Some(found.launcher),
-            None => None,
-        }
+    pub fn launcher(&self) -> Option<&'static str> {
+        self.launcher_c_str().and_then(|launcher| launcher.to_str().ok())
+    }
+
+    /// Returns the same for C.
+    #[doc(hidden)]
+    pub fn launcher_c_str(&self) -> Option<&'static CStr> {
+        self.found.map(|found| found.launcher)
     }
 }
 
@@ -139,7 +143,9 @@ impl fmt::Display for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {}", self.rank, self.world_size)?;
         match &self.found {
-            Some(Found { launcher, rank, world_size }) => write!(f, " ({rank} and {world_size} of {launcher})"),
+            Some(Found { launcher, rank, world_size }) => {
+                write!(f, " ({rank} and {world_size} of {})", launcher.to_string_lossy())
+            }
             None => Ok(()),
         }
     }
