@@ -7,7 +7,7 @@ import accelerate.data_loader
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, gather_object
-from common import SEED, Digits, accuracy, check_shares, loss_of, network, weights
+from common import SEED, Digits, accuracy, check_shares, leave, loss_of, network, weights
 
 import slotline.torch
 
@@ -53,6 +53,7 @@ def main():
         assert torch.equal(found_weights, expected_weights)
         if Accelerator().is_main_process:
             print(f"Accelerate {accelerate.__version__}, {options}: {len(batches)} batches on each rank, those of torch's loader")
+    leave()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 import torch
 import torch.distributed as dist
-from common import accuracy, drop_in, loss_of, native, network, ranks, weights
+from common import accuracy, drop_in, leave, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
 
 # Divisible by the number of processes. The last batch is left out, since it differs: all ranks have equally many samples, so
@@ -55,7 +55,7 @@ def main():
         if rank == 0:
             difference = (together - alone).abs().max()
             print(f"{make.__name__}: {batches} batches on each of {world_size} ranks; weights as of one process, up to {difference:.0e}")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import deepspeed
 import deepspeed.runtime.dataloader
 import torch
 import torch.distributed as dist
-from common import Digits, accuracy, check_shares, loss_of, network, weights
+from common import Digits, accuracy, check_shares, leave, loss_of, network, weights
 
 import slotline.torch
 
@@ -50,7 +50,7 @@ def main():
     check_shares(shares, EPOCHS)
     if dist.get_rank() == 0:
         print(f"DeepSpeed {deepspeed.__version__}: {len(batches)} batches on each of {len(shares)} ranks, those of torch's loader")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

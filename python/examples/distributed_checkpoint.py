@@ -10,7 +10,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import drop_in, loss_of, native, network, ranks, weights
+from common import drop_in, leave, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -77,7 +77,7 @@ def main(action, folder):
         if rank == 0:
             name = f"{kind.__module__.partition('._')[0]}.{kind.__name__}"
             print(f"{name}: saved after {before.sum()} samples on 2 ranks, {after.sum()} others came on {world_size}")
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

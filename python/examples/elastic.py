@@ -12,7 +12,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from common import drop_in, loss_of, native, network, ranks, weights
+from common import drop_in, leave, loss_of, native, network, ranks, weights
 from torch.nn.parallel import DistributedDataParallel
 
 EPOCHS = 3
@@ -93,7 +93,7 @@ def main(make, folder):
             f"{make.__name__}: rank {KILLED_RANK} was killed after step {KILLED_AT}; resumed after {earlier} samples of epoch 1 on "
             f"each rank; the other {len(after)}, and the weights, are those of a run that was not interrupted"
         )
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

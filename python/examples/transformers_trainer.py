@@ -10,7 +10,7 @@ import accelerate.data_loader
 import torch
 import torch.distributed as dist
 import transformers
-from common import SEED, Digits, accuracy, check_shares, loss_of, network, weights
+from common import SEED, Digits, accuracy, check_shares, leave, loss_of, network, weights
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import slotline.torch
@@ -83,6 +83,7 @@ def main(folder):
             f"Transformers {transformers.__version__}, Accelerate {accelerate.__version__}: {len(batches)} batches on each of {len(shares)} ranks, "
             f"those of torch's loader; resumed after {SAVED_AT} of them, with the other {len(rest)}, and the same weights"
         )
+    leave()
 
 
 if __name__ == "__main__":
