@@ -743,9 +743,18 @@ typedef struct {
   const char *launcher;
 } slotline_ranks;
 
-// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
-// starts the pass calls it. A resumed loader does not draw the earlier passes again.
-typedef int32_t (*slotline_order)(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure);
+// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
+// `slotline_fail`. The thread that starts the pass calls it.
+//
+// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
+// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
+// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
+typedef int32_t (*slotline_order)(void *user,
+                                  uint64_t pass,
+                                  uint64_t seed,
+                                  uint64_t *indices,
+                                  size_t len,
+                                  slotline_failure *failure);
 
 // A sampler made of a callback. Loaders that share it may call it concurrently.
 typedef struct {
