@@ -321,7 +321,10 @@ mod tests {
     #[test]
     fn fields_have_the_largest_room_of_the_datasets_that_know_them() {
         let fields = |room| Some(Fields::of(&Ragged::new(&[0_u8; 0], room)));
-        assert_eq!(ChainDataset::new([Known(None), Known(Some(2)), Known(Some(5)), Known(Some(3))]).fields(), fields(5));
+        assert_eq!(
+            ChainDataset::new([Known(None), Known(Some(2)), Known(Some(5)), Known(Some(3))]).fields(),
+            fields(5)
+        );
         assert_eq!(Known(Some(2)).chain(Known(Some(3))).fields(), fields(3));
         assert_eq!(Known(None).chain(Known(Some(3))).fields(), fields(3));
         assert_eq!(ChainDataset::new([Known(None)]).fields(), None);
