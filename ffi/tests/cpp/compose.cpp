@@ -231,7 +231,7 @@ void streams() {
         sample.write(0, double(number) / 2);
         sample.write(1, sample.rng()());
       });
-  for (std::size_t workers : {0, 2}) {
+  for (std::size_t workers : {std::size_t(0), std::size_t(2)}) {
     auto options = slotline::options().batch_size(2).num_workers(workers).seed(7);
     slotline::loader loader(halves, options);
     std::vector<double> numbers;
