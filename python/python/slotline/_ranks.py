@@ -36,7 +36,7 @@ def find_ranks(group: Any = None) -> Ranks:
     """Returns which of several processes this is; rank 0 of 1 if nothing says that there are others.
 
     The first of these counts: ``torch.distributed``, if it is initialised; the context of Ray Train, in its training function;
-    the variables that torchrun, Hydra (MPICH, Intel MPI), Open MPI, MVAPICH or Slurm's ``srun`` put into the environment. Neither
+    the variables that torchrun, PMI (MPICH, Intel MPI), Open MPI, MVAPICH or Slurm's ``srun`` put into the environment. Neither
     PyTorch nor Ray is imported for that. ``group`` is a process group of ``torch.distributed`` whose ranks are meant instead of
     all: where some ranks need the same batches, as with tensor parallelism, pass the group of data parallelism.
 

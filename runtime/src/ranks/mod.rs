@@ -6,12 +6,12 @@
 //! processes has put into their environment.
 //!
 //! If ranks may have different numbers of batches, as streams that end at different times do, the loop must ask the
-//! others before each step, or it would wait for them forever: [`while_all`] and [`while_any`] do.
+//! others before each step, or it would wait for them forever: [`while_all`], [`while_any`] and [`repeat_while_any`] do.
 
 mod env;
 mod steps;
 
-pub use self::steps::{WhileAll, WhileAny, while_all, while_any};
+pub use self::steps::{RepeatWhileAny, WhileAll, WhileAny, repeat_while_any, while_all, while_any};
 
 use std::ffi::CStr;
 use std::fmt;
@@ -67,13 +67,13 @@ impl Ranks {
     /// | launcher | variables |
     /// |---|---|
     /// | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
-    /// | Hydra (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
+    /// | PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
     /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | MVAPICH | `MV2_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID` |
     ///
-    /// Slurm's variables are ignored in an interactive job (one named `bash` or `interactive`), and in a batch script
-    /// outside of `srun`. torchrun may number the processes differently than the launcher that starts it on each machine.
+    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that `srun --pty` has started with
+    /// several tasks, a program without `srun` is taken for one of these tasks. torchrun may number the processes differently than the launcher that starts it on each machine.
     ///
     /// Nothing is divided because of the environment alone: give the ranks to
     /// [`Builder::ranks`](crate::loader::Builder::ranks), and log them, as they say where they come from:
