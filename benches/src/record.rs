@@ -38,6 +38,10 @@ pub enum Section {
     T2,
     /// The death of a worker process.
     Deaths,
+    /// The CPU time of a loop that waits, and of its loader.
+    Cpu,
+    /// The wake-ups of the same.
+    Wakes,
     /// The rings without a loader.
     Rings,
     /// The cost depending on the dataset's size.
@@ -80,7 +84,7 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Deaths | Self::Rings | Self::Size | Self::Workers)
+        !matches!(self, Self::Deaths | Self::Cpu | Self::Wakes | Self::Rings | Self::Size | Self::Workers)
             && !self.is_sequences()
             && !self.is_pictures()
             && !self.is_python()
@@ -100,6 +104,11 @@ impl Section {
     /// Whether all contenders are loaders of Python.
     pub fn is_python(self) -> bool {
         matches!(self, Self::P1 | Self::P2 | Self::P2p | Self::P3 | Self::P5 | Self::P6 | Self::P7)
+    }
+
+    /// Whether what a pass uses is measured, and not how long it takes.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wakes)
     }
 
     /// Whether all contenders are programs that read files.
@@ -212,19 +221,23 @@ pub enum Unit {
     /// Milliseconds for a whole pass.
     #[serde(rename = "ms/pass")]
     MillisPerPass,
+    /// How often threads went to sleep, for each batch.
+    #[serde(rename = "wakes/batch")]
+    WakesPerBatch,
     /// Bytes of memory.
     #[serde(rename = "bytes")]
     Bytes,
 }
 
 impl Unit {
-    /// Returns the value of `batches` (or items) that took `seconds`, rounded to five digits.
+    /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups, rounded to five digits.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
         five_digits(match self {
             Self::NanosPerItem => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
             Self::MillisPerPass => seconds * 1e3,
+            Self::WakesPerBatch => seconds / batches,
             Self::Bytes => batches,
         })
     }
@@ -237,6 +250,7 @@ impl fmt::Display for Unit {
             Self::MicrosPerBatch => "µs per batch",
             Self::MillisPerBatch => "ms per batch",
             Self::MillisPerPass => "ms per pass",
+            Self::WakesPerBatch => "wake-ups per batch",
             Self::Bytes => "bytes",
         })
     }

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Pass {
     /// The number of batches. A last batch that is not full counts as a fraction.
     pub batches: f64,
-    /// The time from the request of the pass to its end.
+    /// The time from the request of the pass to its end, or what is measured instead of it.
     pub seconds: f64,
 }
 
@@ -140,7 +140,7 @@ impl Recorder {
                 }
                 std::thread::sleep(PAUSE);
                 let start = Instant::now();
-                match visit(contender.as_mut(), unit) {
+                match visit(contender.as_mut(), unit, if self.section.is_waiting() { 0.0 } else { VISIT }) {
                     Ok(value) => values.push(value),
                     Err(error) => entry.contender = Err(error),
                 }
@@ -158,11 +158,11 @@ impl Recorder {
     }
 }
 
-/// Measures one contender in one round.
-fn visit(contender: &mut dyn Contender, unit: Unit) -> Result<f64> {
+/// Measures one contender in one round, by passes that take at least `least` seconds together.
+fn visit(contender: &mut dyn Contender, unit: Unit, least: f64) -> Result<f64> {
     let mut total = Pass { batches: 0.0, seconds: 0.0 };
     let mut passes = 0_u32;
-    while passes == 0 || total.seconds < VISIT {
+    while passes == 0 || total.seconds < least {
         let pass = contender.pass()?;
         ensure!(pass.batches > 0.0 && pass.seconds > 0.0, "a pass has no batches, or took no time");
         total.batches += pass.batches;
@@ -207,8 +207,8 @@ mod tests {
     #[test]
     fn a_value_per_pass_is_the_time_of_one_pass() {
         let mut pass = || Ok(Pass { batches: 25.0, seconds: 0.011 });
-        assert_eq!(visit(&mut pass, Unit::MillisPerPass).unwrap(), 11.0);
+        assert_eq!(visit(&mut pass, Unit::MillisPerPass, VISIT).unwrap(), 11.0);
         let mut empty = || Ok(Pass { batches: 0.0, seconds: 0.0 });
-        assert!(visit(&mut empty, Unit::MillisPerPass).is_err());
+        assert!(visit(&mut empty, Unit::MillisPerPass, VISIT).is_err());
     }
 }

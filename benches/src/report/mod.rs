@@ -85,6 +85,17 @@ fn about(section: Section) -> (&'static str, &'static str) {
              the end of an idle process with the same memory, which the kernel frees first. torch ends the pass with an \
              error instead.",
         ),
+        Section::Cpu => (
+            "The CPU time of a loop that waits",
+            "The CPU time of the whole process, with the images of W2. The slow loop sleeps for a millisecond after each batch, so \
+             that its loader has always finished; loading a batch is in its figure. The idle loop takes a batch, waits until the \
+             queues are full, and then takes none for half a second, whose CPU time is the figure.",
+        ),
+        Section::Wakes => (
+            "The wake-ups of a loop that waits",
+            "How often a thread of the same process went to sleep, and so was woken up, which is what keeps a core from resting: \
+             once for each batch by the slow loop itself, and once by the idle one.",
+        ),
         Section::Rings => (
             "Rings",
             "The cost of passing a u64 from one thread to another, on two pinned cores; in a round trip, there and back. \

@@ -28,6 +28,7 @@ pub mod w4;
 pub mod w5;
 pub mod w6;
 pub mod w7;
+pub mod waiting;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -160,6 +161,10 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::T2 => t2::run(setup, recorder),
         Section::Deaths => {
             deaths::run(recorder);
+            Ok(())
+        }
+        Section::Cpu | Section::Wakes => {
+            waiting::run(section, recorder);
             Ok(())
         }
         Section::Rings => {
