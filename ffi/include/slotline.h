@@ -743,9 +743,18 @@ typedef struct {
   const char *launcher;
 } slotline_ranks;
 
-// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
-// starts the pass calls it. A resumed loader does not draw the earlier passes again.
-typedef int32_t (*slotline_order)(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure);
+// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
+// `slotline_fail`. The thread that starts the pass calls it.
+//
+// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
+// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
+// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
+typedef int32_t (*slotline_order)(void *user,
+                                  uint64_t pass,
+                                  uint64_t seed,
+                                  uint64_t *indices,
+                                  size_t len,
+                                  slotline_failure *failure);
 
 // A sampler made of a callback. Loaders that share it may call it concurrently.
 typedef struct {
@@ -1156,6 +1165,23 @@ slotline_status slotline_dataset_concat(const slotline_dataset *const *datasets,
                                         slotline_dataset **out,
                                         slotline_error **error);
 
+// Makes a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each worker goes through all of them,
+// and opens each when it reaches it; if that fails, the failure takes the place of a batch, and the next stream follows. The
+// fields must be as in a concatenation. The streams are shared, so they may be freed. On failure `*out` is NULL. Can be called
+// from any thread.
+//
+// # Errors
+//
+// `SLOTLINE_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
+//
+// # Safety
+//
+// The same as for `slotline_dataset_concat`.
+slotline_status slotline_dataset_chain(const slotline_dataset *const *datasets,
+                                       size_t n,
+                                       slotline_dataset **out,
+                                       slotline_error **error);
+
 // Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
 // the order of the datasets. A field that is named by its position, such as "0", is named by its new position; other names must
 // differ. Each dataset has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is NULL.
@@ -1174,14 +1200,15 @@ slotline_status slotline_dataset_stack(const slotline_dataset *const *datasets,
                                        slotline_error **error);
 
 // Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
-// numbers. The other dataset is shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+// numbers. Of a stream it makes a stream, which resumes where that one does. The other dataset is shared, so it may be freed. On
+// failure `*out` is NULL. Can be called from any thread.
 //
 // The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
 // is no longer needed (unless the struct is too short to contain `drop`).
 //
 // # Errors
 //
-// `SLOTLINE_INVALID`: a null pointer, a stream, a struct that is too short, or invalid fields.
+// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 //
 // # Safety
 //

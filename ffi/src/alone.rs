@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
-use slotline::sample::{Apart, Columns, Fields, Row, Sample};
+use slotline::sample::{Apart, ApartError, Columns, Fields, Row, Sample};
 
 use crate::batch::{Made, slotline_batch};
 use crate::cause::find;
@@ -46,8 +46,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(dataset: &Indexed) -> Self {
-        let fields = dataset.fields().unwrap_or_default();
+    pub(crate) fn of(fields: Option<Fields>) -> Self {
+        let fields = fields.unwrap_or_default();
         Self { about: fields.as_slice().iter().map(About::from).collect(), fields }
     }
 
@@ -67,8 +67,8 @@ pub(crate) struct Single {
 unsafe impl Send for Single {}
 
 impl Single {
-    pub(crate) fn new(shape: &Shape) -> Result<Self, Failure> {
-        let apart = Apart::new(shape.fields.clone()).map_err(|error| Failure::new(SLOTLINE_BUILD, chain(&error)))?;
+    pub(crate) fn new(shape: &Shape) -> Result<Self, ApartError> {
+        let apart = Apart::new(shape.fields.clone())?;
         Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { apart, index: [0] })), &shape.about) })
     }
 
@@ -120,7 +120,8 @@ pub(crate) fn read(dataset: &Indexed, index: usize) -> Result<*mut slotline_batc
         let failure = Failure::invalid(format!("index is {index}, but the dataset has {len} samples"));
         return Err(Failure { index: Some(index), ..failure });
     }
-    let mut single = Single::new(&Shape::of(dataset))?;
+    let single = Single::new(&Shape::of(dataset.fields()));
+    let mut single = single.map_err(|error| Failure::new(SLOTLINE_BUILD, chain(&error)))?;
     let mut context = Context::default();
     let read = dataset.get(index, &mut context).and_then(|sample| single.fill(index, sample));
     read.map_err(|error| Failure {

@@ -13,6 +13,7 @@ use crate::failure::{Failure, chain};
 use crate::generator::{self, slotline_generator};
 use crate::indexed::{Concat, Indexed, Stack};
 use crate::status::{SLOTLINE_BUILD, SLOTLINE_OK, slotline_status};
+use crate::streamed::{Chain, Mapped, Streamed};
 use crate::transform::{Callback, Transform, slotline_transform};
 
 /// Returns the dataset behind a handle, if it is read by index.
@@ -22,19 +23,32 @@ use crate::transform::{Callback, Transform, slotline_transform};
 /// `dataset` must be NULL or a dataset that was not freed.
 unsafe fn indexed(dataset: *const slotline_dataset) -> Result<Indexed, Failure> {
     // SAFETY: the caller upholds this function's safety contract.
-    Ok(unsafe { check::reference(dataset, "dataset")? }.0.indexed()?.clone())
+    unsafe { data(dataset, Data::indexed) }
 }
+
+/// Returns the dataset behind a handle, if it is of the kind that `kind` accepts.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed.
+unsafe fn data<T: Clone>(dataset: *const slotline_dataset, kind: Kind<T>) -> Result<T, Failure> {
+    // SAFETY: the caller upholds this function's safety contract.
+    kind(&unsafe { check::reference(dataset, "dataset")? }.0).cloned()
+}
+
+/// [`Data::indexed`] or [`Data::stream`].
+type Kind<T> = fn(&Data) -> Result<&T, Failure>;
 
 /// Returns the datasets of a list.
 ///
 /// # Safety
 ///
 /// `datasets` must point to `n` pointers, each NULL or a dataset that was not freed.
-unsafe fn list(datasets: *const *const slotline_dataset, n: usize) -> Result<Vec<Indexed>, Failure> {
+unsafe fn list<T: Clone>(datasets: *const *const slotline_dataset, n: usize, kind: Kind<T>) -> Result<Vec<T>, Failure> {
     // SAFETY: the caller upholds this function's safety contract.
     let datasets = unsafe { check::slice(datasets, n, "datasets")? };
     // SAFETY: as above.
-    let each = |(place, &dataset)| unsafe { indexed(dataset) }.map_err(|failure| failure.within("datasets", place));
+    let each = |(place, &dataset)| unsafe { data(dataset, kind) }.map_err(|failure| failure.within("datasets", place));
     datasets.iter().enumerate().map(each).collect()
 }
 
@@ -46,14 +60,14 @@ unsafe fn list(datasets: *const *const slotline_dataset, n: usize) -> Result<Vec
 unsafe fn make(
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
-    make: impl FnOnce() -> Result<Indexed, Failure>,
+    make: impl FnOnce() -> Result<Data, Failure>,
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
     unsafe {
         boundary(error, || {
             let dataset = make();
             let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_dataset::boxed(Data::Indexed(dataset?));
+            *out = slotline_dataset::boxed(dataset?);
             Ok(SLOTLINE_OK)
         })
     }
@@ -87,7 +101,7 @@ pub unsafe extern "C" fn slotline_dataset_subset(
                 SubsetError::Memory { .. } => Failure::of(SLOTLINE_BUILD, &error),
                 _ => Failure::invalid(chain(&error)),
             })?;
-            Ok(Indexed::Subset(Arc::new(subset)))
+            Ok(Data::Indexed(Indexed::Subset(Arc::new(subset))))
         })
     }
 }
@@ -188,7 +202,40 @@ pub unsafe extern "C" fn slotline_dataset_concat(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { make(out, error, || Ok(Indexed::Concat(Arc::new(Concat::new(list(datasets, n)?)?)))) }
+    unsafe {
+        make(out, error, || {
+            let concat = Concat::new(list(datasets, n, Data::indexed)?)?;
+            Ok(Data::Indexed(Indexed::Concat(Arc::new(concat))))
+        })
+    }
+}
+
+/// Makes a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each worker goes through all of them,
+/// and opens each when it reaches it; if that fails, the failure takes the place of a batch, and the next stream follows. The
+/// fields must be as in a concatenation. The streams are shared, so they may be freed. On failure `*out` is NULL. Can be called
+/// from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
+///
+/// # Safety
+///
+/// The same as for `slotline_dataset_concat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_chain(
+    datasets: *const *const slotline_dataset,
+    n: usize,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        make(out, error, || {
+            let chain = Chain::new(list(datasets, n, Data::stream)?)?;
+            Ok(Data::Stream(Streamed::Chain(Arc::new(chain))))
+        })
+    }
 }
 
 /// Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
@@ -211,18 +258,24 @@ pub unsafe extern "C" fn slotline_dataset_stack(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { make(out, error, || Ok(Indexed::Stack(Arc::new(Stack::new(list(datasets, n)?)?)))) }
+    unsafe {
+        make(out, error, || {
+            let stack = Stack::new(list(datasets, n, Data::indexed)?)?;
+            Ok(Data::Indexed(Indexed::Stack(Arc::new(stack))))
+        })
+    }
 }
 
 /// Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
-/// numbers. The other dataset is shared, so it may be freed. On failure `*out` is NULL. Can be called from any thread.
+/// numbers. Of a stream it makes a stream, which resumes where that one does. The other dataset is shared, so it may be freed. On
+/// failure `*out` is NULL. Can be called from any thread.
 ///
 /// The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
 /// is no longer needed (unless the struct is too short to contain `drop`).
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a stream, a struct that is too short, or invalid fields.
+/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///
@@ -238,8 +291,12 @@ pub unsafe extern "C" fn slotline_dataset_map(
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         make(out, error, || {
+            // This comes first, because the callback's user pointer is taken over even if this function fails.
             let callback = Callback::from_c(transform);
-            Ok(Indexed::Transform(Arc::new(Transform::new(indexed(dataset)?, callback?))))
+            Ok(match check::reference(dataset, "dataset")?.0.clone() {
+                Data::Indexed(source) => Data::Indexed(Indexed::Transform(Arc::new(Transform::new(source, callback?)))),
+                Data::Stream(source) => Data::Stream(Streamed::Mapped(Arc::new(Mapped::new(source, callback?)))),
+            })
         })
     }
 }

@@ -23,6 +23,7 @@ use crate::indexed::Indexed;
 use crate::map::{Map, slotline_map_dataset};
 use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
 use crate::stream::{Stream, slotline_stream_dataset};
+use crate::streamed::Streamed;
 
 /// A dataset. A loader keeps what it needs of the dataset, so the dataset may be freed once the loader is made. Any number of
 /// threads may use it at once.
@@ -33,7 +34,7 @@ pub struct slotline_dataset(pub(crate) Data);
 #[derive(Clone, Debug)]
 pub(crate) enum Data {
     Indexed(Indexed),
-    Stream(Arc<Stream>),
+    Stream(Streamed),
 }
 
 impl Data {
@@ -59,7 +60,17 @@ impl Data {
         match self {
             Self::Indexed(dataset) => Ok(dataset),
             Self::Stream(_) => Err(Failure::invalid(
-                "the dataset is a stream, whose samples have no index; use one that reads by index",
+                "the dataset is a stream, whose samples have no index; use one that reads by index, or slotline_dataset_chain for streams",
+            )),
+        }
+    }
+
+    /// Returns the dataset if its samples come in sequence.
+    pub(crate) fn stream(&self) -> Result<&Streamed, Failure> {
+        match self {
+            Self::Stream(stream) => Ok(stream),
+            Self::Indexed(_) => Err(Failure::invalid(
+                "the dataset is read by index; use a stream, or slotline_dataset_concat for datasets with indices",
             )),
         }
     }
@@ -204,7 +215,7 @@ pub unsafe extern "C" fn slotline_dataset_from_stream(
         boundary(error, || {
             let stream = Stream::from_c(dataset);
             let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_dataset::boxed(Data::Stream(Arc::new(stream?)));
+            *out = slotline_dataset::boxed(Data::Stream(Streamed::Calls(Arc::new(stream?))));
             Ok(SLOTLINE_OK)
         })
     }

@@ -74,6 +74,7 @@ pub mod state;
 pub mod stats;
 pub mod status;
 pub mod stream;
+mod streamed;
 #[cfg(not(delays))]
 mod sync;
 #[cfg(delays)]

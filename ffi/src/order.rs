@@ -5,20 +5,25 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use slotline::BoxError;
-use slotline::rng::Generator;
-use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::sampler::{Order, Sampler, SamplerError, Saved, put, put_generator};
 
 use crate::callback::{call, slotline_failure};
 use crate::failure::Failure;
 use crate::owner::{Owner, slotline_drop};
 use crate::versioned::{self, Versioned};
 
-/// Writes the `len` indices of pass `pass`, from 0, to `indices`. Returns 0, or fails with `slotline_fail`. The thread that
-/// starts the pass calls it. A resumed loader does not draw the earlier passes again.
+/// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
+/// `slotline_fail`. The thread that starts the pass calls it.
+///
+/// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
+/// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
+/// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
 pub type slotline_order = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
         pass: u64,
+        seed: u64,
         indices: *mut u64,
         len: usize,
         failure: *mut slotline_failure,
@@ -55,7 +60,7 @@ unsafe impl Versioned for slotline_order_callback {
 pub(crate) struct Calls {
     owner: Owner,
     len: usize,
-    order: unsafe extern "C" fn(*mut c_void, u64, *mut u64, usize, *mut slotline_failure) -> i32,
+    order: unsafe extern "C" fn(*mut c_void, u64, u64, *mut u64, usize, *mut slotline_failure) -> i32,
 }
 
 impl Calls {
@@ -72,16 +77,21 @@ impl Calls {
     }
 }
 
+/// The sampler's name in states and errors.
+const NAME: &str = "Ordered";
+
 /// The sampler of one loader.
 pub(crate) struct Ordered {
     calls: Arc<Calls>,
+    /// Where the seeds of the passes come from, if not from the generator that the loader passes.
+    generator: Option<SharedGenerator>,
     /// The number of passes drawn.
     passes: u64,
 }
 
 impl Ordered {
-    pub(crate) fn new(calls: Arc<Calls>) -> Self {
-        Self { calls, passes: 0 }
+    pub(crate) fn new(calls: Arc<Calls>, generator: Option<SharedGenerator>) -> Self {
+        Self { calls, generator, passes: 0 }
     }
 }
 
@@ -94,29 +104,43 @@ impl Sampler for Ordered {
         self.calls.len.saturating_mul(size_of::<u64>())
     }
 
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         let (len, table) = (self.calls.len, order.u64_table());
         table.try_reserve_exact(len).map_err(|error| SamplerError::Other(error.into()))?;
         table.resize(len, 0);
+        let seed = match &self.generator {
+            Some(generator) => generator.lock().random_i64(),
+            None => default.random_i64(),
+        };
         call("the sampler's order", |failure| {
+            let (user, table) = (self.calls.owner.user(), table.as_mut_ptr());
             // SAFETY: the user has agreed that any thread may call it this way; `indices` has room for `len` numbers.
-            unsafe { (self.calls.order)(self.calls.owner.user(), self.passes, table.as_mut_ptr(), len, failure) }
+            unsafe { (self.calls.order)(user, self.passes, seed as u64, table, len, failure) }
         })?;
         self.passes += 1;
         Ok(())
     }
 
     fn name(&self) -> &str {
-        "Ordered"
+        NAME
     }
 
     fn save(&self, to: &mut String) -> bool {
-        to.push_str(&self.passes.to_string());
+        put(to, "passes", self.passes);
+        put_generator(to, self.generator.as_ref());
         true
     }
 
-    fn restore(&mut self, saved: &str, _: Range<usize>) -> Result<(), BoxError> {
-        self.passes = saved.parse()?;
+    fn restore(&mut self, text: &str, _: Range<usize>) -> Result<(), BoxError> {
+        // Older states contain only the number of passes, and had no seeds.
+        self.passes = if let Ok(passes) = text.parse() {
+            passes
+        } else {
+            let saved = Saved { sampler: NAME, text };
+            let passes = saved.get("passes")?;
+            saved.restore_generator(self.generator.as_ref())?;
+            passes
+        };
         Ok(())
     }
 }

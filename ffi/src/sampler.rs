@@ -89,7 +89,7 @@ impl slotline_sampler {
             }
             Kind::Cipher => seeded!(CipherSampler::new(dataset_len)),
             Kind::List(indices) => Box::new(List::new(indices.clone())),
-            Kind::Callback(calls) => Box::new(Ordered::new(calls.clone())),
+            Kind::Callback(calls) => Box::new(Ordered::new(calls.clone(), generator)),
         })
     }
 }

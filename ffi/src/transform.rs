@@ -89,11 +89,23 @@ impl Callback {
         let declared = unsafe { declare(transform.fields, transform.num_fields)? };
         Ok(Self { owner, map, fields: fields(&declared)?, declared: declared.into() })
     }
+
+    pub(crate) fn fields(&self) -> Fields {
+        self.fields.clone()
+    }
+
+    /// Makes a sample from `source`, and writes it into a row.
+    pub(crate) fn write(&self, source: &Single, row: &mut Row<'_>, context: &mut Context) -> Result<(), BoxError> {
+        // SAFETY: the user has agreed that any thread may call `map` this way; the source and the sample are lent to the callback
+        // while it runs.
+        let map = |sample| unsafe { (self.map)(self.owner.user(), source.batch(), sample) };
+        slotline_sample::write(row, context, &self.declared, false, map).map(drop)
+    }
 }
 
 impl Transform {
     pub(crate) fn new(source: Indexed, callback: Callback) -> Self {
-        Self { shape: Shape::of(&source), source, callback }
+        Self { shape: Shape::of(source.fields()), source, callback }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -141,7 +153,7 @@ impl Transform {
 
     #[expect(clippy::unnecessary_wraps, reason = "the same signature as `Dataset::fields`")]
     pub(crate) fn fields(&self) -> Option<Fields> {
-        Some(self.callback.fields.clone())
+        Some(self.callback.fields())
     }
 }
 
@@ -178,14 +190,9 @@ impl Mapped<'_> {
                 }
                 From::Sample(single) => (single, Ok(())),
             };
-            let outcome = filled.and_then(|()| {
-                // SAFETY: the user has agreed that any thread may call `map` this way; the source and the sample are lent to the
-                // callback while it runs.
-                let map = |sample| unsafe { (callback.map)(callback.owner.user(), single.batch(), sample) };
-                slotline_sample::write(row, own, &callback.declared, false, map)
-            });
+            let outcome = filled.and_then(|()| callback.write(&single, row, own));
             own.local::<Sources>().give_back(shape, single);
-            outcome.map(drop)
+            outcome
         })
     }
 }
@@ -202,7 +209,7 @@ impl Sources {
         {
             return Ok(single);
         }
-        Single::new(shape).map_err(|failure| failure.message.into())
+        Ok(Single::new(shape)?)
     }
 
     fn give_back(&mut self, shape: &Shape, single: Single) {

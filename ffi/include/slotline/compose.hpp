@@ -65,6 +65,15 @@ inline dataset dataset::concat(const std::vector<dataset>& datasets) {
   return *std::move(out);
 }
 
+inline status dataset::try_chain(const std::vector<dataset>& datasets, std::optional<dataset>& out) {
+  return composed(out, slotline_dataset_chain, datasets);
+}
+inline dataset dataset::chain(const std::vector<dataset>& datasets) {
+  std::optional<dataset> out;
+  try_chain(datasets, out).raise();
+  return *std::move(out);
+}
+
 inline status dataset::try_stack(const std::vector<dataset>& datasets, std::optional<dataset>& out) {
   return composed(out, slotline_dataset_stack, datasets);
 }

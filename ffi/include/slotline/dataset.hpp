@@ -94,6 +94,11 @@ class dataset {
   static dataset concat(const std::vector<dataset>& datasets);
   /// The same without exceptions.
   static status try_concat(const std::vector<dataset>& datasets, std::optional<dataset>& out);
+  /// The samples of several streams, one after another (torch's ChainDataset). Each worker goes through all of them, and opens
+  /// each when it reaches it.
+  static dataset chain(const std::vector<dataset>& datasets);
+  /// The same without exceptions.
+  static status try_chain(const std::vector<dataset>& datasets, std::optional<dataset>& out);
   /// The fields of several datasets of equal length, side by side (torch's StackDataset). A field that is named by its
   /// position, such as "0", is named by its new position; other names must differ. Each dataset has separate random numbers.
   static dataset stack(const std::vector<dataset>& datasets);
@@ -142,7 +147,8 @@ class dataset {
   }
   /// Samples with these fields, which `function(const slotline::batch& source, slotline::sample& sample)` makes from this
   /// dataset's samples, one from each. `source` is as `get` returns it; it must not be used after the call, but its
-  /// `dlpack` tensors may. Several threads call the function at once. It has other random numbers than the dataset.
+  /// `dlpack` tensors may. Several threads call the function at once. It has other random numbers than the dataset. Of a
+  /// stream it makes a stream, which resumes where that one does.
   template <class Function>
   dataset map(std::vector<field> fields, Function function) const;
 

@@ -53,25 +53,35 @@ class sampler {
   static sampler indices(span<const std::size_t> indices) {
     return make(slotline_sampler_indices, indices.data(), indices.size());
   }
-  /// An order from a function: `draw` writes the `len` indices of pass `pass`, from 0. The thread that starts the pass
-  /// calls it; if it throws, `epoch` fails.
-  static sampler from(std::size_t len, std::function<void(std::uint64_t pass, span<std::uint64_t> indices)> draw) {
-    return from(len, [draw = std::move(draw)](std::uint64_t pass, span<std::uint64_t> indices, failure&) { draw(pass, indices); });
+  /// An order from a function: `draw` writes the `len` indices of pass `pass`, from 0, all in one call. `seed` is another
+  /// random number in each pass, which depends on `seed()` or `generator()`. An order that depends only on the two resumes
+  /// with `load_state`. The thread that starts the pass calls the function; if it throws, `epoch` fails.
+  ///
+  ///     auto shuffled = slotline::sampler::from(1000, [](std::uint64_t pass, std::uint64_t seed, auto indices) {
+  ///       std::iota(indices.begin(), indices.end(), 0);
+  ///       std::shuffle(indices.begin(), indices.end(), std::mt19937_64(seed));
+  ///     });
+  static sampler from(
+      std::size_t len, std::function<void(std::uint64_t pass, std::uint64_t seed, span<std::uint64_t> indices)> draw) {
+    return from(len, [draw = std::move(draw)](std::uint64_t pass, std::uint64_t seed, span<std::uint64_t> indices, failure&) {
+      draw(pass, seed, indices);
+    });
   }
   /// The same for a function that can also fail without exceptions, by `failure.fail`.
-  static sampler from(std::size_t len,
-                      std::function<void(std::uint64_t pass, span<std::uint64_t> indices, failure& failure)> draw) {
+  static sampler from(
+      std::size_t len,
+      std::function<void(std::uint64_t pass, std::uint64_t seed, span<std::uint64_t> indices, failure& failure)> draw) {
     using Draw = decltype(draw);
     slotline_order_callback raw{};
     raw.struct_size = sizeof raw;
     raw.len = len;
-    raw.order = [](void* user, std::uint64_t pass, std::uint64_t* indices, std::size_t size,
+    raw.order = [](void* user, std::uint64_t pass, std::uint64_t seed, std::uint64_t* indices, std::size_t size,
                    slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
             const detail::turn call(user);
             slotline::failure report(failure);
-            (*static_cast<Draw*>(user))(pass, {indices, size}, report);
+            (*static_cast<Draw*>(user))(pass, seed, {indices, size}, report);
             return report.failed() ? -1 : 0;
           },
           failure);

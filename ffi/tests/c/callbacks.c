@@ -577,8 +577,9 @@ static void a_read_callback_cannot_read_samples_of_its_batch(void) {
   CHECK(atomic_load(&state.batches) == 0);
 }
 
-static int32_t backwards(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure) {
-  (void)user;
+static int32_t backwards(void *user, uint64_t pass, uint64_t seed, uint64_t *indices, size_t len,
+                         slotline_failure *failure) {
+  (void)user, (void)seed;
   for (size_t i = 0; i < len; ++i) indices[i] = pass == 1 ? LEN : LEN - 1 - i;
   if (pass == 2) slotline_fail(failure, "no third pass");
   return pass == 2;

@@ -247,8 +247,8 @@ static int32_t no_save(void *user, void *cursor, slotline_saved *saved) {
   (void)user, (void)cursor, (void)saved;
   return 1;
 }
-static int32_t no_order(void *user, uint64_t pass, uint64_t *indices, size_t len, slotline_failure *failure) {
-  (void)user, (void)pass, (void)indices, (void)len, (void)failure;
+static int32_t no_order(void *user, uint64_t pass, uint64_t seed, uint64_t *indices, size_t len, slotline_failure *failure) {
+  (void)user, (void)pass, (void)seed, (void)indices, (void)len, (void)failure;
   return 1;
 }
 static int32_t no_batches(void *user, uint64_t pass, uint64_t number, uint64_t *indices, size_t room, size_t *len,
@@ -351,7 +351,7 @@ static slotline_dataset *stream(void) {
 }
 
 static void dataset_map(void) {
-  slotline_dataset *out = dataset, *no_indices = stream();
+  slotline_dataset *out = dataset;
   slotline_transform map = {sizeof map, &dropped, fields, 2, no_map, drop};
   REFUSED("transform", slotline_dataset_map(dataset, NULL, &out, E));
   CHECK(out == NULL);
@@ -360,11 +360,9 @@ static void dataset_map(void) {
   good_fields();
   map.num_fields = 2;
   REFUSED_AND_DROPPED("dataset", slotline_dataset_map(NULL, &map, &out, E));
-  REFUSED_AND_DROPPED("stream", slotline_dataset_map(no_indices, &map, &out, E));
   REFUSED_AND_DROPPED("out", slotline_dataset_map(dataset, &map, NULL, E));
   map.map = NULL;
   REFUSED_AND_DROPPED("map", slotline_dataset_map(dataset, &map, &out, E));
-  slotline_dataset_free(no_indices);
 }
 
 static void dataset_read(void) {
@@ -418,23 +416,30 @@ static void dataset_random_split_fractions(void) {
   REFUSED("out", slotline_dataset_random_split_fractions(dataset, halves, 2, NULL, NULL, E));
 }
 
-/* The same invalid lists for both functions. */
-#define REFUSED_DATASETS(function)                                    \
+/* The same invalid lists for each function, for datasets of one kind and one of another. */
+#define REFUSED_DATASETS(function, kind, other, words)                \
   do {                                                                \
-    slotline_dataset *out = dataset, *no_indices = stream();          \
-    const slotline_dataset *list[] = {dataset, NULL};                 \
+    slotline_dataset *out = dataset, *own = kind, *foreign = other;   \
+    const slotline_dataset *list[] = {own, NULL};                     \
     REFUSED("datasets[1]", function(list, 2, &out, E));               \
     CHECK(out == NULL);                                               \
     REFUSED("datasets", function(NULL, 2, &out, E));                  \
     REFUSED("datasets", function(list, SIZE_MAX, &out, E));           \
     REFUSED("empty", function(NULL, 0, &out, E));                     \
-    list[1] = no_indices;                                             \
-    REFUSED("stream", function(list, 2, &out, E));                    \
+    list[1] = foreign;                                                \
+    REFUSED(words, function(list, 2, &out, E));                       \
     REFUSED("out", function(list, 1, NULL, E));                       \
-    slotline_dataset_free(no_indices);                                \
+    slotline_dataset_free(own), slotline_dataset_free(foreign);       \
   } while (0)
-static void dataset_concat(void) { REFUSED_DATASETS(slotline_dataset_concat); }
-static void dataset_stack(void) { REFUSED_DATASETS(slotline_dataset_stack); }
+static void dataset_concat(void) {
+  REFUSED_DATASETS(slotline_dataset_concat, slotline_dataset_clone(dataset), stream(), "is a stream");
+}
+static void dataset_stack(void) {
+  REFUSED_DATASETS(slotline_dataset_stack, slotline_dataset_clone(dataset), stream(), "is a stream");
+}
+static void dataset_chain(void) {
+  REFUSED_DATASETS(slotline_dataset_chain, stream(), slotline_dataset_clone(dataset), "is read by index");
+}
 
 /* A bulk read whose callback passes nulls. */
 static void put_sample(void) {
@@ -784,7 +789,7 @@ static const struct {
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
-    ROW(work_if_spawned), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
+    ROW(work_if_spawned), ROW(dataset_chain), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
     ROW(generator_new), ROW(put_sample), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
 };

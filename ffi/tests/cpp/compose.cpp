@@ -196,6 +196,79 @@ void maps() {
 }
 
 /// Tensors that a map's function exports keep their memory, as the next sample is then read to other memory.
+/// The numbers from `first`, divided among the workers.
+struct counting {
+  std::int64_t first, end;
+  struct cursor {
+    std::int64_t at, end, step;
+    bool next(slotline::sample& sample) {
+      if (at >= end) return false;
+      sample.write(0, at);
+      at += step;
+      return true;
+    }
+    std::string save() const { return std::to_string(at); }
+  };
+  Fields fields() const { return {slotline::fixed<std::int64_t>("number")}; }
+  cursor open(const slotline::worker& worker) const {
+    const auto id = std::int64_t(worker.id()), workers = std::int64_t(worker.num_workers());
+    return {first + (id < 0 ? 0 : id), end, workers > 0 ? workers : 1};
+  }
+  cursor resume(const slotline::worker& worker, const std::string& saved) const {
+    cursor resumed = open(worker);
+    resumed.at = std::stoll(saved);
+    return resumed;
+  }
+};
+
+void streams() {
+  const dataset chain = dataset::chain({counting{0, 5}, dataset::chain({counting{10, 13}}), counting{20, 20}});
+  const dataset halves = chain.map(
+      {slotline::fixed<double>("half"), slotline::fixed<std::uint64_t>("drawn")},
+      [](const slotline::batch& source, slotline::sample& sample) {
+        const std::int64_t number = source.field<std::int64_t>("number")[0];
+        if (number == 3) throw std::out_of_range("three");
+        sample.write(0, double(number) / 2);
+        sample.write(1, sample.rng()());
+      });
+  for (std::size_t workers : {0, 2}) {
+    auto options = slotline::options().batch_size(2).num_workers(workers).seed(7);
+    slotline::loader loader(halves, options);
+    std::vector<double> numbers;
+    std::vector<std::uint64_t> drawn;
+    std::string state;
+    CHECK(loader.try_epoch());
+    std::size_t failures = 0;
+    slotline::batch batch;
+    for (slotline::status status; !(status = loader.try_next(batch)).at_end();) {
+      if (status) {
+        for (const double half : batch.field<double>(0)) numbers.push_back(half);
+        for (const std::uint64_t number : batch.field<std::uint64_t>("drawn")) drawn.push_back(number);
+        continue;
+      }
+      ++failures;
+      CHECK(has(status.message(), "three") && status.cause());
+      state = loader.state();
+    }
+    CHECK(failures == 1);
+    // What came before the failure in its batch is lost: 2 without workers, and 1 of the worker that reads 1 and 3.
+    CHECK((numbers == std::vector<double>{0, workers == 0 ? 0.5 : 1, 2, 5, 5.5, 6}));
+    CHECK(drawn[0] != drawn[1]);
+    slotline::loader resumed(halves, options);
+    resumed.load_state(state);
+    std::size_t rest = 0;
+    for (auto& left : resumed) rest += left.size();
+    CHECK(rest == 4);
+  }
+
+  CHECK(chain.size() == -1);
+  const slotline::error indexed = thrown([&] { dataset::chain({chain, numbers{0, 1}}); });
+  CHECK(indexed.code() == slotline::code::invalid && has(indexed.what(), "datasets[1]") && has(indexed.what(), "by index"));
+  CHECK(has(thrown([&] { dataset::concat({chain}); }).what(), "slotline_dataset_chain"));
+  std::optional<dataset> none;
+  CHECK(dataset::try_chain({}, none).code() == slotline::code::invalid && !none);
+}
+
 void exports_from_maps() {
   static std::mutex lock;
   static std::vector<std::pair<std::int64_t, const std::int64_t*>> kept;
@@ -560,6 +633,7 @@ int main() {
   concatenations();
   stacks();
   maps();
+  streams();
   exports_from_maps();
   single_samples();
   pointers_and_references();

@@ -105,7 +105,7 @@ slotline::loader failing(place where, std::size_t workers, Options options = Opt
       if (worker.id() == 0) fail();
     });
   if (where == place::sampler)
-    options.sampler(slotline::sampler::from(10, [](std::uint64_t, slotline::span<std::uint64_t>) { fail(); }));
+    options.sampler(slotline::sampler::from(10, [](std::uint64_t, std::uint64_t, slotline::span<std::uint64_t>) { fail(); }));
   return slotline::loader(numbers{where}, options);
 }
 

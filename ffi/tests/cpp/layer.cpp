@@ -373,13 +373,24 @@ void samplers_define_the_order() {
   half.set_epoch(1);
   CHECK((with(half) == Batches{{1, 3, 5, 7}, {9}}));
 
-  slotline::loader drawn(numbers{}, Options().batch_size(2).sampler(sampler::from(3, [](std::uint64_t pass, auto indices) {
+  slotline::loader drawn(numbers{}, Options().batch_size(2).sampler(sampler::from(3, [](std::uint64_t pass, std::uint64_t, auto indices) {
     if (pass == 1) throw std::runtime_error("no second pass");
     for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = 9 - i;
   })));
   CHECK((batches_of(drawn) == Batches{{9, 8}, {7}}));
   const slotline::error refused = thrown([&] { drawn.epoch(); });
   CHECK(refused.code() == slotline::code::sampler && has(refused.what(), "no second pass"));
+
+  std::vector<std::uint64_t> seeds;
+  const auto noting = [&seeds](std::uint64_t, std::uint64_t seed, auto indices) {
+    seeds.push_back(seed);
+    for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = i;
+  };
+  for (int i = 0; i < 2; ++i) {
+    slotline::loader seeded(numbers{}, Options().sampler(sampler::from(3, noting).seed(7)));
+    batches_of(seeded), batches_of(seeded);
+  }
+  CHECK(seeds.size() == 4 && seeds[0] != seeds[1] && seeds[0] == seeds[2] && seeds[1] == seeds[3]);
 
   CHECK((batches(Options().batch_sampler(batch_sampler::of(sampler::indices(some), 2, true))) == Batches{{8, 1}}));
   CHECK((batches(Options().batch_sampler(batch_sampler::lists({{7}, {0, 9}}))) == Batches{{7}, {0, 9}}));

@@ -133,7 +133,7 @@ static void callbacks_fail() {
   CHECK(failed(first_failure(numbers, options), code::worker_init, "no tables"));
 
   using indices = slotline::span<std::uint64_t>;
-  auto no_order = [](std::uint64_t, indices, slotline::failure& failure) { failure.fail("no order"); };
+  auto no_order = [](std::uint64_t, std::uint64_t, indices, slotline::failure& failure) { failure.fail("no order"); };
   options = slotline::options().sampler(slotline::sampler::from(3, no_order));
   CHECK(failed(first_failure(numbers, options), code::sampler, "no order"));
 

@@ -1,8 +1,10 @@
 //! Samplers and batch samplers deliver what the engine's samplers deliver.
 
 use std::ffi::c_void;
+use std::mem::take;
 use std::ptr::{null, null_mut};
 use std::slice;
+use std::sync::Mutex;
 
 use slotline::dataset::Context;
 use slotline::loader::Builder;
@@ -15,6 +17,7 @@ use slotline::{BoxError, Dataset, Loader as Engine};
 use slotline_ffi::batch_sampler::*;
 use slotline_ffi::callback::*;
 use slotline_ffi::error::*;
+use slotline_ffi::generator::*;
 use slotline_ffi::options::*;
 use slotline_ffi::order::*;
 use slotline_ffi::sampler::*;
@@ -179,6 +182,7 @@ fn invalid_samplers_are_reported_by_the_loader() {
 unsafe extern "C" fn order(
     _: *mut c_void,
     pass: u64,
+    _: u64,
     indices: *mut u64,
     len: usize,
     failure: *mut slotline_failure,
@@ -223,6 +227,101 @@ fn an_order_callback_is_used_and_its_error_reported() {
         let outcome = call(|error| slotline_sampler_from_callback(&none, &mut sampler, error));
         assert_eq!(outcome, Err((SLOTLINE_INVALID, "callback->order is NULL".into())));
         assert_eq!(drops.count(), 2);
+    }
+}
+
+/// Shuffles the indices by the seed, and notes the pass and the seed in the `Mutex` that `user` points to.
+unsafe extern "C" fn shuffled(
+    user: *mut c_void,
+    pass: u64,
+    seed: u64,
+    indices: *mut u64,
+    len: usize,
+    _: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: the tests pass a list that outlives the loaders, and there is room for `len` indices.
+    let (noted, indices) =
+        unsafe { (&*user.cast::<Mutex<Vec<(u64, u64)>>>(), slice::from_raw_parts_mut(indices, len)) };
+    noted.lock().unwrap().push((pass, seed));
+    (0..len).for_each(|i| indices[i] = i as u64);
+    indices.sort_by_key(|&index| Generator::from_seed(seed ^ index).random_i64());
+    0
+}
+
+#[test]
+fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
+    let noted = Mutex::<Vec<(u64, u64)>>::default();
+    let callback = slotline_order_callback {
+        struct_size: size_of::<slotline_order_callback>(),
+        user: (&raw const noted).cast_mut().cast(),
+        len: 10,
+        order: Some(shuffled),
+        drop: None,
+    };
+    let drawn = || take(&mut *noted.lock().unwrap());
+    // Each makes the sampler anew, as a process that resumes does.
+    let loader = |source: &dyn Fn(*mut slotline_sampler)| {
+        let mut sampler = null_mut();
+        // SAFETY: all pointers are valid, and each object is freed once.
+        unsafe {
+            call(|error| slotline_sampler_from_callback(&callback, &mut sampler, error)).unwrap();
+            source(sampler);
+            let loader = Loader::with(options(|options| {
+                (options.batch_size, options.num_workers, options.sampler) = (4, 2, sampler);
+                (options.has_seed, options.seed) = (1, 11);
+            }));
+            slotline_sampler_free(sampler);
+            loader
+        }
+    };
+    let load = |loader: &Loader, state: &[u8]| {
+        // SAFETY: the loader is valid, and the state has the length that is passed.
+        call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
+    };
+    let unseeded = |_| {};
+    // SAFETY: the sampler is valid.
+    let seeded = |sampler| unsafe { slotline_sampler_seed(sampler, 7) };
+    // SAFETY: all pointers are valid, and each object is freed once.
+    let shared = |sampler| unsafe {
+        let mut generator = null_mut();
+        call(|error| slotline_generator_new(7, &mut generator, error)).unwrap();
+        slotline_sampler_generator(sampler, generator);
+        slotline_generator_free(generator);
+    };
+    let mut states = Vec::new();
+    // Other tests also draw from the process's default generator, so that its second number is not known.
+    for (source, known) in [(&unseeded as &dyn Fn(*mut slotline_sampler), 1..2), (&seeded, 1..3), (&shared, 1..3)] {
+        let first = loader(source);
+        let passes = [0, 1, 2].map(|pass| {
+            first.epoch().unwrap();
+            let mut batches = Vec::new();
+            if pass == 1 {
+                batches.push(first.next().unwrap().unwrap().indices().to_vec());
+                // SAFETY: the loader and the out pointers are valid.
+                states.push(crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }));
+            }
+            batches.extend(first.rest());
+            batches
+        });
+        let seeds = drawn();
+        assert!(passes[0] != passes[1] && passes[1] != passes[2], "{passes:?}");
+        assert_eq!(seeds.iter().map(|&(pass, _)| pass).collect::<Vec<_>>(), [0, 1, 2]);
+        let resumed = loader(source);
+        load(&resumed, states.last().unwrap().as_ref().unwrap()).unwrap();
+        for pass in known.clone() {
+            resumed.epoch().unwrap();
+            assert_eq!(resumed.rest(), passes[pass][usize::from(pass == 1)..]);
+        }
+        assert_eq!(drawn(), seeds[known], "the first pass is not drawn again");
+        if states.len() > 1 {
+            let mut generator = Generator::from_seed(7);
+            assert!(seeds.iter().all(|&(_, seed)| seed == generator.random_i64() as u64), "{seeds:?}");
+        }
+    }
+    for (source, state) in [(&unseeded as &dyn Fn(*mut slotline_sampler), &states[1]), (&seeded, &states[0])] {
+        let (status, message) = load(&loader(source), state.as_ref().unwrap()).unwrap_err();
+        assert_eq!(status, SLOTLINE_STATE);
+        assert!(message.contains("Ordered: generator was "), "{message}");
     }
 }
 

@@ -5,7 +5,9 @@ use std::ptr::{null, null_mut};
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use slotline_ffi::batch::*;
 use slotline_ffi::callback::*;
+use slotline_ffi::compose::*;
 use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::*;
 use slotline_ffi::field::*;
@@ -16,6 +18,7 @@ use slotline_ffi::saved::*;
 use slotline_ffi::state::*;
 use slotline_ffi::status::*;
 use slotline_ffi::stream::*;
+use slotline_ffi::transform::*;
 
 use crate::support::datasets::{Drops, dropped, field, loader_of};
 use crate::support::{Loader, bytes, call, options};
@@ -245,6 +248,148 @@ fn nobody_can_tell_that_a_replaced_worker_of_a_stream_aborted() {
         assert_eq!(pass(&dataset, 1), expected);
         assert!(std::fs::exists(ABORTED).unwrap());
     }
+}
+
+/// Makes a sample with the same number and one word more. Fails for the number 5.
+unsafe extern "C" fn lengthened(_: *mut c_void, source: *const slotline_batch, sample: *mut slotline_sample) -> i32 {
+    let (mut number, mut words) = (crate::support::tensor(), crate::support::tensor());
+    // SAFETY: both are lent to this callback, and the source has these fields.
+    unsafe {
+        assert_eq!(slotline_batch_len(source), 1);
+        assert_eq!(*slotline_batch_indices(source), slotline_sample_position(sample) as i64);
+        slotline_batch_field(source, 0, &mut number, null_mut());
+        slotline_batch_field(source, 1, &mut words, null_mut());
+        let number = *number.data.cast::<i64>();
+        if number == 5 {
+            slotline_sample_fail(sample, c"five is not wanted".as_ptr());
+            return 2;
+        }
+        let longer: Vec<u16> = vec![7; words.bytes / 2 + 1];
+        slotline_sample_write(sample, 0, (&raw const number).cast(), 1);
+        slotline_sample_write(sample, 1, longer.as_ptr().cast(), longer.len())
+    }
+}
+
+/// Returns a loader of two streams in sequence, of which a callback changes each sample.
+fn composed(drops: &Drops, options: &slotline_options) -> Loader {
+    let fields = fields();
+    let longer =
+        [field(c"number", SLOTLINE_I64, SLOTLINE_FIXED, &[]), field(c"words", SLOTLINE_U16, SLOTLINE_PACKED, &[11])];
+    let (first, second) = (stream(&fields, drops), stream(&longer, drops));
+    let transform = slotline_transform {
+        struct_size: size_of::<slotline_transform>(),
+        user: drops.user(),
+        fields: longer.as_ptr(),
+        num_fields: 2,
+        map: Some(lengthened),
+        drop: Some(dropped),
+    };
+    let make = |out: *mut *mut slotline_dataset, error| {
+        let (mut streams, mut chain) = ([null_mut(); 2], null_mut());
+        // SAFETY: all pointers are valid, and each object is freed once.
+        unsafe {
+            call(|error| slotline_dataset_from_stream(&first, &mut streams[0], error)).unwrap();
+            call(|error| slotline_dataset_from_stream(&second, &mut streams[1], error)).unwrap();
+            call(|error| slotline_dataset_chain(streams.as_ptr().cast(), 2, &mut chain, error)).unwrap();
+            streams.into_iter().for_each(|stream| slotline_dataset_free(stream));
+            let status = slotline_dataset_map(chain, &transform, out, error);
+            slotline_dataset_free(chain);
+            status
+        }
+    };
+    loader_of(make, options).unwrap()
+}
+
+/// Returns the numbers of the rest of a pass, each with its number of words; errors of the streams and the callback are left out.
+fn longer(loader: &Loader) -> Vec<Vec<i64>> {
+    let mut all = Vec::new();
+    while let Some(batch) = loader.next().unwrap() {
+        let (numbers, words) = (batch.field(0), batch.field(1));
+        // SAFETY: the lengths are those of the tensors.
+        let (numbers, ends) = unsafe {
+            (
+                slice::from_raw_parts(numbers.data.cast::<i64>(), numbers.bytes / 8),
+                slice::from_raw_parts(words.ends, words.num_ends),
+            )
+        };
+        assert!(ends.windows(2).map(|ends| ends[1] - ends[0] - 1).eq(numbers.iter().copied()), "{ends:?} {numbers:?}");
+        all.push(numbers.to_vec());
+    }
+    all
+}
+
+#[test]
+fn streams_are_chained_and_mapped_and_resume() {
+    let _alone = ALONE.lock();
+    let drops = Drops::default();
+    let evens = [vec![0, 2], vec![1, 3], vec![4, 6], vec![9, 1], vec![8, 0], vec![3, 9], vec![2, 4], vec![6, 8]];
+    let whole = [[0, 1], [2, 3], [4, 6], [8, 9], [0, 1], [2, 3], [4, 6], [8, 9]].map(Vec::from);
+    let kinds = [(0, false, &whole), (2, false, &evens), (2, PROCESSES, &evens)];
+    for (num_workers, processes, want) in kinds {
+        let make = || {
+            let set = options(|options| {
+                (options.batch_size, options.num_workers, options.on_error) = (2, num_workers, SLOTLINE_ON_ERROR_SKIP);
+                options.processes = u8::from(processes);
+            });
+            composed(&drops, &set)
+        };
+        let before = make();
+        before.epoch().unwrap();
+        assert_eq!(longer(&before), want);
+        for batches in 0..want.len() {
+            before.epoch().unwrap();
+            (0..batches).for_each(|_| drop(before.next().unwrap().unwrap()));
+            // SAFETY: the loader and the out pointers are valid.
+            let state = bytes(|out, error| unsafe { slotline_loader_state(before.0, out, error) }).unwrap();
+            let after = make();
+            // SAFETY: the loader is valid, and the state has the length that is passed.
+            call(|error| unsafe { slotline_loader_load_state(after.0, state.as_ptr(), state.len(), error) }).unwrap();
+            after.epoch().unwrap();
+            assert_eq!(longer(&after), want[batches..], "after {batches} batches with {num_workers} workers");
+        }
+    }
+    // Two streams and a callback of nine loaders for each kind.
+    assert_eq!((OPEN.load(Ordering::SeqCst), drops.count()), (0, 3 * 9 * 3));
+}
+
+#[test]
+fn a_failed_callback_of_a_mapped_stream_takes_the_place_of_a_batch() {
+    let _alone = ALONE.lock();
+    let drops = Drops::default();
+    let loader = composed(&drops, &options(|options| options.batch_size = 4));
+    loader.epoch().unwrap();
+    let mut outcomes = Vec::new();
+    loop {
+        match loader.next() {
+            Ok(None) => break,
+            Ok(Some(batch)) => outcomes.push(batch.indices().len().to_string()),
+            Err((status, message)) => {
+                assert_eq!(status, SLOTLINE_SAMPLE);
+                outcomes.push(message.rsplit(": ").next().unwrap().to_owned());
+            }
+        }
+    }
+    // What was read of a batch before the failure is lost.
+    let (five, seven) = ("five is not wanted", "seven is missing");
+    assert_eq!(outcomes, ["4", five, seven, "4", five, seven, "2"]);
+}
+
+#[test]
+fn a_chain_of_streams_with_other_fields_is_refused() {
+    let (drops, fields) = (Drops::default(), fields());
+    let others = [field(c"number", SLOTLINE_I32, SLOTLINE_FIXED, &[]), fields[1]];
+    let (mut streams, mut chain) = ([null_mut(); 2], null_mut());
+    // SAFETY: all pointers are valid, and each object is freed once.
+    let outcome = unsafe {
+        call(|error| slotline_dataset_from_stream(&stream(&fields, &drops), &mut streams[0], error)).unwrap();
+        call(|error| slotline_dataset_from_stream(&stream(&others, &drops), &mut streams[1], error)).unwrap();
+        let outcome = call(|error| slotline_dataset_chain(streams.as_ptr().cast(), 2, &mut chain, error));
+        streams.into_iter().for_each(|stream| slotline_dataset_free(stream));
+        outcome
+    };
+    let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the chain was made") };
+    assert!(message.contains("number") && message.contains("i32") && message.contains("i64"), "{message}");
+    assert_eq!(drops.count(), 2);
 }
 
 #[test]

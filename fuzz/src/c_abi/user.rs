@@ -255,6 +255,7 @@ pub(super) unsafe extern "C" fn init(
 pub(super) unsafe extern "C" fn order(
     pointer: *mut c_void,
     pass: u64,
+    seed: u64,
     indices: *mut u64,
     len: usize,
     failure: *mut slotline_failure,
@@ -266,7 +267,7 @@ pub(super) unsafe extern "C" fn order(
             return 1;
         }
         for i in 0..len {
-            indices.add(i).write((i as u64 * 3 + pass) % 9);
+            indices.add(i).write((i as u64 * 3 + pass + seed % 3) % 9);
         }
     }
     0

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::concat::fields_of;
 use super::{Context, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Fields;
@@ -91,9 +92,9 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
         self.datasets.iter().try_fold(0_usize, |sum, dataset| sum.checked_add(dataset.len()?))
     }
 
-    /// Returns the fields of the first dataset that knows them.
+    /// Returns the fields of all datasets that know them: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
-        self.datasets.iter().find_map(D::fields)
+        known_fields(self.datasets.iter().map(D::fields))
     }
 }
 
@@ -228,16 +229,22 @@ where
         self.first.len()?.checked_add(self.second.len()?)
     }
 
-    /// Returns the fields of the first dataset, or else of the second.
+    /// Returns the fields of the datasets that know them, as [`ChainDataset`] does.
     fn fields(&self) -> Option<Fields> {
-        self.first.fields().or_else(|| self.second.fields())
+        known_fields([self.first.fields(), self.second.fields()].into_iter())
     }
+}
+
+/// Returns the fields of datasets in sequence. Those that do not know their fields do not count.
+fn known_fields(fields: impl Iterator<Item = Option<Fields>>) -> Option<Fields> {
+    fields_of(fields.map(|fields| (fields.is_none(), || fields)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dataset::iter_fn;
+    use crate::sample::Ragged;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     /// Returns the results of a pass, with errors as text.
@@ -312,31 +319,34 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_from_the_first_dataset_that_knows_them() {
-        let (known, unknown) = (Known(true), Known(false));
-        let fields = Some(Fields::of(&0_u8));
-        assert_eq!(ChainDataset::new([Known(false), Known(true)]).fields(), fields);
-        assert_eq!(unknown.chain(known).fields(), fields);
-        assert_eq!(ChainDataset::new([Known(false)]).fields(), None);
+    fn fields_have_the_largest_room_of_the_datasets_that_know_them() {
+        let fields = |room| Some(Fields::of(&Ragged::new(&[0_u8; 0], room)));
+        assert_eq!(
+            ChainDataset::new([Known(None), Known(Some(2)), Known(Some(5)), Known(Some(3))]).fields(),
+            fields(5)
+        );
+        assert_eq!(Known(Some(2)).chain(Known(Some(3))).fields(), fields(3));
+        assert_eq!(Known(None).chain(Known(Some(3))).fields(), fields(3));
+        assert_eq!(ChainDataset::new([Known(None)]).fields(), None);
     }
 
-    /// A dataset without samples that may know its fields.
-    struct Known(bool);
+    /// A dataset without samples that may know the greatest length of its field.
+    struct Known(Option<usize>);
 
     impl IterableDataset for Known {
-        type Sample<'a> = u8;
+        type Sample<'a> = Ragged<'a, u8>;
         type Cursor = ();
 
         fn iter(&self, _: Option<WorkerInfo>) -> Result<(), BoxError> {
             Ok(())
         }
 
-        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<u8>, BoxError> {
+        fn next<'a>(&'a self, _: &'a mut (), _: &'a mut Context) -> Result<Option<Ragged<'a, u8>>, BoxError> {
             Ok(None)
         }
 
         fn fields(&self) -> Option<Fields> {
-            self.0.then(|| Fields::of(&0_u8))
+            self.0.map(|room| Fields::of(&Ragged::new(&[0_u8; 0], room)))
         }
     }
 

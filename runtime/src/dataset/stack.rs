@@ -15,8 +15,9 @@ use crate::tuples::up_to_eight;
 /// alone, and two datasets cannot draw the same ones. To crop an image and its mask alike, implement [`Dataset`] for a
 /// struct of both.
 ///
-/// It is read sample by sample, even if one of its datasets can [read many](Dataset::reads_many) at once (torch
-/// forwards that): the samples of all datasets at one index must exist together.
+/// If one of the datasets [reads many](Dataset::reads_many) samples at once, so does the stack; if several do, only the
+/// first of them is read so (torch reads all of them so), and the others sample by sample: the samples of all datasets at
+/// one index must exist together.
 ///
 /// A struct is also the replacement for torch's dict of datasets, whose samples have named parts: see
 /// [`Context::parts`].
@@ -78,6 +79,17 @@ pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
     fn prefetch(&self, index: usize);
 
     #[doc(hidden)]
+    fn reads_many(&self) -> bool;
+
+    #[doc(hidden)]
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Samples<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError>;
+
+    #[doc(hidden)]
     fn reads_ahead(&self) -> bool;
 
     #[doc(hidden)]
@@ -90,6 +102,64 @@ pub trait Datasets: sealed::Sealed + Send + Sync + 'static {
 mod sealed {
     /// Sealed, so that the hidden functions may change.
     pub trait Sealed {}
+}
+
+/// What gives the sample of one dataset in a bulk read: a context to read it with, or the sample itself.
+trait Part<'a, D: Dataset> {
+    /// Returns the sample at an index, which is number `place` of the bulk read.
+    ///
+    /// # Safety
+    ///
+    /// The sample must be gone before `dataset` or `self` are; a context must not be used before that, either.
+    unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError>;
+}
+
+impl<'a, D: Dataset> Part<'a, D> for Context {
+    unsafe fn sample(&mut self, dataset: &D, index: usize, place: usize) -> Result<D::Sample<'a>, BoxError> {
+        self.go_to(place);
+        // SAFETY: the caller makes sure that the sample does not outlive either.
+        let (dataset, cx) = unsafe { (&*std::ptr::from_ref(dataset), &mut *std::ptr::from_mut(self)) };
+        dataset.get(index, cx)
+    }
+}
+
+/// A sample of the bulk read, until it is taken.
+struct Ready<S>(Option<S>);
+
+impl<'a, D: Dataset> Part<'a, D> for Ready<D::Sample<'a>> {
+    unsafe fn sample(&mut self, _: &D, _: usize, _: usize) -> Result<D::Sample<'a>, BoxError> {
+        Ok(self.0.take().expect("it is taken once"))
+    }
+}
+
+/// Reads many samples at once from the first dataset of a tuple that can, and those of the others one by one. The first
+/// list has all datasets, and the second those that are not asked yet: a name for the context, and the number.
+macro_rules! get_many {
+    ($self:ident $indices:ident $cx:ident $put:ident [$($name:ident $place:tt)*] []) => {{
+        for (place, &index) in $indices.iter().enumerate() {
+            $cx.go_to(place);
+            $put($self.get(index, $cx)?)?;
+        }
+        Ok(())
+    }};
+    (
+        $self:ident $indices:ident $cx:ident $put:ident [$($name:ident $place:tt)*]
+        [$many:ident $many_place:tt $($rest:tt)*]
+    ) => {{
+        if $self.$many_place.reads_many() {
+            let mut places = 0..;
+            let [$($name),*] = $cx.parts();
+            return $self.$many_place.get_many($indices, $many, &mut |sample| {
+                let place = places.next().unwrap_or_default();
+                // More samples than indices are an error of `put`.
+                let index = $indices.get(place).copied().unwrap_or_default();
+                let $many = &mut Ready(Some(sample));
+                // SAFETY: `put` accepts samples of any lifetime, so it cannot keep them: they are gone when it returns.
+                $put(unsafe { ($(Part::sample(&mut *$name, &$self.$place, index, place)?,)*) })
+            });
+        }
+        get_many!($self $indices $cx $put [$($name $place)*] [$($rest)*])
+    }};
 }
 
 macro_rules! tuples {
@@ -115,6 +185,20 @@ macro_rules! tuples {
             #[allow(unused_variables)]
             fn prefetch(&self, index: usize) {
                 $(self.$place.prefetch(index);)*
+            }
+
+            fn reads_many(&self) -> bool {
+                false $(|| self.$place.reads_many())*
+            }
+
+            #[allow(non_snake_case)]
+            fn get_many(
+                &self,
+                indices: &[usize],
+                cx: &mut Context,
+                put: &mut dyn for<'a> FnMut(Self::Samples<'a>) -> Result<(), BoxError>,
+            ) -> Result<(), BoxError> {
+                get_many!(self indices cx put [$($name $place)*] [$($name $place)*])
             }
 
             fn reads_ahead(&self) -> bool {
@@ -185,6 +269,19 @@ impl<T: Datasets> Dataset for StackDataset<T> {
 
     fn begin_pass(&self, upcoming: Upcoming) {
         self.datasets.begin_pass(&upcoming);
+    }
+
+    fn reads_many(&self) -> bool {
+        self.datasets.reads_many()
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.datasets.get_many(indices, cx, put)
     }
 
     /// Returns the fields of all datasets, if each knows its own.

@@ -53,6 +53,8 @@ pub use mixture::{MixtureSampler, Stop};
 pub use order::{Computed, Indices, Order};
 pub use random::RandomSampler;
 pub use saved::digest;
+#[doc(hidden)]
+pub use saved::{Saved, put, put_generator};
 pub use sequential::SequentialSampler;
 pub use shard_shuffle::ShardShuffleSampler;
 #[doc(hidden)]

@@ -18,13 +18,13 @@ enum SavedError {
 }
 
 /// Appends a value.
-pub(super) fn put(to: &mut String, name: &str, value: impl Display) {
+pub fn put(to: &mut String, name: &str, value: impl Display) {
     let space = if to.is_empty() { "" } else { " " };
     write!(to, "{space}{name}={value}").expect("writing to a string does not fail");
 }
 
 /// Appends the position of a sampler's own generator, if it has one.
-pub(super) fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
+pub fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     match generator.map(SharedGenerator::lock) {
         Some(generator) => put(to, "generator", Place::of(&generator)),
         None => put(to, "generator", "none"),
@@ -32,10 +32,12 @@ pub(super) fn put_generator(to: &mut String, generator: Option<&SharedGenerator>
 }
 
 /// The saved state of a sampler.
-#[derive(Clone, Copy)]
-pub(super) struct Saved<'a> {
-    pub(super) sampler: &'static str,
-    pub(super) text: &'a str,
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<'a> {
+    /// The sampler's name in errors.
+    pub sampler: &'static str,
+    /// What the sampler has saved.
+    pub text: &'a str,
 }
 
 impl<'a> Saved<'a> {
@@ -46,13 +48,13 @@ impl<'a> Saved<'a> {
     }
 
     /// Parses a value.
-    pub(super) fn get<T: FromStr>(&self, name: &'static str) -> Result<T, BoxError> {
+    pub fn get<T: FromStr>(&self, name: &'static str) -> Result<T, BoxError> {
         let value = self.value(name)?.parse();
         value.map_err(|_| SavedError::Unreadable { sampler: self.sampler, name }.into())
     }
 
     /// Checks that a value is equal to the sampler's own.
-    pub(super) fn check(&self, name: &'static str, own: impl Display) -> Result<(), BoxError> {
+    pub fn check(&self, name: &'static str, own: impl Display) -> Result<(), BoxError> {
         let (saved, own) = (self.value(name)?, own.to_string());
         if saved != own {
             return Err(SavedError::Differs { sampler: self.sampler, name, saved: saved.to_owned(), own }.into());
@@ -61,14 +63,14 @@ impl<'a> Saved<'a> {
     }
 
     /// Makes the error for an impossible value.
-    pub(super) fn impossible(&self, name: &'static str, saved: impl Display, reason: impl Into<String>) -> BoxError {
+    pub fn impossible(&self, name: &'static str, saved: impl Display, reason: impl Into<String>) -> BoxError {
         let (saved, reason) = (saved.to_string(), reason.into());
         SavedError::Impossible { sampler: self.sampler, name, saved, reason }.into()
     }
 
     /// Restores the position of the sampler's own generator. Must come after all other checks, since the sampler must
     /// not change if one fails.
-    pub(super) fn restore_generator(&self, generator: Option<&SharedGenerator>) -> Result<(), BoxError> {
+    pub fn restore_generator(&self, generator: Option<&SharedGenerator>) -> Result<(), BoxError> {
         let name = "generator";
         let Some(generator) = generator else { return self.check(name, "none") };
         let saved = self.value(name)?;

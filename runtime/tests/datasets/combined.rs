@@ -1,7 +1,7 @@
 //! Datasets made of other datasets, loaded with and without workers: the samples are those of the parts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use slotline::array::Array;
 use slotline::dataset::{
@@ -12,7 +12,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Dynamic, Fields, Packed, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
-use slotline::{BoxError, Dataset, Error, Loader};
+use slotline::{BoxError, Dataset, Loader};
 
 use crate::support::{Item, chain, dawdle, from_fn, items, pixels};
 
@@ -343,106 +343,4 @@ fn a_sample_that_fails_in_a_part_fails_its_batch_only() {
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
     let error = batches[1].as_ref().unwrap_err();
     assert!(error.contains("broken") && error.contains('2'), "{error}");
-}
-
-/// A dataset with bulk reads, which records the indices of each read.
-struct Bulk {
-    asked: Arc<Mutex<Vec<Vec<usize>>>>,
-    /// How many more samples it puts than requested; negative for fewer.
-    off_by: isize,
-}
-
-impl Dataset for Bulk {
-    type Sample<'a> = (i64, u64);
-
-    fn len(&self) -> usize {
-        10
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
-        if index == 7 && self.off_by == 0 { Err("seven".into()) } else { Ok((index as i64, cx.rng().next_u64())) }
-    }
-
-    fn reads_many(&self) -> bool {
-        true
-    }
-
-    fn get_many(
-        &self,
-        indices: &[usize],
-        cx: &mut Context,
-        put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
-    ) -> Result<(), BoxError> {
-        self.asked.lock().unwrap().push(indices.to_vec());
-        let count = indices.len().saturating_add_signed(self.off_by);
-        for place in 0..count {
-            cx.go_to(place);
-            put(self.get(indices[place.min(indices.len() - 1)], cx)?)?;
-        }
-        Ok(())
-    }
-}
-
-#[test]
-fn bulk_reads_of_whole_batches_equal_single_reads() {
-    for workers in [0, 2] {
-        let asked = Arc::default();
-        let bulk = Bulk { asked: Arc::clone(&asked), off_by: 0 };
-        let subset = Subset::new(bulk, (0..10).rev()).unwrap();
-        let mut loader = Loader::builder(subset).batch_size(4).seed(3).num_workers(workers).build().unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().collect();
-        let mut asked = asked.lock().unwrap().clone();
-        asked.sort();
-        assert_eq!(
-            asked,
-            [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]],
-            "the indices are those of the dataset in the subset"
-        );
-        // The third sample of the first batch is number 7, and index 2 of the subset.
-        assert!(matches!(outcomes[0], Err(Error::Sample { index: 2, position: 2, task: 0, .. })), "{:?}", outcomes[0]);
-        let one_by_one = from_fn(10, |index, cx| Ok((9 - index as i64, cx.rng().next_u64())));
-        let mut loader = Loader::builder(one_by_one).batch_size(4).seed(3).build().unwrap();
-        for (got, want) in outcomes.iter().zip(loader.epoch().unwrap()).skip(1) {
-            let (got, want) = (got.as_ref().unwrap(), want.unwrap());
-            assert_eq!(got.tensors().0.as_slice(), want.tensors().0.as_slice());
-            assert_eq!(
-                got.tensors().1.as_slice(),
-                want.tensors().1.as_slice(),
-                "each sample has its own random numbers"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
-    for (off_by, message) in
-        [(-1, "was asked for 4 samples but put only 3"), (1, "was asked for 4 samples but put more")]
-    {
-        let bulk = Bulk { asked: Default::default(), off_by };
-        let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();
-        let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
-        let text = chain(&error);
-        assert!(text.contains(message), "{text}");
-    }
-}
-
-#[test]
-fn collate_for_each_reads_in_bulk_only_with_batches() {
-    let asked = Arc::default();
-    let bulk = || Bulk { asked: Arc::clone(&asked), off_by: 0 };
-    let collate = |samples: &mut slotline::loader::Samples<'_, Bulk>| {
-        let mut sum = 0;
-        samples.for_each(|(number, _)| {
-            sum += number;
-            Ok(())
-        })?;
-        Ok(sum)
-    };
-    let mut loader = Loader::builder(bulk()).batch_size(5).collate(collate).build().unwrap();
-    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap(), 10);
-    assert_eq!(asked.lock().unwrap().len(), 1);
-    let mut loader = Loader::builder(bulk()).batch_size(None).build().unwrap();
-    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
-    assert_eq!(asked.lock().unwrap().len(), 1);
 }

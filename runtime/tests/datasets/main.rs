@@ -10,6 +10,7 @@ mod files;
 mod any_bytes;
 #[cfg(feature = "npy")]
 mod bad_files;
+mod bulk;
 mod combined;
 mod derive;
 mod foreign_arrays;

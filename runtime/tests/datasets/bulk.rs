@@ -1,0 +1,228 @@
+//! Datasets that read many samples at once, alone and within others.
+
+use std::sync::{Arc, Mutex};
+
+use slotline::dataset::{Context, StackDataset, Subset};
+use slotline::loader::{Budget, OnError};
+use slotline::rng::rand_core::Rng;
+use slotline::sample::Text;
+use slotline::{BoxError, Dataset, Error, Loader};
+
+use crate::support::{DatasetOf, chain, from_fn};
+
+/// A dataset with bulk reads, which records the indices of each read.
+struct Bulk {
+    asked: Arc<Mutex<Vec<Vec<usize>>>>,
+    /// How many more samples it puts than requested; negative for fewer.
+    off_by: isize,
+}
+
+impl Dataset for Bulk {
+    type Sample<'a> = (i64, u64);
+
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
+        if index == 7 && self.off_by == 0 { Err("seven".into()) } else { Ok((index as i64, cx.rng().next_u64())) }
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn get_many(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        self.asked.lock().unwrap().push(indices.to_vec());
+        let count = indices.len().saturating_add_signed(self.off_by);
+        for place in 0..count {
+            cx.go_to(place);
+            put(self.get(indices[place.min(indices.len() - 1)], cx)?)?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn bulk_reads_of_whole_batches_equal_single_reads() {
+    for workers in [0, 2] {
+        let asked = Arc::default();
+        let bulk = Bulk { asked: Arc::clone(&asked), off_by: 0 };
+        let subset = Subset::new(bulk, (0..10).rev()).unwrap();
+        let mut loader = Loader::builder(subset).batch_size(4).seed(3).num_workers(workers).build().unwrap();
+        let outcomes: Vec<_> = loader.epoch().unwrap().collect();
+        let mut asked = asked.lock().unwrap().clone();
+        asked.sort();
+        assert_eq!(
+            asked,
+            [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]],
+            "the indices are those of the dataset in the subset"
+        );
+        // The third sample of the first batch is number 7, and index 2 of the subset.
+        assert!(matches!(outcomes[0], Err(Error::Sample { index: 2, position: 2, task: 0, .. })), "{:?}", outcomes[0]);
+        let one_by_one = from_fn(10, |index, cx| Ok((9 - index as i64, cx.rng().next_u64())));
+        let mut loader = Loader::builder(one_by_one).batch_size(4).seed(3).build().unwrap();
+        for (got, want) in outcomes.iter().zip(loader.epoch().unwrap()).skip(1) {
+            let (got, want) = (got.as_ref().unwrap(), want.unwrap());
+            assert_eq!(got.tensors().0.as_slice(), want.tensors().0.as_slice());
+            assert_eq!(
+                got.tensors().1.as_slice(),
+                want.tensors().1.as_slice(),
+                "each sample has its own random numbers"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
+    for (off_by, message) in
+        [(-1, "was asked for 4 samples but put only 3"), (1, "was asked for 4 samples but put more")]
+    {
+        let bulk = Bulk { asked: Default::default(), off_by };
+        let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();
+        let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
+        let text = chain(&error);
+        assert!(text.contains(message), "{text}");
+    }
+}
+
+#[test]
+fn collate_for_each_reads_in_bulk_only_with_batches() {
+    let asked = Arc::default();
+    let bulk = || Bulk { asked: Arc::clone(&asked), off_by: 0 };
+    let collate = |samples: &mut slotline::loader::Samples<'_, Bulk>| {
+        let mut sum = 0;
+        samples.for_each(|(number, _)| {
+            sum += number;
+            Ok(())
+        })?;
+        Ok(sum)
+    };
+    let mut loader = Loader::builder(bulk()).batch_size(5).collate(collate).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap(), 10);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+    let mut loader = Loader::builder(bulk()).batch_size(None).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
+/// Texts in memory of the thread, which draw a random number; number 4 is missing.
+struct Texts;
+
+impl Dataset for Texts {
+    type Sample<'a> = (Text<'a>, u64);
+
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(Text<'a>, u64), BoxError> {
+        if index == 4 {
+            return Err("four".into());
+        }
+        let drawn = cx.rng().next_u64();
+        let text = cx.local::<String>();
+        *text = format!("text {index}");
+        Ok((Text::new(text, 10), drawn))
+    }
+}
+
+/// The same dataset without bulk reads.
+struct Single(Bulk);
+
+impl Dataset for Single {
+    type Sample<'a> = (i64, u64);
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
+        self.0.get(index, cx)
+    }
+}
+
+/// The indices of a batch and the bytes of its fields, or the error in its place.
+type Outcome = Result<(Vec<i64>, Vec<Vec<u8>>), String>;
+
+/// Returns what a pass over a stack delivers. The parts are `first`, texts, `second` and texts.
+fn pass<A, B>(first: A, second: B, workers: usize, on_error: OnError) -> Vec<Outcome>
+where
+    A: for<'a> DatasetOf<'a, (i64, u64)>,
+    B: for<'a> DatasetOf<'a, (i64, u64)>,
+{
+    let stack = StackDataset::new((first, Texts, second, Texts)).unwrap();
+    let loader = Loader::builder(stack).batch_size(3).num_workers(workers).seed(3).on_error(on_error);
+    let mut loader = loader.build().unwrap();
+    let mut outcomes = Vec::new();
+    for batch in loader.epoch().unwrap() {
+        outcomes.push(match batch {
+            Ok(batch) => {
+                let columns = batch.columns();
+                let bytes = (0..columns.len()).map(|i| columns.get(i).unwrap().bytes().to_vec());
+                Ok((batch.indices().to_vec(), bytes.collect()))
+            }
+            Err(error) => {
+                // Which thread read it may differ.
+                let text = chain(&error);
+                let (sample, rest) = text.split_once(" failed in ").unwrap();
+                Err(format!("{sample}: {}", rest.split_once(": ").unwrap().1))
+            }
+        });
+    }
+    outcomes
+}
+
+#[test]
+fn a_stack_reads_its_first_dataset_that_can_in_bulk() {
+    let skip = OnError::Skip(Budget::Samples(3));
+    for (workers, on_error) in [(0, OnError::Raise), (2, OnError::Raise), (0, skip), (2, skip)] {
+        let asked: [Arc<Mutex<Vec<Vec<usize>>>>; 2] = Default::default();
+        let [first, second] = asked.clone().map(|asked| Bulk { asked, off_by: 0 });
+        let single = || Single(Bulk { asked: Arc::default(), off_by: 0 });
+        let want = pass(single(), single(), workers, on_error);
+        assert_eq!(pass(first, second, workers, on_error), want, "{workers} {on_error:?}");
+        let [mut first, second] = asked.map(|asked| std::mem::take(&mut *asked.lock().unwrap()));
+        assert!(second.is_empty());
+        first.sort();
+        if on_error == OnError::Raise {
+            assert_eq!(first, [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8], vec![9]]);
+            // Number 4 of the texts, which are read one by one, and number 7 of the bulk read.
+            let ok: Vec<_> = want.iter().map(Result::is_ok).collect();
+            assert_eq!(ok, [true, false, false, true]);
+            assert_eq!(want[1], Err("sample 4 of batch 1: four".into()));
+            assert_eq!(want[2], Err("sample 7 of batch 2: seven".into()));
+        } else {
+            let indices: Vec<_> = want.iter().map(|outcome| outcome.as_ref().unwrap().0.clone()).collect();
+            assert_eq!(indices, [vec![0, 1, 2], vec![3, 5], vec![6, 8], vec![9]]);
+            assert!(first.contains(&vec![3, 4, 5]) && first.contains(&vec![6, 7, 8]), "{first:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stack_of_a_later_dataset_with_bulk_reads_reads_in_bulk() {
+    let asked = Arc::default();
+    let second = Bulk { asked: Arc::clone(&asked), off_by: 0 };
+    let single = || Single(Bulk { asked: Arc::default(), off_by: 0 });
+    let got = pass(single(), second, 2, OnError::Raise);
+    assert_eq!(got, pass(single(), single(), 2, OnError::Raise));
+    assert_eq!(asked.lock().unwrap().len(), 4);
+}
+
+#[test]
+fn a_stack_reports_a_bulk_read_of_too_few_or_too_many_samples() {
+    for (off_by, message) in
+        [(-1, "was asked for 3 samples but put only 2"), (1, "was asked for 3 samples but put more")]
+    {
+        let bulk = || Bulk { asked: Arc::default(), off_by };
+        let outcomes = pass(bulk(), Single(bulk()), 0, OnError::Raise);
+        assert!(outcomes[0].as_ref().unwrap_err().contains(message), "{outcomes:?}");
+    }
+}
