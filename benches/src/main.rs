@@ -145,9 +145,12 @@ fn measure(report: Report) -> Result<()> {
     } else {
         Vec::new()
     };
+    let latency = !report.no_programs && sections.contains(&Section::Latency);
+    let latency = latency.then(|| find::latency(crate_dir(), &build, &report.torch));
     let data_folder = data.path().to_owned();
     let photographs = report.photographs;
-    let setup = Setup { data: data_folder, programs, python, sequences, pictures, photographs, files, readers };
+    let setup =
+        Setup { data: data_folder, programs, python, sequences, pictures, photographs, files, readers, latency };
     for section in sections {
         // A pass takes half a second.
         let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };

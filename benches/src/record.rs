@@ -36,6 +36,8 @@ pub enum Section {
     T1,
     /// Padded batches of sequences of similar lengths.
     T2,
+    /// How long the loop waits for a batch.
+    Latency,
     /// The death of a worker process.
     Deaths,
     /// The CPU time of a loop that waits, and of its loader.
@@ -84,7 +86,8 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Deaths | Self::Cpu | Self::Wakes | Self::Rings | Self::Size | Self::Workers)
+        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers);
+        !own && !self.is_waiting()
             && !self.is_sequences()
             && !self.is_pictures()
             && !self.is_python()
@@ -212,6 +215,9 @@ pub enum Unit {
     /// Nanoseconds for each item.
     #[serde(rename = "ns/item")]
     NanosPerItem,
+    /// Nanoseconds for one batch.
+    #[serde(rename = "ns/batch")]
+    NanosPerBatch,
     /// Microseconds for each batch.
     #[serde(rename = "µs/batch")]
     MicrosPerBatch,
@@ -233,7 +239,7 @@ impl Unit {
     /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups, rounded to five digits.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
         five_digits(match self {
-            Self::NanosPerItem => seconds * 1e9 / batches,
+            Self::NanosPerItem | Self::NanosPerBatch => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
             Self::MillisPerPass => seconds * 1e3,
@@ -247,6 +253,7 @@ impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NanosPerItem => "ns per item",
+            Self::NanosPerBatch => "ns per batch",
             Self::MicrosPerBatch => "µs per batch",
             Self::MillisPerBatch => "ms per batch",
             Self::MillisPerPass => "ms per pass",

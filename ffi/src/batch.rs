@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::field::About;
 use crate::handle::freed_twice;
 use crate::status::{SLOTLINE_OK, slotline_status};
-use crate::tensor::{describe_field, fixed_field, slotline_tensor};
+use crate::tensor::{describe_field, describe_rows, slotline_tensor};
 use crate::versioned::{self, Versioned};
 
 /// A batch. It keeps the memory that workers wrote it into. Several threads may read it at once, and any thread may free it, in
@@ -117,14 +117,26 @@ impl slotline_batch {
     /// # Safety
     ///
     /// The same as for `versioned::write`.
-    #[inline]
+    #[inline(always)]
     unsafe fn describe_to(&self, i: usize, out: *mut slotline_tensor) -> Result<(), Failure> {
-        if let (Made::Stacked(batch), Some(about)) = (self.made(), self.fields.get(i))
-            && let Some(tensor) = fixed_field(&batch.columns(), about, i)
+        // SAFETY: the caller upholds the same contract.
+        if let Some(out) = unsafe { versioned::whole(out) }
+            && let (Made::Stacked(batch), Some(about)) = (self.made(), self.fields.get(i))
+            && describe_rows(out, &batch.columns(), about, i)
         {
-            // SAFETY: the caller upholds the same contract.
-            return unsafe { versioned::write(out, &tensor, "out") };
+            return Ok(());
         }
+        // SAFETY: the caller upholds the same contract.
+        unsafe { self.describe_any_to(i, out) }
+    }
+
+    /// Does the same for any field and any struct; out of line, so that the usual case needs no memory on the stack.
+    ///
+    /// # Safety
+    ///
+    /// The same as for `versioned::write`.
+    #[inline(never)]
+    unsafe fn describe_any_to(&self, i: usize, out: *mut slotline_tensor) -> Result<(), Failure> {
         // SAFETY: the caller upholds the same contract.
         unsafe { versioned::fill(out, "out", |tensor| self.describe(i, tensor)) }
     }

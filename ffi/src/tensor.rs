@@ -1,6 +1,7 @@
 //! The fields of a batch, as tensors that C can read.
 
 use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 
 use slotline::sample::Columns;
@@ -70,19 +71,22 @@ unsafe impl Versioned for slotline_tensor {
     }
 }
 
-/// Returns the description of field `i` of some columns, if its rows all have the same shape, which is known in advance.
+/// Describes field `i` of some columns, if its rows all have the same shape, which is known in advance; returns whether they have.
 #[inline]
-pub(crate) fn fixed_field(columns: &Columns<'_>, about: &About, i: usize) -> Option<slotline_tensor> {
-    let known = about.rows.as_ref()?;
-    let (rows, data) = columns.raw_rows(i)?;
-    let mut shape = known.shape;
-    shape[0] = rows as i64;
-    Some(slotline_tensor {
+pub(crate) fn describe_rows(
+    tensor: &mut MaybeUninit<slotline_tensor>,
+    columns: &Columns<'_>,
+    about: &About,
+    i: usize,
+) -> bool {
+    let Some(known) = &about.rows else { return false };
+    let Some((rows, data)) = columns.raw_rows(i) else { return false };
+    let tensor = tensor.write(slotline_tensor {
         struct_size: size_of::<slotline_tensor>(),
         name: about.name.as_ptr(),
         dtype: about.dtype,
         ndim: known.ndim,
-        shape,
+        shape: known.shape,
         strides: known.strides,
         data: data.as_ptr().cast_const().cast(),
         bytes: rows * known.bytes,
@@ -90,7 +94,9 @@ pub(crate) fn fixed_field(columns: &Columns<'_>, about: &About, i: usize) -> Opt
         num_ends: 0,
         kind: about.kind,
         reserved: 0,
-    })
+    });
+    tensor.shape[0] = rows as i64;
+    true
 }
 
 /// Describes field `i` of some columns; returns `false` if it does not exist.

@@ -138,6 +138,21 @@ unsafe fn nth<T>(first: *const T, i: usize, size: usize, name: &str) -> Result<*
     Ok(element)
 }
 
+/// Returns the caller's struct, to be written as a whole, if it has exactly the fields of this version. Otherwise, [`fill`] says
+/// what is wrong with it.
+///
+/// # Safety
+///
+/// The same as for `write`; nothing else may use the struct meanwhile.
+#[inline]
+pub(crate) unsafe fn whole<'a, T: Versioned>(to: *mut T) -> Option<&'a mut MaybeUninit<T>> {
+    if to.is_null() || !to.is_aligned() {
+        return None;
+    }
+    // SAFETY: the caller guarantees that `to` points to a size, and to as many bytes.
+    unsafe { (*to.cast::<usize>() == size_of::<T>()).then(|| &mut *to.cast()) }
+}
+
 /// Sets a struct of the caller to its defaults and has `fill` fill it in, in place if the caller's struct has room for all
 /// fields.
 ///

@@ -227,6 +227,7 @@ mod tests {
             photographs: None,
             files: PathBuf::new(),
             readers: Vec::new(),
+            latency: None,
         }
     }
 

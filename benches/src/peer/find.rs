@@ -16,7 +16,14 @@ use crate::record::Kind;
 pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
     let peers = benches.join("peers");
     let script = peers.join("python/loader.py");
-    let libtorch = torch(python).and_then(|torch| compile(&peers.join("torch_cpp"), build, &torch));
+    let libtorch = torch(python).and_then(|torch| {
+        let (source, program) = (peers.join("torch_cpp"), build.join("torch_cpp"));
+        let mut compiler = compiler();
+        compiler.arg(source.join("loader.cpp"));
+        torch.link(&mut compiler);
+        compile(&source, &program, compiler, &torch.version)?;
+        Ok(vec![program.into()])
+    });
     let peer = |peer: &str, command| Program { peer: peer.into(), kind: Kind::Peer, workloads: None, command };
     let mut programs = vec![
         Program {
@@ -39,6 +46,39 @@ pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
     add(&libtorch, &["libtorch", "libtorch-bulk"]);
     add(&Ok(vec![python.into(), script.into()]), &["torch", "torch-bulk", "grain"]);
     programs
+}
+
+/// The program that measures the latency of the loop in C++.
+#[derive(Debug)]
+pub struct Latency {
+    /// The program, or why it cannot be built.
+    pub program: Result<PathBuf>,
+    /// The version of torch that it uses, or why it does not use torch.
+    pub torch: Result<String>,
+}
+
+/// Builds the C++ library, and the program that measures the latency of its loop and, if `python` has torch, of libtorch's.
+pub fn latency(benches: &Path, build: &Path, python: &str) -> Latency {
+    let torch = torch(python);
+    let program = built_latency(benches, build, torch.as_ref().ok());
+    Latency { program, torch: torch.map(|torch| torch.version) }
+}
+
+fn built_latency(benches: &Path, build: &Path, torch: Option<&Torch>) -> Result<PathBuf> {
+    let ffi = benches.with_file_name("ffi");
+    cargo(&ffi.join("lib"), build, "slotline-c")?;
+    let (source, program) = (benches.join("peers/beside"), build.join("latency"));
+    let library = build.join("slotline-c/release/libslotline.a");
+    let mut compiler = compiler();
+    compiler.arg(source.join("latency.cpp")).arg("-I").arg(ffi.join("include")).arg(&library).args(["-ldl", "-lm"]);
+    if let Some(torch) = torch {
+        torch.link(&mut compiler);
+    }
+    // The library is a part of the program.
+    let built = library.metadata().and_then(|about| about.modified())?;
+    let version = torch.map_or("no torch", |torch| &torch.version);
+    compile(&source, &program, compiler, &format!("torch {version}, slotline of {built:?}"))?;
+    Ok(program)
 }
 
 /// The workloads whose dataset is called for each sample.
@@ -187,34 +227,43 @@ fn torch(python: &str) -> Result<Torch> {
     serde_json::from_str(output.lines().last().unwrap_or_default()).context("cannot parse the paths of torch")
 }
 
-/// Compiles all C++ files of a folder into one program, unless it is up to date and was built by the same command.
-fn compile(source: &Path, build: &Path, torch: &Torch) -> Result<Vec<OsString>> {
+impl Torch {
+    /// Adds the arguments that a program needs to use it.
+    fn link(&self, compiler: &mut Command) {
+        compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(self.cxx11_abi)));
+        compiler.args(self.include.iter().map(|path| format!("-I{}", path.display())));
+        for path in &self.library {
+            compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
+        }
+        compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10"]);
+    }
+}
+
+/// Returns the C++ compiler with the options of all peers.
+fn compiler() -> Command {
+    let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "g++".into()));
+    compiler.args(["-std=c++20", "-O3", "-march=native", "-DNDEBUG", "-pthread"]);
+    compiler
+}
+
+/// Compiles a C++ program, unless it is newer than the files of the folder `source` and was built by the same command with the
+/// same version of what it uses.
+fn compile(source: &Path, program: &Path, mut compiler: Command, version: &str) -> Result<()> {
     let files = std::fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
-    let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
+    let files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
     let modified = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
     let newest = files.iter().filter_map(|file| modified(file)).max();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "cpp"));
-    ensure!(!files.is_empty(), "{} has no C++ file", source.display());
-    std::fs::create_dir_all(build)?;
-    let program = build.join("torch_cpp");
-    let mut compiler = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "g++".into()));
-    compiler.args(["-std=c++20", "-O3", "-march=native", "-DNDEBUG"]).args(files);
-    compiler.arg(format!("-D_GLIBCXX_USE_CXX11_ABI={}", u8::from(torch.cxx11_abi)));
-    compiler.args(torch.include.iter().map(|path| format!("-I{}", path.display())));
-    for path in &torch.library {
-        compiler.arg(format!("-L{0}", path.display())).arg(format!("-Wl,-rpath,{0}", path.display()));
-    }
-    compiler.args(["-Wl,--allow-shlib-undefined", "-ltorch_cpu", "-lc10", "-pthread", "-o"]).arg(&program);
-    // Written last, so that the program is compiled again after an interruption or for another torch.
-    let recipe = build.join("torch_cpp.txt");
-    let command = format!("torch {}: {compiler:?}", torch.version);
+    compiler.arg("-o").arg(program);
+    // Written last, so that the program is compiled again after an interruption or for another version.
+    let recipe = program.with_extension("txt");
+    let command = format!("{version}: {compiler:?}");
     if modified(&recipe) <= newest || std::fs::read_to_string(&recipe).ok().as_ref() != Some(&command) {
         eprintln!("compiling {}", source.display());
         let _ = std::fs::remove_file(&recipe);
         succeed(&mut compiler)?;
         std::fs::write(&recipe, command)?;
     }
-    Ok(vec![program.into()])
+    Ok(())
 }
 
 /// Runs a command and returns its stdout.

@@ -78,6 +78,15 @@ fn about(section: Section) -> (&'static str, &'static str) {
              64 of similar lengths, padded to the longest, with the attention mask (i64) and the lengths. torch's \
              DataLoader has a collate function with `pad_sequence`.",
         ),
+        Section::Latency => (
+            "Latency: how long the loop waits for a batch",
+            "The time that the loop spends in `next()`, which also frees the batch before: batches of one sample of four numbers \
+             and a label, in order, taken as fast as the loop can, 300,000 in each round. Percentiles and the maximum of each \
+             round. \"Spread\": worker i runs on the i-th core. \"Apart\": both workers run on the last core, and the loop on the \
+             first. \"No help\": the loop only waits. \"Real time\": apart, without help, with the loop in `SCHED_FIFO` and memory \
+             locked. \"C++\" is the same loop in `peers/beside/latency.cpp`, which also runs libtorch's `DataLoader` with `Stack`. \
+             All times include a reading of the clock.",
+        ),
         Section::Deaths => (
             "The death of a worker",
             "The time from the death of a worker process, killed by SIGKILL in the middle of a pass over the images of W3 \
@@ -340,6 +349,35 @@ mod tests {
             unit: Unit::MicrosPerBatch,
             values: values.into(),
         })
+    }
+
+    #[test]
+    fn the_latency_has_a_table_for_each_number_of_workers() {
+        let time = |case: &str, workers, value| {
+            let (section, unit, kind) = (Section::Latency, Unit::NanosPerBatch, Kind::Ours);
+            let (case, peer, values) = (case.into(), "slotline".into(), vec![value]);
+            Line::Time(Time {
+                section,
+                case,
+                workers: Some(workers),
+                size: None,
+                peer,
+                version: None,
+                kind,
+                unit,
+                values,
+            })
+        };
+        let lines = [time("p50", 0, 70.0), time("maximum", 0, 3e6), time("p50", 2, 60.0), time("maximum", 2, 4e6)];
+        let text = tables::section(&Sheet::new(lines.into()), Section::Latency).unwrap();
+        for row in [
+            "| ns per batch | p50, w0 | maximum, w0 |",
+            "| **slotline** | **70.0** (70.0–70.0) | **3,000,000** (3,000,000–3,000,000) |",
+            "| ns per batch | p50, w2 | maximum, w2 |",
+            "| **slotline** | **60.0** (60.0–60.0) | **4,000,000** (4,000,000–4,000,000) |",
+        ] {
+            assert!(text.contains(row), "{row}\nis not in\n{text}");
+        }
     }
 
     #[test]

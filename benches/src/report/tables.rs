@@ -19,8 +19,13 @@ pub fn short(value: f64) -> String {
         ..10.0 => format!("{value:.2}"),
         ..100.0 => format!("{value:.1}"),
         ..10_000.0 => format!("{value:.0}"),
-        _ => format!("{},{:03}", value.round() as i64 / 1000, value.round() as i64 % 1000),
+        _ => format!("{}{}", if value < 0.0 { "-" } else { "" }, thousands(value.abs().round() as u64)),
     }
+}
+
+/// Formats a whole number with commas.
+fn thousands(number: u64) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", thousands(number / 1000), number % 1000) }
 }
 
 /// Formats a median with its quartiles.
@@ -45,6 +50,13 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
         // One table for each variant, since each has many numbers of workers.
         Section::Workers => {
             let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
+            Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
+        }
+        // One table for each number of workers, with the percentiles as columns.
+        Section::Latency => {
+            let mut columns = columns;
+            columns.sort_by_key(|column| column.1);
+            let tables = columns.chunk_by(|a, b| a.1 == b.1).map(|columns| peers(sheet, section, columns));
             Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
         }
         _ if section.is_python() || section.is_files() => {
@@ -210,5 +222,6 @@ mod tests {
     fn numbers_have_three_digits() {
         let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4, 12_999.6].map(short);
         assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034", "13,000"]);
+        assert_eq!([-12_034.4, 4_072_700.0, 1e9].map(short), ["-12,034", "4,072,700", "1,000,000,000"]);
     }
 }

@@ -10,6 +10,7 @@ pub mod by_hand;
 pub mod deaths;
 pub mod files;
 pub mod images;
+pub mod latency;
 #[cfg(feature = "jpeg")]
 pub mod photos;
 #[cfg(feature = "jpeg")]
@@ -37,6 +38,7 @@ use anyhow::Result;
 
 use crate::machine::version_of;
 use crate::peer::external::Program;
+use crate::peer::find::Latency;
 use crate::record::{Absent, Kind, Line, Section, Time, Unit};
 use crate::rings;
 use crate::rounds::Recorder;
@@ -63,6 +65,8 @@ pub struct Setup {
     pub files: PathBuf,
     /// The readers of these files.
     pub readers: Vec<Program>,
+    /// The program that measures the latency of the loop in C++, and why libtorch is not in it.
+    pub latency: Option<Latency>,
 }
 
 /// The samples of a workload and how they are collated, for peers written in Rust.
@@ -159,6 +163,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         Section::W7 => w7::run(setup, recorder),
         Section::T1 => t1::run(setup, recorder),
         Section::T2 => t2::run(setup, recorder),
+        Section::Latency => latency::run(setup, recorder),
         Section::Deaths => {
             deaths::run(recorder);
             Ok(())
