@@ -48,6 +48,8 @@ pub enum Section {
     Size,
     /// The cost depending on the number of workers.
     Workers,
+    /// The cost of a rank depending on the number of ranks.
+    Ranks,
     /// Python's loaders: empty samples of a Python dataset.
     P1,
     /// Python's loaders: small images in a `TensorDataset`, shuffled.
@@ -84,7 +86,7 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Deaths | Self::Cpu | Self::Wakes | Self::Rings | Self::Size | Self::Workers)
+        !matches!(self, Self::Deaths | Self::Cpu | Self::Wakes | Self::Rings | Self::Size | Self::Workers | Self::Ranks)
             && !self.is_sequences()
             && !self.is_pictures()
             && !self.is_python()
@@ -164,6 +166,9 @@ pub struct Time {
     /// The number of samples of the dataset, for the section that varies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// The number of ranks, for the section that varies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u64>,
     /// The name of the contender.
     pub peer: String,
     /// The version, if it has one.
@@ -218,6 +223,9 @@ pub enum Unit {
     /// Milliseconds for each batch.
     #[serde(rename = "ms/batch")]
     MillisPerBatch,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Millis,
     /// Milliseconds for a whole pass.
     #[serde(rename = "ms/pass")]
     MillisPerPass,
@@ -227,6 +235,9 @@ pub enum Unit {
     /// Bytes of memory.
     #[serde(rename = "bytes")]
     Bytes,
+    /// How many of what the case names.
+    #[serde(rename = "count")]
+    Count,
 }
 
 impl Unit {
@@ -236,9 +247,9 @@ impl Unit {
             Self::NanosPerItem => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
-            Self::MillisPerPass => seconds * 1e3,
+            Self::Millis | Self::MillisPerPass => seconds * 1e3,
             Self::WakesPerBatch => seconds / batches,
-            Self::Bytes => batches,
+            Self::Bytes | Self::Count => batches,
         })
     }
 }
@@ -249,9 +260,11 @@ impl fmt::Display for Unit {
             Self::NanosPerItem => "ns per item",
             Self::MicrosPerBatch => "µs per batch",
             Self::MillisPerBatch => "ms per batch",
+            Self::Millis => "ms",
             Self::MillisPerPass => "ms per pass",
             Self::WakesPerBatch => "wake-ups per batch",
             Self::Bytes => "bytes",
+            Self::Count => "",
         })
     }
 }
@@ -317,6 +330,7 @@ mod tests {
             case: String::new(),
             workers: Some(1),
             size: None,
+            ranks: None,
             peer: "burn".into(),
             version: Some("0.22".into()),
             kind: Kind::Peer,
