@@ -20,7 +20,7 @@ const BAR: u32 = 20;
 const MARGINS: u32 = 64;
 /// The x coordinates where bars start, and where they end at most.
 const BARS: (i32, i32) = (260, 830);
-/// The width of the legend.
+/// The minimum width of the legend.
 const LEGEND: u32 = 220;
 const TEXT: (&str, u32) = ("sans-serif", 13);
 const LINES: [RGBColor; 8] = [
@@ -153,7 +153,8 @@ fn curves(
     root.fill(&WHITE)?;
     let columns = sheet.columns(section);
     for (i, (area, title)) in root.split_evenly((titles.len(), 1)).iter().zip(titles).enumerate() {
-        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+        let longest = columns.iter().map(|(case, _)| 32 + 7 * case.len() as u32).max().unwrap_or(0);
+        let (area, legend) = area.split_horizontally(WIDTH - LEGEND.max(longest));
         let times: Vec<&Time> =
             columns.iter().flat_map(|column| sheet.heat(section, column)).filter(|time| panel(time) == i).collect();
         let points: Vec<(String, f64, f64)> =

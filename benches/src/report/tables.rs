@@ -254,6 +254,7 @@ fn grouped(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Line;
 
     #[test]
     fn values_of_ranks_have_a_unit_that_fits() {
@@ -275,5 +276,32 @@ mod tests {
     fn numbers_have_three_digits() {
         let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4, 12_999.6].map(short);
         assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034", "13,000"]);
+    }
+
+    #[test]
+    fn the_table_of_ranks_has_a_row_for_each_case_and_size() {
+        let time = |case: &str, size, ranks, unit, value| {
+            Line::Time(Time {
+                section: Section::Ranks,
+                case: case.into(),
+                workers: Some(0),
+                size: Some(size),
+                ranks: Some(ranks),
+                peer: "slotline".into(),
+                version: None,
+                kind: Kind::Ours,
+                unit,
+                values: vec![value],
+            })
+        };
+        let sheet = Sheet::new(vec![
+            time("first batch", 1000, 1, Unit::Millis, 2.0),
+            time("first batch", 1000, 4096, Unit::Millis, 0.5),
+            time("first batch", 1_000_000, 4096, Unit::Millis, 2500.0),
+            time("states", 1000, 4096, Unit::Bytes, 2048.0),
+        ]);
+        let table = "| ranks | samples | 1 | 4,096 |\n|---|---|---|---|\n| first batch | 10^3 | 2.00 ms | 500 µs |\n\
+                     | first batch | 10^6 | – | 2.50 s |\n| states | 10^3 | – | 2.00 KiB |\n";
+        assert_eq!(section(&sheet, Section::Ranks).unwrap(), table);
     }
 }

@@ -24,8 +24,8 @@ const BATCH: usize = 64;
 const BATCHES: usize = 2_000;
 /// The same for an iterator that all ranks read, each batch of which costs as much as those of all ranks.
 const BATCHES_OF_ITERATOR: usize = 10;
-/// The numbers of shards, fewer and more than the most ranks.
-const SHARDS: [usize; 2] = [1_000, 100_000];
+/// The numbers of shards with their names, fewer and more than the most ranks.
+const SHARDS: [(usize, &str); 2] = [(1_000, "1,000"), (100_000, "100,000")];
 /// The number of shards that are shuffled together.
 const WINDOW: usize = 100;
 /// The maximum number of samples whose shard is looked up.
@@ -63,7 +63,7 @@ impl Order {
         Ok(match self {
             Self::Sequential => builder,
             Self::Cipher => builder.sampler(CipherSampler::new(size)),
-            Self::ShardShuffle => builder.sampler(shard_shuffle(size, SHARDS[1])?),
+            Self::ShardShuffle => builder.sampler(shard_shuffle(size, SHARDS[1].0)?),
             Self::Iterator => builder.sampler_iter(move || 0..size),
             Self::Shuffle => builder.shuffle(true),
         }
@@ -181,31 +181,26 @@ fn rest(batches: impl Iterator<Item = Result<Batch<i64>, slotline::Error>>) -> R
 
 /// Measures a permutation of all samples, once and for the most ranks only: each rank makes all of it.
 fn shuffled(recorder: &mut Recorder, size: usize) -> Result<()> {
-    memory(recorder, Order::Shuffle, size)?;
     let world = WORLDS[WORLDS.len() - 1];
     eprintln!("ranks: a permutation of {size} samples");
-    let mut loader = Order::Shuffle.loader(size, world)?;
-    let start = Instant::now();
-    let mut pass = match loader.epoch() {
-        Ok(pass) => pass,
+    let mut loader = match Order::Shuffle.loader(size, world) {
+        Ok(loader) => loader,
         Err(error) => {
-            let (peer, why) = ("slotline".into(), format!("{:#}", anyhow::Error::from(error)));
-            let case = format!("first batch of {size} samples, shuffle");
+            let (case, peer) = (format!("10^{} samples, shuffle", size.ilog10()), "slotline".into());
+            let why = format!("{error:#}");
             recorder.push(Line::Absent(Absent { section: Section::Ranks, case, workers: Some(0), peer, why }));
             return Ok(());
         }
     };
+    let start = Instant::now();
+    let mut pass = loader.epoch()?;
     drop(pass.next().context("a pass has no batch")??);
     let seconds = start.elapsed().as_secs_f64();
-    let next = rest(pass.by_ref().take(BATCHES))?;
-    let values = [
-        ("first batch", Unit::Millis, 1.0, seconds),
-        ("next batches", Unit::MicrosPerBatch, next.batches, next.seconds),
-    ];
-    for (what, unit, batches, seconds) in values {
-        push(recorder, format!("{what}, shuffle"), size, world, unit, unit.value(batches, seconds));
-    }
-    Ok(())
+    push(recorder, "first batch, shuffle".into(), size, world, Unit::Millis, Unit::Millis.value(1.0, seconds));
+    let next = rest(pass.take(BATCHES))?;
+    let value = Unit::MicrosPerBatch.value(next.batches, next.seconds);
+    push(recorder, "next batches, shuffle".into(), size, world, Unit::MicrosPerBatch, value);
+    memory(recorder, Order::Shuffle, size)
 }
 
 /// Measures the states of all ranks after a batch, merging them, and resuming in the middle of the pass with another
@@ -228,7 +223,7 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
         push(recorder, "state of one rank".into(), size, world, Unit::Bytes, lens[0]);
         push(recorder, "states of all ranks".into(), size, world, Unit::Bytes, lens.iter().sum());
     }
-    heat(recorder, "merging the states of all ranks", size, Unit::Millis, |world| {
+    heat(recorder, "merging all states", size, Unit::Millis, |world| {
         let states = of(world).clone();
         Ok(move || {
             let start = Instant::now();
@@ -237,14 +232,12 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
         })
     })?;
     for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
-        heat(recorder, &format!("resuming with 3/4 of the ranks, {}", order.name()), size, Unit::Millis, |world| {
-            resume(order, size, world)
-        })?;
+        heat(recorder, &format!("resuming, {}", order.name()), size, Unit::Millis, |world| resume(order, size, world))?;
     }
     Ok(())
 }
 
-/// Measures a new loader of one of 3/4 as many ranks (of 2 instead of 1), from loading the state of the middle of a pass
+/// Measures a new loader of one of 3/4 as many ranks (2 instead of 1), from loading the state of the middle of a pass
 /// to the first batch.
 fn resume(order: Order, size: usize, world: usize) -> Result<impl Contender + use<>> {
     let share = size.div_ceil(world);
@@ -271,9 +264,9 @@ fn resume(order: Order, size: usize, world: usize) -> Result<impl Contender + us
 /// Counts the shards that one rank opens in a pass.
 fn shards(recorder: &mut Recorder) -> Result<()> {
     let size = SIZES[0];
-    for shards in SHARDS {
+    for (shards, name) in SHARDS {
         for world in WORLDS {
-            let case = format!("shards that a rank opens of {shards}");
+            let case = format!("shards that a rank opens of {name}");
             let opened = opened(size, shards, world)?;
             push(recorder, format!("{case}, by index"), size, world, Unit::Count, opened as f64);
             let shares = (0..world).map(|rank| Ok(Ranks::new(rank, world)?.share(shards, None).len()));
@@ -282,7 +275,7 @@ fn shards(recorder: &mut Recorder) -> Result<()> {
             push(recorder, format!("{case}, as a stream"), size, world, Unit::Count, most as f64);
             let idle = shares.iter().filter(|&&share| share == 0).count();
             if idle > 0 {
-                let case = format!("ranks that have none of {shards} shards, as a stream");
+                let case = format!("ranks without any of {name}, as a stream");
                 push(recorder, case, size, world, Unit::Count, idle as f64);
             }
         }
@@ -305,4 +298,31 @@ fn opened(size: usize, shards: usize, world: usize) -> Result<usize> {
         bail!("{count} of {shards} shards were found by looking up some samples; look up more");
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_opens_as_many_shards_as_its_samples_are_in() {
+        // All samples are looked up: 1,000 shards of 1,000 samples, of which each rank has 100.
+        let opened = opened(1_000_000, 1_000, 10_000).unwrap();
+        assert!((80..=100).contains(&opened), "{opened}");
+        assert_eq!(super::opened(100_000_000, 1_000, 8).unwrap(), 1_000, "only some samples are looked up");
+    }
+
+    #[test]
+    fn a_rank_begins_and_resumes_passes_of_any_size() {
+        for size in SIZES {
+            for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
+                for world in WORLDS {
+                    assert!(first_batch(order, size, world).unwrap().pass().unwrap().seconds > 0.0);
+                    assert!(resume(order, size, world).unwrap().pass().unwrap().seconds > 0.0);
+                    let pass = next_batches(order, size, world, 3).unwrap().pass().unwrap();
+                    assert_eq!(pass.batches, 3.0);
+                }
+            }
+        }
+    }
 }
