@@ -1883,8 +1883,8 @@ void slotline_loader_stop(const slotline_loader *loader);
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 // callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
 // can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
-// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some may
-// be missed.
+// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some
+// may be missed.
 //
 // Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 // callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
@@ -1980,8 +1980,8 @@ slotline_dtype slotline_pipeline_dtype(const slotline_pipeline *pipeline);
 // format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
 // `slotline_sample_random`, so that pictures are the same for any number of workers.
 //
-// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be called
-// from any thread, by several at once.
+// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be
+// called from any thread, by several at once.
 //
 // # Errors
 //
@@ -2040,7 +2040,8 @@ slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
 //
 // # Errors
 //
-// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each other.
+// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
+// other.
 //
 // # Safety
 //
@@ -2049,8 +2050,8 @@ slotline_status slotline_ranks_from_env(slotline_ranks *out,
                                         slotline_error **error);
 
 // Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
-// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes in
-// `*out`, which is NULL on failure.
+// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
+// in `*out`, which is NULL on failure.
 //
 // # Errors
 //

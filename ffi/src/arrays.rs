@@ -41,6 +41,7 @@ pub struct slotline_array {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_array {
+    const FIRST: usize = versioned::end!(drop);
     const END: usize = versioned::end!(drop);
 
     fn defaults() -> Self {

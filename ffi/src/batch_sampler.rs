@@ -74,6 +74,7 @@ pub struct slotline_batches_callback {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_batches_callback {
+    const FIRST: usize = versioned::end!(drop);
     const END: usize = versioned::end!(drop);
 
     fn defaults() -> Self {

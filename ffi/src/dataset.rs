@@ -60,7 +60,8 @@ impl Data {
         match self {
             Self::Indexed(dataset) => Ok(dataset),
             Self::Stream(_) => Err(Failure::invalid(
-                "the dataset is a stream, whose samples have no index; use one that reads by index, or slotline_dataset_chain for streams",
+                "the dataset is a stream, whose samples have no index; use one that reads by index, or \
+                 slotline_dataset_chain for streams",
             )),
         }
     }

@@ -46,6 +46,7 @@ pub struct slotline_field {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_field {
+    const FIRST: usize = versioned::end!(shape);
     const END: usize = versioned::end!(shape);
 
     fn defaults() -> Self {

@@ -46,6 +46,7 @@ pub struct slotline_map_dataset {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_map_dataset {
+    const FIRST: usize = versioned::end!(prefetch);
     const END: usize = versioned::end!(prefetch);
 
     fn defaults() -> Self {

@@ -243,6 +243,7 @@ pub(crate) struct Owned {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_options {
+    const FIRST: usize = versioned::end!(world_size);
     const END: usize = versioned::end!(world_size);
 
     fn defaults() -> Self {

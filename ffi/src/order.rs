@@ -48,6 +48,7 @@ pub struct slotline_order_callback {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_order_callback {
+    const FIRST: usize = versioned::end!(drop);
     const END: usize = versioned::end!(drop);
 
     fn defaults() -> Self {

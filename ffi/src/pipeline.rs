@@ -47,6 +47,7 @@ pub struct slotline_pipeline_options {
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_pipeline_options {
+    const FIRST: usize = versioned::end!(reserved);
     const END: usize = versioned::end!(reserved);
 
     fn defaults() -> Self {
@@ -139,8 +140,8 @@ pub unsafe extern "C" fn slotline_pipeline_dtype(pipeline: *const slotline_pipel
 /// format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
 /// `slotline_sample_random`, so that pictures are the same for any number of workers.
 ///
-/// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be called
-/// from any thread, by several at once.
+/// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be
+/// called from any thread, by several at once.
 ///
 /// # Errors
 ///

@@ -36,6 +36,7 @@ pub struct slotline_ranks {
 
 // SAFETY: it contains only numbers and a pointer, and its first field is its size.
 unsafe impl Versioned for slotline_ranks {
+    const FIRST: usize = versioned::end!(launcher);
     const END: usize = versioned::end!(launcher);
 
     fn defaults() -> Self {
@@ -66,7 +67,8 @@ impl From<RanksError> for Failure {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each other.
+/// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
+/// other.
 ///
 /// # Safety
 ///
@@ -93,8 +95,8 @@ pub unsafe extern "C" fn slotline_ranks_from_env(
 }
 
 /// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
-/// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes in
-/// `*out`, which is NULL on failure.
+/// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
+/// in `*out`, which is NULL on failure.
 ///
 /// # Errors
 ///

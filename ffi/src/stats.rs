@@ -79,6 +79,7 @@ pub struct slotline_stats {
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_stats {
+    const FIRST: usize = versioned::end!(extra_bytes);
     const END: usize = versioned::end!(extra_bytes);
 
     fn defaults() -> Self {

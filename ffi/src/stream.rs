@@ -88,6 +88,7 @@ pub struct slotline_stream_dataset {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_stream_dataset {
+    const FIRST: usize = versioned::end!(drop);
     const END: usize = versioned::end!(drop);
 
     fn defaults() -> Self {

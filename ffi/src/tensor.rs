@@ -49,6 +49,7 @@ pub struct slotline_tensor {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_tensor {
+    const FIRST: usize = versioned::end!(reserved);
     const END: usize = versioned::end!(reserved);
 
     fn defaults() -> Self {

@@ -44,6 +44,7 @@ pub struct slotline_transform {
 
 // SAFETY: it contains only numbers and pointers, and its first field is its size.
 unsafe impl Versioned for slotline_transform {
+    const FIRST: usize = versioned::end!(drop);
     const END: usize = versioned::end!(drop);
 
     fn defaults() -> Self {

@@ -16,8 +16,9 @@ use crate::failure::Failure;
 /// It must be `repr(C)` and begin with a `usize`, and any bytes copied from C must be a valid value: it contains only numbers
 /// and pointers.
 pub(crate) unsafe trait Versioned: Copy {
-    /// The size of the first version of the struct.
-    const FIRST: usize = size_of::<Self>();
+    /// The size of the struct in the first version that was released: [`end`] of the field that was the last one then. It never
+    /// changes after that, so that programs compiled for that version keep working.
+    const FIRST: usize;
     /// The offset at which its last field ends: [`end`] of that field. This must also be the end of the struct. A later field
     /// that fits into trailing padding would not change the size, so neither side would notice it; reserved fields fill such
     /// padding.
@@ -252,14 +253,16 @@ mod tests {
         struct_size: usize,
         number: u32,
         reserved: u32,
+        added: u64,
     }
 
     // SAFETY: it contains only numbers, and its first field is its size.
     unsafe impl Versioned for Numbers {
-        const END: usize = end!(reserved);
+        const FIRST: usize = end!(reserved);
+        const END: usize = end!(added);
 
         fn defaults() -> Self {
-            Self { struct_size: size_of::<Self>(), number: 7, reserved: 0 }
+            Self { struct_size: size_of::<Self>(), number: 7, reserved: 0, added: 9 }
         }
 
         fn is_known(&self) -> bool {
@@ -267,16 +270,23 @@ mod tests {
         }
     }
 
-    fn outcome(numbers: Numbers) -> Result<u32, String> {
+    fn outcome(numbers: Numbers) -> Result<(u32, u64), String> {
         let outside = (numbers, [0_u64; 2]);
         // SAFETY: a size is either refused, or equal to that of the memory.
         let read = unsafe { read(&raw const outside.0, "numbers", |_| ()) };
-        read.map(|(numbers, ())| numbers.number).map_err(|failure| failure.message)
+        read.map(|(numbers, ())| (numbers.number, numbers.added)).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn fields_that_the_first_version_does_not_have_take_their_defaults() {
+        for (struct_size, added) in [(16, 9), (24, 5)] {
+            assert_eq!(outcome(Numbers { struct_size, number: 3, reserved: 0, added: 5 }), Ok((3, added)));
+        }
     }
 
     #[test]
     fn impossible_sizes_and_unknown_fields_are_refused() {
-        assert_eq!(outcome(Numbers::defaults()), Ok(7));
+        assert_eq!(outcome(Numbers::defaults()), Ok((7, 9)));
         for size in [usize::MAX, isize::MAX as usize + 1] {
             let mut outside = Numbers { struct_size: size, ..Numbers::defaults() };
             // SAFETY: it is refused before anything is written.
@@ -286,6 +296,7 @@ mod tests {
             assert_eq!(message, format!("numbers: struct_size is {size}, which does not fit in memory"));
         }
         assert!(outcome(Numbers { struct_size: 8, ..Numbers::defaults() }).unwrap_err().contains("at least"));
+        assert!(outcome(Numbers { struct_size: 15, ..Numbers::defaults() }).unwrap_err().contains("at least 16"));
         assert!(outcome(Numbers { reserved: 1, ..Numbers::defaults() }).unwrap_err().contains("later version"));
     }
 }

@@ -28,3 +28,18 @@ fn the_header_matches_the_sources() {
         differs.map(|line| line + 1)
     );
 }
+
+/// Header lines are read in editors and terminals side by side.
+#[test]
+fn no_header_has_lines_of_more_than_130_characters() {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let files = fs::read_dir(include.join("slotline")).unwrap().map(|entry| entry.unwrap().path());
+    let mut read = 0;
+    for path in files.chain(["slotline.h", "slotline.hpp"].map(|name| include.join(name))) {
+        read += 1;
+        for (i, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            assert!(line.chars().count() <= 130, "{}, line {}: {line}", path.display(), i + 1);
+        }
+    }
+    assert!(read > 20);
+}

@@ -170,7 +170,9 @@ class batch {
   /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_batch_epoch(raw_.get()); }
   /// The dataset index of each sample.
-  span<const std::int64_t> indices() const& noexcept SLOTLINE_LIFETIMEBOUND { return {slotline_batch_indices(raw_.get()), size()}; }
+  span<const std::int64_t> indices() const& noexcept SLOTLINE_LIFETIMEBOUND {
+    return {slotline_batch_indices(raw_.get()), size()};
+  }
   std::size_t num_fields() const noexcept { return slotline_batch_num_fields(raw_.get()); }
 
   /// A field by number or name. Throws slotline::error if it does not exist.
@@ -223,7 +225,8 @@ class batch {
     auto* base = static_cast<detail::collated*>(slotline_batch_user(raw_.get()));
     if (!base) detail::raise(error(code::invalid, "the batch was not made by a collate function"));
     detail::taken_over(base);
-    if (base->type != &detail::type_tag<T>) detail::raise(error(code::invalid, "the collate function makes batches of another type"));
+    if (base->type != &detail::type_tag<T>)
+      detail::raise(error(code::invalid, "the collate function makes batches of another type"));
     return static_cast<detail::collated_as<T>*>(base)->made;
   }
 

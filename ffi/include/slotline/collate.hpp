@@ -53,7 +53,8 @@ class samples {
   template <class T>
   view<T> field(std::size_t field) const {
     if (field >= fields_.size() || !fields_[field].name)
-      detail::raise(error(code::invalid, "field " + std::to_string(field) + " does not exist, or no sample was read; call next()"));
+      detail::raise(error(code::invalid,
+                          "field " + std::to_string(field) + " does not exist, or no sample was read; call next()"));
     return view<T>(fields_[field]);
   }
 

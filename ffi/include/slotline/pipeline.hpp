@@ -81,8 +81,8 @@ class pipeline {
     return result;
   }
 
-  /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch. Without
-  /// a name, the field is the only one with pictures. Throws slotline::error if there is no such field.
+  /// The samples of a dataset that was opened from files, with the pictures in a field decoded in their rows of the batch.
+  /// Without a name, the field is the only one with pictures. Throws slotline::error if there is no such field.
   dataset decoded(const dataset& files, const std::string& field = {}) const {
     slotline_dataset* out = nullptr;
     detail::check(slotline_dataset_decode, files.raw(), raw_.get(), field.empty() ? nullptr : field.c_str(), &out);

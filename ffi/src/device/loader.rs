@@ -56,6 +56,7 @@ pub struct slotline_device_options {
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_device_options {
+    const FIRST: usize = versioned::end!(reserved);
     const END: usize = versioned::end!(reserved);
 
     fn defaults() -> Self {

@@ -373,10 +373,11 @@ void samplers_define_the_order() {
   half.set_epoch(1);
   CHECK((with(half) == Batches{{1, 3, 5, 7}, {9}}));
 
-  slotline::loader drawn(numbers{}, Options().batch_size(2).sampler(sampler::from(3, [](std::uint64_t pass, std::uint64_t, auto indices) {
+  const auto backwards = [](std::uint64_t pass, std::uint64_t, auto indices) {
     if (pass == 1) throw std::runtime_error("no second pass");
     for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = 9 - i;
-  })));
+  };
+  slotline::loader drawn(numbers{}, Options().batch_size(2).sampler(sampler::from(3, backwards)));
   CHECK((batches_of(drawn) == Batches{{9, 8}, {7}}));
   const slotline::error refused = thrown([&] { drawn.epoch(); });
   CHECK(refused.code() == slotline::code::sampler && has(refused.what(), "no second pass"));
