@@ -50,6 +50,8 @@ pub enum Section {
     Size,
     /// The cost depending on the number of workers.
     Workers,
+    /// The cost of a rank depending on the number of ranks.
+    Ranks,
     /// Python's loaders: empty samples of a Python dataset.
     P1,
     /// Python's loaders: small images in a `TensorDataset`, shuffled.
@@ -86,7 +88,7 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers);
+        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers | Self::Ranks);
         !own && !self.is_waiting()
             && !self.is_sequences()
             && !self.is_pictures()
@@ -167,6 +169,9 @@ pub struct Time {
     /// The number of samples of the dataset, for the section that varies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// The number of ranks, for the section that varies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u64>,
     /// The name of the contender.
     pub peer: String,
     /// The version, if it has one.
@@ -224,6 +229,9 @@ pub enum Unit {
     /// Milliseconds for each batch.
     #[serde(rename = "ms/batch")]
     MillisPerBatch,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Millis,
     /// Milliseconds for a whole pass.
     #[serde(rename = "ms/pass")]
     MillisPerPass,
@@ -233,6 +241,9 @@ pub enum Unit {
     /// Bytes of memory.
     #[serde(rename = "bytes")]
     Bytes,
+    /// How many of what the case names.
+    #[serde(rename = "count")]
+    Count,
 }
 
 impl Unit {
@@ -242,9 +253,9 @@ impl Unit {
             Self::NanosPerItem | Self::NanosPerBatch => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
-            Self::MillisPerPass => seconds * 1e3,
+            Self::Millis | Self::MillisPerPass => seconds * 1e3,
             Self::WakesPerBatch => seconds / batches,
-            Self::Bytes => batches,
+            Self::Bytes | Self::Count => batches,
         })
     }
 }
@@ -256,9 +267,11 @@ impl fmt::Display for Unit {
             Self::NanosPerBatch => "ns per batch",
             Self::MicrosPerBatch => "µs per batch",
             Self::MillisPerBatch => "ms per batch",
+            Self::Millis => "ms",
             Self::MillisPerPass => "ms per pass",
             Self::WakesPerBatch => "wake-ups per batch",
             Self::Bytes => "bytes",
+            Self::Count => "",
         })
     }
 }
@@ -324,6 +337,7 @@ mod tests {
             case: String::new(),
             workers: Some(1),
             size: None,
+            ranks: None,
             peer: "burn".into(),
             version: Some("0.22".into()),
             kind: Kind::Peer,

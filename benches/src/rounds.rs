@@ -55,6 +55,8 @@ pub struct Entry {
     pub kind: Kind,
     /// The dataset's size, for the section that varies it.
     pub size: Option<u64>,
+    /// The number of ranks, for the section that varies it.
+    pub ranks: Option<u64>,
     /// The contender, or why it is absent.
     pub contender: Result<Box<dyn Contender>>,
 }
@@ -63,7 +65,7 @@ impl Entry {
     /// Creates an entry without a version.
     pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<impl Contender + 'static>) -> Self {
         let contender = contender.map(|contender| Box::new(contender) as Box<dyn Contender>);
-        Self { peer: peer.into(), version: None, kind, size: None, contender }
+        Self { peer: peer.into(), version: None, kind, size: None, ranks: None, contender }
     }
 
     /// Sets the version to that of the package with the peer's name.
@@ -148,10 +150,10 @@ impl Recorder {
             }
         }
         let workers = Some(workers);
-        for (Entry { peer, version, kind, size, contender }, values, _) in running {
+        for (Entry { peer, version, kind, size, ranks, contender }, values, _) in running {
             let (section, case) = (self.section, case.clone());
             self.push(match contender {
-                Ok(_) => Line::Time(Time { section, case, workers, size, peer, version, kind, unit, values }),
+                Ok(_) => Line::Time(Time { section, case, workers, size, ranks, peer, version, kind, unit, values }),
                 Err(why) => Line::Absent(Absent { section, case, workers, peer, why: format!("{why:#}") }),
             });
         }
@@ -169,7 +171,7 @@ fn visit(contender: &mut dyn Contender, unit: Unit, least: f64) -> Result<f64> {
         total.seconds += pass.seconds;
         passes += 1;
     }
-    let passes = if unit == Unit::MillisPerPass { f64::from(passes) } else { 1.0 };
+    let passes = if matches!(unit, Unit::Millis | Unit::MillisPerPass) { f64::from(passes) } else { 1.0 };
     Ok(unit.value(total.batches, total.seconds / passes))
 }
 

@@ -116,6 +116,14 @@ fn about(section: Section) -> (&'static str, &'static str) {
              pass, which costs the same for any size.",
         ),
         Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
+        Section::Ranks => (
+            "Cost by number of ranks",
+            "What one of R ranks pays, with items whose value is their index, in batches of 64 without workers, so that no data is read: \
+             from the start of a pass to its first batch; for the batches after it, each; and resuming: from loading a state of the middle of a \
+             pass, with 3/4 of the ranks (2 instead of 1), to the first batch. Each rank of `shuffle` makes the whole permutation, so it was measured once, for \
+             32,768 ranks. Shards are opened by index in the order of `ShardShuffleSampler` (10^9 samples, a window of 100 shards), or \
+             divided among the ranks as `TarStream` divides them; the most that one rank opens. States are JSON.",
+        ),
         Section::P1 => {
             ("P1: empty samples", "3,000 items whose value is their index, by a Python dataset, in batches of 1.")
         }
@@ -343,6 +351,7 @@ mod tests {
             case: String::new(),
             workers: Some(workers),
             size: None,
+            ranks: None,
             peer: peer.into(),
             version: (kind == Kind::Peer).then(|| "1.2".into()),
             kind,

@@ -178,6 +178,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
+        Section::Ranks => crate::scale::ranks::run(recorder),
         _ if section.is_python() => {
             python::run(section, setup, recorder);
             Ok(())
@@ -201,6 +202,7 @@ fn rings(recorder: &mut Recorder) {
                     case: run.bench.into(),
                     workers: None,
                     size: None,
+                    ranks: None,
                     peer: run.peer.into(),
                     version: version_of(match run.peer {
                         "crossbeam ArrayQueue" => "crossbeam-queue",

@@ -15,6 +15,10 @@ pub use self::steps::{RepeatWhileAny, WhileAll, WhileAny, repeat_while_any, whil
 
 use std::ffi::CStr;
 use std::fmt;
+use std::iter::StepBy;
+use std::ops::Range;
+
+use crate::dataset::WorkerInfo;
 
 /// One of the processes that load a dataset together: its rank, and their number (the world size).
 ///
@@ -111,6 +115,26 @@ impl Ranks {
         self.world_size
     }
 
+    /// Returns which of `len` items this rank reads, or a worker of it: every (world size × workers)-th, so that all
+    /// ranks and their workers together read each of them once. It is for streams, which are not divided by the loader:
+    ///
+    /// ```
+    /// use slotline::{Ranks, worker_info};
+    ///
+    /// let files = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
+    /// let ranks = Ranks::new(1, 2)?;
+    /// let mine = ranks.share(files.len(), worker_info()).map(|i| files[i]); // as a dataset's `iter` does it
+    /// assert!(mine.eq(["b.txt", "d.txt"]));
+    /// # Ok::<(), slotline::ranks::RanksError>(())
+    /// ```
+    ///
+    /// With fewer items than ranks × workers, some have nothing to read.
+    pub fn share(&self, len: usize, worker: Option<WorkerInfo>) -> StepBy<Range<usize>> {
+        let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
+        let first = self.rank.saturating_add(id.saturating_mul(self.world_size));
+        (first.min(len)..len).step_by(self.world_size.saturating_mul(workers))
+    }
+
     /// Returns the number of this process among those on its machine, if the launcher says so.
     pub const fn local_rank(&self) -> Option<usize> {
         self.local_rank
@@ -203,4 +227,28 @@ pub enum RanksError {
         /// What follows from that, if it is not obvious.
         why: &'static str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_workers_read_each_item_once() {
+        for (len, world_size, workers) in [(0, 3, 2), (5, 3, 2), (6, 3, 2), (100, 3, 2), (100, 1, 4), (100, 7, 1)] {
+            let mut seen = vec![0; len];
+            for rank in 0..world_size {
+                for id in 0..workers {
+                    let worker = Some(WorkerInfo::new(id, workers, 0));
+                    let share = Ranks::new(rank, world_size).unwrap().share(len, worker);
+                    assert!(share.len().abs_diff(len / (world_size * workers)) <= 1, "shares differ by one at most");
+                    share.for_each(|item| seen[item] += 1);
+                }
+            }
+            assert!(seen.iter().all(|&times| times == 1), "{seen:?}");
+        }
+        assert!(Ranks::ALONE.share(3, None).eq(0..3));
+        let last = Ranks::new(usize::MAX - 1, usize::MAX).unwrap();
+        assert_eq!(last.share(9, Some(WorkerInfo::new(7, 8, 0))).count(), 0);
+    }
 }
