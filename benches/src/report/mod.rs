@@ -370,6 +370,7 @@ mod tests {
                 case,
                 workers: Some(workers),
                 size: None,
+                ranks: None,
                 peer,
                 version: None,
                 kind,
