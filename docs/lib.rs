@@ -67,6 +67,9 @@ pub mod workers_and_memory {}
 #[doc = include_str!("src/resuming.md")]
 pub mod resuming {}
 
+#[doc = include_str!("src/many-ranks.md")]
+pub mod many_ranks {}
+
 #[doc = include_str!("src/errors.md")]
 pub mod errors {}
 

@@ -152,8 +152,9 @@ fn measure(report: Report) -> Result<()> {
     let setup =
         Setup { data: data_folder, programs, python, sequences, pictures, photographs, files, readers, latency };
     for section in sections {
-        // A pass takes half a second.
-        let rounds = if matches!(section, Section::W7 | Section::P7) { rounds.div_ceil(3) } else { rounds };
+        // A pass takes half a second, or there are many of them.
+        let rounds =
+            if matches!(section, Section::W7 | Section::P7 | Section::Ranks) { rounds.div_ceil(3) } else { rounds };
         let mut recorder = Recorder::new(section, rounds);
         workload::run(section, &setup, &mut recorder)?;
         // Write after each section, so that its results are kept if a later one is interrupted.

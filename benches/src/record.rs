@@ -40,12 +40,18 @@ pub enum Section {
     Latency,
     /// The death of a worker process.
     Deaths,
+    /// The CPU time of a loop that waits, and of its loader.
+    Cpu,
+    /// The wake-ups of the same.
+    Wakes,
     /// The rings without a loader.
     Rings,
     /// The cost depending on the dataset's size.
     Size,
     /// The cost depending on the number of workers.
     Workers,
+    /// The cost of a rank depending on the number of ranks.
+    Ranks,
     /// Python's loaders: empty samples of a Python dataset.
     P1,
     /// Python's loaders: small images in a `TensorDataset`, shuffled.
@@ -82,7 +88,8 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        !matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers)
+        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers | Self::Ranks);
+        !own && !self.is_waiting()
             && !self.is_sequences()
             && !self.is_pictures()
             && !self.is_python()
@@ -102,6 +109,11 @@ impl Section {
     /// Whether all contenders are loaders of Python.
     pub fn is_python(self) -> bool {
         matches!(self, Self::P1 | Self::P2 | Self::P2p | Self::P3 | Self::P5 | Self::P6 | Self::P7)
+    }
+
+    /// Whether what a pass uses is measured, and not how long it takes.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Self::Cpu | Self::Wakes)
     }
 
     /// Whether all contenders are programs that read files.
@@ -157,6 +169,9 @@ pub struct Time {
     /// The number of samples of the dataset, for the section that varies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// The number of ranks, for the section that varies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u64>,
     /// The name of the contender.
     pub peer: String,
     /// The version, if it has one.
@@ -214,23 +229,33 @@ pub enum Unit {
     /// Milliseconds for each batch.
     #[serde(rename = "ms/batch")]
     MillisPerBatch,
+    /// Milliseconds.
+    #[serde(rename = "ms")]
+    Millis,
     /// Milliseconds for a whole pass.
     #[serde(rename = "ms/pass")]
     MillisPerPass,
+    /// How often threads went to sleep, for each batch.
+    #[serde(rename = "wakes/batch")]
+    WakesPerBatch,
     /// Bytes of memory.
     #[serde(rename = "bytes")]
     Bytes,
+    /// How many of what the case names.
+    #[serde(rename = "count")]
+    Count,
 }
 
 impl Unit {
-    /// Returns the value of `batches` (or items) that took `seconds`, rounded to five digits.
+    /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups, rounded to five digits.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
         five_digits(match self {
             Self::NanosPerItem | Self::NanosPerBatch => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
-            Self::MillisPerPass => seconds * 1e3,
-            Self::Bytes => batches,
+            Self::Millis | Self::MillisPerPass => seconds * 1e3,
+            Self::WakesPerBatch => seconds / batches,
+            Self::Bytes | Self::Count => batches,
         })
     }
 }
@@ -242,8 +267,11 @@ impl fmt::Display for Unit {
             Self::NanosPerBatch => "ns per batch",
             Self::MicrosPerBatch => "µs per batch",
             Self::MillisPerBatch => "ms per batch",
+            Self::Millis => "ms",
             Self::MillisPerPass => "ms per pass",
+            Self::WakesPerBatch => "wake-ups per batch",
             Self::Bytes => "bytes",
+            Self::Count => "",
         })
     }
 }
@@ -309,6 +337,7 @@ mod tests {
             case: String::new(),
             workers: Some(1),
             size: None,
+            ranks: None,
             peer: "burn".into(),
             version: Some("0.22".into()),
             kind: Kind::Peer,

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Pass {
     /// The number of batches. A last batch that is not full counts as a fraction.
     pub batches: f64,
-    /// The time from the request of the pass to its end.
+    /// The time from the request of the pass to its end, or what is measured instead of it.
     pub seconds: f64,
 }
 
@@ -55,6 +55,8 @@ pub struct Entry {
     pub kind: Kind,
     /// The dataset's size, for the section that varies it.
     pub size: Option<u64>,
+    /// The number of ranks, for the section that varies it.
+    pub ranks: Option<u64>,
     /// The contender, or why it is absent.
     pub contender: Result<Box<dyn Contender>>,
 }
@@ -63,7 +65,7 @@ impl Entry {
     /// Creates an entry without a version.
     pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<impl Contender + 'static>) -> Self {
         let contender = contender.map(|contender| Box::new(contender) as Box<dyn Contender>);
-        Self { peer: peer.into(), version: None, kind, size: None, contender }
+        Self { peer: peer.into(), version: None, kind, size: None, ranks: None, contender }
     }
 
     /// Sets the version to that of the package with the peer's name.
@@ -140,7 +142,7 @@ impl Recorder {
                 }
                 std::thread::sleep(PAUSE);
                 let start = Instant::now();
-                match visit(contender.as_mut(), unit) {
+                match visit(contender.as_mut(), unit, if self.section.is_waiting() { 0.0 } else { VISIT }) {
                     Ok(value) => values.push(value),
                     Err(error) => entry.contender = Err(error),
                 }
@@ -148,28 +150,28 @@ impl Recorder {
             }
         }
         let workers = Some(workers);
-        for (Entry { peer, version, kind, size, contender }, values, _) in running {
+        for (Entry { peer, version, kind, size, ranks, contender }, values, _) in running {
             let (section, case) = (self.section, case.clone());
             self.push(match contender {
-                Ok(_) => Line::Time(Time { section, case, workers, size, peer, version, kind, unit, values }),
+                Ok(_) => Line::Time(Time { section, case, workers, size, ranks, peer, version, kind, unit, values }),
                 Err(why) => Line::Absent(Absent { section, case, workers, peer, why: format!("{why:#}") }),
             });
         }
     }
 }
 
-/// Measures one contender in one round.
-fn visit(contender: &mut dyn Contender, unit: Unit) -> Result<f64> {
+/// Measures one contender in one round, by passes that take at least `least` seconds together.
+fn visit(contender: &mut dyn Contender, unit: Unit, least: f64) -> Result<f64> {
     let mut total = Pass { batches: 0.0, seconds: 0.0 };
     let mut passes = 0_u32;
-    while passes == 0 || total.seconds < VISIT {
+    while passes == 0 || total.seconds < least {
         let pass = contender.pass()?;
         ensure!(pass.batches > 0.0 && pass.seconds > 0.0, "a pass has no batches, or took no time");
         total.batches += pass.batches;
         total.seconds += pass.seconds;
         passes += 1;
     }
-    let passes = if unit == Unit::MillisPerPass { f64::from(passes) } else { 1.0 };
+    let passes = if matches!(unit, Unit::Millis | Unit::MillisPerPass) { f64::from(passes) } else { 1.0 };
     Ok(unit.value(total.batches, total.seconds / passes))
 }
 
@@ -207,8 +209,8 @@ mod tests {
     #[test]
     fn a_value_per_pass_is_the_time_of_one_pass() {
         let mut pass = || Ok(Pass { batches: 25.0, seconds: 0.011 });
-        assert_eq!(visit(&mut pass, Unit::MillisPerPass).unwrap(), 11.0);
+        assert_eq!(visit(&mut pass, Unit::MillisPerPass, VISIT).unwrap(), 11.0);
         let mut empty = || Ok(Pass { batches: 0.0, seconds: 0.0 });
-        assert!(visit(&mut empty, Unit::MillisPerPass).is_err());
+        assert!(visit(&mut empty, Unit::MillisPerPass, VISIT).is_err());
     }
 }

@@ -77,11 +77,6 @@ def weights(model) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def ranks() -> tuple[int, int]:
-    """The rank and the number of processes, as torchrun and its likes say in the environment."""
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-
 def check_shares(shares, epochs):
     """Checks that in each epoch, all ranks have batches of the same sizes, and that together they have all samples. ``shares`` are
     the numbers of the samples of each batch, of each rank."""

@@ -5,8 +5,10 @@
 
 import torch
 import torch.distributed as dist
-from common import accuracy, drop_in, leave, loss_of, native, network, ranks, weights
+from common import accuracy, drop_in, leave, loss_of, native, network, weights
 from torch.nn.parallel import DistributedDataParallel
+
+import slotline
 
 # Divisible by the number of processes. The last batch is left out, since it differs: all ranks have equally many samples, so
 # some samples may come twice in it.
@@ -43,7 +45,8 @@ def check_counts(loader, rank, world_size):
 
 def main():
     dist.init_process_group("gloo")
-    rank, world_size = ranks()
+    ranks = slotline.find_ranks()
+    rank, world_size = ranks.rank, ranks.world_size
     for make in (native, drop_in):
         batches = check_counts(make(rank, world_size, GLOBAL_BATCH // world_size)[0], rank, world_size)
 

@@ -10,7 +10,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import drop_in, leave, loss_of, native, network, ranks, weights
+from common import drop_in, leave, loss_of, native, network, weights
 from torch.nn.parallel import DistributedDataParallel
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -30,7 +30,8 @@ def make(kind, rank, world_size):
 def train(kind, folder=None, resume=False):
     """Trains for an epoch. With a folder, ``SAVED_AT`` batches and saves, or resumes from there. Returns this rank's batches, the
     weights, and how often each sample was in a batch of any rank, before the checkpoint and after it."""
-    rank, world_size = ranks()
+    ranks = slotline.find_ranks()
+    rank, world_size = ranks.rank, ranks.world_size
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)  # without momentum, it has no state to save
     loader = make(kind, rank, world_size)
@@ -57,7 +58,8 @@ def train(kind, folder=None, resume=False):
 
 def main(action, folder):
     dist.init_process_group("gloo")
-    rank, world_size = ranks()
+    ranks = slotline.find_ranks()
+    rank, world_size = ranks.rank, ranks.world_size
     for kind in (slotline.Loader, slotline.torch.DataLoader, StatefulDataLoader):
         path = folder / f"{kind.__module__}.{kind.__name__}"
         if action == "save":

@@ -12,8 +12,10 @@ import sys
 
 import torch
 import torch.distributed as dist
-from common import drop_in, leave, loss_of, native, network, ranks, weights
+from common import drop_in, leave, loss_of, native, network, weights
 from torch.nn.parallel import DistributedDataParallel
+
+import slotline
 
 EPOCHS = 3
 BATCH = 48
@@ -26,7 +28,8 @@ KILLED_RANK = 1
 def train(make, path=None):
     """Trains, with checkpoints at ``path`` if it is given. Returns the model, the numbers of this rank's samples in each epoch,
     and how many of them came before the process that returns was started."""
-    rank, world_size = ranks()
+    ranks = slotline.find_ranks()
+    rank, world_size = ranks.rank, ranks.world_size
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     loader, set_epoch = make(rank, world_size, BATCH)

@@ -323,5 +323,7 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Engine>()?;
     module.add_class::<loader::Pass>()?;
     module.add_class::<loader::Tensor>()?;
-    module.add_class::<loader::Memory>()
+    module.add_class::<loader::Memory>()?;
+    module.add_function(wrap_pyfunction!(loader::ranks::ranks_from_env, module)?)?;
+    module.add_function(wrap_pyfunction!(loader::ranks::merge_states, module)?)
 }

@@ -18,7 +18,8 @@ use crate::sync::{SystemFutex, is_late};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// Spins for a few microseconds, then yields for about a tenth of a millisecond, then sleeps until woken.
+    /// Spins for a few microseconds, then yields for about a tenth of a millisecond, or less where waits have been longer
+    /// than that, and then sleeps until woken.
     #[default]
     Park,
     /// Spins, then yields its time slice repeatedly. Reacts sooner than a sleeping thread, but keeps a core busy.

@@ -1,8 +1,12 @@
 //! Loaders that divide their passes among ranks by themselves.
 
+use std::sync::{Barrier, Mutex};
+use std::thread;
+
 use proptest::prelude::*;
-use slotline::dataset::from_fn;
+use slotline::dataset::{from_fn, iter_fn};
 use slotline::loader::{Budget, BuildError, OnError, State};
+use slotline::ranks::repeat_while_any;
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::sampler::{BatchSampler, DistributedSampler, LengthBatchSampler, Sampler, WeightedRandomSampler};
@@ -266,4 +270,54 @@ fn a_generator_of_the_users_seeds_the_order() {
     };
     assert_eq!(indices(Generator::from_seed(8)), indices(Generator::from_seed(8)));
     assert_ne!(indices(Generator::from_seed(8)), indices(Generator::from_seed(9)));
+}
+
+/// Streams of 3, 5 and 1 batches, in threads that reduce as a collective library does: each call waits for all ranks.
+#[test]
+fn streams_are_repeated_until_the_longest_has_ended() {
+    let lens = [3_usize, 5, 1];
+    let (barrier, any) = (Barrier::new(lens.len()), Mutex::new((0, false)));
+    let reduce = |step: &mut usize, mine: bool| {
+        {
+            let mut any = any.lock().unwrap();
+            if any.0 != *step {
+                *any = (*step, false);
+            }
+            any.1 |= mine;
+        }
+        barrier.wait();
+        *step += 1;
+        let any = any.lock().unwrap().1;
+        barrier.wait();
+        any
+    };
+    let run = |len: usize| {
+        let stream = iter_fn(move |_| Ok((0..len as i64).map(Ok::<_, BoxError>)));
+        let mut loader = Loader::iterable(stream).num_workers(len % 2).build().unwrap();
+        let mut passes = Vec::new();
+        for _pass in 0..2 {
+            let mut step = 1;
+            let loop_ = repeat_while_any(&mut loader, |mine| Ok(reduce(&mut step, mine))).unwrap();
+            passes.push(loop_.map(|batch| batch.unwrap().unwrap().tensors().as_slice()[0]).collect::<Vec<i64>>());
+            assert_eq!(loader.next_epoch() as usize, passes.len());
+        }
+        passes
+    };
+    thread::scope(|scope| {
+        let ranks: Vec<_> = lens.iter().map(|&len| scope.spawn(move || run(len))).collect();
+        for (rank, len) in ranks.into_iter().zip(lens) {
+            let expected: Vec<i64> = (0..len as i64).cycle().take(5).collect();
+            assert_eq!(rank.join().unwrap(), vec![expected; 2]);
+        }
+    });
+}
+
+#[test]
+fn a_stream_without_samples_cannot_be_repeated() {
+    let stream = iter_fn(|_| Ok(std::iter::empty::<Result<i64, BoxError>>()));
+    let mut loader = Loader::iterable(stream).build().unwrap();
+    let mut batches = repeat_while_any(&mut loader, |_| Ok(true)).unwrap();
+    let error = batches.next().unwrap().err().unwrap();
+    assert!(error.to_string().contains("no batches to repeat"), "{error}");
+    assert!(batches.next().is_none());
 }

@@ -94,6 +94,17 @@ fn about(section: Section) -> (&'static str, &'static str) {
              the end of an idle process with the same memory, which the kernel frees first. torch ends the pass with an \
              error instead.",
         ),
+        Section::Cpu => (
+            "The CPU time of a loop that waits",
+            "The CPU time of the whole process, with the images of W2. The slow loop sleeps for a millisecond after each batch, so \
+             that its loader has always finished; loading a batch is in its figure. The idle loop takes a batch, waits until the \
+             queues are full, and then takes none for half a second, whose CPU time is the figure.",
+        ),
+        Section::Wakes => (
+            "The wake-ups of a loop that waits",
+            "How often a thread of the same process went to sleep, and so was woken up, which is what keeps a core from resting: \
+             once for each batch by the slow loop itself, and once by the idle one.",
+        ),
         Section::Rings => (
             "Rings",
             "The cost of passing a u64 from one thread to another, on two pinned cores; in a round trip, there and back. \
@@ -105,6 +116,14 @@ fn about(section: Section) -> (&'static str, &'static str) {
              pass, which costs the same for any size.",
         ),
         Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
+        Section::Ranks => (
+            "Cost by number of ranks",
+            "What one of R ranks pays, with items whose value is their index, in batches of 64 without workers, so that no data is read: \
+             from the start of a pass to its first batch; for the batches after it, each; and resuming: from loading a state of the middle of a \
+             pass, with 3/4 of the ranks (2 instead of 1), to the first batch. Each rank of `shuffle` makes the whole permutation, so it was measured once, for \
+             32,768 ranks. Shards are opened by index in the order of `ShardShuffleSampler` (10^9 samples, a window of 100 shards), or \
+             divided among the ranks as `TarStream` divides them; the most that one rank opens. States are JSON.",
+        ),
         Section::P1 => {
             ("P1: empty samples", "3,000 items whose value is their index, by a Python dataset, in batches of 1.")
         }
@@ -332,6 +351,7 @@ mod tests {
             case: String::new(),
             workers: Some(workers),
             size: None,
+            ranks: None,
             peer: peer.into(),
             version: (kind == Kind::Peer).then(|| "1.2".into()),
             kind,
@@ -350,6 +370,7 @@ mod tests {
                 case,
                 workers: Some(workers),
                 size: None,
+                ranks: None,
                 peer,
                 version: None,
                 kind,

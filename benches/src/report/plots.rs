@@ -8,7 +8,7 @@ use plotters::prelude::*;
 
 use super::sheet::{Column, Sheet, median};
 use super::tables::{heading, short};
-use crate::record::{Kind, Section, Time};
+use crate::record::{Kind, Section, Time, Unit};
 use crate::stats::Spread;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -20,16 +20,18 @@ const BAR: u32 = 20;
 const MARGINS: u32 = 64;
 /// The x coordinates where bars start, and where they end at most.
 const BARS: (i32, i32) = (260, 830);
-/// The width of the legend.
+/// The minimum width of the legend.
 const LEGEND: u32 = 220;
 const TEXT: (&str, u32) = ("sans-serif", 13);
-const LINES: [RGBColor; 6] = [
+const LINES: [RGBColor; 8] = [
     RGBColor(31, 111, 235),
     RGBColor(200, 80, 40),
     RGBColor(40, 140, 80),
     RGBColor(140, 80, 180),
     RGBColor(120, 120, 120),
     RGBColor(200, 160, 0),
+    RGBColor(20, 160, 180),
+    RGBColor(60, 60, 60),
 ];
 
 /// Draws the plot of a section.
@@ -48,6 +50,21 @@ pub fn draw(sheet: &Sheet, section: Section, path: &Path) -> Result<()> {
             let titles = ["W1: µs per batch by workers", "W2: µs per batch by workers"];
             let x = |time: &Time| time.workers.map(|workers| workers as f64);
             curves(sheet, section, path, &titles, |time| usize::from(time.case != "w1"), x, |t| t.peer.clone(), false)
+        }
+        Section::Ranks => {
+            let titles = ["ms by ranks", "µs per batch by ranks", "Shards, and ranks without one, by ranks"];
+            let panel = |time: &Time| match time.unit {
+                Unit::Millis => 0,
+                Unit::MicrosPerBatch => 1,
+                _ => 2,
+            };
+            // Only the largest size of each case, as most costs do not depend on it.
+            let largest = |time: &Time| {
+                sheet.times(section).filter(|other| other.case == time.case).map(|time| time.size).max()
+                    == Some(time.size)
+            };
+            let x = |time: &Time| time.ranks.filter(|_| largest(time)).map(|ranks| ranks as f64);
+            curves(sheet, section, path, &titles, panel, x, |time| time.case.clone(), true)
         }
         _ => bars(sheet, section, path),
     }
@@ -121,7 +138,7 @@ fn bar_panel(sheet: &Sheet, section: Section, column: &Column, (low, high): (f64
 
 /// Draws curves over `x`, one for each `name`, in the panel that `panel` returns. The y axis is logarithmic; the x axis is
 /// logarithmic if `logarithmic` is set.
-#[expect(clippy::too_many_arguments, reason = "one call for each of the two plots of this kind")]
+#[expect(clippy::too_many_arguments, reason = "one call for each plot of this kind")]
 fn curves(
     sheet: &Sheet,
     section: Section,
@@ -136,7 +153,8 @@ fn curves(
     root.fill(&WHITE)?;
     let columns = sheet.columns(section);
     for (i, (area, title)) in root.split_evenly((titles.len(), 1)).iter().zip(titles).enumerate() {
-        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+        let longest = columns.iter().map(|(case, _)| 32 + 7 * case.len() as u32).max().unwrap_or(0);
+        let (area, legend) = area.split_horizontally(WIDTH - LEGEND.max(longest));
         let times: Vec<&Time> =
             columns.iter().flat_map(|column| sheet.heat(section, column)).filter(|time| panel(time) == i).collect();
         let points: Vec<(String, f64, f64)> =

@@ -47,6 +47,7 @@ pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
     let columns = sheet.columns(section);
     match section {
         Section::Size => sizes(sheet, &columns),
+        Section::Ranks => ranks(sheet),
         // One table for each variant, since each has many numbers of workers.
         Section::Workers => {
             let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
@@ -214,14 +215,106 @@ fn sizes(sheet: &Sheet, columns: &[Column]) -> Result<String> {
     Ok(table)
 }
 
+/// Renders a table with a row for each case and size and a column for each number of ranks.
+fn ranks(sheet: &Sheet) -> Result<String> {
+    let times: Vec<&Time> = sheet.times(Section::Ranks).collect();
+    let mut worlds: Vec<u64> = times.iter().filter_map(|time| time.ranks).collect();
+    worlds.sort_unstable();
+    worlds.dedup();
+    let mut rows: Vec<(&str, Option<u64>)> = Vec::new();
+    for row in times.iter().map(|time| (time.case.as_str(), time.size)) {
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let mut table = String::from("| ranks | samples |");
+    worlds.iter().try_for_each(|world| write!(table, " {} |", grouped(*world as f64)))?;
+    write!(table, "\n|---|---|{}", "---|".repeat(worlds.len()))?;
+    for (case, size) in rows {
+        write!(table, "\n| {case} | {} |", size.map_or_else(|| "–".into(), |size| format!("10^{}", size.ilog10())))?;
+        for world in &worlds {
+            let here = |time: &&&Time| (time.case.as_str(), time.size, time.ranks) == (case, size, Some(*world));
+            let cell = times.iter().find(here).map_or_else(|| "–".into(), |time| with_unit(median(time), time.unit));
+            write!(table, " {cell} |")?;
+        }
+    }
+    table.push('\n');
+    Ok(table)
+}
+
+/// Formats a value with its unit.
+fn with_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Count => grouped(value),
+        Unit::Bytes => {
+            let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+            let power = ((value.max(1.0).log2() / 10.0) as usize).min(units.len() - 1);
+            format!("{} {}", short(value / 1024_f64.powi(power as i32)), units[power])
+        }
+        Unit::MicrosPerBatch => format!("{} µs", short(value)),
+        Unit::Millis if value < 1.0 => format!("{} µs", short(value * 1e3)),
+        Unit::Millis if value >= 1000.0 => format!("{} s", short(value / 1e3)),
+        unit => format!("{} {unit}", short(value)),
+    }
+}
+
+/// Formats a whole number.
+fn grouped(value: f64) -> String {
+    if value < 1000.0 { format!("{value:.0}") } else { format!("{},{:03}", value as u64 / 1000, value as u64 % 1000) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Line;
+
+    #[test]
+    fn values_of_ranks_have_a_unit_that_fits() {
+        let written = [
+            (0.0123, Unit::Millis),
+            (12.3, Unit::Millis),
+            (45_600.0, Unit::Millis),
+            (0.5, Unit::MicrosPerBatch),
+            (364.0, Unit::Bytes),
+            (8e12, Unit::Bytes),
+            (32_767.0, Unit::Count),
+            (9.0, Unit::Count),
+        ]
+        .map(|(value, unit)| with_unit(value, unit));
+        assert_eq!(written, ["12.3 µs", "12.3 ms", "45.6 s", "0.50 µs", "364 bytes", "7.28 TiB", "32,767", "9"]);
+    }
 
     #[test]
     fn numbers_have_three_digits() {
         let written = [0.0, 0.00123, 0.0123, 0.5, 2.208, 14.94, 457.2, 1_234.0, 12_034.4, 12_999.6].map(short);
         assert_eq!(written, ["0", "0.0012", "0.012", "0.50", "2.21", "14.9", "457", "1234", "12,034", "13,000"]);
         assert_eq!([-12_034.4, 4_072_700.0, 1e9].map(short), ["-12,034", "4,072,700", "1,000,000,000"]);
+    }
+
+    #[test]
+    fn the_table_of_ranks_has_a_row_for_each_case_and_size() {
+        let time = |case: &str, size, ranks, unit, value| {
+            Line::Time(Time {
+                section: Section::Ranks,
+                case: case.into(),
+                workers: Some(0),
+                size: Some(size),
+                ranks: Some(ranks),
+                peer: "slotline".into(),
+                version: None,
+                kind: Kind::Ours,
+                unit,
+                values: vec![value],
+            })
+        };
+        let sheet = Sheet::new(vec![
+            time("first batch", 1000, 1, Unit::Millis, 2.0),
+            time("first batch", 1000, 4096, Unit::Millis, 0.5),
+            time("first batch", 1_000_000, 4096, Unit::Millis, 2500.0),
+            time("states", 1000, 4096, Unit::Bytes, 2048.0),
+        ]);
+        let table = "| ranks | samples | 1 | 4,096 |\n|---|---|---|---|\n| first batch | 10^3 | 2.00 ms | 500 µs |\n\
+                     | first batch | 10^6 | – | 2.50 s |\n| states | 10^3 | – | 2.00 KiB |\n";
+        assert_eq!(section(&sheet, Section::Ranks).unwrap(), table);
     }
 }

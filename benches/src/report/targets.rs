@@ -26,6 +26,8 @@ struct Target(Section, &'static str, Option<usize>, &'static str, Aim);
 
 /// slotline with its default options.
 pub const OURS: &str = "slotline";
+/// Results through a channel, and a map for those that are early, as in torch.
+const CHANNEL: &str = "channel + map";
 /// slotline without the help of the loop's thread.
 pub const ALONE: &str = "slotline, workers alone";
 /// slotline with worker processes.
@@ -83,6 +85,10 @@ const TARGETS: &[Target] = &[
     Target(Section::W7, "batches of 1, as they arrive", Some(2), OURS, Aim::Value(430.0)),
     Target(Section::W7, "batches of 1, as they arrive", Some(2), HELPED, Aim::Value(300.0)),
     Target(Section::Deaths, "", Some(2), PROCESSES, Aim::Value(10.0)),
+    Target(Section::Cpu, "slow loop", Some(2), OURS, Aim::Times(1.0, CHANNEL)),
+    Target(Section::Cpu, "idle loop", Some(2), OURS, Aim::Times(1.0, CHANNEL)),
+    Target(Section::Wakes, "slow loop", Some(2), OURS, Aim::Times(1.0, CHANNEL)),
+    Target(Section::Wakes, "idle loop", Some(2), OURS, Aim::Times(1.0, CHANNEL)),
     Target(Section::Rings, "spsc, one by one", None, OURS, Aim::Value(2.2)),
     Target(Section::Rings, "spsc, bursts of 64", None, OURS, Aim::Value(0.6)),
     Target(Section::Rings, "round trip", None, OURS, Aim::Value(103.0)),
@@ -137,7 +143,7 @@ pub fn table(sheet: &Sheet) -> Result<String> {
         return Ok(rows);
     }
     let head = "| | slotline | best peer | ratio | limit of the machine | target | |\n|---|---|---|---|---|---|---|\n";
-    let units = "\nIn µs per batch; W5, W5R, W5P, W5A, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6, T1 and deaths in ms per pass, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
+    let units = "\nIn µs per batch; W5, W5R, W5P, W5A, P5 and S1 to S3 in ms per batch, W6, W7, P6, P7, S6, T1 and deaths in ms per pass, wake-ups in numbers per batch, rings in ns per item. A target is met if the median is at most the target and no peer is faster; a multiple of another contender is compared within each round. Processes need not be faster than peers, most of which have threads.\n";
     Ok(format!("{head}{rows}{units}"))
 }
 
@@ -145,6 +151,8 @@ fn title(section: Section) -> String {
     match section {
         Section::Rings => "Rings".into(),
         Section::Deaths => "Deaths".into(),
+        Section::Cpu => "CPU time".into(),
+        Section::Wakes => "Wake-ups".into(),
         _ => section.name().to_uppercase(),
     }
 }

@@ -35,6 +35,7 @@ pub fn run(recorder: &mut Recorder) -> Result<()> {
                     case: case.into(),
                     workers: Some(workers),
                     size: Some(size as u64),
+                    ranks: None,
                     peer: "slotline".into(),
                     version: None,
                     kind: Kind::Ours,

@@ -143,7 +143,7 @@ fn with_bucket(programs: &[Program], server: &Server) -> Vec<Program> {
 
 /// Makes a contender begin each pass without the files of a folder in memory.
 fn cold(entry: Entry, folder: &Path) -> Entry {
-    let Entry { peer, version, kind, size, contender } = entry;
+    let Entry { peer, version, kind, size, ranks, contender } = entry;
     let folder = folder.to_owned();
     let contender = contender.map(|mut contender| {
         move || {
@@ -151,7 +151,7 @@ fn cold(entry: Entry, folder: &Path) -> Entry {
             contender.pass()
         }
     });
-    Entry { version, size, ..Entry::new(peer, kind, contender) }
+    Entry { version, size, ranks, ..Entry::new(peer, kind, contender) }
 }
 
 /// Removes the files of a folder from memory.

@@ -113,6 +113,7 @@ impl Rows {
                     case: case.into(),
                     workers,
                     size: None,
+                    ranks: None,
                     peer: peer.into(),
                     version: version.map(str::to_owned),
                     kind,

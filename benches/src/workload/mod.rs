@@ -29,6 +29,7 @@ pub mod w4;
 pub mod w5;
 pub mod w6;
 pub mod w7;
+pub mod waiting;
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -167,12 +168,17 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
             deaths::run(recorder);
             Ok(())
         }
+        Section::Cpu | Section::Wakes => {
+            waiting::run(section, recorder);
+            Ok(())
+        }
         Section::Rings => {
             rings(recorder);
             Ok(())
         }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
+        Section::Ranks => crate::scale::ranks::run(recorder),
         _ if section.is_python() => {
             python::run(section, setup, recorder);
             Ok(())
@@ -196,6 +202,7 @@ fn rings(recorder: &mut Recorder) {
                     case: run.bench.into(),
                     workers: None,
                     size: None,
+                    ranks: None,
                     peer: run.peer.into(),
                     version: version_of(match run.peer {
                         "crossbeam ArrayQueue" => "crossbeam-queue",

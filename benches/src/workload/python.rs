@@ -63,6 +63,7 @@ pub(super) fn memory(section: Section, case: &str, name: &str, workers: usize, d
             case,
             workers: workers_of,
             size: None,
+            ranks: None,
             peer: peak.peer,
             version: Some(peak.version),
             kind: program.kind,

@@ -29,7 +29,8 @@ from slotline._errors import (
     WorkerError,
 )
 from slotline._files import folder, open, tokens
-from slotline._loader import Loader
+from slotline._loader import Loader, merge_states
+from slotline._ranks import Ranks, find_ranks
 from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "Pass",
+    "Ranks",
     "SampleError",
     "StackDataset",
     "StateError",
@@ -53,9 +55,11 @@ __all__ = [
     "WorkerError",
     "__version__",
     "digits",
+    "find_ranks",
     "folder",
     "from_idx",
     "from_npy",
+    "merge_states",
     "open",
     "tokens",
 ]

@@ -8,7 +8,7 @@ import json
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -216,21 +216,14 @@ class Loader:
 
         Raises :class:`slotline.StateError` if the state is damaged, or of another loader. This one is then unchanged.
         """
-        if not isinstance(state, dict):
-            raise StateError(f"the state of a loader is a dict, and not {type(state).__name__}")
-        check_fields(state, _STATE)
-        check_fields(state, {name: kind for name, kind in _OPTIONAL.items() if name in state})
-        check_fields(state["start"], _START, "start.")
-        if state["start"]["sampler"] is not None:
-            check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
+        own = _of_engine(state)
         # A state of slotline for Rust does not have it.
         if state.get("fields", self._fields()) != self._fields():
             raise StateError(
                 f"the state was taken with a dataset of other fields, since its digest of them is {state['fields']!r}, but "
                 f"the loader's is {self._fields()!r}: finish the pass with the names, dtypes and shapes of that dataset"
             )
-        known = {**_STATE, **_OPTIONAL}
-        self._engine.load_state(json.dumps({name: value for name, value in state.items() if name in known}))
+        self._engine.load_state(own)
 
     def _fields(self) -> str:
         """Returns a digest of the fields of a sample."""
@@ -257,6 +250,33 @@ class Loader:
     def memory_ceiling(self) -> int:
         """The most bytes that the loader takes for batches and the order of a pass, unless more batches are kept."""
         return self._engine.memory_ceiling
+
+
+def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Makes one state of those that the loaders of all ranks returned after the same step. Any number of ranks can load it.
+
+    Raises :class:`slotline.StateError` if there are none, if one is damaged, or if they are not of one run and one step.
+    """
+    states = list(states)
+    own = [_of_engine(state) for state in states]
+    for number, state in enumerate(states):
+        if state.get("fields") != states[0].get("fields"):
+            raise StateError(f"state {number} was taken with a dataset of other fields than the first one; they are not of one run")
+    merged: dict[str, Any] = json.loads(_slotline.merge_states(own))
+    return merged if "fields" not in states[0] else {**merged, "fields": states[0]["fields"]}
+
+
+def _of_engine(state: dict[str, Any]) -> str:
+    """Checks a state, and returns the engine's part of it."""
+    if not isinstance(state, dict):
+        raise StateError(f"the state of a loader is a dict, and not {type(state).__name__}")
+    check_fields(state, _STATE)
+    check_fields(state, {name: kind for name, kind in _OPTIONAL.items() if name in state})
+    check_fields(state["start"], _START, "start.")
+    if state["start"]["sampler"] is not None:
+        check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
+    known = {**_STATE, **_OPTIONAL}
+    return json.dumps({name: value for name, value in state.items() if name in known})
 
 
 def _check_integer(name: str, number: Any, bits: int) -> None:

@@ -18,6 +18,8 @@ __all__ = [
     "Source",
     "Tensor",
     "__version__",
+    "merge_states",
+    "ranks_from_env",
 ]
 
 __version__: str
@@ -287,3 +289,9 @@ class Tensor:
 @final
 class Memory:
     """The memory of one field of a batch, as bytes. NumPy's arrays keep it."""
+
+def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
+    """Returns rank, world size, the same two on this machine, and the launcher whose variables said so."""
+
+def merge_states(states: Sequence[str]) -> str:
+    """Makes one state, as JSON, of those of all ranks."""

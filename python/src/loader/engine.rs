@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::Value;
-use slotline::Error;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
 use slotline::loader::{BuildError, State, StateError};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::EpochHandle;
+use slotline::{Error, Ranks};
 
 use super::failure;
-use super::options::{self, Options, Share};
+use super::options::{self, Options};
 use super::output::Output;
 use super::pass::Pass;
 use super::source::{Node, Source};
@@ -227,9 +227,11 @@ impl Engine {
         memory_limit: Option<usize>,
         affinity: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let share = match (rank, world_size) {
+        let ranks = match (rank, world_size) {
             (None, None) => None,
-            (Some(rank), Some(world_size)) => Some(Share { rank, world_size }),
+            (Some(rank), Some(world_size)) => {
+                Some(Ranks::new(rank, world_size).map_err(|error| failure::option(py, error.to_string()))?)
+            }
             _ => return Err(failure::option(py, "rank and world_size belong together; set both or neither")),
         };
         let options = Options {
@@ -237,7 +239,7 @@ impl Engine {
             shuffle,
             replacement,
             num_samples,
-            share,
+            ranks,
             drop_last,
             num_workers,
             prefetch_factor,

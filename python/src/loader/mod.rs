@@ -4,6 +4,7 @@
 //!   samples in files; `source`: datasets of these.
 //! - `options`: the options of a loader, and the engine's builder made of them.
 //! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass.
+//! - `ranks`: which of several processes this is, and one state for all of them.
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
 //! - `failure`: the engine's errors as exceptions.
 //!
@@ -22,6 +23,7 @@ mod files;
 mod options;
 mod output;
 mod pass;
+pub(crate) mod ranks;
 mod source;
 mod tensor;
 

@@ -4,21 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{Affinity, Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::{DistributedSampler, EpochHandle, Order, RandomSampler, Sampler, SamplerError};
+use slotline::{Loader, Ranks};
 
 use super::failure;
 use super::source::Node;
-
-/// Which share of the dataset a loader loads.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    pub(crate) rank: usize,
-    pub(crate) world_size: usize,
-}
 
 /// The options that were checked.
 #[derive(Clone, Debug)]
@@ -27,7 +20,7 @@ pub(crate) struct Options {
     pub(crate) shuffle: bool,
     pub(crate) replacement: bool,
     pub(crate) num_samples: Option<usize>,
-    pub(crate) share: Option<Share>,
+    pub(crate) ranks: Option<Ranks>,
     pub(crate) drop_last: bool,
     pub(crate) num_workers: usize,
     pub(crate) prefetch_factor: Option<usize>,
@@ -91,7 +84,7 @@ impl Options {
         if drawn && !self.shuffle {
             return Err(failure::option(py, format!("{option} needs shuffle=True, since it draws samples at random")));
         }
-        if drawn && self.share.is_some() {
+        if drawn && self.ranks.is_some() {
             return Err(failure::option(
                 py,
                 format!("{option} and world_size exclude each other; each rank loads its share of one permutation"),
@@ -124,9 +117,9 @@ impl Options {
         if let Some(memory_limit) = self.memory_limit {
             builder = builder.memory_limit(memory_limit);
         }
-        Ok(match self.share {
-            Some(Share { rank, world_size }) => {
-                let sampler = DistributedSampler::new(node.len(), world_size, rank)?;
+        Ok(match self.ranks {
+            Some(ranks) => {
+                let sampler = DistributedSampler::new(node.len(), ranks.world_size(), ranks.rank())?;
                 builder.sampler(sampler.shuffle(self.shuffle).drop_last(self.drop_last).seed(seed).follow(epoch))
             }
             None if self.is_drawn() => builder.sampler(self.sampler(node.len())?.generator(generator.clone())),
@@ -148,7 +141,7 @@ impl Options {
     pub(crate) fn words(&self, len: usize) -> Result<u64, SamplerError> {
         let generator = SharedGenerator::from(Generator::from_seed(0));
         generator.lock().random_i64();
-        if self.shuffle && self.share.is_none() {
+        if self.shuffle && self.ranks.is_none() {
             let mut sampler = self.sampler(len)?.generator(generator.clone());
             sampler.order(&mut Generator::from_seed(0), &mut Order::default())?;
         }

@@ -103,3 +103,14 @@ def test_a_damaged_picture_is_named(photos):
     (photos / "b" / "03.png").write_bytes(b"<html>")
     with pytest.raises(Exception, match="03.png: expected a JPEG, PNG.*found a web page"):
         batches(slotline.folder(photos, image="center_crop(8)"))
+
+
+def test_a_rank_whose_pictures_are_all_damaged_has_as_many_batches(photos):
+    for i in ORDER[1], ORDER[3]:  # the first batch of rank 1
+        (photos / "ab"[i % 2] / f"{i:02}.png").write_bytes(b"<html>")
+    data = slotline.folder(photos, image="center_crop(4)")
+    sizes = []
+    for rank in range(2):
+        loader = Loader(data, 2, rank=rank, world_size=2, on_error="skip")
+        sizes.append([len(batch["label"]) for batch in loader])
+    assert sizes == [[2, 2, 1], [0, 2, 1]]

@@ -31,7 +31,7 @@ const LAUNCHERS: [Launcher; 5] = [
         local_world_size: Some("LOCAL_WORLD_SIZE"),
     },
     Launcher {
-        name: c"Hydra",
+        name: c"PMI",
         is_mpi: true,
         rank: "PMI_RANK",
         world_size: "PMI_SIZE",
@@ -72,10 +72,10 @@ fn number(get: Get<'_>, variable: &'static str) -> Result<Option<usize>, RanksEr
 }
 
 impl Launcher {
-    /// Whether its variables are about processes of the user: a shell under Slurm has them, too.
+    /// Whether its variables are not about processes of the user: a batch script has some of Slurm's, too. The name of the
+    /// job says nothing: that of `srun bash train.sh` is `bash`, as in a shell, from which a program may be started by `srun`.
     fn is_absent(&self, get: Get<'_>) -> bool {
-        let interactive = || matches!(get("SLURM_JOB_NAME").as_deref(), Some("bash" | "interactive"));
-        self.name == SLURM && (get(self.world_size).is_none() || interactive())
+        self.name == SLURM && get(self.world_size).is_none()
     }
 
     fn ranks(&self, get: Get<'_>) -> Result<Option<Ranks>, RanksError> {
@@ -158,7 +158,7 @@ mod tests {
             (ranks.local_rank(), ranks.local_world_size(), ranks.launcher()),
             (Some(1), Some(2), Some("torchrun"))
         );
-        says(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], "rank 0 of 2 (PMI_RANK and PMI_SIZE of Hydra)");
+        says(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], "rank 0 of 2 (PMI_RANK and PMI_SIZE of PMI)");
         let ompi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0")];
         says(&ompi, "rank 1 of 2 (OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of Open MPI)");
         says(
@@ -170,11 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_under_slurm_is_alone() {
+    fn only_tasks_of_slurm_are_ranks() {
         // A batch script outside of srun.
         assert_eq!(found(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), Ok(None));
-        let shell = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_JOB_NAME", "bash")];
-        assert_eq!(found(&shell), Ok(None));
+        // srun -n 4 bash train.sh
+        let script = [("SLURM_PROCID", "2"), ("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_JOB_NAME", "bash")];
+        says(&script, "rank 2 of 4 (SLURM_PROCID and SLURM_STEP_NUM_TASKS of Slurm)");
+        // The shell of salloc has the job's number of tasks, but is one.
+        let shell = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_NTASKS", "4")];
+        says(&shell, "rank 0 of 1 (SLURM_PROCID and SLURM_STEP_NUM_TASKS of Slurm)");
     }
 
     #[test]
@@ -182,7 +186,7 @@ mod tests {
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "4")];
         says(&[&TORCHRUN[..], &slurm].concat(), "rank 3 of 8 (RANK and WORLD_SIZE of torchrun)");
         let mpi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
-        says(&mpi, "rank 1 of 2 (PMI_RANK and PMI_SIZE of Hydra)");
+        says(&mpi, "rank 1 of 2 (PMI_RANK and PMI_SIZE of PMI)");
     }
 
     #[test]

@@ -6,15 +6,19 @@
 //! processes has put into their environment.
 //!
 //! If ranks may have different numbers of batches, as streams that end at different times do, the loop must ask the
-//! others before each step, or it would wait for them forever: [`while_all`] and [`while_any`] do.
+//! others before each step, or it would wait for them forever: [`while_all`], [`while_any`] and [`repeat_while_any`] do.
 
 mod env;
 mod steps;
 
-pub use self::steps::{WhileAll, WhileAny, while_all, while_any};
+pub use self::steps::{RepeatWhileAny, WhileAll, WhileAny, repeat_while_any, while_all, while_any};
 
 use std::ffi::CStr;
 use std::fmt;
+use std::iter::StepBy;
+use std::ops::Range;
+
+use crate::dataset::WorkerInfo;
 
 /// One of the processes that load a dataset together: its rank, and their number (the world size).
 ///
@@ -67,13 +71,13 @@ impl Ranks {
     /// | launcher | variables |
     /// |---|---|
     /// | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` |
-    /// | Hydra (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
+    /// | PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
     /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | MVAPICH | `MV2_COMM_WORLD_RANK`, `…_SIZE`, `…_LOCAL_RANK`, `…_LOCAL_SIZE` |
     /// | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_LOCALID` |
     ///
-    /// Slurm's variables are ignored in an interactive job (one named `bash` or `interactive`), and in a batch script
-    /// outside of `srun`. torchrun may number the processes differently than the launcher that starts it on each machine.
+    /// Slurm's variables are ignored in a batch script outside of `srun`. In a shell that `srun --pty` has started with
+    /// several tasks, a program without `srun` is taken for one of these tasks. torchrun may number the processes differently than the launcher that starts it on each machine.
     ///
     /// Nothing is divided because of the environment alone: give the ranks to
     /// [`Builder::ranks`](crate::loader::Builder::ranks), and log them, as they say where they come from:
@@ -109,6 +113,26 @@ impl Ranks {
     /// Returns the number of processes, at least 1.
     pub const fn world_size(&self) -> usize {
         self.world_size
+    }
+
+    /// Returns which of `len` items this rank reads, or a worker of it: every (world size × workers)-th, so that all
+    /// ranks and their workers together read each of them once. It is for streams, which are not divided by the loader:
+    ///
+    /// ```
+    /// use slotline::{Ranks, worker_info};
+    ///
+    /// let files = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
+    /// let ranks = Ranks::new(1, 2)?;
+    /// let mine = ranks.share(files.len(), worker_info()).map(|i| files[i]); // as a dataset's `iter` does it
+    /// assert!(mine.eq(["b.txt", "d.txt"]));
+    /// # Ok::<(), slotline::ranks::RanksError>(())
+    /// ```
+    ///
+    /// With fewer items than ranks × workers, some have nothing to read.
+    pub fn share(&self, len: usize, worker: Option<WorkerInfo>) -> StepBy<Range<usize>> {
+        let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
+        let first = self.rank.saturating_add(id.saturating_mul(self.world_size));
+        (first.min(len)..len).step_by(self.world_size.saturating_mul(workers))
     }
 
     /// Returns the number of this process among those on its machine, if the launcher says so.
@@ -203,4 +227,28 @@ pub enum RanksError {
         /// What follows from that, if it is not obvious.
         why: &'static str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_workers_read_each_item_once() {
+        for (len, world_size, workers) in [(0, 3, 2), (5, 3, 2), (6, 3, 2), (100, 3, 2), (100, 1, 4), (100, 7, 1)] {
+            let mut seen = vec![0; len];
+            for rank in 0..world_size {
+                for id in 0..workers {
+                    let worker = Some(WorkerInfo::new(id, workers, 0));
+                    let share = Ranks::new(rank, world_size).unwrap().share(len, worker);
+                    assert!(share.len().abs_diff(len / (world_size * workers)) <= 1, "shares differ by one at most");
+                    share.for_each(|item| seen[item] += 1);
+                }
+            }
+            assert!(seen.iter().all(|&times| times == 1), "{seen:?}");
+        }
+        assert!(Ranks::ALONE.share(3, None).eq(0..3));
+        let last = Ranks::new(usize::MAX - 1, usize::MAX).unwrap();
+        assert_eq!(last.share(9, Some(WorkerInfo::new(7, 8, 0))).count(), 0);
+    }
 }

@@ -1,6 +1,7 @@
 //! Loops over batches that end at the same step on all ranks.
 
-use crate::BoxError;
+use crate::loader::Output;
+use crate::{BoxError, Error, Loader};
 
 /// Returns an iterator that ends for all ranks when it ends for one of them.
 ///
@@ -105,6 +106,99 @@ impl<I: Iterator, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for WhileAn
             Ok(true) => Some(Ok(batch)),
             Ok(false) => None,
             Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Works like [`while_any`], but begins another pass where this rank has no more batches, so each step has one. The
+/// iterator ends when each rank has ended its first pass, and abandons the pass that it has begun last. Whatever is
+/// repeated, the next pass has the number after that of the first one, as on all other ranks.
+///
+/// A [state](crate::loader::State) that is saved after the first pass does not know that it is a repetition, so after a
+/// resume, this rank's pass counts as its first one.
+///
+/// ```
+/// use slotline::dataset::TensorDataset;
+/// use slotline::ranks::repeat_while_any;
+/// use slotline::{Batch, BoxError, Loader};
+///
+/// let mut loader = Loader::builder(TensorDataset::new(vec![1_i64, 2, 3])?).build()?;
+/// // Another rank has five batches.
+/// let mut other = [true, true, true, true, true, false].into_iter();
+/// let any = |mine: bool| Ok(mine | other.next().expect("the ranks take the same steps"));
+/// let mut seen = Vec::new();
+/// for batch in repeat_while_any(&mut loader, any)? {
+///     seen.push(batch??.tensors().as_slice()[0]);
+/// }
+/// assert_eq!(seen, [1, 2, 3, 1, 2]);
+/// # Ok::<(), BoxError>(())
+/// ```
+///
+/// An error of `any` is returned instead of the batch, and the iterator ends; so does it with an error if there is
+/// nothing to repeat.
+///
+/// # Errors
+///
+/// Those of [`Loader::begin_epoch`].
+pub fn repeat_while_any<B, F>(loader: &mut Loader<B>, any: F) -> Result<RepeatWhileAny<'_, B, F>, Error>
+where
+    B: Output,
+    F: FnMut(bool) -> Result<bool, BoxError>,
+{
+    loader.begin_epoch()?;
+    let next_epoch = loader.next_epoch();
+    Ok(RepeatWhileAny { loader, any, next_epoch, repeats: false, ended: false })
+}
+
+/// The iterator that [`repeat_while_any`] returns.
+#[derive(Debug)]
+pub struct RepeatWhileAny<'a, B: Output, F> {
+    loader: &'a mut Loader<B>,
+    any: F,
+    /// The number of the pass after the first one.
+    next_epoch: u32,
+    /// Whether the first pass has ended.
+    repeats: bool,
+    ended: bool,
+}
+
+impl<B: Output, F> RepeatWhileAny<'_, B, F> {
+    /// Returns the first batch of another pass.
+    fn repeat(&mut self) -> Result<Result<B::Item, Error>, BoxError> {
+        if let Err(error) = self.loader.begin_epoch() {
+            return Ok(Err(error));
+        }
+        self.loader.next_batch().ok_or_else(|| {
+            self.ended = true;
+            "this rank has no batches to repeat; use while_any, which has steps without a batch".into()
+        })
+    }
+}
+
+impl<B: Output, F: FnMut(bool) -> Result<bool, BoxError>> Iterator for RepeatWhileAny<'_, B, F> {
+    type Item = Result<Result<B::Item, Error>, BoxError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let batch = self.loader.next_batch();
+        self.repeats |= batch.is_none();
+        let any = (self.any)(!self.repeats);
+        self.ended = !matches!(any, Ok(true));
+        match any {
+            Ok(true) => Some(batch.map_or_else(|| self.repeat(), Ok)),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl<B: Output, F> Drop for RepeatWhileAny<'_, B, F> {
+    fn drop(&mut self) {
+        self.loader.end_epoch();
+        if self.repeats {
+            self.loader.set_next_epoch(self.next_epoch);
         }
     }
 }

@@ -8,7 +8,8 @@
 //! ascending order no place is overwritten before it is read. Only the last entry can be a repeated one, from the start
 //! of the list: fewer than R are repeated, and each rank has one place in the last R. It is read first.
 //!
-//! The list may also be the order of another sampler. Then the share is not gathered: its places are looked up there.
+//! The list may also be 0 .. n itself, or the order of another sampler. Then the share is not gathered: its places are
+//! computed, and looked up in that order.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -60,8 +61,8 @@ const OF: &str = "over";
 /// [`over`](Self::over) distributes the order of any other sampler in the same way.
 ///
 /// An order takes 4 bytes for each sample of the dataset (8 for more than 2³² samples), as each replica permutes all of
-/// them. Without shuffle, it takes that much for each sample of the share (and for each earlier sample, in a pass that
-/// is resumed from a state).
+/// them. Without shuffle it takes no memory; [over](Self::over) a [`CipherSampler`](super::CipherSampler), random order
+/// doesn't either.
 #[derive(Clone, Debug)]
 pub struct DistributedSampler {
     /// The number of entries of the list.
@@ -241,11 +242,6 @@ impl DistributedSampler {
         self
     }
 
-    /// Returns the number of table entries while the table is made.
-    fn entries(&self) -> usize {
-        if self.shuffle { self.dataset_len } else { self.len() }
-    }
-
     /// Whether the indices fit in u32.
     fn is_narrow(&self) -> bool {
         u32::fits(self.dataset_len)
@@ -274,43 +270,40 @@ impl DistributedSampler {
             let error = format!("{NAME}: the sampler {name:?} had {len} samples, but its pass has {}", list.len());
             return Err(BoxError::from(error).into());
         }
+        Ok(self.share_of(deal, list))
+    }
+
+    /// Returns the share of a list that is kept, or computed.
+    fn share_of(&self, deal: Deal, list: Order) -> Order {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
         // A damaged state may have any number here. Then there is no last place, and no first one is used.
         let (first, last_place) = (deal.dealt.saturating_add(self.rank), self.last_place(deal));
         let (end, memory) = (start + share, list.memory());
-        Ok(Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
+        Order::computed(end, memory, move |position| match (position.checked_sub(start), last_place) {
             (Some(_), Some(last)) if position + 1 == end => list.index(last),
             (Some(j), Some(_)) => list.index(first + j * step),
             // It was delivered before.
             _ => 0,
-        }))
+        })
     }
 
-    /// Draws a pass into a table: placeholders for what was distributed before, and then the share of the rest.
+    /// Draws a permutation into a table: placeholders for what was distributed before, and then the share of the rest.
     fn draw<I: IndexWord>(&self, deal: Deal, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (start, share, step) = (deal.position, self.share(deal, self.num_replicas), self.num_replicas.get());
-        make_room(NAME, table, self.entries().max(start + share))?;
-        let last_place = self.last_place(deal);
-        if self.shuffle && last_place.is_some() {
-            fill_table(table, 1, self.dataset_len);
-            let mut generator = Generator::from_seed(self.seed.wrapping_add(self.epoch.get()));
-            randperm_prefix(&mut generator, table, self.dataset_len);
-        } else {
+        make_room(NAME, table, self.dataset_len.max(start + share))?;
+        let Some(last_place) = self.last_place(deal) else {
             table.extend((0..start).map(|_| I::from_index(0)));
+            return Ok(());
+        };
+        fill_table(table, 1, self.dataset_len);
+        let mut generator = Generator::from_seed(self.seed.wrapping_add(self.epoch.get()));
+        randperm_prefix(&mut generator, table, self.dataset_len);
+        let (first, last) = (deal.dealt + self.rank, table[last_place]);
+        for j in 0..share - 1 {
+            table[start + j] = table[first + j * step];
         }
-        let Some(last_place) = last_place else { return Ok(()) };
-        let first = deal.dealt + self.rank;
-        if self.shuffle {
-            let last = table[last_place];
-            for j in 0..share - 1 {
-                table[start + j] = table[first + j * step];
-            }
-            table[start + share - 1] = last;
-            table.truncate(start + share);
-        } else {
-            table.extend((0..share - 1).map(|j| I::from_index(first + j * step)));
-            table.push(I::from_index(last_place));
-        }
+        table[start + share - 1] = last;
+        table.truncate(start + share);
         Ok(())
     }
 }
@@ -324,8 +317,11 @@ impl Sampler for DistributedSampler {
         if let Some(of) = &self.of {
             return of.lock().memory();
         }
+        if !self.shuffle {
+            return 0;
+        }
         let entry = if self.is_narrow() { size_of::<u32>() } else { size_of::<u64>() };
-        self.entries().saturating_mul(entry)
+        self.dataset_len.saturating_mul(entry)
     }
 
     /// Does not use the default generator.
@@ -339,6 +335,8 @@ impl Sampler for DistributedSampler {
         let deal = self.resumed.map_or(Deal::default(), |resumed| resumed.deal);
         if let Some(of) = &self.of {
             *order = self.draw_over(deal, &mut *of.lock())?;
+        } else if !self.shuffle {
+            *order = self.share_of(deal, Order::Range(self.dataset_len));
         } else if self.is_narrow() {
             self.draw(deal, order.u32_table())?
         } else {
@@ -501,19 +499,31 @@ mod tests {
 
     #[test]
     fn later_passes_reuse_the_memory() {
-        for (shuffle, drop_last, entries) in
-            [(true, false, 100), (true, true, 100), (false, false, 34), (false, true, 33)]
-        {
-            let mut sampler = DistributedSampler::new(100, 3, 2).unwrap().shuffle(shuffle).drop_last(drop_last);
+        for drop_last in [false, true] {
+            let mut sampler = DistributedSampler::new(100, 3, 2).unwrap().drop_last(drop_last);
             let (mut default, mut order) = (Generator::new(), Order::default());
             sampler.order(&mut default, &mut order).unwrap();
             let (memory, len) = (order.memory(), order.len());
             assert_eq!((memory, len), (sampler.memory(), sampler.len()));
-            assert_eq!(memory, entries * 4);
+            assert_eq!(memory, 100 * 4);
             let place = order.u32_table().as_ptr();
             sampler.set_epoch(9);
             sampler.order(&mut default, &mut order).unwrap();
             assert_eq!((order.memory(), order.u32_table().as_ptr()), (memory, place));
+        }
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn without_shuffle_a_share_of_any_length_takes_no_memory() {
+        let (n, replicas) = (1_000_000_000_001_usize, 32_768);
+        let share = n.div_ceil(replicas);
+        for (rank, last) in [(0, n / replicas * replicas), (32_767, 32_767 - n % replicas)] {
+            let mut sampler = DistributedSampler::new(n, replicas, rank).unwrap().shuffle(false);
+            let mut order = Order::default();
+            sampler.order(&mut Generator::new(), &mut order).unwrap();
+            assert_eq!((order.len(), order.memory(), sampler.memory()), (share, 0, 0));
+            assert_eq!([0, 1, share - 1].map(|position| order.index(position)), [rank, rank + replicas, last]);
         }
     }
 
@@ -562,9 +572,11 @@ mod tests {
             let mut sampler = sampler.shuffle(shuffle).drop_last(drop_last).seed(seed);
             let want = reference(n, replicas, rank, shuffle, drop_last, seed);
             prop_assert_eq!(order_of(&mut sampler), want.clone());
-            let mut wide = Vec::<u64>::new();
-            sampler.draw(Deal::default(), &mut wide).unwrap();
-            prop_assert_eq!(Order::from(wide).iter().collect::<Vec<_>>(), want);
+            if shuffle {
+                let mut wide = Vec::<u64>::new();
+                sampler.draw(Deal::default(), &mut wide).unwrap();
+                prop_assert_eq!(Order::from(wide).iter().collect::<Vec<_>>(), want);
+            }
         }
     }
 }

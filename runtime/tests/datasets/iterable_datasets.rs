@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slotline::dataset::{ChainDataset, Context, IterableDataset, iter_fn};
 use slotline::sample::Fields;
-use slotline::{BoxError, WorkerInfo, worker_info};
+use slotline::{BoxError, Loader, WorkerInfo, worker_info};
 
 /// Returns the rest of a pass: `look` of each sample, and errors as text.
 fn rest<D: IterableDataset, T>(
@@ -208,4 +208,18 @@ fn a_chain_has_the_fields_of_its_samples() {
     assert_eq!(Arc::new(ChainDataset::new([Known])).fields(), Some(Fields::of(&[0.0_f32; 2])));
     assert_eq!(unknown().chain(Known).fields(), Known.chain(unknown()).fields());
     assert!(unknown().chain(Known).fields().is_some());
+}
+
+#[test]
+fn small_batches_of_a_loader_are_read_further_ahead() {
+    let depth = |batch_size, prefetch_factor: Option<usize>| {
+        let builder = Loader::iterable(iter_fn(|_| Ok((0..100_i64).map(Ok)))).batch_size(batch_size).num_workers(2);
+        let builder = match prefetch_factor {
+            Some(batches) => builder.prefetch_factor(batches),
+            None => builder,
+        };
+        builder.build().unwrap().depth()
+    };
+    assert_eq!(depth(1, None), depth(1, Some(32)));
+    assert_eq!(depth(100_000, None), depth(100_000, Some(2)));
 }

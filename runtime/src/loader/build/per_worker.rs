@@ -211,8 +211,10 @@ pub(crate) fn make_cells<D: Loadable, C: MakeSlots<D>>(
         fields,
         rows,
         slots: &mut |batch| {
+            // Batches in turn are also for datasets whose samples depend on their worker, as in torch.
+            let known = batch.filter(|_| !options.round_robin);
             options.settle_below_limit(
-                usize::MAX,
+                known.map_or(usize::MAX, |bytes| bytes(rows)),
                 rows,
                 batch,
                 &MemoryBudget { slots: &cells, overhead: &overhead, fewest: 0 },

@@ -295,8 +295,8 @@ impl<D, C> Builder<D, C> {
 
     /// Sets the number of batches that are loaded ahead for each worker. Needs a worker.
     ///
-    /// The default is 2. For small batches it is as many as fit into 64 KiB, up to 32, if a dataset is read by index
-    /// and [in order](Self::in_order), without a user's iterator of indices, a [collate function](Self::collate) or
+    /// The default is 2. For small batches it is as many as fit into 64 KiB, up to 32, if they come
+    /// [in order](Self::in_order), without a user's iterator of indices, a [collate function](Self::collate) or
     /// [`round_robin`](Self::round_robin).
     pub fn prefetch_factor(mut self, batches: usize) -> Self {
         self.options.prefetch_factor = Some(batches);

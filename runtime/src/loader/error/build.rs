@@ -64,7 +64,7 @@ pub enum BuildError {
     },
     /// The order of a pass needs more memory than is available.
     #[error(
-        "the order of a pass takes {bytes} bytes, but only {available} are available; use a sampler that needs less"
+        "the order of a pass takes {bytes} bytes, but only {available} are available; use a sampler that needs less, such as CipherSampler"
     )]
     OrderMemory {
         /// Bytes of the order; `usize::MAX` if there are even more.

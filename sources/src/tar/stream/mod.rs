@@ -4,13 +4,12 @@ mod shard;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::num::NonZero;
 
-use slotline::BoxError;
 use slotline::dataset::{Context, IterableDataset, WorkerInfo};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Fields;
+use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
 use self::shard::{Kept, Reader, Sample, ShardReader};
@@ -73,7 +72,7 @@ pub struct TarStream {
     missing_end: bool,
     buffer: usize,
     limit: u64,
-    replicas: (NonZero<usize>, usize),
+    ranks: Ranks,
 }
 
 impl TarStream {
@@ -102,7 +101,7 @@ impl TarStream {
             missing_end: options.missing_end,
             buffer: 1,
             limit: LIMIT,
-            replicas: (NonZero::<usize>::MIN, 0),
+            ranks: Ranks::ALONE,
         })
     }
 
@@ -132,10 +131,9 @@ impl TarStream {
     ///
     /// If `rank` is not below `num_replicas`.
     pub fn replica(mut self, num_replicas: usize, rank: usize) -> Result<Self, Error> {
-        let replicas = NonZero::new(num_replicas).filter(|_| rank < num_replicas).ok_or_else(|| {
+        self.ranks = Ranks::new(rank, num_replicas).map_err(|_| {
             Error::usage(format!("rank {rank} is not one of {num_replicas} replicas"), "use a rank below their number")
         })?;
-        self.replicas = (replicas, rank);
         Ok(self)
     }
 
@@ -152,10 +150,7 @@ impl TarStream {
         } else {
             shards.extend(0..self.shards.len() as u64);
         }
-        let (replicas, rank) = self.replicas;
-        let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
-        let (first, step) = (rank + id * replicas.get(), replicas.get().saturating_mul(workers));
-        Ok(shards.into_iter().skip(first).step_by(step).map(|shard| shard as usize).collect())
+        Ok(self.ranks.share(shards.len(), worker).map(|position| shards[position] as usize).collect())
     }
 
     /// Reads the next sample that has all fields.
