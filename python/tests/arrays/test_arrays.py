@@ -292,7 +292,7 @@ def test_timeouts():
         ({"num_samples": 3}, "num_samples needs shuffle=True"),
         ({"num_samples": 0, "shuffle": True}, "num_samples is 0"),
         ({"rank": 0}, "rank and world_size belong together"),
-        ({"rank": 2, "world_size": 2}, "rank 2 is not one of 2 replicas"),
+        ({"rank": 2, "world_size": 2}, "rank 2 is not one of 2; ranks count from 0"),
         ({"rank": 0, "world_size": 2, "shuffle": True, "replacement": True}, "exclude each other"),
         ({"batch_size": None, "drop_last": True}, "batch_size = None and drop_last"),
         ({"hold": 0}, "hold is 0"),

@@ -44,8 +44,9 @@ def test_nothing_but_numpy_is_needed():
 def test_the_examples_of_the_readme_run():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     blocks = [block.split("```")[0] for block in readme.split("```python\n")[1:]]
-    arrays, files = [block for block in blocks if "slotline.Loader" in block]
+    arrays, processes, files = [block for block in blocks if "slotline.Loader" in block]
     assert run(arrays).strip(), "it prints the verdict"
+    assert "rank 0 of 1" in run(arrays + processes)
     run(files)
 
 
