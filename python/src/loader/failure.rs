@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use pyo3::prelude::*;
 use slotline::Error;
-use slotline::loader::{BuildError, MergeError, StateError};
+use slotline::loader::BuildError;
 
 /// Makes an exception of one of the types of `slotline._errors`.
 #[cold]
@@ -43,17 +43,14 @@ pub(crate) fn option(py: Python<'_>, message: impl Into<String>) -> PyErr {
     raise(py, "OptionError", message.into())
 }
 
-pub(crate) fn state(py: Python<'_>, error: &StateError) -> PyErr {
+/// The exception for states that cannot be loaded, or not be merged.
+pub(crate) fn state(py: Python<'_>, error: &dyn StdError) -> PyErr {
     raise(py, "StateError", chain(error))
 }
 
 /// The exception for a state that cannot be read at all.
 pub(crate) fn no_state(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raise(py, "StateError", format!("this is not a state of a loader: {error}; pass what state_dict() returned"))
-}
-
-pub(crate) fn unmerged(py: Python<'_>, error: &MergeError) -> PyErr {
-    raise(py, "StateError", chain(error))
 }
 
 pub(crate) fn forked(py: Python<'_>) -> PyErr {

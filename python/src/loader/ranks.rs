@@ -24,6 +24,6 @@ pub(crate) fn ranks_from_env(py: Python<'_>) -> PyResult<Option<Found>> {
 pub(crate) fn merge_states(py: Python<'_>, states: Vec<String>) -> PyResult<String> {
     let states: Result<Vec<State>, _> = states.iter().map(|state| serde_json::from_str(state)).collect();
     let states = states.map_err(|error| failure::no_state(py, &error))?;
-    let merged = State::merge(&states).map_err(|error| failure::unmerged(py, &error))?;
+    let merged = State::merge(&states).map_err(|error| failure::state(py, &error))?;
     serde_json::to_string(&merged).map_err(|error| failure::no_state(py, &error))
 }
