@@ -24,12 +24,25 @@ pub fn entries(workers: usize) -> Vec<Entry> {
 ///
 /// Returns an error if its loader fails.
 pub fn ours(images: Images, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
+    ours_stepping(images, plan, crew, || ())
+}
+
+/// Returns the same with a loop that takes a `step` after each batch.
+pub(super) fn ours_stepping<S: Fn()>(
+    images: Images,
+    plan: &Plan,
+    crew: Crew,
+    step: S,
+) -> Result<impl Contender + use<S>> {
     let builder =
         Loader::builder(images.dataset()).batch_size(plan.batch_size).shuffle(true).seed(42).num_workers(plan.workers);
     ours::contender(
         crew.build(builder)?,
         (plan.batches(images.len()), images.total()),
-        |batch| sum(batch.tensors().1.as_slice()),
+        move |batch| {
+            step();
+            sum(batch.tensors().1.as_slice())
+        },
         move |batch| {
             let (pixels, labels) = batch.tensors();
             images.compare(pixels.as_slice(), labels.as_slice())

@@ -5,15 +5,12 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use slotline::Loader;
-use slotline::loader::BatchOf;
 
-use super::images::{ImageSet, Images, sum};
-use super::w2::BATCH;
+use super::images::Images;
+use super::w2::{self, BATCH};
 use super::{Plan, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::rust_peers;
@@ -148,15 +145,7 @@ fn alone<S: Step>(batches: f64) -> Entry {
 
 fn entries<S: Step>(plan: &Plan) -> Vec<Entry> {
     let images = Images::small();
-    let ours = |crew: Crew| {
-        let builder = Loader::builder(images.dataset());
-        let builder = builder.batch_size(BATCH).shuffle(true).seed(42).num_workers(plan.workers);
-        let check = |batch: &BatchOf<Arc<ImageSet>>| {
-            S::step();
-            sum(batch.tensors().1.as_slice())
-        };
-        ours::contender(crew.build(builder)?, (plan.batches(images.len()), images.total()), check, |_| Ok(()))
-    };
+    let ours = |crew| w2::ours_stepping(images, plan, crew, S::step);
     let mut entries = vec![ours::entry(ours(Crew::Default))];
     entries.extend(rust_peers(&Stepped(images, PhantomData::<S>), plan));
     entries.push(ours::variant("workers alone", ours(Crew::Alone)));
