@@ -1,6 +1,7 @@
 //! Tests of the ordered ring on one thread, step by step.
 #![cfg(not(loom))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Ring, Slot};
@@ -146,6 +147,58 @@ fn claims_not_taken_from_the_iterator_fail() {
     for ticket in 2..4 {
         assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket });
     }
+}
+
+#[test]
+fn publish_each_publishes_the_first_ticket_last() {
+    for (delivery, tickets) in [(Delivery::InOrder, 4), (Delivery::Arrival, 1)] {
+        let ring = Ring::inline([const { Slot::new(0) }; 4], Config::new().delivery(delivery));
+        let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+        for lap in 0..3 {
+            let mut next = lap * tickets;
+            worker.try_claim_many(4).unwrap().publish_each(|ticket, value| {
+                assert_eq!(ticket, next);
+                assert_eq!(consumer.try_next().unwrap_err(), NextError::Empty, "{delivery:?}");
+                next += 1;
+                *value = ticket + 1;
+            });
+            for ticket in lap * tickets..next {
+                let lease = consumer.try_next().unwrap();
+                assert_eq!((lease.ticket(), *lease), (ticket, ticket + 1));
+            }
+            assert_eq!(next, (lap + 1) * tickets);
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_publish_each_fails_the_tickets_that_are_not_filled() {
+    for filled in 0..4 {
+        let ring = Ring::inline([const { Slot::new(0) }; 4], Config::new());
+        let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+        let claims = worker.try_claim_many(4).unwrap();
+        let fill = |ticket, value: &mut usize| {
+            *value = ticket;
+            assert!(ticket != filled, "this task panics");
+        };
+        catch_unwind(AssertUnwindSafe(|| claims.publish_each(fill))).unwrap_err();
+        for ticket in 0..4 {
+            match consumer.try_next() {
+                Ok(lease) => assert!(ticket < filled && (lease.ticket(), *lease) == (ticket, ticket)),
+                Err(error) => assert!(ticket >= filled && error == NextError::Failed { ticket }),
+            }
+        }
+        assert_eq!(worker.try_claim_many(4).unwrap().len(), 4);
+    }
+}
+
+#[test]
+fn publish_each_refuses_slots_of_several_parts() {
+    let ring = Ring::inline([const { Slot::new(()) }; 1], Config::new().parts(2));
+    let (worker, mut consumer) = (ring.worker(), ring.consumer().unwrap());
+    let claims = worker.try_claim_many(1).unwrap();
+    catch_unwind(AssertUnwindSafe(|| claims.publish_each(|_, ()| {}))).unwrap_err();
+    assert_eq!(consumer.try_next().unwrap_err(), NextError::Failed { ticket: 0 });
 }
 
 /// Leaves every slot in each state in which a ring can leave it: free in a later lap, with a part finished, claimed in

@@ -1,7 +1,9 @@
 //! The workers' side: claim, write in place, publish.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 
+use super::claims::Claims;
 use super::position::CLOSED;
 use super::slot::{Status, state};
 use super::{AnyRing, Delivery, Ring, Slot};
@@ -120,9 +122,9 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     /// # Panics
     ///
     /// If `max` is 0.
-    #[inline]
+    #[inline(always)]
     pub fn try_claim_many(&self, max: usize) -> Result<Claims<'_, R::Target>, ClaimError> {
-        self.0.ring().try_claim_many(max).map(|row| Claims { ring: &*self.0, row })
+        self.0.ring().try_claim_many(max).map(|row| Claims::new(&*self.0, row))
     }
 
     /// Like [`try_claim_many`](Self::try_claim_many), but waits until the first slot is free.
@@ -137,7 +139,7 @@ impl<R: Handle<Target: AnyRing>> Worker<R> {
     #[inline]
     pub fn claim_many(&self, max: usize) -> Result<Claims<'_, R::Target>, ClaimError> {
         let ring = self.0.ring();
-        ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims { ring: &*self.0, row })
+        ring.wait_for_space(&Never, || ring.try_claim_many(max)).map(|row| Claims::new(&*self.0, row))
     }
 
     /// Waits, after [`ClaimError::Ended`], until there may be something to claim again: in the next run, or parts of a
@@ -168,14 +170,6 @@ pub(super) struct Spot {
     pub(super) ticket: usize,
     pub(super) part: usize,
     pub(super) count: usize,
-}
-
-/// Several claims in a row: the next one, how many are left including it, and the cursor at its ticket.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    next: Spot,
-    left: usize,
-    cursor: usize,
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
@@ -216,28 +210,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         Ok(self.spot(cursor, count))
     }
 
-    #[inline]
-    fn try_claim_many(&self, max: usize) -> Result<Row, ClaimError> {
-        assert!(max > 0, "a claim needs at least one ticket");
-        match self.delivery {
-            Delivery::InOrder => {
-                let (cursor, left) = self.claim_in_order(|cursor, limit| {
-                    let (mut next, mut tickets) = (self.shape.next_ticket(cursor), 1);
-                    while tickets < max && !self.is_over_at(next, limit) && self.is_free(next) {
-                        (next, tickets) = (self.shape.next_ticket(next), tickets + 1);
-                    }
-                    (tickets, next)
-                })?;
-                Ok(Row { next: self.rest(cursor), left, cursor })
-            }
-            Delivery::Arrival => self.try_claim_any(self.shape.parts).map(|next| Row { next, left: 1, cursor: 0 }),
-        }
-    }
-
     /// Claims what `plan` chooses. `plan` gets a cursor whose slot is free, and the limit; it returns how much to
     /// claim, and the cursor after that claim. Returns the cursor at the start of the claim, and how much was claimed.
     #[inline(always)]
-    fn claim_in_order(&self, plan: impl Fn(usize, usize) -> (usize, usize)) -> Result<(usize, usize), ClaimError> {
+    pub(super) fn claim_in_order<C>(
+        &self,
+        plan: impl Fn(usize, usize) -> (C, usize),
+    ) -> Result<(usize, C), ClaimError> {
         let look = || self.cursor.load(Ordering::Acquire);
         let mut cursor = look();
         loop {
@@ -273,14 +252,13 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Whether the cursor's slot is free for the cursor's ticket.
     #[inline]
     fn is_free(&self, cursor: usize) -> bool {
-        let slot = self.slot(self.shape.slot(cursor));
-        slot.state.load(Ordering::Acquire) == state(self.shape.lap(cursor), Status::Free)
+        self.is_in(self.shape.slot(cursor), state(self.shape.lap(cursor), Status::Free))
     }
 
-    /// Returns the parts that are left of the cursor's ticket.
+    /// Whether slot `index` is in this state.
     #[inline]
-    fn rest(&self, cursor: usize) -> Spot {
-        self.spot(cursor, self.shape.parts - self.shape.part(cursor))
+    pub(super) fn is_in(&self, index: usize, state: usize) -> bool {
+        self.slot(index).state.load(Ordering::Acquire) == state
     }
 
     #[inline]
@@ -290,61 +268,14 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 }
 
-/// An iterator over claims of several consecutive tickets.
-///
-/// The claims may be published at any time and in any order. If this iterator is dropped, the claims that were not
-/// taken from it count as failed, just like a [`Claim`] that is dropped.
-#[must_use = "dropping claims fails their tickets"]
-pub struct Claims<'a, G: AnyRing> {
-    ring: &'a G,
-    row: Row,
-}
-
-impl<'a, G: AnyRing> Iterator for Claims<'a, G> {
-    type Item = Claim<'a, G>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Claim<'a, G>> {
-        let (row, ring) = (&mut self.row, self.ring.ring());
-        row.left = row.left.checked_sub(1)?;
-        let spot = row.next;
-        if row.left > 0 {
-            row.cursor = ring.shape.next_ticket(row.cursor);
-            row.next = ring.rest(row.cursor);
-        }
-        Some(Claim { ring: self.ring, spot })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.row.left, Some(self.row.left))
-    }
-}
-
-impl<G: AnyRing> ExactSizeIterator for Claims<'_, G> {}
-
-impl<G: AnyRing> Drop for Claims<'_, G> {
-    fn drop(&mut self) {
-        self.for_each(drop);
-    }
-}
-
-impl<G: AnyRing> fmt::Debug for Claims<'_, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claims")
-            .field("next", &self.row.next.ticket)
-            .field("left", &self.row.left)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The right to write some parts of one slot, which its holder must then publish.
 ///
 /// If a claim is dropped without [`publish`](Self::publish), its parts count as failed, and the consumer gets
 /// [`NextError::Failed`](super::NextError::Failed) in place of this ticket.
 #[must_use = "dropping a claim fails its ticket"]
 pub struct Claim<'a, G: AnyRing> {
-    ring: &'a G,
-    spot: Spot,
+    pub(super) ring: &'a G,
+    pub(super) spot: Spot,
 }
 
 impl<G: AnyRing> Claim<'_, G> {
@@ -390,7 +321,7 @@ impl<G: AnyRing> Claim<'_, G> {
     /// Publishes the parts, whose contents are final now.
     #[inline]
     pub fn publish(self) {
-        let claim = core::mem::ManuallyDrop::new(self);
+        let claim = ManuallyDrop::new(self);
         claim.ring.ring().finish(claim.spot.slot, claim.spot.count, false);
     }
 }

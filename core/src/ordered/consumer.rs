@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
+use super::place::Place;
 use super::position::{CLOSED, NOWHERE, SEALED, position, to_next_run};
 use super::slot::{Status, state};
 use super::{AnyRing, Delivery};
@@ -74,52 +75,11 @@ impl core::error::Error for OpenError {}
 pub struct Consumer<R: Handle<Target: AnyRing>> {
     ring: R,
     /// In order: the next ticket to take. Unused in arrival mode.
-    head: Head,
+    head: Place,
     /// Arrival mode: how many tickets of this run were taken; wraps as the cursor does. Unused in order.
     taken: usize,
-}
-
-/// A ticket's position, and values derived from it. Computing these again for each ticket would take longer than
-/// everything else.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    position: usize,
-    slot: usize,
-    /// The slot's state once the ticket is finished.
-    ready: usize,
-    ticket: usize,
-}
-
-impl Head {
-    fn at<G: AnyRing>(ring: &G, position: usize) -> Self {
-        let ring = ring.ring();
-        let ready = state(ring.shape.lap(position), Status::Ready);
-        Self { position, slot: ring.shape.slot(position), ready, ticket: ring.tickets_before(position) }
-    }
-
-    /// Returns the ticket after this one.
-    #[inline(always)]
-    fn next<G: AnyRing>(self, ring: &G) -> Self {
-        let shape = &ring.ring().shape;
-        if self.slot + 1 < shape.depth {
-            let (position, ticket) = (shape.next_slot(self.position), self.ticket.wrapping_add(1));
-            Self { position, slot: self.slot + 1, ticket, ..self }
-        } else {
-            // A state has its lap above its status. In the lap in which the run began, the ticket is computed from the
-            // position, as it wraps with the lap.
-            let lap = shape.lap_near(self.ready >> 2, 1);
-            let position = shape.start_of(lap);
-            let first = shape.lap(ring.ring().start.load(Ordering::Relaxed));
-            let ticket = if lap == first { ring.ring().tickets_before(position) } else { self.ticket.wrapping_add(1) };
-            Self { position, slot: 0, ready: state(lap, Status::Ready), ticket }
-        }
-    }
-
-    /// Returns the slot's state if a claim of the ticket failed.
-    #[inline]
-    fn failed(self) -> usize {
-        self.ready ^ Status::Ready as usize ^ Status::Failed as usize
-    }
+    /// The ring's `ends` when this run was opened.
+    ends: usize,
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {
@@ -130,8 +90,8 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if inner.consumed.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let head = Head::at(&*ring, inner.start.load(Ordering::Relaxed));
-        Some(Self { ring, head, taken: 0 })
+        let head = Place::at(inner, inner.start.load(Ordering::Relaxed));
+        Some(Self { ring, head, taken: 0, ends: 0 })
     }
 
     /// Returns a lease on the next ticket, if it is finished.
@@ -184,7 +144,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if now != head.ready {
             return Err(self.nothing_or_failed(now));
         }
-        self.head = head.next(&*self.ring);
+        self.head.advance(ring);
         Ok((head.slot, head.ticket))
     }
 
@@ -195,7 +155,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
         if state != head.failed() {
             return self.why_nothing();
         }
-        self.head = head.next(&*self.ring);
+        self.head.advance(ring);
         ring.release(head.slot);
         NextError::Failed { ticket: head.ticket }
     }
@@ -266,7 +226,9 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
             let ring = self.ring.ring();
             match ring.delivery {
                 // Also if another worker has begun this ticket, since that worker may not claim the rest of it.
-                Delivery::InOrder => ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position,
+                Delivery::InOrder => {
+                    ring.shape.ticket_start(ring.cursor.load(Ordering::Relaxed)) == self.head.position(ring)
+                }
                 Delivery::Arrival => ring.has_room(),
             }
         })
@@ -309,6 +271,9 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     /// [`OpenError::Closed`].
     pub fn open(&mut self, tickets: Option<usize>) -> Result<(), OpenError> {
         let ring = self.ring.ring();
+        // Acquire, and before the cursor: a seal that is counted here is a seal of the run that ends (see the module's
+        // proof).
+        let ends = ring.ends.load(Ordering::Acquire);
         let cursor = ring.cursor.load(Ordering::Acquire);
         if cursor & CLOSED != 0 {
             return Err(OpenError::Closed);
@@ -330,7 +295,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
             _ => to_next_run(cursor),
         };
         ring.cursor.fetch_xor(change, Ordering::Release);
-        (self.taken, self.head.ticket) = (0, 0);
+        (self.taken, self.head.ticket, self.ends) = (0, 0, ends);
         ring.space.notify(|| true);
         Ok(())
     }
@@ -364,7 +329,7 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
                     .take_while(|_| {
                         let now = ring.slot(head.slot).state.load(Ordering::Relaxed);
                         let is_ready = now == head.ready || now == head.failed();
-                        head = head.next(&*self.ring);
+                        head.advance(ring);
                         is_ready
                     })
                     .count()
@@ -380,25 +345,35 @@ impl<R: Handle<Target: AnyRing>> Consumer<R> {
     fn has_ended(&self, cursor: usize) -> bool {
         let ring = self.ring.ring();
         let all_taken = match ring.delivery {
-            Delivery::InOrder => position(cursor) == self.head.position,
+            Delivery::InOrder => position(cursor) == self.head.position(ring),
             Delivery::Arrival => ring.tickets_before(cursor) == self.taken,
         };
         all_taken && ring.is_over(cursor)
     }
 
+    /// Whether the run was sealed or closed, or is at its limit, as far as can be seen without reading the cursor.
+    fn may_have_ended(&self) -> bool {
+        let ring = self.ring.ring();
+        ring.delivery == Delivery::Arrival
+            || self.head.position(ring) == ring.limit.load(Ordering::Relaxed)
+            || self.ends != ring.ends.load(Ordering::Relaxed)
+    }
+
     #[cold]
     fn why_nothing(&self) -> NextError {
         let ring = self.ring.ring();
-        let cursor = ring.cursor.load(Ordering::Acquire);
-        if cursor & CLOSED != 0 {
-            return NextError::Closed;
-        }
-        if self.has_ended(cursor) {
-            return NextError::Ended;
+        if self.may_have_ended() {
+            let cursor = ring.cursor.load(Ordering::Acquire);
+            if cursor & CLOSED != 0 {
+                return NextError::Closed;
+            }
+            if self.has_ended(cursor) {
+                return NextError::Ended;
+            }
         }
         let held = match ring.delivery {
             Delivery::InOrder => {
-                let before = ring.shape.lap_near(ring.shape.lap(self.head.position), -1);
+                let before = ring.shape.lap_near(self.head.lap(), -1);
                 ring.slot(self.head.slot).state.load(Ordering::Relaxed) == state(before, Status::Ready)
             }
             Delivery::Arrival => ring.all_leased(),

@@ -58,6 +58,8 @@
 //! - The run number wraps. A worker that is suspended within a claim of [many](Worker::claim_many) tickets while
 //!   exactly four runs are opened (256 on 64-bit machines) and nothing is claimed in them does not notice. It could
 //!   claim beyond the end of the last one.
+//! - The number of seals wraps. A consumer does not notice the end of a run that was sealed while exactly 2³² seals
+//!   (2⁶⁴ on 64-bit machines) took place in it.
 //!
 //! # Why it is correct
 //!
@@ -91,6 +93,9 @@
 //! claim of a whole slot skips the count. Until then the state is `Free(lap)`, and the consumer does not touch the
 //! slot.
 //!
+//! A row of claims may be published in any order. [`Claims::publish_each`] publishes the first one last, which changes
+//! nothing above: until then, the consumer waits for that slot, and reads no other.
+//!
 //! *Releasing.* Dropping a lease stores `Free(lap + 1)` with release. The worker that claims the slot next loads it
 //! with acquire, so its writes come after all reads through the lease. Each slot is released independently, so leases
 //! may end in any order.
@@ -102,6 +107,13 @@
 //! (release). A claim may acquire these writes through the limit, before `open` has changed the cursor. So a claim also
 //! moves the cursor with release: a worker that finds the cursor past the old limit learns nothing from the limit, and
 //! acquires the writes through the cursor.
+//!
+//! A consumer that finds its slot unfinished must know whether the run has ended. Workers write the cursor all the
+//! time, so to read it would cost each of them a transfer of its cache line. In order, the consumer reads it only when
+//! it is at the limit itself, or when `ends` has changed since the run was opened: a seal or a close sets its flag first
+//! and then counts itself in `ends`, before it wakes the consumer. `open` reads `ends` (acquire) before the cursor. So a
+//! seal that is included in the number that `open` keeps has set its flag (release) before `open` read the cursor, and
+//! is one of the old run; any seal of the new run changes `ends` after that.
 //!
 //! *Waiting.* Workers wait for a free slot at the cursor, and the consumer waits for its next slot. Both notify after
 //! each change, by the protocol of [`crate::wait`]. A publisher declines the wake-up if the consumer awaits another
@@ -127,7 +139,9 @@
 
 mod arrival;
 mod claim;
+mod claims;
 mod consumer;
+mod place;
 mod position;
 mod slot;
 
@@ -135,7 +149,8 @@ use core::fmt;
 
 use crossbeam_utils::CachePadded;
 
-pub use self::claim::{Claim, ClaimError, Claims, Worker};
+pub use self::claim::{Claim, ClaimError, Worker};
+pub use self::claims::Claims;
 use self::consumer::A_RELEASE;
 pub use self::consumer::{Consumer, Lease, NextError, OpenError};
 use self::position::{CLOSED, Geometry, NOWHERE, SEALED, position};
@@ -202,6 +217,9 @@ pub struct Ring<B, W = Spin> {
     limit: AtomicUsize,
     /// The position at which the run began. Written by `open` only.
     start: AtomicUsize,
+    /// How often `seal` and `close` have set their flag in the cursor; wraps. The consumer reads this word instead of the
+    /// cursor.
+    ends: AtomicUsize,
     /// Whether the `Consumer` was taken.
     consumed: AtomicBool,
     delivery: Delivery,
@@ -316,7 +334,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
 
     /// Makes all slots free, and moves the cursor to the first ticket of lap `lap`.
     fn start_at(&self, lap: usize) {
-        let cursor = self.cursor_shape.start_of(lap);
+        let cursor = self.cursor_shape.at(lap, 0);
         self.cursor.store(cursor, Ordering::Relaxed);
         self.start.store(cursor, Ordering::Relaxed);
         let slot_lap = if self.delivery == Delivery::InOrder { lap } else { 0 };
@@ -334,8 +352,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// [`NextError::Ended`]. A run that has already ended stays as it is. A thread that gets one of these errors sees
     /// what was written before the call.
     pub fn seal(&self) {
-        self.cursor.fetch_or(SEALED, Ordering::Release);
-        self.wake_all();
+        self.end(SEALED);
     }
 
     /// Closes the ring permanently: every wait returns, and no more claims can be made.
@@ -343,7 +360,14 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     /// Existing claims and leases stay valid, and tickets that are already finished may still be taken. A thread that
     /// gets [`ClaimError::Closed`] or [`NextError::Closed`] sees what was written before the call.
     pub fn close(&self) {
-        self.cursor.fetch_or(CLOSED, Ordering::Release);
+        self.end(CLOSED);
+    }
+
+    /// Sets a flag that ends the run.
+    fn end(&self, flag: usize) {
+        self.cursor.fetch_or(flag, Ordering::Release);
+        // After the flag, and with release: `open` sees the flags that are counted (see the module's proof).
+        self.ends.fetch_add(1, Ordering::Release);
         self.wake_all();
     }
 
@@ -485,6 +509,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W> Ring<B, W> {
                 awaited: CachePadded::new(AtomicUsize::new(0)),
                 limit: AtomicUsize::new(NOWHERE),
                 start: AtomicUsize::new(0),
+                ends: AtomicUsize::new(0),
                 consumed: AtomicBool::new(false),
                 delivery: config.delivery,
                 wake_at: match config.wake_at {

@@ -95,7 +95,7 @@ impl Geometry {
     #[inline]
     pub(super) const fn next_ticket(self, cursor: usize) -> usize {
         if self.slot(cursor) + 1 < self.depth {
-            self.next_slot(cursor & !self.below_slot) + (cursor & FLAGS)
+            (cursor & !self.below_slot) + (1 << self.slot_shift) + (cursor & FLAGS)
         } else {
             (self.lap(cursor).wrapping_add(1) << self.lap_shift) + (cursor & FLAGS)
         }
@@ -113,14 +113,9 @@ impl Geometry {
         Some(lap + (((slot % self.depth as u128) as usize) << self.slot_shift))
     }
 
-    /// Returns the cursor at the same part of the next slot. The current slot must not be the last one of the lap.
-    #[inline]
-    pub(super) const fn next_slot(self, cursor: usize) -> usize {
-        cursor + (1 << self.slot_shift)
-    }
-
     /// Returns the number of tickets between two positions, each of which is the first part of a ticket. Wraps as the
     /// laps do.
+    #[inline]
     pub(super) const fn tickets_between(self, from: usize, to: usize) -> usize {
         let laps = self.lap(to).wrapping_sub(self.lap(from)) & (usize::MAX >> self.lap_shift);
         laps.wrapping_mul(self.depth).wrapping_add(self.slot(to)).wrapping_sub(self.slot(from))
@@ -132,9 +127,10 @@ impl Geometry {
         cursor & !self.below_slot
     }
 
-    /// Returns the first position of lap `lap`.
-    pub(super) const fn start_of(self, lap: usize) -> usize {
-        lap << self.lap_shift
+    /// Returns the first position of slot `slot` in lap `lap`.
+    #[inline]
+    pub(super) const fn at(self, lap: usize, slot: usize) -> usize {
+        (lap << self.lap_shift) + (slot << self.slot_shift)
     }
 }
 
@@ -142,6 +138,12 @@ impl Geometry {
 #[inline]
 pub(super) const fn position(cursor: usize) -> usize {
     cursor & !FLAGS
+}
+
+/// Returns the flags and the run number of the cursor.
+#[inline]
+pub(super) const fn flags(cursor: usize) -> usize {
+    cursor & FLAGS
 }
 
 /// Returns the bits to flip in the cursor in order to open the next run: those of the run number, and the seal if it is
@@ -169,10 +171,10 @@ mod tests {
     fn a_cursor_counts_parts_then_slots_then_laps_and_wraps() {
         for (depth, parts) in [(1, 1), (1, 3), (2, 1), (3, 2), (5, 7), (8, 4)] {
             let g = Geometry::new(depth, parts);
-            let mut cursor = g.start_of(g.lap_near(0, -2)) | SEALED;
+            let mut cursor = g.at(g.lap_near(0, -2), 0) | SEALED;
             for lap in [g.lap_near(0, -2), g.lap_near(0, -1), 0, 1] {
                 for slot in 0..depth {
-                    assert_eq!(g.forward(g.start_of(lap), slot), Some(position(cursor)));
+                    assert_eq!(g.forward(g.at(lap, 0), slot), Some(position(cursor)));
                     for part in 0..parts {
                         assert_eq!((g.lap(cursor), g.slot(cursor), g.part(cursor)), (lap, slot, part));
                         assert_eq!(cursor & FLAGS, SEALED);
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn opening_a_run_changes_only_its_number() {
-        let place = Geometry::new(3, 5).start_of(7);
+        let place = Geometry::new(3, 5).at(7, 0);
         let mut seen = vec![place | CLOSED];
         for _ in 0..1 << RUN_BITS {
             let last = seen.last().unwrap();
@@ -206,7 +208,7 @@ mod tests {
     fn forward_refuses_a_whole_turn() {
         let g = Geometry::new(3, 5);
         assert_eq!(g.forward(0, usize::MAX), None);
-        assert_eq!(g.forward(g.start_of(7), 0), Some(g.start_of(7)));
-        assert_eq!(g.forward(g.start_of(7), 4), Some(g.next_ticket(g.start_of(8))));
+        assert_eq!(g.forward(g.at(7, 0), 0), Some(g.at(7, 0)));
+        assert_eq!(g.forward(g.at(7, 0), 4), Some(g.next_ticket(g.at(8, 0))));
     }
 }

@@ -190,6 +190,25 @@ fn tickets_of_claim_many_are_published_or_failed() {
     });
 }
 
+/// Rows whose first ticket is published last, while the consumer sleeps.
+#[test]
+fn rows_published_by_publish_each_come_in_order() {
+    explore(2, || {
+        let ring = ring(2, Config::new());
+        let mut consumer = limited(&ring, 3);
+        let worker = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || {
+                while let Ok(claims) = worker.claim_many(2) {
+                    claims.publish_each(|ticket, value| *value = ticket);
+                }
+            })
+        };
+        take_in_order(&mut consumer, 3);
+        worker.join().unwrap();
+    });
+}
+
 /// With a slot for each, no claim is refused because another worker claimed between the load of the cursor and that of
 /// the slot.
 #[test]

@@ -41,6 +41,26 @@ fn a_run_starts_clean_after_a_sealed_one_is_drained() {
     });
 }
 
+/// A seal while the next run is opened ends the old run or the new one, and the consumer learns which.
+#[test]
+fn a_seal_while_a_run_is_opened_is_not_lost() {
+    explore(2, || {
+        let ring = ring(1, Config::new());
+        let mut consumer = limited(&ring, 1);
+        let worker = Worker::new(ring.clone());
+        worker.try_claim(1).unwrap().publish();
+        drop(consumer.try_next().unwrap());
+        let sealer = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.seal())
+        };
+        consumer.open(None).unwrap();
+        sealer.join().unwrap();
+        let expected = if ring.is_sealed() { NextError::Ended } else { NextError::Empty };
+        assert_eq!(consumer.try_next().unwrap_err(), expected);
+    });
+}
+
 /// A worker that has seen one run must not claim beyond the end of the next, shorter one, which starts at the position
 /// that the worker loaded.
 fn claims_stay_in_their_run(delivery: Delivery, next_run: usize) {
