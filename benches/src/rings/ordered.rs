@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
 use disruptor::{BusySpin, Producer as _};
-use slotline_core::ordered::{ClaimError, Config, NextError, Ring};
+use slotline_core::ordered::{ClaimError, Config, NextError, Ring, Slot, Worker};
 
 use super::threads::{Start, pin};
 use super::{Bench, CAPACITY};
@@ -71,14 +71,26 @@ fn until(mut attempt: impl FnMut() -> bool) {
 }
 
 fn slotline(items: u64) -> Duration {
-    slotline_claiming(items, 1)
+    slotline_claiming(items, |worker| {
+        let mut claim = worker.try_claim(1)?;
+        let ticket = claim.ticket() as u64;
+        *claim.get_mut().expect("the whole slot") = ticket;
+        claim.publish();
+        Ok(())
+    })
 }
 
 fn slotline_runs(items: u64) -> Duration {
-    slotline_claiming(items, RUN)
+    slotline_claiming(items, |worker| {
+        worker.try_claim_many(RUN)?.publish_each(|ticket, number| *number = ticket as u64);
+        Ok(())
+    })
 }
 
-fn slotline_claiming(items: u64, run: usize) -> Duration {
+fn slotline_claiming(
+    items: u64,
+    claim: impl Fn(&Worker<&Ring<Box<[Slot<u64>]>>>) -> Result<(), ClaimError> + Copy + Send,
+) -> Duration {
     let ring = Ring::boxed(CAPACITY, Config::new(), |_| 0_u64);
     let mut consumer = ring.consumer().expect("the consumer is not taken yet");
     ring.seal();
@@ -88,15 +100,8 @@ fn slotline_claiming(items: u64, run: usize) -> Duration {
         move || {
             let backoff = Backoff::new();
             loop {
-                match worker.try_claim_many(run) {
-                    Ok(claims) => {
-                        for mut claim in claims {
-                            let ticket = claim.ticket() as u64;
-                            *claim.get_mut().expect("the whole slot") = ticket;
-                            claim.publish();
-                        }
-                        backoff.reset();
-                    }
+                match claim(&worker) {
+                    Ok(()) => backoff.reset(),
                     Err(ClaimError::Full) => backoff.snooze(),
                     Err(ClaimError::Ended | ClaimError::Closed) => break,
                 }
