@@ -51,7 +51,7 @@ pub fn ordered(data: &[u8]) {
             0..3 => run.claim(choices.within(1, parts + 1), choices.one_in(2)),
             3 => run.claim_many(choices.within(1, depth + 2)),
             4 => run.claim_of_row(&mut choices),
-            5 => run.drop_row(&mut choices),
+            5 => run.end_row(&mut choices),
             6..9 => run.finish(&mut choices),
             9..12 => run.next(if choices.one_in(2) { consumer.next_until(&Now) } else { consumer.try_next() }),
             12 | 13 => run.release(&mut choices),
@@ -164,14 +164,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drops a row of claims. Those that were not taken fail.
-    fn drop_row(&mut self, choices: &mut Choices<'_>) {
+    /// Drops a row of claims, or publishes those that were not taken if slots have one part. Dropped ones fail.
+    fn end_row(&mut self, choices: &mut Choices<'_>) {
         if self.rows.is_empty() {
             return;
         }
         let (claims, spots) = self.rows.swap_remove(choices.below(self.rows.len()));
-        drop(claims);
-        spots.into_iter().for_each(|spot| self.model.finish(spot, true));
+        let fails = self.model.parts > 1 || choices.one_in(2);
+        if fails {
+            drop(claims);
+        } else {
+            claims.publish_each(|ticket, value| *value[0].get_mut() = written(ticket, 0));
+        }
+        spots.into_iter().for_each(|spot| self.model.finish(spot, fails));
     }
 
     fn hold(&mut self, mut claim: Claim<'a, TheRing>) {
