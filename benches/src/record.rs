@@ -50,6 +50,8 @@ pub enum Section {
     Size,
     /// The cost depending on the number of workers.
     Workers,
+    /// The threads that the ordered ring serves.
+    Cores,
     /// The cost of a rank depending on the number of ranks.
     Ranks,
     /// Python's loaders: empty samples of a Python dataset.
@@ -88,8 +90,10 @@ impl Section {
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings | Self::Size | Self::Workers | Self::Ranks);
-        !own && !self.is_waiting()
+        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings);
+        let scale = matches!(self, Self::Size | Self::Workers | Self::Cores | Self::Ranks);
+        !own && !scale
+            && !self.is_waiting()
             && !self.is_sequences()
             && !self.is_pictures()
             && !self.is_python()

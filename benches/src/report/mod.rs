@@ -116,6 +116,12 @@ fn about(section: Section) -> (&'static str, &'static str) {
              pass, which costs the same for any size.",
         ),
         Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
+        Section::Cores => (
+            "Cost by number of cores",
+            "What a ticket of the ordered ring takes while threads claim, work for a while, and publish, each on its own core. Two \
+             threads without work show what a claim takes when it comes from another core each time. The model: with n threads, a \
+             ticket takes 1/n of what it takes one thread with such a claim, but never less than the claim.",
+        ),
         Section::Ranks => (
             "Cost by number of ranks",
             "What one of R ranks pays, with items whose value is their index, in batches of 64 without workers, so that no data is read: \

@@ -152,11 +152,13 @@ fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> 
             write!(table, " {cell} |")?;
         }
     }
-    write!(table, "\n| slotline ÷ best peer |")?;
-    for column in columns {
-        let ours = sheet.best(section, column, Kind::Ours);
-        let ratio = ours.and_then(|ours| sheet.ratio(section, column, ours));
-        write!(table, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
+    let ratio = |column| sheet.ratio(section, column, sheet.best(section, column, Kind::Ours)?);
+    let ratios: Vec<_> = columns.iter().map(ratio).collect();
+    if ratios.iter().any(Option::is_some) {
+        write!(table, "\n| slotline ÷ best peer |")?;
+        for ratio in ratios {
+            write!(table, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
+        }
     }
     table.push('\n');
     Ok(table)

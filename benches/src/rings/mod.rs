@@ -9,7 +9,7 @@ mod bursts;
 mod one_by_one;
 mod ordered;
 mod round_trip;
-mod threads;
+pub(crate) mod threads;
 
 use std::time::Duration;
 

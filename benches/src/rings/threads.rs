@@ -15,12 +15,12 @@ fn core_ids() -> &'static [CoreId] {
 }
 
 /// Returns the number of available cores.
-pub(super) fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     core_ids().len()
 }
 
 /// Pins this thread to one of the two cores. Does nothing where pinning is not allowed.
-pub(super) fn pin(core: usize) {
+pub(crate) fn pin(core: usize) {
     if let Some(&id) = core_ids().get(core) {
         core_affinity::set_for_current(id);
     }

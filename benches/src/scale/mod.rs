@@ -1,5 +1,6 @@
-//! The cost of a batch, depending on the dataset's size, and on the numbers of workers and ranks.
+//! The cost of a batch, depending on the dataset's size, and on the numbers of workers, cores and ranks.
 
+pub mod cores;
 pub mod ranks;
 pub mod size;
 pub mod workers;

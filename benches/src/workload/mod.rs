@@ -178,6 +178,10 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
         }
         Section::Size => crate::scale::size::run(recorder),
         Section::Workers => crate::scale::workers::run(recorder),
+        Section::Cores => {
+            crate::scale::cores::run(recorder);
+            Ok(())
+        }
         Section::Ranks => crate::scale::ranks::run(recorder),
         _ if section.is_python() => {
             python::run(section, setup, recorder);
