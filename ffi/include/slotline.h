@@ -817,6 +817,12 @@ typedef int32_t (*slotline_make_dataset)(void *user,
 // bfloat16: the upper 16 bits of a `float`.
 #define SLOTLINE_BF16 13
 
+// A complex number of two `float`s, the real part first: `float _Complex` in C, `std::complex<float>` in C++.
+#define SLOTLINE_COMPLEX64 14
+
+// A complex number of two `double`s, the real part first: `double _Complex` in C, `std::complex<double>` in C++.
+#define SLOTLINE_COMPLEX128 15
+
 // All samples have the field's shape, and are stacked along a new first dimension.
 #define SLOTLINE_FIXED 0
 
