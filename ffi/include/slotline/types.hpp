@@ -77,9 +77,9 @@ constexpr dtype dtype_of() {
 }  // namespace detail
 
 /// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. Complex numbers are named as in NumPy and PyTorch, by the bits of
-/// both parts: `dtype_of<std::complex<float>>` is `dtype::complex64`. C++23's `std::float16_t` and `std::bfloat16_t` are known, and
-/// so are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such as
-/// `at::Half`, specialize this before its first use:
+/// both parts: `dtype_of<std::complex<float>>` is `dtype::complex64`. C++23's `std::float16_t` and `std::bfloat16_t` are known,
+/// and so are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such
+/// as `at::Half`, specialize this before its first use:
 /// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();
