@@ -401,19 +401,19 @@ void samplers_define_the_order() {
     return std::vector<std::size_t>(batch, batch);
   };
   slotline::loader own(numbers{}, Options().num_workers(1).batch_sampler(batch_sampler::from(2, draw)));
-  const auto seeds = [](std::uint64_t pass, std::uint64_t seed, std::uint64_t batch) {
+  const auto by_seed = [](std::uint64_t pass, std::uint64_t seed, std::uint64_t batch) {
     return batch == 2 ? std::nullopt : std::optional<std::vector<std::size_t>>({pass, seed % 8 + batch});
   };
   const auto seeded = [&](std::uint64_t seed) {
-    slotline::loader loader(numbers{}, Options().seed(seed).batch_sampler(batch_sampler::from(2, seeds)));
-    std::vector<std::size_t> drawn;
+    slotline::loader loader(numbers{}, Options().seed(seed).batch_sampler(batch_sampler::from(2, by_seed)));
+    std::vector<std::size_t> indices;
     for (std::size_t pass = 0; pass < 8; ++pass)
       for (auto& batch : loader) {
         CHECK(std::size_t(batch.indices()[0]) == pass);
-        drawn.push_back(std::size_t(batch.indices()[1]));
+        indices.push_back(std::size_t(batch.indices()[1]));
       }
-    CHECK(std::set<std::size_t>(drawn.begin(), drawn.end()).size() > 2);
-    return drawn;
+    CHECK(std::set<std::size_t>(indices.begin(), indices.end()).size() > 2);
+    return indices;
   };
   CHECK(seeded(1) == seeded(1) && seeded(1) != seeded(2));
   std::size_t samples = 0;
