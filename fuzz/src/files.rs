@@ -36,7 +36,7 @@ fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
         rest = after;
     }
     let fits = ndim as usize <= MAX_DIMS && fits(dtype, &shape, rest.len());
-    fits.then(|| (dtype, shape, byte_swapped(rest, dtype.size(), cfg!(target_endian = "little"))))
+    fits.then(|| (dtype, shape, byte_swapped(rest, dtype, cfg!(target_endian = "little"))))
 }
 
 /// Whether `len` is the size of all elements of this shape, and the product of its nonzero dimensions does not overflow.
