@@ -67,6 +67,7 @@ pub mod sample;
 pub mod sampler;
 pub mod shape;
 pub mod source;
+mod streaming;
 #[cfg(shuttle)]
 #[doc(hidden)]
 pub mod sync;

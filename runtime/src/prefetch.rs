@@ -54,13 +54,15 @@ pub fn prefetch<T: Element>(elements: &[T]) {
     }
 }
 
+/// Brings a line into the cache of the second level. More lines can be on their way there than to the first level: a
+/// shuffled gather of rows of 784 bytes took 0.57 of the time with one thread, and 0.53 with two (AMD Zen 4).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn hint(address: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
     // SAFETY: a prefetch is not a memory access that the program can observe, and can't fault for any address. Its
     // instruction is part of SSE, which every x86-64 CPU has.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -331,6 +331,8 @@ pub(crate) struct Layout {
     pub(crate) rows: usize,
     /// The size of a slot, in bytes.
     pub(crate) size: usize,
+    /// Whether long copies into rows go [past the caches](crate::streaming).
+    pub(crate) streaming: bool,
 }
 
 /// The offset of the indices of the rows, an i64 each, which come first in each slot.
@@ -451,7 +453,7 @@ impl Layout {
             };
             columns.push(Column { field, offset, elements, stride, ends, spill: None });
         }
-        Ok(Self { columns: columns.into(), rows, size: end })
+        Ok(Self { columns: columns.into(), rows, size: end, streaming: false })
     }
 
     /// Adds a spill for each column whose rows share their room, which records that its items are on the heap.

@@ -11,6 +11,7 @@ use super::spill::Spill;
 use crate::BoxError;
 use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::Shape;
+use crate::streaming;
 use crate::tensor::AnyTensorView;
 
 /// The row of a batch that a sample writes itself into, field by field in declaration order.
@@ -61,7 +62,9 @@ impl<'a> Row<'a> {
         if column.elements != data.len() {
             return Err(column.other(T::DTYPE, &[data.len()]));
         }
-        self.elements(column).copy_from_slice(data);
+        self.next += 1;
+        // SAFETY: the same as for `fill`; the row is exclusive, so `data` is not part of it.
+        unsafe { self.copy(data.as_ptr().cast(), self.place(column), size_of_val(data)) };
         Ok(())
     }
 
@@ -97,9 +100,10 @@ impl<'a> Row<'a> {
     pub fn write_any(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
         let column = self.fixed(data.dtype(), data.shape())?;
         self.next += 1;
-        // SAFETY: the same as for `fill`; a tensor's elements are valid.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.place(column), column.stride) };
-        bytes.copy_from_slice(data.bytes());
+        let bytes = data.bytes();
+        debug_assert_eq!(bytes.len(), column.stride);
+        // SAFETY: the same as for `fill`; a tensor's elements are valid, and as many as its shape has.
+        unsafe { self.copy(bytes.as_ptr(), self.place(column), bytes.len()) };
         Ok(())
     }
 
@@ -171,7 +175,7 @@ impl<'a> Row<'a> {
         // SAFETY: the same as for `fill`, with at most `elements` elements; zero bytes are a value of every element
         // type. The lengths are separate from the elements, an i64 for each row.
         unsafe {
-            std::ptr::copy_nonoverlapping(data.as_ptr().cast(), to, size_of_val(data));
+            self.copy(data.as_ptr().cast(), to, size_of_val(data));
             std::ptr::write_bytes(to.add(size_of_val(data)), 0, column.stride - size_of_val(data));
             self.slot.add(column.ends).cast::<i64>().add(self.row).write(data.len() as i64);
         }
@@ -208,7 +212,7 @@ impl<'a> Row<'a> {
         }
         let to = self.extend(column, data.len())?;
         // SAFETY: there is room for as many elements of `T` (`extend`).
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.cast::<T>(), data.len()) };
+        unsafe { self.copy(data.as_ptr().cast(), to, size_of_val(data)) };
         Ok(())
     }
 
@@ -239,7 +243,7 @@ impl<'a> Row<'a> {
         };
         // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
         // elements, since any bits are a value of every element type except bool, whose values were checked.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { self.copy(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
 
@@ -441,6 +445,22 @@ impl<'a> Row<'a> {
         // SAFETY: the column has `elements` elements of `T` in each row; its offset and stride keep their alignment,
         // and their bytes were only ever zeros or elements of this column. The row is exclusive (`new`).
         unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) }
+    }
+
+    /// Copies bytes into the row.
+    ///
+    /// # Safety
+    ///
+    /// The same as for [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping).
+    #[inline(always)]
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) {
+        if len >= streaming::LEAST && self.layout.streaming {
+            // SAFETY: the caller's.
+            unsafe { streaming::copy(from, to, len) }
+        } else {
+            // SAFETY: the caller's.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+        }
     }
 
     #[inline]

@@ -224,3 +224,19 @@ fn packed_rows_spill_in_any_order() {
     write(&mut slot, 3, 5);
     assert_eq!((offsets(&slot).0, spilled(&slot)), (vec![0, 1, 0, 0, 5], vec![("1".to_owned(), 10)]));
 }
+
+#[test]
+fn long_rows_written_past_the_caches_are_those_written_through_them() {
+    const LEN: usize = crate::streaming::LEAST + 77;
+    let rows: Vec<Vec<u8>> = (0..3).map(|row| (0..LEN).map(|i| (row * 13 + i * 7 % 251) as u8).collect()).collect();
+    let mut slot = Slot::new(&(rows[0].as_slice(), 0_i64), rows.len());
+    slot.layout.streaming = true;
+    // Last to first, so that a row that wrote into its neighbour would be seen.
+    for (i, row) in rows.iter().enumerate().rev() {
+        slot.write(i, (row.as_slice(), i as i64)).unwrap();
+    }
+    let batch = slot.batch(rows.len());
+    let (pixels, labels) = (batch.get(0).unwrap(), batch.get(1).unwrap());
+    assert!(pixels.bytes() == rows.concat());
+    assert_eq!(labels.typed::<i64>().unwrap().as_slice(), [0, 1, 2]);
+}

@@ -15,6 +15,7 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
 use crate::sample::{FIELD_ALIGN, Fields, Layout};
+use crate::streaming;
 use crate::sync::{Mutex, thread};
 
 /// How much memory a worker touches at once; the system takes about a tenth of a millisecond for this.
@@ -174,8 +175,10 @@ impl<D: Loadable> MakeSlots<D> for Stack {
             if spilling { layout.spilling() } else { Ok(layout) }
         };
         let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
-        let layout = Arc::new(layout(request.rows)?);
+        let mut layout = layout(request.rows)?;
         let (batch, slots) = (slot_size(layout.size), slots?);
+        layout.streaming = streaming::pays(batch.saturating_mul(slots));
+        let layout = Arc::new(layout);
         let bytes = batch as u128 * slots as u128;
         let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
         let fits = bytes <= u128::from(available);

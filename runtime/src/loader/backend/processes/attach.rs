@@ -16,10 +16,11 @@ use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::{has_socket, loader};
 use crate::loader::backend::processes::worker::Life;
-use crate::loader::collate::allocate::PayloadAt;
+use crate::loader::collate::allocate::{PayloadAt, slot_size};
 use crate::loader::collate::region::Region;
 use crate::loader::error::guard::caught;
 use crate::sample::{Fields, Layout};
+use crate::streaming;
 
 /// Whether this process has become a worker.
 static BORN: AtomicBool = AtomicBool::new(false);
@@ -166,7 +167,9 @@ impl Given {
             .into());
         }
         let Facts { depth, parts, workers, rows, .. } = facts;
-        let layout = Arc::new(Layout::new(fields, if facts.is_collated != 0 { 1 } else { rows })?);
+        let mut layout = Layout::new(fields, if facts.is_collated != 0 { 1 } else { rows })?;
+        layout.streaming = streaming::pays(slot_size(layout.size).saturating_mul(depth));
+        let layout = Arc::new(layout);
         let cannot = |error| format!("the loader's memory cannot be mapped: {error}");
         let arena = Arc::new(Pages::of_file(batches).map_err(cannot)?);
         let strategy = STRATEGIES.get(facts.strategy).copied().unwrap_or_default();

@@ -1,0 +1,119 @@
+//! Copies that leave the caches to others.
+//!
+//! A thread that copies a row into a batch has the CPU read the batch's old lines first, and leaves the new ones in the
+//! caches. If the batches of a loader take about as much room as the last cache has, that is of little use: those lines
+//! are evicted before the batch is read, or written again, and the rest of the program loses its own. There, *streaming
+//! stores* write whole lines to memory.
+//!
+//! Measured with two workers and batches of 4.8 MB on a CPU with 32 MiB of cache, as the ratio to plain copies: with six
+//! batches 0.75 to 0.9, and 0.8 to 1.2 for a loop that reads each batch at once, depending on what else used the cache;
+//! with ten batches 0.7 and 0.75 to 0.95.
+
+use std::sync::OnceLock;
+
+/// The least number of bytes of a copy for which this pays.
+pub(crate) const LEAST: usize = 16 << 10;
+
+/// The size of the last cache if the system does not tell.
+const DEFAULT_CACHE: usize = 32 << 20;
+
+/// Whether batches that take this many bytes in all should be written by streaming stores.
+pub(crate) fn pays(bytes: usize) -> bool {
+    bytes >= last_cache() / 4 * 3
+}
+
+/// The size of the last level of the first core's caches, in bytes.
+fn last_cache() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        let size = |level| {
+            let path = format!("/sys/devices/system/cpu/cpu0/cache/index{level}/size");
+            std::fs::read_to_string(path).ok().as_deref().and_then(parse)
+        };
+        (0..8).rev().find_map(size).unwrap_or(DEFAULT_CACHE)
+    })
+}
+
+/// Parses a size such as `32768K`.
+fn parse(text: &str) -> Option<usize> {
+    let text = text.trim_end();
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit).filter(|&size| size > 0)
+}
+
+/// Copies `len` bytes. On x86-64, by streaming stores; elsewhere like [`copy_nonoverlapping`].
+///
+/// # Safety
+///
+/// The same as for [`copy_nonoverlapping`].
+///
+/// [`copy_nonoverlapping`]: std::ptr::copy_nonoverlapping
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    const LINE: usize = 64;
+    const PART: usize = size_of::<__m128i>();
+
+    let head = to.align_offset(LINE).min(len);
+    let lines = (len - head) / LINE * LINE;
+    // SAFETY: all three parts are within the `len` bytes that may be read and written. The stores need addresses that are
+    // multiples of 16, as those of a whole line are. The instructions are part of SSE2, which every x86-64 CPU has. The
+    // fence orders the stores before everything that this thread does after, such as to publish the batch.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to, head);
+        let (from, to) = (from.add(head), to.add(head));
+        for line in (0..lines).step_by(LINE) {
+            let part = |i: usize| _mm_loadu_si128(from.add(line + i * PART).cast());
+            let parts = [part(0), part(1), part(2), part(3)];
+            for (i, part) in parts.into_iter().enumerate() {
+                _mm_stream_si128(to.add(line + i * PART).cast(), part);
+            }
+        }
+        std::ptr::copy_nonoverlapping(from.add(lines), to.add(lines), len - head - lines);
+        _mm_sfence();
+    }
+}
+
+/// Copies `len` bytes. On x86-64, by streaming stores; elsewhere like [`copy_nonoverlapping`].
+///
+/// # Safety
+///
+/// The same as for [`copy_nonoverlapping`].
+///
+/// [`copy_nonoverlapping`]: std::ptr::copy_nonoverlapping
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_copied_and_no_other_one_is_written() {
+        let from: Vec<u8> = (0..1_000).map(|i| (i * 7 % 251) as u8).collect();
+        for start in 0..70 {
+            for len in [0, 1, 15, 63, 64, 65, 127, 128, 500, 900] {
+                let mut to = vec![255; 1_000];
+                // SAFETY: both ranges are within their vectors, which are different ones.
+                unsafe { copy(from.as_ptr().add(start / 3), to.as_mut_ptr().add(start), len) };
+                assert_eq!(to[start..start + len], from[start / 3..start / 3 + len]);
+                assert!(to[..start].iter().chain(&to[start + len..]).all(|&byte| byte == 255), "{start} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_of_caches_are_parsed() {
+        let sizes = ["32768K\n", "8M", "512", "0K", "K", "", "x"].map(parse);
+        assert_eq!(sizes, [Some(32 << 20), Some(8 << 20), Some(512), None, None, None, None]);
+        assert!(last_cache() > 0);
+        assert!(pays(usize::MAX) && !pays(0));
+    }
+}
