@@ -136,6 +136,11 @@ fn elements(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
         let shown = &bytes[..bytes.len().min(ELEMENTS * size_of::<T>())];
         from_bytes::<T>(shown).unwrap_or_default().iter().map(|element| format!("{element:?}")).collect()
     }
+    fn complex<T: Element + std::fmt::Debug>(bytes: &[u8]) -> Vec<String> {
+        let shown = &bytes[..bytes.len().min(ELEMENTS * 2 * size_of::<T>())];
+        let parts = from_bytes::<T>(shown).unwrap_or_default();
+        parts.as_chunks().0.iter().map(|[re, im]| format!("{re:?}{im:+?}i")).collect()
+    }
     let shown = match dtype {
         DType::Bool => list::<bool>(bytes),
         DType::U8 => list::<u8>(bytes),
@@ -148,6 +153,8 @@ fn elements(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
         DType::I64 => list::<i64>(bytes),
         DType::F32 => list::<f32>(bytes),
         DType::F64 => list::<f64>(bytes),
+        DType::Complex64 => complex::<f32>(bytes),
+        DType::Complex128 => complex::<f64>(bytes),
         _ => vec![format!("{} bytes of {dtype}", bytes.len())],
     };
     if shape.is_empty() {
@@ -168,5 +175,8 @@ mod tests {
         assert_eq!(elements(DType::I64, &[], &7_i64.to_ne_bytes()), "7");
         assert_eq!(elements(DType::U8, &[2, 5], &[1; 10]), "[2, 5] [1, 1, 1, 1, 1, 1, 1, 1, …]");
         assert_eq!(elements(DType::F32, &[0], &[]), "[0] []");
+        let parts: Vec<u8> = [1.5_f64, -2.0, f64::NAN, 0.0].iter().flat_map(|part| part.to_ne_bytes()).collect();
+        assert_eq!(elements(DType::Complex128, &[2], &parts), "[2] [1.5-2.0i, NaN+0.0i]");
+        assert_eq!(elements(DType::Complex64, &[20], &[0; 160]), format!("[20] [{}…]", "0.0+0.0i, ".repeat(8)));
     }
 }

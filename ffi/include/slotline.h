@@ -230,10 +230,14 @@ typedef struct {
 
 // Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
 // `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
-// batch calls it, one thread at a time per loader. Before a resumed pass continues, it is called again for the batches before
-// that point.
+// batch calls it, one thread at a time per loader.
+//
+// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
+// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
+// continues, this is called again for the batches before that point, and not for the passes before it.
 typedef int32_t (*slotline_batches)(void *user,
                                     uint64_t pass,
+                                    uint64_t seed,
                                     uint64_t batch,
                                     uint64_t *indices,
                                     size_t room,
@@ -816,6 +820,12 @@ typedef int32_t (*slotline_make_dataset)(void *user,
 
 // bfloat16: the upper 16 bits of a `float`.
 #define SLOTLINE_BF16 13
+
+// A complex number of two `float`s, the real part first: `float _Complex` in C, `std::complex<float>` in C++.
+#define SLOTLINE_COMPLEX64 14
+
+// A complex number of two `double`s, the real part first: `double _Complex` in C, `std::complex<double>` in C++.
+#define SLOTLINE_COMPLEX128 15
 
 // All samples have the field's shape, and are stacked along a new first dimension.
 #define SLOTLINE_FIXED 0

@@ -42,12 +42,16 @@ struct Lists {
 
 /// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
 /// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
-/// batch calls it, one thread at a time per loader. Before a resumed pass continues, it is called again for the batches before
-/// that point.
+/// batch calls it, one thread at a time per loader.
+///
+/// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
+/// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
+/// continues, this is called again for the batches before that point, and not for the passes before it.
 pub type slotline_batches = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
         pass: u64,
+        seed: u64,
         batch: u64,
         indices: *mut u64,
         room: usize,
@@ -88,22 +92,22 @@ struct Calls {
     owner: Owner,
     most: usize,
     #[allow(clippy::type_complexity)]
-    batches: unsafe extern "C" fn(*mut c_void, u64, u64, *mut u64, usize, *mut usize, *mut slotline_failure) -> i32,
+    batches:
+        unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut u64, usize, *mut usize, *mut slotline_failure) -> i32,
 }
 
 impl Calls {
     /// Returns the batches of a pass.
-    fn pass(self: Arc<Self>, pass: u64) -> impl Iterator<Item = Result<Vec<usize>, BoxError>> + Send {
+    fn pass(self: Arc<Self>, pass: u64, seed: u64) -> impl Iterator<Item = Result<Vec<usize>, BoxError>> + Send {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
             room.clear();
             room.resize(self.most, 0_u64);
             let mut len = 0;
             let outcome = answer(|failure| {
+                let (user, indices) = (self.owner.user(), room.as_mut_ptr());
                 // SAFETY: the user has agreed that it may be called this way; `room` is as long as the length that is passed.
-                unsafe {
-                    (self.batches)(self.owner.user(), pass, batch, room.as_mut_ptr(), room.len(), &mut len, failure)
-                }
+                unsafe { (self.batches)(user, pass, seed, batch, indices, room.len(), &mut len, failure) }
             });
             Some(match outcome {
                 Ok(0) => match room.get(..len) {
@@ -137,8 +141,9 @@ impl slotline_batch_sampler {
             }
             Kind::Callback(calls) => {
                 let (calls, mut passes) = (calls.clone(), 0..);
-                builder
-                    .batch_sampler_try_iter(calls.most, move || calls.clone().pass(passes.next().unwrap_or(u64::MAX)))
+                builder.batch_sampler_try_iter(calls.most, move |seed| {
+                    calls.clone().pass(passes.next().unwrap_or(u64::MAX), seed)
+                })
             }
         })
     }

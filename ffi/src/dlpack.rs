@@ -201,6 +201,7 @@ fn data_type(number: slotline_dtype) -> DLDataType {
         Kind::Unsigned => 1,
         Kind::Float => 2,
         Kind::BFloat => 4,
+        Kind::Complex => 5,
         _ => 6,
     };
     DLDataType { code, bits: 8 * dtype.size() as u8, lanes: 1 }

@@ -33,6 +33,10 @@ pub const SLOTLINE_F64: slotline_dtype = 11;
 pub const SLOTLINE_F16: slotline_dtype = 12;
 /// bfloat16: the upper 16 bits of a `float`.
 pub const SLOTLINE_BF16: slotline_dtype = 13;
+/// A complex number of two `float`s, the real part first: `float _Complex` in C, `std::complex<float>` in C++.
+pub const SLOTLINE_COMPLEX64: slotline_dtype = 14;
+/// A complex number of two `double`s, the real part first: `double _Complex` in C, `std::complex<double>` in C++.
+pub const SLOTLINE_COMPLEX128: slotline_dtype = 15;
 
 /// Maps all dtypes in both directions.
 macro_rules! dtypes {
@@ -70,6 +74,8 @@ dtypes! {
     SLOTLINE_F64 F64,
     SLOTLINE_F16 F16,
     SLOTLINE_BF16 BF16,
+    SLOTLINE_COMPLEX64 Complex64,
+    SLOTLINE_COMPLEX128 Complex128,
 }
 
 /// Whether these bytes are valid elements of a dtype. Only `bool` has invalid bytes.

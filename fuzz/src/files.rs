@@ -1,7 +1,7 @@
 //! The file formats: any bytes result in an error or in the array that they describe.
 
 use slotline::array::AnyArray;
-use slotline::dtype::DType;
+use slotline::dtype::{DType, Kind};
 use slotline::shape::MAX_DIMS;
 use slotline::source::{parse_idx, parse_npy};
 
@@ -36,7 +36,7 @@ fn idx_array(data: &[u8]) -> Option<(DType, Vec<usize>, Vec<u8>)> {
         rest = after;
     }
     let fits = ndim as usize <= MAX_DIMS && fits(dtype, &shape, rest.len());
-    fits.then(|| (dtype, shape, byte_swapped(rest, dtype.size(), cfg!(target_endian = "little"))))
+    fits.then(|| (dtype, shape, byte_swapped(rest, dtype, cfg!(target_endian = "little"))))
 }
 
 /// Whether `len` is the size of all elements of this shape, and the product of its nonzero dimensions does not overflow.
@@ -47,11 +47,12 @@ fn fits(dtype: DType, shape: &[usize], len: usize) -> bool {
     elements.and_then(|elements| elements.checked_mul(dtype.size())) == Some(len)
 }
 
-/// Returns the bytes, with the bytes of each element reversed if `turn` is set.
-fn byte_swapped(bytes: &[u8], size: usize, turn: bool) -> Vec<u8> {
+/// Returns the bytes, with the bytes of each number reversed if `turn` is set; a complex element has two numbers.
+fn byte_swapped(bytes: &[u8], dtype: DType, turn: bool) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if turn {
-        bytes.chunks_mut(size).for_each(<[u8]>::reverse);
+        let numbers = if dtype.kind() == Kind::Complex { 2 } else { 1 };
+        bytes.chunks_mut(dtype.size() / numbers).for_each(<[u8]>::reverse);
     }
     bytes
 }
@@ -83,7 +84,7 @@ pub fn npy(data: &[u8]) {
         Ok(array) => {
             assert!(!fortran, "an array in Fortran order was accepted");
             let turn = big != cfg!(target_endian = "big");
-            check(&array, dtype, &shape, &byte_swapped(&elements, dtype.size(), turn));
+            check(&array, dtype, &shape, &byte_swapped(&elements, dtype, turn));
             check_npy(&array, file);
         }
         Err(error) => assert!(fortran || shape.len() > MAX_DIMS, "{error}"),
@@ -94,9 +95,9 @@ pub fn npy(data: &[u8]) {
 }
 
 /// The dtypes that NumPy also has.
-const NUMPY: [DType; 12] = {
+const NUMPY: [DType; 14] = {
     use DType::*;
-    [Bool, U8, I8, U16, I16, U32, I32, U64, I64, F32, F64, F16]
+    [Bool, U8, I8, U16, I16, U32, I32, U64, I64, F32, F64, F16, Complex64, Complex128]
 };
 
 /// Returns a file as NumPy writes it.
@@ -138,8 +139,7 @@ fn check_npy(array: &AnyArray, file: &[u8]) {
     let header = String::from_utf8_lossy(text);
     assert!(shapes.any(|shape| shape == array.shape()), "{:?} of {header}", array.shape());
     assert!(header.contains("False"), "the array is in Fortran order: {header}");
-    let size = array.dtype().size();
-    let same = [false, true].into_iter().any(|turn| byte_swapped(elements, size, turn) == array.bytes());
+    let same = [false, true].into_iter().any(|turn| byte_swapped(elements, array.dtype(), turn) == array.bytes());
     assert!(same, "the elements differ from the file: {header}");
     if array.dtype() == DType::Bool {
         assert!(elements.iter().all(|&byte| byte <= 1));

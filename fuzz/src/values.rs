@@ -1,6 +1,7 @@
 //! Values: dynamically typed samples, collated and compared with a plain implementation of the rules.
 
 use half::{bf16, f16};
+use num_complex::Complex;
 use slotline::array::{AnyArray, Array};
 use slotline::dtype::DType;
 use slotline_value::{MAX_DEPTH, Value, default_collate, default_convert};
@@ -169,6 +170,16 @@ fn array(dtype: DType, shape: &[usize], bytes: &[u8]) -> AnyArray {
                 .into()
         };
     }
+    macro_rules! complex {
+        ($part:ident) => {{
+            let part = |part: &[u8]| $part::from_ne_bytes(part.try_into().expect("half of an element"));
+            let elements = bytes.chunks_exact(dtype.size()).map(|element| {
+                let (re, im) = element.split_at(dtype.size() / 2);
+                Complex::new(part(re), part(im))
+            });
+            Array::new(elements.collect(), shape).expect("as many as the shape has").into()
+        }};
+    }
     match dtype {
         DType::Bool => Array::new(bytes.iter().map(|&byte| byte == 1).collect(), shape).expect("as many").into(),
         DType::U8 => numbers!(u8),
@@ -183,6 +194,8 @@ fn array(dtype: DType, shape: &[usize], bytes: &[u8]) -> AnyArray {
         DType::F64 => numbers!(f64),
         DType::F16 => numbers!(f16),
         DType::BF16 => numbers!(bf16),
+        DType::Complex64 => complex!(f32),
+        DType::Complex128 => complex!(f64),
         other => unreachable!("{other} is not in DType::ALL"),
     }
 }

@@ -82,9 +82,12 @@ impl Drop for Buffer {
     }
 }
 
-/// Returns the type that torch has for elements of an array, except for complex ones.
+/// Returns the type that torch has for elements of an array.
 fn dtype(format: &[u8], size: usize) -> Option<DType> {
     let format = format.strip_prefix(b"@").or_else(|| format.strip_prefix(b"=")).unwrap_or(format);
+    if let b"Zf" | b"Zd" = format {
+        return Some(DType { code: 5, bits: u8::try_from(size * 8).ok()?, lanes: 1 });
+    }
     let &[kind] = format else { return None };
     let code = match kind {
         b'?' => return (size == 1).then_some(DType::BOOL),

@@ -102,7 +102,7 @@ SAMPLES = {
     "arrays of two types": [np.arange(3), np.arange(3.0)],
     "array and tensor": [np.arange(3), torch.arange(3)],
     "tensor and array": [torch.arange(3), np.arange(3)],
-    **{f"scalars of {kind.__name__}": [kind(0), kind(1)] for kind in (np.int64, np.int8, np.float32, np.float64, np.bool_, np.str_)},
+    **{f"scalars of {kind.__name__}": [kind(0), kind(1)] for kind in (np.int64, np.int8, np.float32, np.float64, np.complex64, np.complex128, np.bool_, np.str_)},
     "matrices": [np.matrix([[1, 2]])] * 2,
     "integers": [1, -(2**63)],
     "too large": [1, 2**63],

@@ -1,8 +1,10 @@
 //! The type of an array's elements: at run time [`DType`], at compile time an [`Element`] type.
 //!
 //! The 16-bit floating-point types are those of the crate `half`, which is used with the cargo feature `half`. Without
-//! it, arrays and batches can still have such elements, as bytes.
+//! it, arrays and batches can still have such elements, as bytes. It is the same with complex numbers, the crate
+//! `num-complex` and the feature of that name.
 
+mod complex;
 #[cfg(not(feature = "half"))]
 mod half;
 mod number;
@@ -12,6 +14,8 @@ pub(crate) use ::half::{bf16, f16};
 
 #[cfg(not(feature = "half"))]
 pub(crate) use self::half::{bf16, f16};
+
+pub(crate) use self::complex::{complex64, complex128};
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +28,8 @@ mod sealed {
 }
 
 /// A Rust type that tensors and arrays can hold; implemented for exactly the types that [`DType`] names: `bool`, the integers
-/// of 8 to 64 bits, `f32`, `f64`, and with the cargo feature `half` that crate's `f16` and `bf16`.
+/// of 8 to 64 bits, `f32`, `f64`, with the cargo feature `half` that crate's `f16` and `bf16`, and with the cargo feature
+/// `num-complex` that crate's `Complex<f32>` and `Complex<f64>`.
 ///
 /// Sealed: no other crate can implement it.
 ///
@@ -52,6 +57,8 @@ pub enum Kind {
     Float,
     /// The upper half of a 32-bit floating-point number.
     BFloat,
+    /// A complex number: the real and then the imaginary part, each an IEEE 754 floating-point number.
+    Complex,
 }
 
 /// The single table that generates the enum, its methods, the `Element` implementations and `for_dtype`. It receives a
@@ -60,7 +67,8 @@ macro_rules! dtypes {
     ($d:tt $($variant:ident $kind:ident $type:ident $about:literal),* $(,)?) => {
         /// The type of an array's elements.
         ///
-        /// Displayed, and parsed, as the Rust name of the type: `u8`, `f32`, `bool`.
+        /// Displayed, and parsed, as the Rust name of the type, such as `u8`, `f32` or `bool`; complex numbers, of which Rust
+        /// has none, as NumPy's and PyTorch's name: `complex64`, `complex128`.
         ///
         /// ```
         /// use slotline::dtype::DType;
@@ -92,7 +100,7 @@ macro_rules! dtypes {
                 match self { $(DType::$variant => align_of::<$type>()),* }
             }
 
-            /// Returns the name of the Rust type, such as `"u8"`.
+            /// Returns the name that the dtype is displayed as, such as `"u8"`.
             pub const fn name(self) -> &'static str {
                 match self { $(DType::$variant => stringify!($type)),* }
             }
@@ -109,7 +117,7 @@ macro_rules! dtypes {
                 match $d dtype {
                     $($crate::dtype::DType::$variant => {
                         #[allow(unused_imports)] // Primitive types need no import.
-                        use $crate::dtype::{bf16, f16};
+                        use $crate::dtype::{bf16, complex64, complex128, f16};
                         type $d T = $type;
                         $d body
                     })*
@@ -120,8 +128,9 @@ macro_rules! dtypes {
         $(
             impl sealed::Sealed for $type {}
 
-            // SAFETY: the table pairs each variant with its type: a primitive, or a transparent wrapper of a u16. None
-            // has padding, and all except `bool` are numbers, for which any bits are a valid value.
+            // SAFETY: the table pairs each variant with its type: a primitive, a transparent wrapper of a u16, or two
+            // floating-point numbers in the layout of C. None has padding, and all except `bool` are numbers, for which
+            // any bits are a valid value.
             unsafe impl Element for $type {
                 const DTYPE: DType = DType::$variant;
             }
@@ -144,6 +153,8 @@ dtypes! {
     BF16 BFloat bf16 "The upper half of a 32-bit floating-point number; with the feature `half`, the type `half::bf16`.",
     F32 Float f32 "32-bit floating-point number.",
     F64 Float f64 "64-bit floating-point number.",
+    Complex64 Complex complex64 "Complex number of two `f32`; with the feature `num-complex`, the type `num_complex::Complex<f32>`.",
+    Complex128 Complex complex128 "Complex number of two `f64`; with the feature `num-complex`, the type `num_complex::Complex<f64>`.",
 }
 
 pub(crate) use for_dtype;
@@ -218,7 +229,19 @@ mod tests {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
             assert_eq!(dtype.size() % dtype.align(), 0);
         }
-        assert_eq!(DType::ALL.len(), 13);
+        assert_eq!(DType::ALL.len(), 15);
+    }
+
+    #[test]
+    fn complex_numbers_are_named_by_the_bits_of_both_parts() {
+        for (name, dtype, size) in [("complex64", DType::Complex64, 8), ("complex128", DType::Complex128, 16)] {
+            assert_eq!((name.parse(), dtype.size(), dtype.kind()), (Ok(dtype), size, Kind::Complex));
+        }
+        assert_eq!(DType::Complex64.align(), align_of::<f32>());
+        assert_eq!(DType::Complex128.align(), align_of::<f64>());
+        let number = complex128 { re: 1.0, im: -2.0 };
+        assert_eq!(bytes_of(&[number]), bytes_of(&[1.0_f64, -2.0]));
+        assert_eq!(from_bytes(bytes_of(&[1.0_f64, -2.0])), Some(vec![number]));
     }
 
     #[test]

@@ -290,7 +290,7 @@ pub(crate) fn no_such_row(i: usize, len: usize) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::{bf16, f16};
+    use crate::dtype::{bf16, complex64, f16};
 
     #[test]
     fn rows_lose_the_first_dimension() {
@@ -360,6 +360,16 @@ mod tests {
         numbers(|bits| f16::from_le_bytes(bits.to_le_bytes()), 0x7c00);
         numbers(|bits| bf16::from_le_bytes(bits.to_le_bytes()), 0x7f80);
         assert_ne!(any(&[f64::NAN], &[]), any(&[f64::NAN], &[]));
+        let equal = |a: [f32; 2], b: [f32; 2]| {
+            let [a, b] = [a, b].map(|[re, im]| [complex64 { re, im }]);
+            any(&a, &[]) == any(&b, &[])
+        };
+        assert!(equal([1.0, 0.0], [1.0, -0.0]));
+        assert!(
+            !equal([1.0, 0.0], [1.0, 1.0])
+                && !equal([1.0, 0.0], [0.0, 0.0])
+                && !equal([1.0, f32::NAN], [1.0, f32::NAN])
+        );
     }
 
     #[test]

@@ -194,6 +194,8 @@ fn dtype(descr: &str) -> Option<DType> {
         "<u8" => DType::U64,
         "<i8" => DType::I64,
         "<f8" => DType::F64,
+        "<c8" => DType::Complex64,
+        "<c16" => DType::Complex128,
         _ => return None,
     })
 }

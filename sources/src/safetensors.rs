@@ -136,6 +136,7 @@ fn dtype(name: &str) -> Option<DType> {
         "U64" => DType::U64,
         "I64" => DType::I64,
         "F64" => DType::F64,
+        "C64" => DType::Complex64,
         _ => return None,
     })
 }

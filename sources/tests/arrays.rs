@@ -60,6 +60,7 @@ fn rows_are_those_of_the_libraries() {
                 assert_eq!(field("bool"), "bool: bool");
                 assert_eq!(field("uint8"), "uint8: u8 [3]");
                 assert_eq!(field("float16"), "float16: f16 [2, 2]");
+                assert_eq!(field("complex64"), "complex64: complex64 [3]");
             }
         }
     }

@@ -7,6 +7,9 @@ use slotline::dtype::Element;
 use slotline::sample::{AnyRow, ArrayRow};
 use slotline::tensor::{AnyTensorView, TensorView};
 
+#[cfg(feature = "num-complex")]
+use num_complex::Complex;
+
 use crate::{Custom, CustomValue, Items, Map, Named, Value};
 
 macro_rules! from {
@@ -54,6 +57,12 @@ from! {
     half::bf16, |it| Self::Float(it.into());
 }
 
+#[cfg(feature = "num-complex")]
+from! {
+    Complex<f32>, |it| tensor(vec![it], &[]);
+    Complex<f64>, |it| tensor(vec![it], &[]);
+}
+
 impl<T: CustomValue> From<Arc<T>> for Value {
     fn from(value: Arc<T>) -> Self {
         Self::Custom(value.into())
@@ -74,8 +83,9 @@ impl<const N: usize> From<[&str; N]> for Value {
 
 /// An [`Element`] whose vectors, slices and arrays convert into tensor values with `From`.
 ///
-/// Every `Element` type of slotline implements it, `f16` and `bf16` with the feature `half`. It is a separate trait so that
-/// the compiler can distinguish these vectors from vectors of texts, which become lists.
+/// Every `Element` type of slotline implements it, `f16` and `bf16` with the feature `half`, and complex numbers with the
+/// feature `num-complex`. It is a separate trait so that the compiler can distinguish these vectors from vectors of texts,
+/// which become lists.
 pub trait Scalar: Element {}
 
 macro_rules! scalars {
@@ -86,6 +96,9 @@ scalars!(bool, u8, i8, u16, i16, u32, i32, u64, i64, f32, f64);
 
 #[cfg(feature = "half")]
 scalars!(half::f16, half::bf16);
+
+#[cfg(feature = "num-complex")]
+scalars!(Complex<f32>, Complex<f64>);
 
 fn tensor<T: Element>(data: Vec<T>, shape: &[usize]) -> Value {
     Array::new(data, shape).expect("the shape of the data itself").into()
@@ -155,6 +168,8 @@ tuples! {
 mod tests {
     use super::*;
     use crate::Kind;
+    #[cfg(feature = "num-complex")]
+    use slotline::dtype::bytes_of;
 
     #[test]
     fn numbers_convert_without_loss() {
@@ -176,6 +191,12 @@ mod tests {
             [half::f16::MAX.into(), half::bf16::MIN.into()].map(|v: Value| v.as_float().unwrap()),
             [65_504.0, -3.3895313892515355e38]
         );
+        #[cfg(feature = "num-complex")]
+        {
+            let batch = crate::default_collate([Complex::new(1.0_f32, -2.0), Complex::new(0.5, 4.0)]).unwrap();
+            assert_eq!(batch, [Complex::new(1.0_f32, -2.0), Complex::new(0.5, 4.0)].into());
+            assert_eq!(Value::from(Complex::new(1.0_f64, 2.0)).as_tensor().unwrap().bytes(), bytes_of(&[1.0, 2.0]));
+        }
         let large = Value::from(u64::MAX);
         assert_eq!((large.typed::<u64>().unwrap()[[]], large.as_tensor().unwrap().shape()), (u64::MAX, &[][..]));
     }

@@ -66,6 +66,8 @@
 //! # Features
 //!
 //! - `half`, off by default: supports `f16` and `bf16` of the crate `half` as numbers and elements.
+//! - `num-complex`, off by default: supports `Complex<f32>` and `Complex<f64>` of the crate `num-complex` as numbers, which
+//!   become tensors without dimensions, and elements.
 
 #![forbid(unsafe_code)]
 

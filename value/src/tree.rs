@@ -15,7 +15,7 @@ use crate::{Custom, CustomValue, Items, Map, Named};
 /// [`list`](Self::list), [`bytes`](Self::bytes) and [`custom`](Self::custom).
 ///
 /// Signed integers, and unsigned integers of up to 32 bits, become an `Int`; floating-point numbers become a `Float`. A
-/// `u64`, which may not fit into an i64, becomes a u64 tensor without dimensions. Arrays, slices and vectors of numbers
+/// `u64`, which may not fit into an i64, becomes a u64 tensor without dimensions, and so does a complex number. Arrays, slices and vectors of numbers
 /// become tensors.
 ///
 /// Two values are equal if their kinds and contents are equal. Tensors are compared by dtype, shape and elements (so a NaN

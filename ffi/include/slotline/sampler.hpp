@@ -137,27 +137,29 @@ class batch_sampler {
                 offsets.data(), batches.size());
   }
   /// Batches from a function, with at most `max_batch_size` indices: `draw` returns batch `batch` of pass `pass`, both
-  /// from 0, or nothing after the last one. The thread that begins the batch calls it, one thread at a time per loader.
-  using draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch)>;
+  /// from 0, or nothing after the last one. `seed` is the same for all batches of a pass, and another random number in each
+  /// pass, which depends on the loader's seed or generator. Batches that depend only on the three resume with `load_state`.
+  /// The thread that begins the batch calls the function, one thread at a time per loader.
+  using draw =
+      std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t seed, std::uint64_t batch)>;
   static batch_sampler from(std::size_t max_batch_size, draw draw_batch) {
-    return from(max_batch_size, [draw_batch = std::move(draw_batch)](std::uint64_t pass, std::uint64_t batch, failure&) {
-      return draw_batch(pass, batch);
-    });
+    return from(max_batch_size, [draw_batch = std::move(draw_batch)](std::uint64_t pass, std::uint64_t seed, std::uint64_t batch,
+                                                                     failure&) { return draw_batch(pass, seed, batch); });
   }
   /// The same for a function that can also fail without exceptions, by `failure.fail`.
-  using fallible_draw =
-      std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t batch, failure& failure)>;
+  using fallible_draw = std::function<std::optional<std::vector<std::size_t>>(std::uint64_t pass, std::uint64_t seed,
+                                                                              std::uint64_t batch, failure& failure)>;
   static batch_sampler from(std::size_t max_batch_size, fallible_draw draw_batch) {
     slotline_batches_callback raw{};
     raw.struct_size = sizeof raw;
     raw.max_batch_size = max_batch_size;
-    raw.batches = [](void* user, std::uint64_t pass, std::uint64_t batch, std::uint64_t* indices, std::size_t room,
-                     std::size_t* len, slotline_failure* failure) -> std::int32_t {
+    raw.batches = [](void* user, std::uint64_t pass, std::uint64_t seed, std::uint64_t batch, std::uint64_t* indices,
+                     std::size_t room, std::size_t* len, slotline_failure* failure) -> std::int32_t {
       return detail::guarded(
           [&] {
             const detail::turn call(user);
             slotline::failure report(failure);
-            const std::optional<std::vector<std::size_t>> drawn = (*static_cast<fallible_draw*>(user))(pass, batch, report);
+            const auto drawn = (*static_cast<fallible_draw*>(user))(pass, seed, batch, report);
             if (report.failed()) return -1;
             if (!drawn) return 1;
             *len = drawn->size();  // The library rejects more than there is room for.

@@ -2,6 +2,7 @@
 #ifndef SLOTLINE_TYPES_HPP
 #define SLOTLINE_TYPES_HPP
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,6 +32,8 @@ enum class dtype : std::uint32_t {
   f64 = SLOTLINE_F64,
   f16 = SLOTLINE_F16,
   bf16 = SLOTLINE_BF16,
+  complex64 = SLOTLINE_COMPLEX64,
+  complex128 = SLOTLINE_COMPLEX128,
 };
 
 namespace detail {
@@ -46,6 +49,10 @@ constexpr dtype dtype_of() {
     return dtype::f32;
   } else if constexpr (std::is_same_v<U, double>) {
     return dtype::f64;
+  } else if constexpr (std::is_same_v<U, std::complex<float>>) {
+    return dtype::complex64;
+  } else if constexpr (std::is_same_v<U, std::complex<double>>) {
+    return dtype::complex128;
 #ifdef __STDCPP_FLOAT16_T__
   } else if constexpr (std::is_same_v<U, std::float16_t>) {
     return dtype::f16;
@@ -58,8 +65,8 @@ constexpr dtype dtype_of() {
     return dtype::u8;
   } else {
     static_assert(std::is_integral_v<U> && sizeof(U) <= 8,
-                  "slotline has no dtype for this type: use bool, an integer, float, double, slotline::float16 or "
-                  "slotline::bfloat16, or specialize slotline::dtype_of");
+                  "slotline has no dtype for this type: use bool, an integer, float, double, std::complex of either, "
+                  "slotline::float16 or slotline::bfloat16, or specialize slotline::dtype_of");
     if constexpr (sizeof(U) == 1) return std::is_signed_v<U> ? dtype::i8 : dtype::u8;
     else if constexpr (sizeof(U) == 2) return std::is_signed_v<U> ? dtype::i16 : dtype::u16;
     else if constexpr (sizeof(U) == 4) return std::is_signed_v<U> ? dtype::i32 : dtype::u32;
@@ -69,9 +76,10 @@ constexpr dtype dtype_of() {
 
 }  // namespace detail
 
-/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. C++23's `std::float16_t` and `std::bfloat16_t` are known, and so
-/// are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such as
-/// `at::Half`, specialize this before its first use:
+/// The dtype of a C++ type: `dtype_of<float>` is `dtype::f32`. Complex numbers are named as in NumPy and PyTorch, by the bits of
+/// both parts: `dtype_of<std::complex<float>>` is `dtype::complex64`. C++23's `std::float16_t` and `std::bfloat16_t` are known,
+/// and so are `slotline::float16` and `slotline::bfloat16`, which any compiler has. For another type with the same bits, such
+/// as `at::Half`, specialize this before its first use:
 /// `template <> inline constexpr slotline::dtype slotline::dtype_of<at::Half> = slotline::dtype::f16;`
 template <class T>
 inline constexpr dtype dtype_of = detail::dtype_of<T>();
@@ -92,6 +100,8 @@ inline const char* name_of(dtype type) noexcept {
     case dtype::f64: return "f64";
     case dtype::f16: return "f16";
     case dtype::bf16: return "bf16";
+    case dtype::complex64: return "complex64";
+    case dtype::complex128: return "complex128";
   }
   return "unknown";
 }

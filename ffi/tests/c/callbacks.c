@@ -585,9 +585,9 @@ static int32_t backwards(void *user, uint64_t pass, uint64_t seed, uint64_t *ind
   return pass == 2;
 }
 
-static int32_t pairs(void *user, uint64_t pass, uint64_t batch, uint64_t *indices, size_t room, size_t *len,
+static int32_t pairs(void *user, uint64_t pass, uint64_t seed, uint64_t batch, uint64_t *indices, size_t room, size_t *len,
                      slotline_failure *failure) {
-  (void)user;
+  (void)user, (void)seed;
   if (batch == 3) return 1;
   if (pass == 1) {
     slotline_fail(failure, "no second pass");

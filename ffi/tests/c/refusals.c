@@ -251,9 +251,9 @@ static int32_t no_order(void *user, uint64_t pass, uint64_t seed, uint64_t *indi
   (void)user, (void)pass, (void)seed, (void)indices, (void)len, (void)failure;
   return 1;
 }
-static int32_t no_batches(void *user, uint64_t pass, uint64_t number, uint64_t *indices, size_t room, size_t *len,
-                          slotline_failure *failure) {
-  (void)user, (void)pass, (void)number, (void)indices, (void)room, (void)len, (void)failure;
+static int32_t no_batches(void *user, uint64_t pass, uint64_t seed, uint64_t number, uint64_t *indices, size_t room,
+                          size_t *len, slotline_failure *failure) {
+  (void)user, (void)pass, (void)seed, (void)number, (void)indices, (void)room, (void)len, (void)failure;
   return 1;
 }
 static int32_t no_init(void *user, const slotline_worker *worker, slotline_failure *failure) {

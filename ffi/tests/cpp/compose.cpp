@@ -519,7 +519,7 @@ void bulk_reads_of_compositions() {
 
 /// A batch sampler need not end: the loop decides.
 void endless_batches() {
-  const auto batches = slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t batch) {
+  const auto batches = slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t, std::uint64_t batch) {
     return std::optional<Indices>({batch % 10, 9 - batch % 10});
   });
   for (const std::size_t workers : Indices{0, 2}) {

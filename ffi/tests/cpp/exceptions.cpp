@@ -85,7 +85,7 @@ struct stream {
 slotline::loader failing(place where, std::size_t workers, Options options = Options()) {
   options.num_workers(workers);
   if (where == place::batch_sampler) {
-    options.batch_sampler(slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t batch) {
+    options.batch_sampler(slotline::batch_sampler::from(2, [](std::uint64_t, std::uint64_t, std::uint64_t batch) {
       if (batch == 2) fail();
       return std::optional<std::vector<std::size_t>>({batch, batch + 1});
     }));

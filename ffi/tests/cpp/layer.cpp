@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -395,11 +396,26 @@ void samplers_define_the_order() {
 
   CHECK((batches(Options().batch_sampler(batch_sampler::of(sampler::indices(some), 2, true))) == Batches{{8, 1}}));
   CHECK((batches(Options().batch_sampler(batch_sampler::lists({{7}, {0, 9}}))) == Batches{{7}, {0, 9}}));
-  const auto draw = [](std::uint64_t, std::uint64_t batch) -> std::optional<std::vector<std::size_t>> {
+  const auto draw = [](std::uint64_t, std::uint64_t, std::uint64_t batch) -> std::optional<std::vector<std::size_t>> {
     if (batch == 3) throw std::runtime_error("no fourth batch");
     return std::vector<std::size_t>(batch, batch);
   };
   slotline::loader own(numbers{}, Options().num_workers(1).batch_sampler(batch_sampler::from(2, draw)));
+  const auto by_seed = [](std::uint64_t pass, std::uint64_t seed, std::uint64_t batch) {
+    return batch == 2 ? std::nullopt : std::optional<std::vector<std::size_t>>({pass, seed % 8 + batch});
+  };
+  const auto seeded = [&](std::uint64_t seed) {
+    slotline::loader loader(numbers{}, Options().seed(seed).batch_sampler(batch_sampler::from(2, by_seed)));
+    std::vector<std::size_t> indices;
+    for (std::size_t pass = 0; pass < 8; ++pass)
+      for (auto& batch : loader) {
+        CHECK(std::size_t(batch.indices()[0]) == pass);
+        indices.push_back(std::size_t(batch.indices()[1]));
+      }
+    CHECK(std::set<std::size_t>(indices.begin(), indices.end()).size() > 2);
+    return indices;
+  };
+  CHECK(seeded(1) == seeded(1) && seeded(1) != seeded(2));
   std::size_t samples = 0;
   const slotline::error end = thrown([&] { for (auto& batch : own) samples += batch.size(); });
   CHECK(end.code() == slotline::code::sampler && has(end.what(), "no fourth batch") && samples == 3);

@@ -138,13 +138,13 @@ static void callbacks_fail() {
   CHECK(failed(first_failure(numbers, options), code::sampler, "no order"));
 
   using batch = std::optional<std::vector<std::size_t>>;
-  auto no_batch = [](std::uint64_t, std::uint64_t number, slotline::failure& failure) -> batch {
+  auto no_batch = [](std::uint64_t, std::uint64_t, std::uint64_t number, slotline::failure& failure) -> batch {
     if (number == 1) failure.fail("no second batch");
     return std::vector<std::size_t>{0};
   };
   options = slotline::options().batch_sampler(slotline::batch_sampler::from(2, no_batch));
   CHECK(failed(first_failure(numbers, options), code::sampler, "no second batch"));
-  auto long_batch = [](std::uint64_t, std::uint64_t) -> batch { return std::vector<std::size_t>{0, 1, 2}; };
+  auto long_batch = [](std::uint64_t, std::uint64_t, std::uint64_t) -> batch { return std::vector<std::size_t>{0, 1, 2}; };
   options = slotline::options().batch_sampler(slotline::batch_sampler::from(2, long_batch));
   CHECK(failed(first_failure(numbers, options), code::sampler, "3 indices, but max_batch_size is 2"));
 }

@@ -157,6 +157,8 @@ fn every_dtype_has_its_code() {
         (SLOTLINE_F64, (2, 64)),
         (SLOTLINE_F16, (2, 16)),
         (SLOTLINE_BF16, (4, 16)),
+        (SLOTLINE_COMPLEX64, (5, 64)),
+        (SLOTLINE_COMPLEX128, (5, 128)),
     ];
     assert_eq!(dtypes.len(), slotline::dtype::DType::ALL.len());
     for (dtype, code) in dtypes {

@@ -329,6 +329,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
 unsafe extern "C" fn batches(
     _: *mut c_void,
     pass: u64,
+    _: u64,
     batch: u64,
     indices: *mut u64,
     room: usize,
@@ -390,6 +391,83 @@ fn batch_samplers_of_each_kind_are_used() {
         let called = of(&|out, error| slotline_batch_sampler_from_callback(&callback, out, error));
         let want = [vec![0], vec![0, 1], vec![0, 1, 2], vec![10], vec![10, 11], vec![10, 11, 12]];
         assert_eq!((called, drops.count()), (want.to_vec(), 1));
+    }
+}
+
+/// Writes two batches of one index, and notes the pass, the seed and the batch.
+unsafe extern "C" fn noting(
+    user: *mut c_void,
+    pass: u64,
+    seed: u64,
+    batch: u64,
+    indices: *mut u64,
+    _: usize,
+    len: *mut usize,
+    _: *mut slotline_failure,
+) -> i32 {
+    // SAFETY: the user pointer is that of the test, and the others are lent to this callback.
+    let noted = unsafe { &*user.cast::<Mutex<Vec<(u64, u64, u64)>>>() };
+    noted.lock().unwrap().push((pass, seed, batch));
+    // SAFETY: there is room for an index.
+    unsafe {
+        indices.write(seed % 1000);
+        len.write(1);
+    }
+    i32::from(batch == 2)
+}
+
+#[test]
+fn a_batches_callback_gets_a_seed_for_each_pass_which_resumes() {
+    let noted = Mutex::<Vec<(u64, u64, u64)>>::default();
+    let callback = slotline_batches_callback {
+        struct_size: size_of::<slotline_batches_callback>(),
+        user: (&raw const noted).cast_mut().cast(),
+        max_batch_size: 1,
+        batches: Some(noting),
+        drop: None,
+    };
+    let loader = |seed: Option<u64>| {
+        let mut batch_sampler = null_mut();
+        // SAFETY: all pointers are valid, and each object is freed once.
+        unsafe {
+            call(|error| slotline_batch_sampler_from_callback(&callback, &mut batch_sampler, error)).unwrap();
+            let loader = Loader::with(options(|options| {
+                (options.has_seed, options.seed) = (u8::from(seed.is_some()), seed.unwrap_or(0));
+                options.batch_sampler = batch_sampler;
+            }));
+            slotline_batch_sampler_free(batch_sampler);
+            loader
+        }
+    };
+    let pass = |loader: &Loader| {
+        loader.epoch().unwrap();
+        assert_eq!(loader.rest().len(), 2);
+        take(&mut *noted.lock().unwrap())
+    };
+    for seed in [Some(11), None] {
+        let first = loader(seed);
+        let (zeroth, one) = (pass(&first), pass(&first));
+        first.epoch().unwrap();
+        first.next().unwrap();
+        // SAFETY: the loader and the out pointers are valid.
+        let state = crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
+        assert_eq!(first.rest().len(), 1);
+        let two = take(&mut *noted.lock().unwrap());
+        for (number, calls) in [(0, &zeroth), (1, &one), (2, &two)] {
+            let seed = calls[0].1;
+            assert_eq!(*calls, [0, 1, 2].map(|batch| (number, seed, batch)));
+        }
+        assert!(zeroth[0].1 != one[0].1 && one[0].1 != two[0].1);
+        let resumed = loader(seed);
+        // SAFETY: the loader is valid, and the state has the length that is passed.
+        call(|error| unsafe { slotline_loader_load_state(resumed.0, state.as_ptr(), state.len(), error) }).unwrap();
+        resumed.epoch().unwrap();
+        assert_eq!(resumed.rest().len(), 1);
+        assert_eq!(take(&mut *noted.lock().unwrap()), two, "the passes before it are not drawn again");
+        if seed.is_some() {
+            assert_eq!(pass(&loader(seed)), zeroth, "the loader's seed decides");
+            assert_ne!(pass(&loader(Some(12))), zeroth);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of datasets, written in C++: those made of other datasets, pointers to datasets, and their element types.
+//! Tests of datasets, written in C and C++: those made of other datasets, pointers to datasets, and their element types.
 
 use std::process::Command;
 
@@ -20,6 +20,15 @@ fn datasets_of_other_datasets_work() {
 #[test]
 fn sixteen_bit_floating_point_numbers_work() {
     prints_ok("half");
+}
+
+#[test]
+fn complex_numbers_work_in_c_and_cpp() {
+    prints_ok("complex");
+    let Some(cc) = tool("CC", "gcc") else { return };
+    let program = scratch("complex_c").join("complex");
+    compile(&cc, &["-std=c11", "-Wconversion"], &here().join("tests/c/complex.c"), &program);
+    assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
 /// Copies of a base would silently lose what the derived class adds, and a pointer does not say how long the object lives.

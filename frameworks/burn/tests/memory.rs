@@ -118,7 +118,9 @@ fn a_type_that_the_device_lacks_is_an_error_that_names_the_field() -> Result<(),
         Ok(())
     }
     lacking(half::f16::ONE)?;
-    lacking(half::bf16::ONE)
+    lacking(half::bf16::ONE)?;
+    lacking(num_complex::Complex::new(1_f32, 0.0))?;
+    lacking(num_complex::Complex::new(1_f64, 0.0))
 }
 
 #[derive(Sample)]

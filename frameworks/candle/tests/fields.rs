@@ -75,7 +75,9 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn a_type_that_candle_lacks_is_an_error_that_names_the_field() -> Result<(), BoxError> {
     lacking(1_i8)?;
     lacking(1_u16)?;
-    lacking(1_u64)
+    lacking(1_u64)?;
+    lacking(num_complex::Complex::new(1_f32, 0.0))?;
+    lacking(num_complex::Complex::new(1_f64, 0.0))
 }
 
 #[derive(Sample)]

@@ -45,6 +45,8 @@ fn scalar_type(dtype: DType) -> Option<i8> {
         DType::F16 => 5,
         DType::F32 => 6,
         DType::F64 => 7,
+        DType::Complex64 => 9,
+        DType::Complex128 => 10,
         DType::Bool => 11,
         DType::BF16 => 15,
         _ => return None,

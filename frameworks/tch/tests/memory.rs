@@ -1,5 +1,6 @@
 //! Tensors are in the batches' memory, which they keep.
 
+use num_complex::Complex;
 use slotline::dataset::from_fn;
 use slotline::dtype::Element;
 use slotline::sample::{Packed, Ragged};
@@ -88,7 +89,18 @@ fn types_that_both_have_stay_as_they_are() -> Result<(), BoxError> {
     same(Kind::Half, half::f16::from)?;
     same(Kind::BFloat16, half::bf16::from)?;
     same(Kind::Float, f32::from)?;
-    same(Kind::Double, f64::from)
+    same(Kind::Double, f64::from)?;
+    same_complex(Kind::ComplexFloat, |re, im| Complex::new(re as f32, im as f32))?;
+    same_complex(Kind::ComplexDouble, Complex::new)
+}
+
+fn same_complex<T: Element>(kind: Kind, of: fn(f64, f64) -> T) -> Result<(), BoxError> {
+    let [tensor] = one(from_fn(3, move |index, _| Ok([of(index as f64, -0.5); 2])))??.into_array()?;
+    assert_eq!((tensor.kind(), tensor.size()), (kind, vec![3, 2]));
+    let part = |part: tch::Tensor| Vec::<f64>::try_from(&part.flatten(0, -1).to_kind(Kind::Double));
+    assert_eq!(part(tensor.real())?, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+    assert_eq!(part(tensor.imag())?, [-0.5; 6]);
+    Ok(())
 }
 
 fn lacking<T: Element>(value: T) -> Result<(), BoxError> {

@@ -38,6 +38,7 @@ impl World {
             }
             7..12 => self.next(choices),
             12 => self.look_at_batch(choices),
+            13 if choices.one_in(2) => self.read_sample(choices),
             13 => self.export(choices),
             14 => self.free_one(choices),
             15 => self.state(choices),
@@ -298,7 +299,7 @@ fn bytes(
 }
 
 /// Checks that a batch has the bytes of its samples.
-fn check(batch: *mut slotline_batch, about: &Content) {
+pub(super) fn check(batch: *mut slotline_batch, about: &Content) {
     // SAFETY: a valid batch, whose indices and fields have the addresses and sizes that it returns.
     unsafe {
         let rows = slotline_batch_len(batch);
@@ -321,7 +322,7 @@ unsafe fn check_field(field: &slotline_tensor, i: usize, indices: &[i64], about:
     let bytes =
         unsafe { if field.bytes == 0 { &[] } else { slice::from_raw_parts(field.data.cast::<u8>(), field.bytes) } };
     for (row, &index) in indices.iter().enumerate() {
-        let index = index as usize;
+        let (about, index) = about.origin(index as usize);
         if let Some((data, size)) = about.arrays.get(i) {
             assert_eq!(bytes[row * size..][..*size], data[index * size..][..*size]);
         }

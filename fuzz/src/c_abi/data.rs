@@ -23,6 +23,15 @@ pub(super) struct Content {
     pub(super) arrays: Vec<(Vec<u8>, usize)>,
     /// The fields' dtypes, if a callback writes the samples.
     pub(super) written: Vec<slotline_dtype>,
+    /// Which sample of which dataset each sample is, if the dataset is made of others.
+    pub(super) samples: Vec<(Arc<Content>, usize)>,
+}
+
+impl Content {
+    /// Returns the dataset that a sample comes from, and the sample's index there.
+    pub(super) fn origin(&self, index: usize) -> (&Self, usize) {
+        self.samples.get(index).map_or((self, index), |(content, index)| content.origin(*index))
+    }
 }
 
 /// A struct in memory of exactly the size that it states, which may be too short, or longer than known.
@@ -75,9 +84,9 @@ impl Drop for Struct {
 
 /// Returns the number of a dtype and its size, or an invalid number.
 fn dtype(choices: &mut Choices<'_>) -> (slotline_dtype, usize) {
-    const SIZES: [usize; 13] = [1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 2, 2];
+    const SIZES: [usize; 15] = [1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 2, 2, 8, 16];
     let number =
-        if choices.one_in(24) { choices.of(&[0, 14, u32::MAX]) } else { choices.within(1, SIZES.len()) as u32 };
+        if choices.one_in(24) { choices.of(&[0, 16, u32::MAX]) } else { choices.within(1, SIZES.len()) as u32 };
     let size = SIZES.get((number as usize).wrapping_sub(1)).map_or(1, |&size| size);
     (number, size)
 }
@@ -103,7 +112,8 @@ fn elements(shape: &[i64]) -> Option<usize> {
 
 impl World {
     pub(super) fn make_dataset(&mut self, choices: &mut Choices<'_>) {
-        match choices.below(8) {
+        match choices.below(12) {
+            8.. if !self.datasets.is_empty() => self.compose(choices),
             0 => self.open(choices),
             1..4 => self.arrays(choices),
             4..6 => self.callbacks(choices),
@@ -111,7 +121,7 @@ impl World {
         }
     }
 
-    fn keep(&mut self, dataset: Option<*mut slotline_dataset>, content: Content) {
+    pub(super) fn keep(&mut self, dataset: Option<*mut slotline_dataset>, content: Content) {
         let Some(dataset) = dataset else { return };
         if self.datasets.len() == 6 {
             // SAFETY: the handle was not freed yet.
@@ -183,7 +193,7 @@ impl World {
     }
 
     /// Returns fields, their shapes, and what a callback must know of them.
-    fn fields(&mut self, choices: &mut Choices<'_>) -> Declared {
+    pub(super) fn fields(&mut self, choices: &mut Choices<'_>) -> Declared {
         let (mut fields, mut shapes, mut known) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..choices.of(&[1, 2, 3, 0]) {
             let (dtype, size) = dtype(choices);
@@ -205,8 +215,6 @@ impl World {
 
     fn callbacks(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let content =
-            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
         let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
         let dataset = slotline_map_dataset {
             struct_size: 0,
@@ -222,13 +230,11 @@ impl World {
         let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct has the size that it states; places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_callbacks(sized.pointer(), out, error) });
-        self.keep_called(made, &sized, user, content);
+        self.keep_called(made, &sized, user, declared.content());
     }
 
     fn stream(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let content =
-            Content { written: declared.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() };
         let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
         let saves = choices.one_in(2);
         let dataset = slotline_stream_dataset {
@@ -247,10 +253,10 @@ impl World {
         let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct has the size that it states; places or NULL.
         let made = make(choices, |out, error| unsafe { slotline_dataset_from_stream(sized.pointer(), out, error) });
-        self.keep_called(made, &sized, user, content);
+        self.keep_called(made, &sized, user, declared.content());
     }
 
-    fn keep_called(
+    pub(super) fn keep_called(
         &mut self,
         made: Option<*mut slotline_dataset>,
         sized: &Struct,
@@ -266,10 +272,17 @@ impl World {
     }
 }
 
-struct Declared {
-    list: Struct,
-    count: usize,
-    known: Vec<(slotline_dtype, usize, usize)>,
+pub(super) struct Declared {
+    pub(super) list: Struct,
+    pub(super) count: usize,
+    pub(super) known: Vec<(slotline_dtype, usize, usize)>,
     /// The shapes that the list points to.
     _shapes: Vec<Vec<i64>>,
+}
+
+impl Declared {
+    /// Returns the content of the samples that a callback writes.
+    pub(super) fn content(&self) -> Content {
+        Content { written: self.known.iter().map(|&(dtype, ..)| dtype).collect(), ..Content::default() }
+    }
 }

@@ -2,6 +2,7 @@
 //! are too short or longer than known, invalid enum values, and handles that are freed in any order.
 
 mod calls;
+mod compose;
 mod data;
 mod options;
 mod user;

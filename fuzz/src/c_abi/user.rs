@@ -5,6 +5,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
+use slotline_ffi::batch::{slotline_batch, slotline_batch_field, slotline_batch_indices, slotline_batch_num_fields};
 use slotline_ffi::callback::{slotline_fail, slotline_failure, slotline_worker};
 use slotline_ffi::collate::{slotline_samples, slotline_samples_left, slotline_samples_next};
 use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
@@ -62,7 +63,7 @@ pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
 /// The sample must be the one that was passed to the current callback.
 unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 {
     let fault = (user.way / 8 * 31 + index) % 16;
-    let mut memory = [0_u64; 32];
+    let mut memory = [0_u64; 40];
     // SAFETY: the caller upholds that the sample is valid; every write has the stated length.
     unsafe {
         for (field, &(dtype, size, elements)) in user.fields.iter().enumerate() {
@@ -122,6 +123,25 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
 pub(super) unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     // SAFETY: the library passes a valid user pointer and sample.
     unsafe { write(user(pointer), index, sample) }
+}
+
+/// Writes a sample for the one that it is made from, with the same index, or misbehaves.
+pub(super) unsafe extern "C" fn map(
+    pointer: *mut c_void,
+    source: *const slotline_batch,
+    sample: *mut slotline_sample,
+) -> i32 {
+    // SAFETY: the library passes a valid user pointer, a batch of one sample, and a sample.
+    unsafe {
+        for i in 0..slotline_batch_num_fields(source) {
+            let mut field = tensor();
+            assert_eq!(slotline_batch_field(source, i, &mut field, null_mut()), SLOTLINE_OK);
+            if field.bytes > 0 {
+                std::hint::black_box(std::slice::from_raw_parts(field.data.cast::<u8>(), field.bytes).iter().max());
+            }
+        }
+        write(user(pointer), *slotline_batch_indices(source) as usize, sample)
+    }
 }
 
 /// The number of samples of a stream, in each worker.
@@ -277,6 +297,7 @@ pub(super) unsafe extern "C" fn order(
 pub(super) unsafe extern "C" fn batches(
     pointer: *mut c_void,
     pass: u64,
+    seed: u64,
     batch: u64,
     indices: *mut u64,
     room: usize,
@@ -295,7 +316,7 @@ pub(super) unsafe extern "C" fn batches(
         }
         let many = (batch as usize + way) % (room + 1);
         for i in 0..many {
-            indices.add(i).write((batch + pass + i as u64) % 9);
+            indices.add(i).write((batch + pass + seed % 3 + i as u64) % 9);
         }
         *len = if way % 8 == 6 { room + 1 } else { many };
     }

@@ -67,6 +67,7 @@ impl Kind {
             dtype::Kind::Unsigned => 1,
             dtype::Kind::Float => 2,
             dtype::Kind::BFloat => 4,
+            dtype::Kind::Complex => 5,
             _ => 6,
         };
         Self::of_dlpack(py, DType { code, bits: 8 * dtype.size() as u8, lanes: 1 })

@@ -86,8 +86,10 @@ def manifest(path):
 
 def npz(path):
     """Rows of arrays."""
-    np.savez(path / "all.npz", points=POINTS, labels=np.array(LABELS))
-    return path / "all.npz", [{"points": POINTS[i], "labels": np.int64(LABELS[i])} for i in range(N)]
+    waves = {"waves": (POINTS + 1j).astype("c8"), "phases": np.exp(1j * np.arange(N))}
+    np.savez(path / "all.npz", points=POINTS, labels=np.array(LABELS), **waves)
+    each = {"points": POINTS, "labels": np.array(LABELS), **waves}
+    return path / "all.npz", [{name: rows[i] for name, rows in each.items()} for i in range(N)]
 
 
 def parquet(_):
@@ -290,7 +292,7 @@ def test_batches_with_more_than_their_room_are_whole(tmp_path):
 
 
 def test_files_and_arrays_are_joined(tmp_path):
-    points = slotline.open(npz(tmp_path)[0])
+    points = slotline.open(npz(tmp_path)[0], columns=["points", "labels"])
     joined = points + Arrays(points=POINTS + 1, labels=np.arange(N))
     expected = [{"points": POINTS[i], "labels": np.int64(LABELS[i])} for i in range(N)]
     assert_same(rows(Loader(joined, 7)), [*expected, *({"points": POINTS[i] + 1, "labels": np.int64(i)} for i in range(N))])

@@ -137,7 +137,7 @@ fn typed<'v, T: Element>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::{bf16, f16};
+    use crate::dtype::{bf16, complex64, complex128, f16};
 
     fn array<T: Element>(data: impl Into<Vec<T>>, shape: &[usize]) -> AnyArray {
         Array::new(data.into(), shape).unwrap().into()
@@ -187,6 +187,8 @@ mod tests {
             u8 1, 2, 255; i8 1, 2, -128; u16 1, 2, u16::MAX; i16 1, 2, i16::MIN; u32 1, 2, u32::MAX; i32 1, 2, i32::MIN;
             u64 1, 2, u64::MAX; i64 1, 2, i64::MIN; f32 1.0, 0.5, f32::MAX; f64 1.0, 0.5, f64::MAX;
             f16 f16(1), f16(2), f16(0x7bff); bf16 bf16(1), bf16(2), bf16(0x7f7f);
+            complex64 complex64 { re: 1.0, im: 0.5 }, complex64 { re: 0.5, im: 1.0 }, complex64 { re: f32::MAX, im: 0.0 };
+            complex128 complex128 { re: 1.0, im: 0.5 }, complex128 { re: 0.5, im: 1.0 }, complex128 { re: 0.0, im: f64::MIN };
         }
     }
 }

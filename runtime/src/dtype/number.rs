@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::{Element, bf16, f16, for_dtype};
+use super::{Element, bf16, complex64, complex128, f16, for_dtype};
 
 /// Returns a number as an element; `None` if the type does not have exactly this number.
 pub(crate) fn element<T: Element>(number: i64) -> Option<T> {
@@ -62,6 +62,18 @@ macro_rules! zeros {
 #[cfg(not(feature = "half"))]
 zeros! { f16 bf16 }
 
+macro_rules! complex {
+    ($($type:ident)*) => {$(
+        impl FromNumber for $type {
+            fn from_number(number: i64) -> Option<Self> {
+                Some($type { re: FromNumber::from_number(number)?, im: 0.0 })
+            }
+        }
+    )*};
+}
+
+complex! { complex64 complex128 }
+
 impl FromNumber for bool {
     fn from_number(number: i64) -> Option<Self> {
         matches!(number, 0 | 1).then_some(number == 1)
@@ -80,6 +92,9 @@ mod tests {
         assert_eq!((element::<bool>(1), element::<bool>(2)), (Some(true), None));
         assert_eq!((element::<f32>(-100), element::<f32>(16_777_217)), (Some(-100.0), None));
         assert_eq!((element::<f64>(1 << 53), element::<f64>(i64::MAX)), (Some((1_u64 << 53) as f64), None));
+        assert_eq!(element(-100), Some(complex64 { re: -100.0, im: 0.0 }));
+        assert_eq!(element::<complex64>(16_777_217), None);
+        assert_eq!(element(16_777_217), Some(complex128 { re: 16_777_217.0, im: 0.0 }));
         assert_eq!(element::<f16>(0), Some(f16::from_le_bytes([0; 2])));
     }
 }

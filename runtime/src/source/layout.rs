@@ -2,10 +2,10 @@
 
 use super::error::{FormatError, FormatErrorKind};
 use crate::array::{AnyArray, Array};
-use crate::dtype::{DType, for_dtype};
+use crate::dtype::{DType, complex64, complex128, for_dtype};
 use crate::shape::{MAX_DIMS, Shape};
 
-/// The order of bytes within an element.
+/// The order of bytes within a number; a complex element has two, the real part first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -81,13 +81,13 @@ impl Layout {
     }
 }
 
-/// Gives `bool` the conversion functions that all numbers have.
-trait FromBytes {
-    fn from_le_bytes(bytes: [u8; 1]) -> Self;
-    fn from_be_bytes(bytes: [u8; 1]) -> Self;
+/// Gives the other types the conversion functions that integers and floating-point numbers have.
+trait FromBytes<const SIZE: usize> {
+    fn from_le_bytes(bytes: [u8; SIZE]) -> Self;
+    fn from_be_bytes(bytes: [u8; SIZE]) -> Self;
 }
 
-impl FromBytes for bool {
+impl FromBytes<1> for bool {
     fn from_le_bytes([byte]: [u8; 1]) -> Self {
         byte == 1
     }
@@ -95,6 +95,33 @@ impl FromBytes for bool {
     fn from_be_bytes([byte]: [u8; 1]) -> Self {
         byte == 1
     }
+}
+
+macro_rules! complex {
+    ($($type:ident of $part:ident;)*) => {$(
+        impl FromBytes<{ size_of::<$type>() }> for $type {
+            fn from_le_bytes(bytes: [u8; size_of::<$type>()]) -> Self {
+                let [re, im] = halves(bytes).map($part::from_le_bytes);
+                $type { re, im }
+            }
+
+            fn from_be_bytes(bytes: [u8; size_of::<$type>()]) -> Self {
+                let [re, im] = halves(bytes).map($part::from_be_bytes);
+                $type { re, im }
+            }
+        }
+    )*};
+}
+
+complex! {
+    complex64 of f32;
+    complex128 of f64;
+}
+
+fn halves<const SIZE: usize, const HALF: usize>(bytes: [u8; SIZE]) -> [[u8; HALF]; 2] {
+    const { assert!(SIZE == 2 * HALF) };
+    let (halves, _) = bytes.as_chunks::<HALF>();
+    [halves[0], halves[1]]
 }
 
 fn array<T: crate::dtype::Element>(data: Vec<T>, shape: Shape) -> Result<AnyArray, FormatError> {

@@ -70,8 +70,8 @@ pub unsafe fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 ///
 /// # Errors
 ///
-/// If the file can't be opened or read, isn't a .npy file, has an unsupported type (complex, dates, text, objects,
-/// records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions, or isn't exactly as long as
+/// If the file can't be opened or read, isn't a .npy file, has an unsupported type (extended floats, dates, text,
+/// objects, records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions, or isn't exactly as long as
 /// its header says.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     let path = path.as_ref();

@@ -156,6 +156,7 @@ fn element_type(written: &Written) -> Result<(DType, ByteOrder), FormatError> {
         TypeChar::Uint => Kind::Unsigned,
         TypeChar::Int => Kind::Signed,
         TypeChar::Float => Kind::Float,
+        TypeChar::Complex => Kind::Complex,
         _ => return Err(other_type(plain)),
     };
     let known = |dtype: &&DType| dtype.kind() == kind && dtype.size() as u64 == plain.size_field();
@@ -164,14 +165,13 @@ fn element_type(written: &Written) -> Result<(DType, ByteOrder), FormatError> {
     Ok((dtype, order))
 }
 
-const EXPECTED_TYPES: &str = "bool, an integer of 8 to 64 bits, or a float of 16 to 64 bits";
+const EXPECTED_TYPES: &str =
+    "bool, an integer of 8 to 64 bits, a float of 16 to 64 bits, or a complex number of two 32- or 64-bit floats";
 
 fn other_type(plain: &TypeStr) -> FormatError {
     let (name, advice) = match (plain.type_char(), plain.size_field()) {
         (TypeChar::Float, _) => ("an extended float", "save it again as `a.astype('float64')`"),
-        (TypeChar::Complex, _) => {
-            ("complex numbers", "save real and imaginary parts: `np.stack([a.real, a.imag], axis=-1)`")
-        }
+        (TypeChar::Complex, _) => ("an extended complex number", "save it again as `a.astype('complex128')`"),
         (TypeChar::TimeDelta | TypeChar::DateTime, _) => ("dates or times", "save it again as `a.view('int64')`"),
         (TypeChar::ByteStr | TypeChar::UnicodeStr, _) => ("text", "save it as numbers, such as class indices"),
         (TypeChar::Object, _) => ("Python objects", "save it again with a numeric dtype, as `a.astype('float32')`"),

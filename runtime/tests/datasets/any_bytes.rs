@@ -37,7 +37,7 @@ fn mutated(mut bytes: Vec<u8>, changes: &[(prop::sample::Index, u8)], len: prop:
     bytes
 }
 
-const DESCRS: &[&str] = &["|u1", "<f4", ">i8", "|b1", "<U3", "|O", "<f2", "<m8[s]"];
+const DESCRS: &[&str] = &["|u1", "<f4", ">i8", "|b1", "<U3", "|O", "<f2", "<c8", ">c16", "<c32", "<m8[s]"];
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]

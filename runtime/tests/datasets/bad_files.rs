@@ -136,7 +136,7 @@ fn fortran_order_is_an_error_with_a_workaround() {
 fn unsupported_dtypes_are_errors_with_a_workaround() {
     for (descr, words) in [
         ("'<f16'", ["extended float", "astype('float64')"]),
-        ("'<c8'", ["complex", "a.real"]),
+        ("'<c32'", ["extended complex number", "astype('complex128')"]),
         ("'<M8[ns]'", ["dates or times", "view('int64')"]),
         ("'<m8[s]'", ["dates or times", "view('int64')"]),
         ("'|S10'", ["text", "numbers"]),

@@ -90,6 +90,38 @@ fn f16_files_are_read_with_or_without_half() {
 }
 
 #[test]
+fn complex_files_are_read_with_or_without_num_complex() {
+    let parts = [1.5_f64, -0.25, 3.0, f64::MIN_POSITIVE, f64::INFINITY, -7.0, 0.0, 9.0];
+    let narrow = parts.map(|part| part as f32);
+    let folder = Folder::new();
+    let check = |dtype: DType, descr: &str, bytes: &[u8], native: &[u8]| {
+        let is_native = descr.starts_with('<') == cfg!(target_endian = "little");
+        let bytes = npy(descr, "(2, 2)", bytes);
+        let path = folder.write("x.npy", &bytes);
+        let mapped = map_npy(&path).unwrap();
+        assert_eq!(mapped.is_mapped(), is_native);
+        for array in [mapped, read_npy(&path).unwrap(), parse_npy(&bytes).unwrap()] {
+            assert_eq!((array.dtype(), array.shape(), array.bytes()), (dtype, &[2, 2][..], native), "{descr}");
+            let dataset = TensorDataset::new(vec![array]).unwrap();
+            let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
+            let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+            let column = batch.tensors().get(0).unwrap();
+            assert_eq!((column.dtype(), column.shape(), column.bytes()), (dtype, &[2, 2][..], native));
+            #[cfg(feature = "num-complex")]
+            if dtype == DType::Complex64 {
+                let row = column.typed::<num_complex::Complex<f32>>().unwrap().row(1);
+                assert_eq!(row[[1]], num_complex::Complex::new(0.0, 9.0));
+            }
+        }
+    };
+    let (native, wide) = (narrow.map(f32::to_ne_bytes).concat(), parts.map(f64::to_ne_bytes).concat());
+    check(DType::Complex64, "<c8", &narrow.map(f32::to_le_bytes).concat(), &native);
+    check(DType::Complex64, ">c8", &narrow.map(f32::to_be_bytes).concat(), &native);
+    check(DType::Complex128, "<c16", &parts.map(f64::to_le_bytes).concat(), &wide);
+    check(DType::Complex128, ">c16", &parts.map(f64::to_be_bytes).concat(), &wide);
+}
+
+#[test]
 fn bool_files_are_checked_and_copied() {
     let folder = Folder::new();
     let array = map_npy(folder.write("x.npy", &npy("|b1", "(3,)", &[1, 0, 1]))).unwrap();

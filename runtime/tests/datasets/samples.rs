@@ -120,7 +120,12 @@ fn every_dtype_round_trips_in_every_kind_of_sample() {
         every_kind(|i| half::f16::from_f32(i as f32 + 0.5));
         every_kind(|i| half::bf16::from_f32(i as f32 * 1e30));
     }
-    assert_eq!(DType::ALL.len(), 13, "all dtypes are tested");
+    #[cfg(feature = "num-complex")]
+    {
+        every_kind(|i| num_complex::Complex::new(i as f32, -0.5));
+        every_kind(|i| num_complex::Complex::new(0.5, i as f64 * 1e300));
+    }
+    assert_eq!(DType::ALL.len(), 15, "all dtypes are tested");
 }
 
 /// A dataset whose samples borrow from the dataset and from the context.

@@ -179,7 +179,7 @@ fn iterators_as_samplers_are_the_same() {
     both!(Loader::builder(numbers()).batch_sampler_iter(8, lists));
     // A list that is too long, and an iterator that panics.
     both!(Loader::builder(numbers()).batch_sampler_iter(4, lists));
-    let fails = || (0..9).map(|at| if at == 3 { Err("three".into()) } else { Ok([at]) });
+    let fails = |_| (0..9).map(|at| if at == 3 { Err("three".into()) } else { Ok([at]) });
     both!(Loader::builder(numbers()).batch_sampler_try_iter(1, fails));
     let breaks = || (0..50).map(|index| if index == 21 { panic!("twenty-one") } else { index });
     both!(Loader::builder(numbers()).batch_size(4).sampler_iter(breaks));

@@ -305,7 +305,7 @@ fn a_panic_in_a_samplers_iterator_ends_its_pass() {
 }
 
 /// Batches of four, of which the fourth is an error.
-fn three_lists() -> impl Iterator<Item = Result<[usize; 4], BoxError>> {
+fn three_lists(_: u64) -> impl Iterator<Item = Result<[usize; 4], BoxError>> {
     (0..6).map(|batch| if batch == 3 { Err(NoMore(batch).into()) } else { Ok([batch; 4]) })
 }
 
@@ -331,10 +331,50 @@ fn an_error_of_a_batch_samplers_iterator_ends_its_pass_and_keeps_its_type() {
 }
 
 #[test]
+fn a_seed_of_batches_differs_in_each_pass_and_resumes() {
+    for (persistent, seed) in [(false, Some(5)), (true, Some(5)), (false, None)] {
+        let make = || {
+            // Batches of one random index, without an end.
+            let lists = |seed| {
+                let mut generator = Generator::from_seed(seed);
+                std::iter::repeat_with(move || Ok([generator.random_i64() as usize % 1000]))
+            };
+            let builder = Loader::builder(numbers(1000, nothing)).batch_sampler_try_iter(1, lists).num_workers(1);
+            let builder = builder.persistent_workers(persistent);
+            seed.into_iter().fold(builder, |builder, seed| builder.seed(seed)).build().unwrap()
+        };
+        let of = |loader: &mut Loader<slotline::Batch<i64>>, len| -> Vec<i64> {
+            let batches = loader.epoch().unwrap().take(len);
+            batches.map(|batch| batch.unwrap().indices()[0]).collect()
+        };
+        let mut first = make();
+        let passes = [(); 2].map(|()| of(&mut first, 10));
+        let mut pass = first.epoch().unwrap();
+        let third: Vec<_> = pass.by_ref().take(4).map(|batch| batch.unwrap().indices()[0]).collect();
+        let state = pass.state();
+        drop(pass);
+        let mut whole = make();
+        whole.load_state(&state).unwrap();
+        let rest = of(&mut whole, 6);
+        assert!(passes[0] != passes[1] && passes[1][..4] != third[..], "{passes:?} {third:?}");
+        if seed.is_some() {
+            let mut again = make();
+            assert_eq!([(); 2].map(|()| of(&mut again, 10)), passes);
+            assert_eq!(of(&mut again, 10), [third, rest].concat());
+        } else {
+            let mut again = make();
+            again.load_state(&state).unwrap();
+            assert_eq!(of(&mut again, 6), rest);
+        }
+    }
+}
+
+#[test]
 fn an_error_of_a_batch_sampler_before_the_state_is_an_error_of_epoch() {
     let make = |fails: bool| {
-        let lists =
-            move || three_lists().map(move |batch| batch.or_else(|error| if fails { Err(error) } else { Ok([3; 4]) }));
+        let lists = move |_| {
+            three_lists(0).map(move |batch| batch.or_else(|error| if fails { Err(error) } else { Ok([3; 4]) }))
+        };
         Loader::builder(numbers(6, nothing)).batch_sampler_try_iter(4, lists).build().unwrap()
     };
     let (mut first, mut second) = (make(false), make(true));

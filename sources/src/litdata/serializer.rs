@@ -55,6 +55,8 @@ fn numpy(code: u32) -> Option<DType> {
         8 => DType::F16,
         9 => DType::F32,
         10 => DType::F64,
+        11 => DType::Complex64,
+        12 => DType::Complex128,
         13 => DType::Bool,
         _ => return None,
     })
@@ -65,6 +67,8 @@ fn torch(code: u32) -> Option<DType> {
     Some(match code {
         0 | 1 => DType::F32,
         2 | 3 => DType::F64,
+        4 | 5 => DType::Complex64,
+        6 | 7 => DType::Complex128,
         8 | 9 => DType::F16,
         10 => DType::BF16,
         11 => DType::U8,

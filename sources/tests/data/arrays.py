@@ -25,6 +25,10 @@ for i, name in enumerate(names):
     shape = [(7,), (7, 3), (7, 2, 2)][i % 3]
     arrays[name] = random.integers(0, 2 if name == "bool" else 100, shape).astype(name)
 
+parts = np.random.default_rng(5)
+for name, shape in (("complex64", (7, 3)), ("complex128", (7,))):
+    arrays[name] = (parts.standard_normal(shape) + 1j * parts.standard_normal(shape)).astype(name)
+
 
 def rows(arrays):
     return {name: [row.tobytes().hex() for row in array] for name, array in arrays.items()}
@@ -37,7 +41,8 @@ expected = {"numpy": np.__version__, "safetensors": safetensors.__version__}
 for name in ("stored", "packed"):
     expected[name] = rows(dict(np.load(f"{name}.npz")))
 
-tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+# safetensors has no complex128.
+tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if name != "complex128"}
 tensors["bfloat16"] = torch.from_numpy(random.standard_normal((7, 5))).bfloat16()
 safetensors.torch.save_file(tensors, "all.safetensors", metadata={"by": "a test"})
 loaded = safetensors.torch.load_file("all.safetensors")

@@ -30,6 +30,7 @@ def item(i):
         "n1": random.standard_normal(i % 4).astype(np.float32), "n2": random.integers(-9, 9, (1 + i % 2, 2), np.int16),
         "nb": random.integers(0, 2, (2, i % 3)).astype(bool), "t1": torch.arange(i % 5), "t0": torch.tensor(i * 7),
         "t2": torch.from_numpy(random.standard_normal((2, 1 + i % 2))).half(),
+        "nc": np.full((2, 1 + i % 2), 1.5 - 2j * i, np.complex64), "tc": torch.full((1 + i % 3,), i + 0.25j, dtype=torch.complex128),
     }
 
 
@@ -49,7 +50,7 @@ def fields(item):
     found = {}
     for name, value in item.items():
         found[name] = encoded(value).hex()
-        if name in ("n2", "nb", "t0", "t2"):
+        if name in ("n2", "nb", "nc", "t0", "t2"):
             found[f"{name}.shape"] = np.array(value.shape, np.int64).tobytes().hex()
     return found
 

@@ -164,7 +164,7 @@ impl<D, C> Builder<D, C> {
         I: IntoIterator<Item = usize>,
         I::IntoIter: Send + 'static,
     {
-        self.options.sampler = Some(Sampling::Iter(Box::new(move || Box::new(make().into_iter()))));
+        self.options.sampler = Some(Sampling::Iter(Box::new(move |_| Box::new(make().into_iter()))));
         self
     }
 
@@ -252,7 +252,7 @@ impl<D, C> Builder<D, C> {
         I: IntoIterator<Item: AsRef<[usize]>>,
         I::IntoIter: Send + 'static,
     {
-        let make = Box::new(move || -> Box<dyn Batches> { Box::new(Lists(make().into_iter())) });
+        let make = Box::new(move |_| -> Box<dyn Batches> { Box::new(Lists(make().into_iter())) });
         self.options.batch_sampler = Some(BatchSampling::Iter { most: max_batch_size, make });
         self
     }
@@ -260,11 +260,16 @@ impl<D, C> Builder<D, C> {
     /// Works like [`batch_sampler_iter`](Self::batch_sampler_iter), with an iterator that may fail: an error becomes
     /// [`Error::BatchSampler`](crate::loader::Error::BatchSampler) instead of the batch, and the pass ends there.
     ///
+    /// `make` gets a seed, which is another random number in each pass. It depends on the loader's [`seed`](Self::seed) or
+    /// [`generator`](Self::generator), and a pass that is resumed gets the same one, so batches that are drawn from it
+    /// resume. (A loader that resumes also makes the iterators of the passes before that one, with other seeds, and takes
+    /// nothing from them.)
+    ///
     /// ```
     /// use slotline::dataset::from_fn;
     /// use slotline::{BoxError, Error, Loader};
     ///
-    /// let lines = || ["7", "0 9", "x"].into_iter().map(|line| line.split(' ').map(|word| Ok(word.parse()?)).collect());
+    /// let lines = |_| ["7", "0 9", "x"].into_iter().map(|line| line.split(' ').map(|word| Ok(word.parse()?)).collect());
     /// let dataset = from_fn(10, |index, _| Ok(index as i64));
     /// let mut loader = Loader::builder(dataset).batch_sampler_try_iter::<_, Vec<usize>>(2, lines).build()?;
     /// let batches: Vec<_> = loader.epoch()?.collect();
@@ -275,14 +280,14 @@ impl<D, C> Builder<D, C> {
     pub fn batch_sampler_try_iter<I, B>(
         mut self,
         max_batch_size: usize,
-        mut make: impl FnMut() -> I + Send + 'static,
+        mut make: impl FnMut(u64) -> I + Send + 'static,
     ) -> Self
     where
         I: IntoIterator<Item = Result<B, BoxError>>,
         I::IntoIter: Send + 'static,
         B: AsRef<[usize]>,
     {
-        let make = Box::new(move || -> Box<dyn Batches> { Box::new(TryLists(make().into_iter())) });
+        let make = Box::new(move |seed| -> Box<dyn Batches> { Box::new(TryLists(make(seed).into_iter())) });
         self.options.batch_sampler = Some(BatchSampling::Iter { most: max_batch_size, make });
         self
     }

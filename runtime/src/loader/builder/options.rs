@@ -242,8 +242,8 @@ impl Options {
             None if self.shuffle => Origin::Shuffled(self.generator.clone()),
             None => Origin::Sequential,
             Some(Sampling::Drawn(sampler)) => Origin::Sampler(sampler),
-            Some(Sampling::Iter(mut make)) => Origin::Feed(Box::new(move || {
-                Box::new(Chunks { indices: make(), batch_size, drop_last: batching.drop_last })
+            Some(Sampling::Iter(mut make)) => Origin::Feed(Box::new(move |seed| {
+                Box::new(Chunks { indices: make(seed), batch_size, drop_last: batching.drop_last })
             })),
         };
         Ok(IndexSource { from, batching, is_planned: false, passes: 0, turns: None })

@@ -52,8 +52,8 @@ pub(crate) enum Origin {
     Feed(Make<dyn Batches>),
 }
 
-/// Makes an iterator for each pass.
-pub(crate) type Make<I> = Box<dyn FnMut() -> Box<I> + Send>;
+/// Makes an iterator for each pass, from the pass's seed for it.
+pub(crate) type Make<I> = Box<dyn FnMut(u64) -> Box<I> + Send>;
 
 /// How samples become batches.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,7 @@ impl IndexSource {
             }
             Origin::Sampler(sampler) => DistributedSampler::over(sampler, world_size, rank)?,
             Origin::Feed(mut make) => {
-                let make: Make<dyn Batches> = Box::new(move || Box::new(Turns::new(make(), ranks, drop_last)));
+                let make: Make<dyn Batches> = Box::new(move |seed| Box::new(Turns::new(make(seed), ranks, drop_last)));
                 let places = Places { first: rank as u64, step: world_size as u64 };
                 let turns = Some((places, format!("iterator of {world_size} ranks")));
                 return Ok(Self { from: Origin::Feed(make), turns, ..self });
@@ -177,7 +177,8 @@ impl IndexSource {
             match &mut self.from {
                 Origin::Sequential | Origin::Shuffled(_) => break,
                 Origin::Sampler(sampler) => sampler.order(&mut copy_of(default), &mut order)?,
-                Origin::Feed(make) => drop(make()),
+                // Nothing is taken from it, so its seed does not matter.
+                Origin::Feed(make) => drop(make(0)),
             }
             self.passes += 1;
         }
@@ -185,13 +186,14 @@ impl IndexSource {
     }
 
     /// Draws a pass over a dataset of this length for batches of at most `rows`, and returns the number of batches, if
-    /// it is known. `default` replaces the process's default generator, and `from` says which part of the pass was
-    /// already delivered.
+    /// it is known. `seed` is for a user's iterator, `default` replaces the process's default generator, and `from` says
+    /// which part of the pass was already delivered.
     pub(crate) fn begin(
         &mut self,
         dataset: usize,
         rows: usize,
         plan: &mut Plan,
+        seed: u64,
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
@@ -227,7 +229,7 @@ impl IndexSource {
                 self.passes = self.passes.saturating_add(1);
                 plan.places = self.turns.as_ref().map_or(Places::default(), |(places, _)| *places);
                 let feed = plan.feed.as_mut().expect("the feed was made with the loader");
-                feed.start(make());
+                feed.start(make(seed));
                 if let Some(state) = from {
                     feed.skip(state)?;
                 }

@@ -8,7 +8,8 @@ use crate::loader::checkpoint::state::State;
 use crate::loader::error::run::Error;
 use crate::loader::order::index_source::IndexSource;
 use crate::loader::order::plan_cell::PlanCell;
-use crate::rng::SharedGenerator;
+use crate::rng::rand_core::Rng;
+use crate::rng::{SampleRng, SharedGenerator};
 use crate::sampler::{Order, Spans};
 
 /// The number and base seed of a pass that begins.
@@ -16,6 +17,14 @@ use crate::sampler::{Order, Spans};
 pub(crate) struct PassSeed {
     pub(crate) epoch: u32,
     pub(crate) seed: u64,
+}
+
+impl PassSeed {
+    /// Returns the seed for what a user draws for this pass: another one in each pass, even if the base seed is kept. It is
+    /// the first number of the generator of a position that no sample has.
+    fn of_batches(self) -> u64 {
+        SampleRng::new(self.seed, self.epoch, u64::MAX).next_u64()
+    }
 }
 
 /// The source of passes.
@@ -106,7 +115,7 @@ impl<E: HasDataset> Passes for Orders<E> {
         let mut plan = unsafe { self.plan_cell.draft() };
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
         plan.tickets.start(from);
-        let tasks = self.draw.begin(len, self.rows, &mut plan, default, from)?;
+        let tasks = self.draw.begin(len, self.rows, &mut plan, pass.of_batches(), default, from)?;
         // With a feed, the order is not known.
         if tasks.is_some() && dataset.reads_ahead() {
             let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
