@@ -9,6 +9,7 @@
 //! - `robust`: many workers that may vanish at any instruction, in memory that processes share; where there are 64-bit
 //!   atomics.
 //! - [`spsc`]: one producer, one consumer, single items and chunks of items.
+//! - [`loan`]: lends a thing and gets it back without a reference count.
 //! - [`wait`]: how a side waits: by spinning, by backing off, or parked on a futex that the caller provides.
 //!
 //! The crate is `no_std` and needs no allocator. Slots live inline (so that a ring can be a `static`), in borrowed
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod handle;
+pub mod loan;
 pub mod ordered;
 #[cfg(target_has_atomic = "64")]
 pub mod robust;

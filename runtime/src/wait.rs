@@ -10,9 +10,13 @@ use slotline_core::wait::{Backoff, Deadline, Park, Spin, Wait};
 
 #[cfg(not(shuttle))]
 use self::futex::SystemFutex;
+#[cfg(not(shuttle))]
+pub(crate) use self::futex::{heavy_fence, light_fence};
 use crate::sync::Instant;
 #[cfg(shuttle)]
 use crate::sync::{SystemFutex, is_late};
+#[cfg(shuttle)]
+pub(crate) use crate::sync::{heavy_fence, light_fence};
 
 /// How the consumer waits for a batch, and how workers wait for a free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

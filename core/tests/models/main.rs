@@ -12,6 +12,7 @@
 //! loom reports. A second reader of a value, or a reader that comes too early, is a race, which loom also reports.
 #![cfg(loom)]
 
+mod loan;
 mod mutants;
 mod ordered;
 mod park;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::loader::collate::Storage;
-use crate::loader::collate::slab::Lease;
+use crate::loader::collate::cell::Lease;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};

@@ -56,6 +56,17 @@ pub(crate) fn is_late() -> bool {
     thread_rng().gen_ratio(1, LATE)
 }
 
+/// Works like the system's fence, for a thread that does something often.
+pub(crate) fn light_fence() {
+    fence(Ordering::SeqCst);
+}
+
+/// Works like the system's fence, for a thread that does something seldom.
+pub(crate) fn heavy_fence() -> bool {
+    fence(Ordering::SeqCst);
+    true
+}
+
 /// A futex made of shuttle's lock and condition variable.
 #[derive(Default)]
 pub(crate) struct SystemFutex {

@@ -83,19 +83,35 @@ impl Futex for SystemFutex {
 
     #[inline]
     fn light_fence(&self) {
-        if self.asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
+        light_fence_if(self.asymmetric);
     }
 
     fn heavy_fence(&self) {
-        fence(Ordering::SeqCst);
-        if self.asymmetric {
-            system::barrier();
-        }
+        // Without it, a wake-up could be lost.
+        assert!(heavy_fence(), "membarrier: {}", std::io::Error::last_os_error());
     }
 
     fn spin(&self, round: u32) -> bool {
         self.patience.spin(round)
     }
+}
+
+#[inline]
+fn light_fence_if(asymmetric: bool) {
+    if asymmetric { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
+}
+
+/// The fence of a thread that does something often. It pairs with the [heavy one](heavy_fence) of a thread that does
+/// something seldom, as two `fence(SeqCst)` do.
+#[inline]
+pub(crate) fn light_fence() {
+    light_fence_if(asymmetric_fences());
+}
+
+/// The fence of a thread that does something seldom. Returns `false` if the system refuses it.
+pub(crate) fn heavy_fence() -> bool {
+    fence(Ordering::SeqCst);
+    !asymmetric_fences() || system::barrier()
 }
 
 /// Sleeping and waking between processes, for rings of [`slotline_core`] in memory that they share.
@@ -131,19 +147,24 @@ impl Futex for SharedFutex {
 /// That of all waits for other processes, since a [`SharedFutex`] has no fields.
 static PATIENCE: Patience = Patience::new();
 
+/// Whether the process supports asymmetric fences: 1 if so, 2 if not, 0 until it is known. This is not a `OnceLock`: a
+/// child whose parent was forked in the middle of it would wait forever. Registering twice does no harm.
+static REGISTERED: AtomicU8 = AtomicU8::new(0);
+
 /// Whether the process supports asymmetric fences. The first call registers the process for them.
+#[inline]
 fn asymmetric_fences() -> bool {
-    // 0 until it is known. This is not a `OnceLock`: a child whose parent was forked in the middle of it would wait
-    // forever. Registering twice does no harm.
-    static REGISTERED: AtomicU8 = AtomicU8::new(0);
     match REGISTERED.load(Relaxed) {
-        0 => {
-            let registered = system::register_barrier();
-            REGISTERED.store(if registered { 1 } else { 2 }, Relaxed);
-            registered
-        }
+        0 => register(),
         known => known == 1,
     }
+}
+
+#[cold]
+fn register() -> bool {
+    let registered = system::register_barrier();
+    REGISTERED.store(if registered { 1 } else { 2 }, Relaxed);
+    registered
 }
 
 #[cfg(target_os = "linux")]
@@ -176,12 +197,11 @@ mod system {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
-    pub(super) fn barrier() {
+    /// Returns whether it succeeded. It cannot fail after registration, unless the system takes back what it granted.
+    pub(super) fn barrier() -> bool {
         let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
         // SAFETY: the call touches no memory.
-        let outcome = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-        // It cannot fail after registration. If it did, a wake-up could be lost.
-        assert_eq!(outcome, 0, "membarrier: {}", std::io::Error::last_os_error());
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 }
 
@@ -212,7 +232,9 @@ mod system {
         false
     }
 
-    pub(super) fn barrier() {}
+    pub(super) fn barrier() -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

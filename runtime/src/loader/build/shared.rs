@@ -16,8 +16,9 @@ use crate::loader::builder::options::{Options, Workload, ring_slots};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::{MakeSlots, SlotRequest, fields_of};
 use crate::loader::collate::block::Block;
+use crate::loader::collate::cell::{Cell, Owned};
 use crate::loader::collate::overflow::{Overflow, Spills};
-use crate::loader::collate::slab::{Cell, Slab};
+use crate::loader::collate::slab::Slab;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::consumer::resume::Log;
 use crate::loader::consumer::{Inner, Parts};
@@ -72,7 +73,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
                 let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
                 // Counts slots for the cells that are in none, too, so that a smaller prefetch factor never takes more
                 // memory, even if the number of slots is rounded up.
-                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Arc<Cell<C::Payload>>>>();
+                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Owned<C::Payload>>>();
                 let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words)
             },

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use crate::dataset::Loadable;
 use crate::dtype::Element;
+use crate::loader::collate::cell::Lease;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::Lease;
 use crate::sample::{Columns, Dynamic, Schema};
 
 /// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that

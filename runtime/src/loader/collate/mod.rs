@@ -3,6 +3,7 @@
 pub(crate) mod allocate;
 pub(crate) mod batch;
 pub(crate) mod block;
+pub(crate) mod cell;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub(crate) mod in_place;
 pub(crate) mod job;
@@ -19,10 +20,10 @@ pub(crate) mod with;
 use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::Lease;
 
 /// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
 /// calls a user's function. Sealed.

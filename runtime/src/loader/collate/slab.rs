@@ -5,11 +5,11 @@
 //! the slot at once. So a batch can be kept for as long as it is wanted: it has its own cell, and the ring continues
 //! with the others.
 //!
-//! The slab holds the spare cells, which are those in no slot. Each of them belongs to a batch or is free, as its flag
-//! `free` says. Only the consumer takes spare cells, and only free ones. A batch that is dropped, on any thread, sets
-//! the flag of its cell with release, and the consumer reads it with acquire. So no thread writes into a cell before
-//! all reads of the last batch in it, and a cell has one owner at a time. Cells are reference-counted (`Arc`): a batch
-//! may outlive its loader, and then keeps its cell.
+//! The slab holds the spare cells, which are those in no slot. Each of them is lent to a batch or is free, as its
+//! [loan](slotline_core::loan) says. Only the consumer takes spare cells, and only free ones. A batch that is dropped, on
+//! any thread, gives its cell back with release, and the consumer takes it with acquire. So no thread writes into a cell
+//! before all reads of the last batch in it, and a cell is in use once at a time. A batch may outlive its loader, and
+//! then keeps its cell.
 //!
 //! There are as many spare cells as batches that the user may [hold](crate::loader::Builder::hold) while it asks for
 //! another one. If more are kept, the slab [grows](Slab::grow) by one cell at a time, which is used again like the
@@ -23,147 +23,16 @@ use slotline_core::wait::Wait;
 use crate::BoxError;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::cell::{Cell, Lease, Owned, Watch};
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::poison::{AddressSanitizer, Poison};
-use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::wait::{Until, Waiter};
 
 /// The minimum number of spare cells that are checked before the slab grows. A caller that collects thousands of
 /// batches would otherwise have all of them checked for each further one. So a few free cells may be missed.
 const LOOKS: usize = 64;
-
-/// The memory of one batch.
-pub(crate) struct Cell<P> {
-    /// Whether the cell is free. Only used for spare cells.
-    free: AtomicBool,
-    /// What else happens when the cell is released and taken. Dropped before the payload.
-    watch: Option<Watch>,
-    work: SlotState<P>,
-    /// The batch in the cell; written when the consumer takes it for the user.
-    task: AtomicUsize,
-    rows: AtomicUsize,
-    epoch: AtomicUsize,
-    single: bool,
-}
-
-/// What happens when a cell is released and taken, besides its flag.
-struct Watch {
-    /// Its memory, if the process runs with AddressSanitizer.
-    poison: Option<Poison>,
-    /// The waiter to notify of the release.
-    released: Option<Arc<Waiter>>,
-}
-
-impl<P> Cell<P> {
-    /// The size of a cell in bytes, without what its payload refers to.
-    pub(crate) const SIZE: usize = size_of::<Self>() + 2 * size_of::<usize>();
-
-    /// The batch in the cell. For the cell's owner.
-    #[inline]
-    pub(crate) fn work(&self) -> &SlotState<P> {
-        &self.work
-    }
-
-    /// Releases the cell. For the cell's owner.
-    #[inline]
-    fn release(&self) {
-        match &self.watch {
-            None => self.free.store(true, Ordering::Release),
-            Some(watch) => self.release_watched(watch),
-        }
-    }
-
-    fn release_watched(&self, watch: &Watch) {
-        watch.poison.as_ref().inspect(|poison| poison.lock());
-        self.free.store(true, Ordering::Release);
-        watch.released.as_ref().inspect(|released| released.notify(|| true));
-    }
-
-    /// Takes the cell if it is free. Only the consumer may call this.
-    #[inline]
-    fn take(&self) -> bool {
-        let free = self.is_free();
-        if free {
-            self.free.store(false, Ordering::Relaxed);
-            self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.unlock());
-        }
-        free
-    }
-
-    #[inline]
-    pub(crate) fn is_free(&self) -> bool {
-        self.free.load(Ordering::Acquire)
-    }
-
-    /// Describes the batch in the cell.
-    #[inline]
-    pub(crate) fn tag(&self) -> Tag {
-        Tag {
-            task: self.task.load(Ordering::Relaxed),
-            rows: self.rows.load(Ordering::Relaxed),
-            single: self.single,
-            epoch: self.epoch.load(Ordering::Relaxed) as u32,
-        }
-    }
-}
-
-/// A lease on a finished batch's memory. Dropping it, on any thread, releases the memory.
-#[doc(hidden)]
-pub struct Lease<P>(Arc<Cell<P>>);
-
-impl<P> Lease<P> {
-    /// The batch's contents.
-    #[inline]
-    pub(crate) fn payload(&self) -> &P {
-        &self.0.work.payload
-    }
-
-    /// The batch's contents and its errors.
-    #[inline]
-    pub(crate) fn work(&self) -> &SlotState<P> {
-        &self.0.work
-    }
-
-    /// Describes the batch.
-    #[inline]
-    pub(crate) fn tag(&self) -> Tag {
-        self.0.tag()
-    }
-
-    /// Sets the batch's description, before the user gets it.
-    #[inline]
-    pub(crate) fn describe(&self, task: usize, rows: usize, epoch: u32) {
-        self.0.task.store(task, Ordering::Relaxed);
-        self.0.rows.store(rows, Ordering::Relaxed);
-        self.0.epoch.store(epoch as usize, Ordering::Relaxed);
-    }
-}
-
-impl<P> Lease<P> {
-    /// Makes a lease on a new cell that belongs to no loader.
-    pub(crate) fn apart(payload: P, tag: Tag) -> Self {
-        let Tag { task, rows, single, epoch } = tag;
-        let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
-        let (free, work) = (AtomicBool::new(false), SlotState::new(payload));
-        Self(Arc::new(Cell { free, watch: None, work, task, rows, epoch, single }))
-    }
-}
-
-impl<P> Drop for Lease<P> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}
-
-impl<P> fmt::Debug for Lease<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").finish_non_exhaustive()
-    }
-}
 
 /// Makes the memory of one more batch. Returns its size in bytes, and possibly a warning.
 pub(crate) type Make<P> = Box<dyn FnMut() -> Result<(P, usize, Option<Warning>), BoxError> + Send>;
@@ -190,7 +59,7 @@ impl<P> fmt::Debug for More<P> {
 
 /// The spare cells of a loader.
 pub(crate) struct Slab<P> {
-    spare: Vec<Arc<Cell<P>>>,
+    spare: Vec<Owned<P>>,
     /// Where the search for a free cell begins: they are used in turn, like slots.
     next: usize,
     /// The number of batches that may be held in the initial cells while another one is asked for, and the number of
@@ -221,7 +90,7 @@ impl<P> Slab<P> {
         more: More<P>,
         on_held: OnHeld,
         released: Waiter,
-    ) -> (Self, Vec<Arc<Cell<P>>>)
+    ) -> (Self, Vec<Owned<P>>)
     where
         P: Storage,
     {
@@ -251,16 +120,14 @@ impl<P> Slab<P> {
         (slab, places)
     }
 
-    fn cell(&self, payload: P, free: bool) -> Arc<Cell<P>>
+    fn cell(&self, payload: P, free: bool) -> Owned<P>
     where
         P: Storage,
     {
-        let [task, rows, epoch] = [(); 3].map(|()| AtomicUsize::new(0));
         let released = self.waits.then(|| self.released.clone());
         let poison = self.sanitizer.zip(payload.region()).and_then(|(by, region)| Poison::of(region, by));
         let watch = (released.is_some() || poison.is_some()).then_some(Watch { poison, released });
-        let (free, work) = (AtomicBool::new(free), SlotState::new(payload));
-        Arc::new(Cell { free, watch, work, task, rows, epoch, single: self.single })
+        Owned::new(payload, free, self.single, watch)
     }
 
     /// The number of batches that the loader was built for: those in rings, and those that may be held.
@@ -307,25 +174,25 @@ impl<P> Slab<P> {
 
     /// Replaces a cell in a slot with a free one, and returns a lease on it; `None` if there is no free one.
     #[inline]
-    pub(crate) fn exchange(&mut self, placed: &mut Arc<Cell<P>>) -> Option<Lease<P>> {
+    pub(crate) fn exchange(&mut self, placed: &mut Owned<P>) -> Option<Lease<P>> {
         let place = self.find()?;
         Some(self.exchange_with(place, placed))
     }
 
     /// Replaces a cell in a slot with the one that was [found](Self::find), and returns a lease on it.
     #[inline(always)]
-    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut Arc<Cell<P>>) -> Lease<P> {
+    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut Owned<P>) -> Lease<P> {
         std::mem::swap(&mut self.spare[place], placed);
-        Lease(self.spare[place].clone())
+        self.spare[place].lend()
     }
 
     /// Makes a lease on a cell that stays in its slot. The slot must be [refilled](Self::refill) before it is released.
-    pub(crate) fn share(placed: &Arc<Cell<P>>) -> Lease<P> {
-        Lease(placed.clone())
+    pub(crate) fn share(placed: &Owned<P>) -> Lease<P> {
+        placed.lend()
     }
 
     /// Makes a slot whose cell was [shared](Self::share) refer to a free cell, if there is one.
-    pub(crate) fn refill(&mut self, placed: &mut Arc<Cell<P>>) -> bool {
+    pub(crate) fn refill(&mut self, placed: &mut Owned<P>) -> bool {
         // The slot's batch was dropped.
         if placed.take() {
             return true;
@@ -337,7 +204,7 @@ impl<P> Slab<P> {
     /// Takes a free cell.
     pub(crate) fn free(&mut self) -> Option<Lease<P>> {
         let place = self.find()?;
-        Some(Lease(self.spare[place].clone()))
+        Some(self.spare[place].lend())
     }
 
     /// Makes the next search check all spare cells; `false` if the last one did.

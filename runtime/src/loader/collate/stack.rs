@@ -3,9 +3,9 @@
 use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::batch::{Batch, BatchOf};
+use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Deliver, Fill, Output};
 
 /// Stacks samples along a new first dimension: each sample writes itself into its row of the batch.

@@ -7,9 +7,9 @@ use std::sync::PoisonError;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
+use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::samples::Samples;
-use crate::loader::collate::slab::Lease;
 use crate::loader::collate::{Collate, Deliver, Fill, Output, Storage};
 use crate::sync::Mutex;
 

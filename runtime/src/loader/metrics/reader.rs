@@ -9,8 +9,8 @@ use crossbeam_utils::CachePadded;
 
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::cell::Lease;
 use crate::loader::collate::overflow::Spills;
-use crate::loader::collate::slab::Lease;
 use crate::loader::cores::usable_cores;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;

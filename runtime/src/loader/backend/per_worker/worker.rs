@@ -9,7 +9,7 @@ use slotline_core::spsc::{self, NextError, Slot};
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::Stream;
-use crate::loader::collate::slab::Cell;
+use crate::loader::collate::cell::Owned;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
@@ -40,7 +40,7 @@ pub(crate) struct Request {
 /// A worker's reply.
 pub(crate) struct Reply<P> {
     /// The memory that a batch was, or will be, written into.
-    pub(crate) cell: Arc<Cell<P>>,
+    pub(crate) cell: Owned<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
     pub(crate) mark: Mark,

@@ -40,8 +40,9 @@ use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
+use crate::loader::collate::cell::Owned;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::{Cell, Slab};
+use crate::loader::collate::slab::Slab;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::run::By;
 use crate::loader::order::plan::{Drawn, Indices, Plan};
@@ -93,7 +94,7 @@ pub(crate) struct ProcessRing<P> {
 
 /// A slot's memory, and the batch that it is for.
 pub(crate) struct Place<P> {
-    pub(crate) cell: Arc<Cell<P>>,
+    pub(crate) cell: Owned<P>,
     pub(crate) task: usize,
     pub(crate) first: usize,
     pub(crate) rows: usize,
@@ -461,7 +462,7 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     /// Describes the batch whose cell is still in its slot.
-    pub(crate) fn shared(&self) -> Option<&Arc<Cell<P>>> {
+    pub(crate) fn shared(&self) -> Option<&Owned<P>> {
         self.empty.map(|slot| &self.places[slot].cell)
     }
 }

@@ -11,7 +11,7 @@ use slotline_core::wait::Wait;
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
-use crate::loader::collate::slab::Cell;
+use crate::loader::collate::cell::Owned;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{caught, take_message};
 use crate::loader::order::passes::HasDataset;
@@ -29,7 +29,7 @@ use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
 /// The ring of a loader whose batches are written into `P`.
-pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Arc<Cell<P>>>]>, Waiter>;
+pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Owned<P>>]>, Waiter>;
 
 /// The state that the threads at one ring share, independent of the dataset.
 pub(crate) struct Shared<P> {

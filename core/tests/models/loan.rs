@@ -1,0 +1,130 @@
+//! Models of [`Loan`] alone. The thing is a value whose accesses loom checks: freeing it is a write.
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use slotline_core::loan::Loan;
+use slotline_core::wait::Futex;
+
+use super::support::{LoomFutex, explore};
+
+struct Thing {
+    loan: Loan,
+    value: UnsafeCell<usize>,
+    freed: AtomicUsize,
+    fences: LoomFutex,
+}
+
+impl Thing {
+    fn new(loan: Loan) -> Arc<Self> {
+        let (value, freed, fences) = (UnsafeCell::new(0), AtomicUsize::new(0), LoomFutex::default());
+        Arc::new(Self { loan, value, freed, fences })
+    }
+
+    fn read(&self) -> usize {
+        // SAFETY: loom reports a write at the same time.
+        self.value.with(|value| unsafe { *value })
+    }
+
+    fn write(&self) {
+        // SAFETY: loom reports any other access at the same time.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    fn free_if(&self, last: bool) {
+        if last {
+            self.write();
+            self.freed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What the borrower does: it changes the thing and gives it back.
+    fn use_and_give_back(&self) {
+        self.write();
+        self.free_if(self.loan.give_back(|| self.fences.light_fence()));
+    }
+
+    /// The owner goes.
+    fn abandon(&self) {
+        let fence = || {
+            self.fences.heavy_fence();
+            true
+        };
+        let pause = || {
+            thread::yield_now();
+            true
+        };
+        self.free_if(self.loan.abandon(fence, pause));
+    }
+}
+
+#[test]
+fn the_one_that_is_last_frees_the_thing() {
+    explore(4, || {
+        let thing = Thing::new(Loan::new(true));
+        assert!(thing.loan.take());
+        thing.write();
+        thing.loan.lend();
+        let borrower = thread::spawn({
+            let thing = thing.clone();
+            move || thing.use_and_give_back()
+        });
+        thing.abandon();
+        borrower.join().unwrap();
+        assert_eq!(thing.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_thing_that_came_back_is_lent_again() {
+    explore(4, || {
+        let thing = Thing::new(Loan::new(false));
+        let lend = |thing: &Arc<Thing>| {
+            thing.write();
+            thing.loan.lend();
+            let thing = thing.clone();
+            thread::spawn(move || thing.use_and_give_back())
+        };
+        let first = lend(&thing);
+        let second = thing.loan.take().then(|| lend(&thing));
+        thing.abandon();
+        first.join().unwrap();
+        second.into_iter().for_each(|second| second.join().unwrap());
+        assert_eq!(thing.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// The owner writes something after it has lent the thing, and the borrower frees it.
+#[test]
+fn a_borrower_that_frees_the_thing_sees_what_the_owner_did() {
+    explore(4, || {
+        let (thing, notes) = (Thing::new(Loan::new(false)), Arc::new(UnsafeCell::new(0)));
+        thing.loan.lend();
+        let borrower = thread::spawn({
+            let (thing, notes) = (thing.clone(), notes.clone());
+            move || {
+                if thing.loan.give_back(|| thing.fences.light_fence()) {
+                    thing.free_if(true);
+                    // SAFETY: loom reports any other access at the same time.
+                    notes.with_mut(|notes| unsafe { *notes = 2 });
+                }
+            }
+        });
+        // SAFETY: as above.
+        notes.with_mut(|notes| unsafe { *notes = 1 });
+        thing.abandon();
+        borrower.join().unwrap();
+        assert_eq!(thing.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_thing_without_an_owner_is_freed_by_its_borrower() {
+    explore(1, || {
+        let thing = Thing::new(Loan::without_owner());
+        thing.use_and_give_back();
+        assert_eq!((thing.freed.load(Ordering::Relaxed), thing.read()), (1, 2));
+    });
+}

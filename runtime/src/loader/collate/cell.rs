@@ -1,0 +1,240 @@
+//! The memory of one batch, and the handles of its two sides: the loader's, and that of a batch that the user has.
+//!
+//! The loader lends the cell to the batch (see [`Loan`]). A batch may outlive its loader, and then frees its cell.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slotline_core::loan::Loan;
+use slotline_core::wait::Wait;
+
+use crate::fork::Process;
+use crate::loader::collate::batch::Tag;
+use crate::loader::collate::poison::Poison;
+use crate::loader::collate::slot_state::SlotState;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread;
+use crate::wait::{Waiter, heavy_fence, light_fence};
+
+/// The time between two looks at a batch that is being dropped.
+const NAP: Duration = Duration::from_micros(50);
+
+/// The memory of one batch.
+pub(crate) struct Cell<P> {
+    /// Who has the cell: the loader, or a batch.
+    loan: Loan,
+    /// The process that the cell was made in.
+    process: Process,
+    single: bool,
+    /// What else happens when the cell is released and taken. Dropped before the payload.
+    watch: Option<Watch>,
+    work: SlotState<P>,
+    /// The batch in the cell; written when the consumer takes it for the user.
+    task: AtomicUsize,
+    rows: AtomicUsize,
+    epoch: AtomicUsize,
+}
+
+/// What happens when a cell is released and taken, besides its loan.
+pub(crate) struct Watch {
+    /// Its memory, if the process runs with AddressSanitizer.
+    pub(crate) poison: Option<Poison>,
+    /// The waiter to notify of the release.
+    pub(crate) released: Option<Arc<Waiter>>,
+}
+
+impl<P> Cell<P> {
+    /// The size of a cell in bytes, without what its payload refers to.
+    pub(crate) const SIZE: usize = size_of::<Self>();
+
+    fn new(loan: Loan, payload: P, tag: Tag, watch: Option<Watch>) -> NonNull<Self> {
+        let Tag { task, rows, single, epoch } = tag;
+        let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
+        let (process, work) = (Process::this(), SlotState::new(payload));
+        let cell = Self { loan, process, single, watch, work, task, rows, epoch };
+        // SAFETY: the pointer of a box is not null.
+        unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(cell))) }
+    }
+
+    /// The batch in the cell. For the side that has the cell.
+    #[inline]
+    pub(crate) fn work(&self) -> &SlotState<P> {
+        &self.work
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.loan.is_free()
+    }
+
+    /// Describes the batch in the cell.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        Tag {
+            task: self.task.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            single: self.single,
+            epoch: self.epoch.load(Ordering::Relaxed) as u32,
+        }
+    }
+}
+
+/// The loader's handle of a cell. Dropping it frees the cell, unless a batch has it.
+pub(crate) struct Owned<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
+
+// SAFETY: it gives out shared references to the cell, and may free it, on any thread.
+unsafe impl<P> Send for Owned<P> where Cell<P>: Send + Sync {}
+// SAFETY: as above.
+unsafe impl<P> Sync for Owned<P> where Cell<P>: Send + Sync {}
+
+impl<P> Owned<P> {
+    pub(crate) fn new(payload: P, free: bool, single: bool, watch: Option<Watch>) -> Self {
+        let tag = Tag { task: 0, rows: 0, single, epoch: 0 };
+        Self(Cell::new(Loan::new(free), payload, tag, watch), PhantomData)
+    }
+
+    /// Takes the cell if it is free. Only the consumer may call this.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        let taken = self.loan.take();
+        if taken {
+            self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.unlock());
+        }
+        taken
+    }
+
+    /// Makes a lease on the cell, which was taken or was in a slot. Only the consumer may call this.
+    #[inline]
+    pub(crate) fn lend(&self) -> Lease<P> {
+        self.loan.lend();
+        Lease(self.0, PhantomData)
+    }
+}
+
+impl<P> Deref for Owned<P> {
+    type Target = Cell<P>;
+
+    #[inline]
+    fn deref(&self) -> &Cell<P> {
+        // SAFETY: a cell that has an owner is freed only by it, or after it has gone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<P> Drop for Owned<P> {
+    fn drop(&mut self) {
+        let mut pauses = 0_u32;
+        let pause = || {
+            pauses += 1;
+            // A thread with a lower priority may need a nap of this one to finish.
+            if pauses < 100 || cfg!(shuttle) {
+                thread::yield_now()
+            } else {
+                std::thread::sleep(NAP)
+            }
+            // After a fork, the thread that was giving the cell back may not exist here.
+            self.process.is_this()
+        };
+        if self.loan.abandon(heavy_fence, pause) {
+            // SAFETY: the cell is a box's, and no one else has it (see `Loan`).
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+impl<P> fmt::Debug for Owned<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("loan", &self.loan).finish_non_exhaustive()
+    }
+}
+
+/// A lease on a finished batch's memory. Dropping it, on any thread, releases the memory.
+#[doc(hidden)]
+pub struct Lease<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
+
+// SAFETY: as for `Owned`.
+unsafe impl<P> Send for Lease<P> where Cell<P>: Send + Sync {}
+// SAFETY: as above.
+unsafe impl<P> Sync for Lease<P> where Cell<P>: Send + Sync {}
+
+impl<P> Lease<P> {
+    /// Makes a lease on a new cell that belongs to no loader.
+    pub(crate) fn apart(payload: P, tag: Tag) -> Self {
+        Self(Cell::new(Loan::without_owner(), payload, tag, None), PhantomData)
+    }
+
+    #[inline]
+    fn cell(&self) -> &Cell<P> {
+        // SAFETY: a cell that is lent is not freed before it is given back.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The batch's contents.
+    #[inline]
+    pub(crate) fn payload(&self) -> &P {
+        &self.cell().work.payload
+    }
+
+    /// The batch's contents and its errors.
+    #[inline]
+    pub(crate) fn work(&self) -> &SlotState<P> {
+        &self.cell().work
+    }
+
+    /// Describes the batch.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        self.cell().tag()
+    }
+
+    /// Sets the batch's description, before the user gets it.
+    #[inline]
+    pub(crate) fn describe(&self, task: usize, rows: usize, epoch: u32) {
+        let cell = self.cell();
+        cell.task.store(task, Ordering::Relaxed);
+        cell.rows.store(rows, Ordering::Relaxed);
+        cell.epoch.store(epoch as usize, Ordering::Relaxed);
+    }
+
+    /// Gives the cell back.
+    #[inline]
+    fn give_back(&self) {
+        let cell = self.0.as_ptr();
+        // SAFETY: the cell is valid until it is given back. Only its loan is referred to then, which consists of atomics,
+        // since another thread may free the cell before `give_back` returns.
+        if unsafe { &(*cell).loan }.give_back(light_fence) {
+            // SAFETY: the cell is a box's, and no one else has it (see `Loan`).
+            drop(unsafe { Box::from_raw(cell) });
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back_watched(&self, watch: &Watch) {
+        // The watch must not be used once the cell was given back.
+        let released = watch.released.clone();
+        watch.poison.as_ref().inspect(|poison| poison.lock());
+        self.give_back();
+        released.inspect(|released| released.notify(|| true));
+    }
+}
+
+impl<P> Drop for Lease<P> {
+    #[inline]
+    fn drop(&mut self) {
+        match &self.cell().watch {
+            None => self.give_back(),
+            Some(watch) => self.give_back_watched(watch),
+        }
+    }
+}
+
+impl<P> fmt::Debug for Lease<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
