@@ -132,8 +132,12 @@ fn a_dataset_of_any_length_can_be_read_in_sequence() {
     assert_eq!(pass.remaining(), Some(usize::MAX.div_ceil(4096)));
     assert!(pass.next().unwrap().unwrap().tensors().as_slice().iter().copied().eq(0..4096));
     drop(pass);
-    // Here each sample is a batch, and there are more batches than a ring can count.
-    let mut loader = Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).build().unwrap();
+    // Here each sample is a batch, and there are more batches than a ring can count. Without workers there is no ring.
+    let numbers = |workers| {
+        Loader::builder(from_fn(usize::MAX, |index, _| Ok(index as u64))).num_workers(workers).build().unwrap()
+    };
+    assert_eq!(numbers(0).epoch().unwrap().next().unwrap().unwrap().tensors().as_slice(), [0]);
+    let mut loader = numbers(1);
     let error = loader.epoch().err().unwrap();
     assert!(matches!(error, Error::TooManyBatches { tasks: usize::MAX }), "{error}");
     assert!(loader.epoch().is_err(), "the next call must fail, too");

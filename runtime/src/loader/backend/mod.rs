@@ -1,12 +1,14 @@
-//! The two ways in which batches come from the workers: through one ring that all of them share, or through a separate
-//! ring for each worker.
+//! The ways in which batches come from the workers: through one ring that all of them share, or through a separate ring
+//! for each worker. Without workers, the consumer makes them.
 
+pub(crate) mod alone;
 pub(crate) mod per_worker;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 pub(crate) mod processes;
 pub(crate) mod shared;
 
 use crate::BoxError;
+use crate::loader::backend::alone::Alone;
 use crate::loader::backend::per_worker::PerWorker;
 use crate::loader::backend::per_worker::worker::Request;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
@@ -26,6 +28,8 @@ use crate::wait::Until;
 /// The consumer's end of a loader's rings.
 #[expect(clippy::large_enum_variant, reason = "a loader has one, which never moves")]
 pub(crate) enum Backend<P> {
+    /// No workers: the consumer makes all batches.
+    Alone(Alone<P>),
     /// One ring: any free worker claims rows of the next batch.
     Shared(SharedRing<P>),
     /// A ring for each worker, which makes whole batches.
@@ -96,6 +100,7 @@ pub(crate) enum NotBegun {
 macro_rules! either {
     ($self:expr, $end:ident => $call:expr) => {
         match $self {
+            Backend::Alone($end) => $call,
             Backend::Shared($end) => $call,
             Backend::PerWorker($end) => $call,
             #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
@@ -125,6 +130,7 @@ impl<P: Storage> Backend<P> {
         slab: &mut Slab<P>,
     ) -> Next<P> {
         match self {
+            Self::Alone(end) => end.try_next(pass, cancel, slab),
             Self::Shared(end) => end.try_next(pass, cancel, pool, slab),
             // Taken apart and put together: otherwise the result of the other variant would also go through memory.
             Self::PerWorker(end) => match end.try_next(slab) {
@@ -153,7 +159,7 @@ impl<P: Storage> Backend<P> {
     pub(crate) fn shared(&self) -> Option<Tag> {
         match self {
             Self::Shared(end) => end.empty.as_ref().map(|slot| slot.tag()),
-            Self::PerWorker(_) => None,
+            Self::Alone(_) | Self::PerWorker(_) => None,
             #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
             Self::Processes(end) => end.shared().map(|cell| cell.tag()),
         }
@@ -173,7 +179,7 @@ impl<P: Storage> Backend<P> {
     pub(crate) fn seal(&self) {
         match self {
             Self::Shared(end) => end.seal(),
-            Self::PerWorker(_) => {}
+            Self::Alone(_) | Self::PerWorker(_) => {}
             #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
             Self::Processes(end) => end.seal(),
         }
@@ -198,6 +204,7 @@ impl<P: Storage> Backend<P> {
     pub(crate) fn cannot_continue(&self) -> bool {
         match self {
             // The other workers take over its share, as long as there are any.
+            Self::Alone(end) => end.is_closed(),
             Self::Shared(end) => end.is_closed(),
             // Each worker reads a part that no other worker reads.
             Self::PerWorker(_) => true,

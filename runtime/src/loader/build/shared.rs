@@ -8,6 +8,7 @@ use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 use crate::arena::available_memory;
 use crate::dataset::Dataset;
 use crate::loader::backend::Backend;
+use crate::loader::backend::alone::{Alone, Maker, Stop};
 use crate::loader::backend::shared::SharedRing;
 use crate::loader::backend::shared::worker::{Filler, Helper, Ring, Shared};
 use crate::loader::builder::Builder;
@@ -28,7 +29,7 @@ use crate::loader::error::warning::Warning;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::{Batching, Origin};
-use crate::loader::order::passes::Orders;
+use crate::loader::order::passes::{Orders, Passes};
 use crate::loader::order::plan::Feed;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::deaths::Deaths;
@@ -115,56 +116,67 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         warnings.extend(self.options.many_workers());
         warnings.extend(draw.batching.no_batch(draw.len(len)));
 
-        let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
-        let config = Config::new().parts(parts).delivery(delivery);
         let waiter = || Waiter::new(self.options.wait_strategy);
         let (single, on_held) = (draw.batching.single, self.options.on_held);
-        let (slab, places) = Slab::new(made.payloads, (ahead, slots - ahead), single, made.more, on_held, waiter());
-        let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
-        let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), waiter()));
-        ring.seal();
-        let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
-        let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
-        let persistent = self.options.persistent_workers;
-        let init = self.options.worker_init.take().filter(|_| workers > 0);
-        let barrier = init.map(|init| InitBarrier::new(InitHook::new(init, persistent), workers));
-        let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
+        // Without workers there is no ring, and all cells are spare ones.
+        let placed = if workers == 0 { 0 } else { ahead };
+        let (slab, places) = Slab::new(made.payloads, (placed, slots - ahead), single, made.more, on_held, waiter());
         let on_error = self.options.on_error;
         let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(ahead, rows, in_order));
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
         let engine = engine.on_error(on_error);
         let (plan_cell, stride) = (engine.plan_cell.clone(), engine.stride);
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
-        let (shares, untouched) = (helps && timeout.is_zero(), made.untouched);
         let deaths = Arc::new(Deaths::new(workers));
-        let released = slab.released().clone();
-        let shared = Shared { ring, cancel, part_rows, barrier, shares, deaths: deaths.clone(), untouched, released };
-        let shared = Arc::new(shared);
-        let filler = Arc::new(Filler { engine, shared: shared.clone() });
+        let cores = worker_cores(&self.options.affinity, workers, &mut warnings)?;
         let watchdog = watchdog(&self.options, &activities)?;
-        let lives = (0..workers).map(|id| {
-            let (filler, mut reader) = (filler.clone(), filler.engine.reader(Some(id), watching.clone()));
-            move || {
-                let worker = Worker::new(filler.shared.ring.clone());
-                filler.work(&worker, &mut reader);
-            }
-        });
-        let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
-        let pool = WorkerPool::start(lives, &cores, &mut warnings, || {
-            drop(building.take());
-            shared.close();
-        })?;
-        drop(building);
-        let batching = draw.batching;
-        let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
-        let helper = Helper { reader: filler.engine.reader(None, sizer), worker, filler: filler.clone() };
-        let helps = workers == 0 || shares;
-        let (helper, cancel) = (Box::new(helper), shared.cancel.clone());
-        let orders = Orders { engine: filler, rows, draw, plan_cell: plan_cell.clone() };
-        let end = SharedRing { shared, consumer, empty: None, sweeper, plan_cell, rows, stride, helper, helps };
+        let (batching, released) = (draw.batching, slab.released().clone());
+        let (backend, passes, pool): (_, Box<dyn Passes>, _) = if workers == 0 {
+            let stop = Arc::new(Stop { cancel: cancel.clone(), released });
+            let engine = Arc::new(engine);
+            let maker =
+                Box::new(Maker { reader: engine.reader(None, sizer), engine: engine.clone(), parts, part_rows });
+            let alone = Alone { maker, plan_cell: plan_cell.clone(), rows, stride, stop, ticket: 0, end: 0 };
+            (Backend::Alone(alone), Box::new(Orders { engine, rows, draw, plan_cell }), WorkerPool::default())
+        } else {
+            let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
+            let config = Config::new().parts(parts).delivery(delivery);
+            let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
+            let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), waiter()));
+            ring.seal();
+            let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
+            let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
+            let helps = helps && timeout.is_zero();
+            let persistent = self.options.persistent_workers;
+            let barrier = self.options.worker_init.take();
+            let barrier = barrier.map(|init| InitBarrier::new(InitHook::new(init, persistent), workers));
+            let (cancel, deaths, untouched) = (cancel.clone(), deaths.clone(), made.untouched);
+            let shared = Shared { ring, cancel, part_rows, barrier, shares: helps, deaths, untouched, released };
+            let shared = Arc::new(shared);
+            let filler = Arc::new(Filler { engine, shared: shared.clone() });
+            let lives = (0..workers).map(|id| {
+                let (filler, mut reader) = (filler.clone(), filler.engine.reader(Some(id), watching.clone()));
+                move || {
+                    let worker = Worker::new(filler.shared.ring.clone());
+                    filler.work(&worker, &mut reader);
+                }
+            });
+            let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
+            let pool = WorkerPool::start(lives, &cores, &mut warnings, || {
+                drop(building.take());
+                shared.close();
+            })?;
+            drop(building);
+            let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
+            let helper = Helper { reader: filler.engine.reader(None, sizer), worker, filler: filler.clone() };
+            let (helper, cell) = (Box::new(helper), plan_cell.clone());
+            let end =
+                SharedRing { shared, consumer, empty: None, sweeper, plan_cell: cell, rows, stride, helper, helps };
+            (Backend::Shared(end), Box::new(Orders { engine: filler, rows, draw, plan_cell }), pool)
+        };
         let parts = Parts {
-            backend: Backend::Shared(end),
-            passes: Box::new(orders),
+            backend,
+            passes,
             cancel,
             activities,
             deaths,

@@ -107,6 +107,12 @@ impl<P> Owned<P> {
         taken
     }
 
+    /// Makes the cell, which was taken, free again. Only the consumer may call this.
+    pub(crate) fn put_back(&self) {
+        self.watch.as_ref().and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.lock());
+        self.loan.put_back();
+    }
+
     /// Makes a lease on the cell, which was taken or was in a slot. Only the consumer may call this.
     #[inline]
     pub(crate) fn lend(&self) -> Lease<P> {

@@ -172,6 +172,23 @@ impl<P> Slab<P> {
         place
     }
 
+    /// Returns the cell that was [found](Self::find), to write a batch into it.
+    #[inline]
+    pub(crate) fn found(&self, place: usize) -> &Cell<P> {
+        &self.spare[place]
+    }
+
+    /// Makes a lease on the cell that was [found](Self::find).
+    #[inline]
+    pub(crate) fn lend(&self, place: usize) -> Lease<P> {
+        self.spare[place].lend()
+    }
+
+    /// Makes the cell that was [found](Self::find) free again.
+    pub(crate) fn put_back(&self, place: usize) {
+        self.spare[place].put_back();
+    }
+
     /// Replaces a cell in a slot with a free one, and returns a lease on it; `None` if there is no free one.
     #[inline]
     pub(crate) fn exchange(&mut self, placed: &mut Owned<P>) -> Option<Lease<P>> {

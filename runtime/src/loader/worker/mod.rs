@@ -8,6 +8,7 @@ pub(crate) mod engine;
 pub(crate) mod init_barrier;
 pub(crate) mod map_job;
 pub(crate) mod pool;
+pub(crate) mod portion;
 pub(crate) mod reader;
 pub(crate) mod skip;
 pub(crate) mod threads;

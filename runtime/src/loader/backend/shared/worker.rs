@@ -1,7 +1,6 @@
 //! The workers of a ring that all of them share: any free worker claims rows of the next batch.
 
 use std::fmt;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -12,18 +11,16 @@ use crate::dataset::{Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::cell::Owned;
-use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::error::guard::{caught, take_message};
+use crate::loader::error::guard::take_message;
 use crate::loader::order::passes::HasDataset;
-use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
 use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
-use crate::loader::worker::engine::{Engine, Task, rows_of};
+use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
+use crate::loader::worker::portion::{Filled, Portion};
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::timing::timed;
 use crate::placed::Placed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
@@ -175,122 +172,15 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     /// takes its errors.
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        let outcome = if reader.sizer.skips_timing() {
-            caught(|| self.fill_claim::<false>(&claim, reader))
-        } else {
-            let (activity, claim) = (&*self.engine.activities[reader.place], &claim);
-            caught(|| {
-                let of = (claim.ticket(), claim.parts().len());
-                timed(reader, activity, of, |reader| match reader.watch.laps() {
-                    Some(_) => self.fill_claim::<true>(claim, reader),
-                    None => self.fill_apart(claim, reader),
-                })
-            })
-            .flatten()
-        };
-        if let Err(cause) = outcome {
-            self.spoil(&claim, reader, cause);
+        let (ticket, slot, parts) = (claim.ticket(), claim.slot(), claim.parts());
+        let portion = Portion { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().work() };
+        // SAFETY: a claim is out, so the plan is not written.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        if portion.fill(&self.engine, plan, reader) == Filled::End {
+            // The consumer skips tickets that were claimed beyond the end.
+            self.shared.ring.seal();
         }
         claim.publish();
-    }
-
-    /// Fails the rows of a claim because of a panic that no sample's guard has caught.
-    #[cold]
-    #[inline(never)]
-    fn spoil(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader, cause: Cause) {
-        // SAFETY: a claim is out, so the plan is not written.
-        let plan = unsafe { self.engine.plan_cell.plan() };
-        let Some(feed) = &plan.feed else {
-            let (task, rows) = self.task(claim, plan);
-            let rows = self.rows(claim, rows);
-            return self.engine.spoil(claim.get().work(), task, rows, reader, cause);
-        };
-        let list = feed.list(claim.slot(), claim.ticket());
-        if let Drawn::Batch = list.outcome {
-            let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-            let rows = self.rows(claim, list.indices.len());
-            self.engine.spoil(claim.get().work(), task, rows, reader, cause);
-        } else {
-            // There is no batch to fail, or it has an error already.
-            drop(list);
-            self.fill_from::<false>(feed, claim, plan, reader);
-        }
-    }
-
-    /// Works like [`fill_claim`](Self::fill_claim) without samples to time, where the last instruction does not matter.
-    #[inline(never)]
-    fn fill_apart(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        self.fill_claim::<false>(claim, reader);
-    }
-
-    /// Fills the rows of a claim. `TIMED` means that the reader times its samples.
-    #[inline(always)] // As it would be without `fill_apart`.
-    fn fill_claim<const TIMED: bool>(&self, claim: &Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
-        // SAFETY: a claim is out, so the plan is not written.
-        let plan = unsafe { self.engine.plan_cell.plan() };
-        match &plan.feed {
-            None => {
-                let (task, rows) = self.task(claim, plan);
-                self.fill_task::<TIMED>(claim, plan, task, rows, reader);
-            }
-            Some(feed) => self.fill_from::<TIMED>(feed, claim, plan, reader),
-        }
-    }
-
-    /// Returns the batch of a claim and the number of its rows, without a feed.
-    #[inline(always)]
-    fn task<'p>(&self, claim: &Claim<'_, Ring<C::Payload>>, plan: &'p Plan) -> (Task<'p>, usize) {
-        let number = plan.tickets.task(claim.ticket());
-        let (first, rows) = plan.batch(number, self.engine.stride, self.engine.rows);
-        (Task { number, first, indices: Indices::from(&plan.order, first) }, rows)
-    }
-
-    /// Returns the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.
-    #[inline(always)]
-    fn rows(&self, claim: &Claim<'_, Ring<C::Payload>>, rows: usize) -> Range<usize> {
-        rows_of(claim.parts(), self.shared.part_rows, rows.min(self.engine.rows))
-    }
-
-    /// Fills a claim whose indices come from a feed. A separate function, so that it costs claims without a feed
-    /// nothing.
-    #[inline(never)]
-    fn fill_from<const TIMED: bool>(
-        &self,
-        feed: &Feed,
-        claim: &Claim<'_, Ring<C::Payload>>,
-        plan: &Plan,
-        reader: &mut Reader,
-    ) {
-        let list = feed.list(claim.slot(), claim.ticket());
-        if TIMED {
-            reader.watch.laps().inspect(|laps| laps.drawn());
-        }
-        match &list.outcome {
-            Drawn::Batch => {
-                let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-                self.fill_task::<TIMED>(claim, plan, task, list.indices.len(), reader);
-            }
-            // The consumer skips tickets that were claimed beyond the end.
-            Drawn::End => self.shared.ring.seal(),
-            failed => {
-                if let Some(cause) = failed.failure(self.engine.rows) {
-                    claim.get().work().fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
-                }
-            }
-        }
-    }
-
-    /// Fills the rows that a claim has of a batch with `rows` rows, or of a whole batch if that has fewer.
-    #[inline(always)]
-    fn fill_task<const TIMED: bool>(
-        &self,
-        claim: &Claim<'_, Ring<C::Payload>>,
-        plan: &Plan,
-        task: Task<'_>,
-        rows: usize,
-        reader: &mut Reader,
-    ) {
-        self.engine.fill::<TIMED>(claim.get().work(), plan, task, self.rows(claim, rows), reader);
     }
 }
 
