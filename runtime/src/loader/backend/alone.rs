@@ -6,14 +6,15 @@ use slotline_core::wait::Wait;
 
 use crate::dataset::{Dataset, Loadable};
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
+use crate::loader::collate::cell::Owned;
 use crate::loader::collate::slab::Slab;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
-use crate::loader::order::plan::{Drawn, Plan};
+use crate::loader::order::plan::{Drawn, Indices, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
-use crate::loader::worker::engine::Engine;
+use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::portion::{Filled, Portion};
 use crate::loader::worker::reader::Reader;
 use crate::placed::Placed;
@@ -42,10 +43,21 @@ pub(crate) struct Stop {
     pub(crate) released: Arc<Waiter>,
 }
 
-/// Makes whole batches.
+/// A batch of the order: its number, the position of its first row, and its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbered {
+    number: usize,
+    first: usize,
+    rows: usize,
+}
+
+/// Makes whole batches; errors and panics are kept in the slot.
 pub(crate) trait MakeBatch<P>: Send {
-    /// Makes the batch of a ticket; errors and panics are kept in the slot.
-    fn make(&mut self, ticket: usize, work: &SlotState<P>) -> Filled;
+    /// Makes a batch of the order.
+    fn make(&mut self, batch: Numbered, work: &SlotState<P>);
+
+    /// Makes the batch of a ticket from a feed.
+    fn make_fed(&mut self, ticket: usize, work: &SlotState<P>) -> Filled;
 }
 
 /// Makes batches in the consumer's thread.
@@ -57,20 +69,42 @@ pub(crate) struct Maker<D: Loadable, C: Collate<D>> {
     pub(crate) part_rows: usize,
 }
 
-impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Maker<D, C> {
-    fn make(&mut self, ticket: usize, work: &SlotState<C::Payload>) -> Filled {
+impl<D: Dataset, C: Collate<D>> Maker<D, C> {
+    /// Makes the batch of a ticket part by part.
+    #[inline(never)]
+    fn make_parts(&mut self, ticket: usize, work: &SlotState<C::Payload>) -> Filled {
         // SAFETY: only the loader calls `draft`, and not while it makes a batch.
         let plan = unsafe { self.engine.plan_cell.plan() };
-        let (mut part, step) = (0, self.reader.sizer.parts());
+        let mut filled = Filled::Rows;
+        for part in (0..self.parts).step_by(self.reader.sizer.parts()) {
+            let parts = part..self.parts.min(part + self.reader.sizer.parts());
+            let portion = Portion { ticket, slot: SLOT, parts, part_rows: self.part_rows, work };
+            filled = portion.fill(&self.engine, plan, &mut self.reader);
+        }
+        filled
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Maker<D, C> {
+    fn make(&mut self, batch: Numbered, work: &SlotState<C::Payload>) {
+        let Numbered { number, first, rows } = batch;
+        // SAFETY: only the loader calls `draft`, and not while it makes a batch.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        let task = Task { number, first, indices: Indices::from(&plan.order, first) };
+        let (mut begin, step) = (0, self.part_rows);
+        // At least once: a batch may have no rows.
         loop {
-            let end = self.parts.min(part + step);
-            let portion = Portion { ticket, slot: SLOT, parts: part..end, part_rows: self.part_rows, work };
-            let filled = portion.fill(&self.engine, plan, &mut self.reader);
-            part = end;
-            if part >= self.parts {
-                return filled;
+            let end = rows.min(begin + step);
+            self.engine.make(work, plan, &task, begin..end, (number, 1), &mut self.reader);
+            begin = end;
+            if begin >= rows {
+                return;
             }
         }
+    }
+
+    fn make_fed(&mut self, ticket: usize, work: &SlotState<C::Payload>) -> Filled {
+        self.make_parts(ticket, work)
     }
 }
 
@@ -95,40 +129,30 @@ impl<P: Storage> Alone<P> {
         if self.ticket >= self.end {
             return Err(Nothing::End);
         }
-        let Some(place) = slab.find() else { return Err(Nothing::Held) };
-        let cell = slab.found(place);
-        let filled = self.maker.make(self.ticket, cell.work());
-        if filled == Filled::End || cancel.is_stopped() {
-            return Err(self.nothing(filled, cancel, slab, place));
-        }
-        self.ticket += 1;
+        let Some(cell) = slab.find_cell() else { return Err(Nothing::Held) };
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         let plan = unsafe { self.plan_cell.plan() };
-        let (task, rows) = match pass.tasks {
+        let (number, rows) = match pass.tasks {
             Some(_) => {
                 // Without gaps, batches come in sequence.
-                let task = if pass.gaps { task(plan, self.ticket - 1) } else { pass.delivered };
-                (task, plan.batch(task, self.stride, self.rows).1)
+                let number = if pass.gaps { task(plan, self.ticket) } else { pass.delivered };
+                let (first, rows) = plan.batch(number, self.stride, self.rows);
+                self.maker.make(Numbered { number, first, rows }, cell.work());
+                (number, rows)
             }
-            None => fed(plan),
+            None => match self.maker.make_fed(self.ticket, cell.work()) {
+                Filled::Rows => fed(plan),
+                Filled::End => {
+                    self.end = self.ticket;
+                    return Err(nothing(cell, Nothing::End));
+                }
+            },
         };
-        Ok(Got { lease: slab.lend(place), task, rows })
-    }
-
-    /// Returns what comes instead of the batch in a cell, which is free then.
-    #[cold]
-    #[inline(never)]
-    fn nothing(&mut self, filled: Filled, cancel: &CancelFlag, slab: &mut Slab<P>, place: usize) -> Nothing {
-        let work = slab.found(place).work();
-        drop(work.take_errors()); // Never panics.
-        work.payload.discard();
-        slab.put_back(place);
         if cancel.is_stopped() {
-            return Nothing::Closed;
+            return Err(nothing(cell, Nothing::Closed));
         }
-        debug_assert_eq!(filled, Filled::End);
-        self.end = self.ticket;
-        Nothing::End
+        self.ticket += 1;
+        Ok(Got { lease: cell.lend(), task: number, rows })
     }
 
     pub(crate) fn wait(&mut self, _: &Until) -> bool {
@@ -167,6 +191,16 @@ impl<P: Storage> Alone<P> {
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         unsafe { self.plan_cell.plan() }.tickets.awaited(pass.delivered + pass.discarded)
     }
+}
+
+/// Discards what is in a cell, which is free then. Returns what comes instead of the batch.
+#[cold]
+#[inline(never)]
+fn nothing<P: Storage>(cell: &Owned<P>, nothing: Nothing) -> Nothing {
+    drop(cell.work().take_errors()); // Never panics.
+    cell.work().payload.discard();
+    cell.put_back();
+    nothing
 }
 
 /// Returns the number of a ticket's batch.

@@ -112,7 +112,7 @@ where
         let mut job = MapJob::<D, false> {
             dataset,
             plan: &plan,
-            indices: Indices::List(&indices),
+            indices: &Indices::List(&indices),
             at: 0,
             known: 0,
             rows: 0..indices.len(),

@@ -172,21 +172,11 @@ impl<P> Slab<P> {
         place
     }
 
-    /// Returns the cell that was [found](Self::find), to write a batch into it.
-    #[inline]
-    pub(crate) fn found(&self, place: usize) -> &Cell<P> {
-        &self.spare[place]
-    }
-
-    /// Makes a lease on the cell that was [found](Self::find).
-    #[inline]
-    pub(crate) fn lend(&self, place: usize) -> Lease<P> {
-        self.spare[place].lend()
-    }
-
-    /// Makes the cell that was [found](Self::find) free again.
-    pub(crate) fn put_back(&self, place: usize) {
-        self.spare[place].put_back();
+    /// Takes a free spare cell.
+    #[inline(always)]
+    pub(crate) fn find_cell(&mut self) -> Option<&Owned<P>> {
+        let place = self.find()?;
+        Some(&self.spare[place])
     }
 
     /// Replaces a cell in a slot with a free one, and returns a lease on it; `None` if there is no free one.
@@ -220,8 +210,7 @@ impl<P> Slab<P> {
 
     /// Takes a free cell.
     pub(crate) fn free(&mut self) -> Option<Lease<P>> {
-        let place = self.find()?;
-        Some(self.spare[place].lend())
+        self.find_cell().map(Owned::lend)
     }
 
     /// Makes the next search check all spare cells; `false` if the last one did.

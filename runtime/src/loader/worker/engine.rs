@@ -25,6 +25,7 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::skip::SkipJob;
+use crate::loader::worker::timing::timed_if_wanted;
 use crate::placed::Placed;
 
 /// Returns why the sample with an index must not be read, if so.
@@ -123,7 +124,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     pub(crate) fn spoil(
         &self,
         work: &SlotState<C::Payload>,
-        task: Task<'_>,
+        task: &Task<'_>,
         rows: Range<usize>,
         reader: &Reader,
         cause: Cause,
@@ -136,14 +137,39 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });
     }
 
+    /// Fills some rows of a batch, and records how long that takes if the reader's sizer wants it. `of` is the task and
+    /// the number of parts for that record. Errors and panics are kept in the slot; returns whether there was no panic
+    /// outside of the code that is guarded sample by sample.
+    #[inline(always)]
+    pub(crate) fn make(
+        &self,
+        work: &SlotState<C::Payload>,
+        plan: &Plan,
+        task: &Task<'_>,
+        rows: Range<usize>,
+        of: (usize, usize),
+        reader: &mut Reader,
+    ) -> bool {
+        let outcome = timed_if_wanted(reader, &self.activities[reader.place], of, |reader, timed| {
+            if timed {
+                self.fill::<true>(work, plan, task, rows.clone(), reader);
+            } else {
+                self.fill::<false>(work, plan, task, rows.clone(), reader);
+            }
+        });
+        let Err(cause) = outcome else { return true };
+        self.spoil(work, task, rows, reader, cause);
+        false
+    }
+
     /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED` means that the reader times the
     /// samples.
-    #[inline(always)] // See `Filler::fill_claim`.
+    #[inline(always)]
     pub(crate) fn fill<const TIMED: bool>(
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
-        task: Task<'_>,
+        task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
     ) {
@@ -173,7 +199,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
-        task: Task<'_>,
+        task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
     ) {
@@ -195,7 +221,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
-        task: Task<'_>,
+        task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
         activity: &Activity,
@@ -210,12 +236,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
-        task: Task<'_>,
+        task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
         activity: &Activity,
     ) {
-        let (end, by) = (rows.end, reader.by());
+        let end = rows.end;
+        let by = reader.worker;
         let mut job = self.job::<TIMED>(plan, task, rows, reader, activity, BULK);
         let outcome = if C::STACKS || self.on_error.is_raise() {
             guarded(|| {
@@ -223,7 +250,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
                 self.collate.fill(&work.payload, &mut job)
             })
         } else {
-            self.collate_good(work, &mut job, end, by)
+            self.collate_good(work, &mut job, end, By::of(by))
         };
         if let Err(cause) = outcome {
             // The job itself stays here, since its address must not escape.
@@ -237,7 +264,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     fn job<'a, const TIMED: bool>(
         &'a self,
         plan: &'a Plan,
-        task: Task<'a>,
+        task: &'a Task<'a>,
         rows: Range<usize>,
         reader: &'a mut Reader,
         activity: &'a Activity,
@@ -251,7 +278,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         MapJob {
             dataset: &self.dataset,
             plan,
-            indices: task.indices,
+            indices: &task.indices,
             at: rows.start,
             known,
             rows,
@@ -273,7 +300,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
-        task: Task<'_>,
+        task: &Task<'_>,
         stopped: Stopped,
         reader: &mut Reader,
         cause: Cause,

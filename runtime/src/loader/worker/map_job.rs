@@ -21,7 +21,7 @@ const AHEAD: usize = 8;
 pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) dataset: &'a D,
     pub(crate) plan: &'a Plan,
-    pub(crate) indices: Indices<'a>,
+    pub(crate) indices: &'a Indices<'a>,
     /// Rows still to be read, within the batch.
     pub(crate) rows: Range<usize>,
     /// The end of the rows whose indices are known and which this thread will read: those of the job, or if no other

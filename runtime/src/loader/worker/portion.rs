@@ -6,11 +6,10 @@ use crate::dataset::Dataset;
 use crate::loader::collate::Collate;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::error::guard::caught;
 use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
 use crate::loader::worker::engine::{Engine, Task, rows_of};
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::timing::timed;
+use crate::loader::worker::timing::timed_if_wanted;
 
 /// Some rows of the batch of a ticket.
 pub(crate) struct Portion<'a, P> {
@@ -41,97 +40,15 @@ impl<P> Portion<'_, P> {
         plan: &Plan,
         reader: &mut Reader,
     ) -> Filled {
-        let outcome = if reader.sizer.skips_timing() {
-            caught(|| self.fill_from_plan::<D, C, false>(engine, plan, reader))
-        } else {
-            caught(|| self.fill_timed(engine, plan, reader)).flatten()
-        };
-        match outcome {
-            Ok(filled) => filled,
-            Err(cause) => self.spoil(engine, plan, reader, cause),
-        }
-    }
-
-    #[inline(never)]
-    fn fill_timed<D: Dataset, C: Collate<D, Payload = P>>(
-        &self,
-        engine: &Engine<D, C>,
-        plan: &Plan,
-        reader: &mut Reader,
-    ) -> Result<Filled, Cause> {
-        let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
-        let mut filled = Filled::Rows;
-        timed(reader, activity, of, |reader| {
-            filled = match reader.watch.laps() {
-                Some(_) => self.fill_from_plan::<D, C, true>(engine, plan, reader),
-                None => self.fill_apart(engine, plan, reader),
-            }
-        })?;
-        Ok(filled)
-    }
-
-    /// Fails the rows because of a panic that no sample's guard has caught.
-    #[cold]
-    #[inline(never)]
-    fn spoil<D: Dataset, C: Collate<D, Payload = P>>(
-        &self,
-        engine: &Engine<D, C>,
-        plan: &Plan,
-        reader: &mut Reader,
-        cause: Cause,
-    ) -> Filled {
         let Some(feed) = &plan.feed else {
-            let (task, rows) = self.task(engine, plan);
-            engine.spoil(self.work, task, self.rows(engine, rows), reader, cause);
+            let number = plan.tickets.task(self.ticket);
+            let (first, rows) = plan.batch(number, engine.stride, engine.rows);
+            let task = Task { number, first, indices: Indices::from(&plan.order, first) };
+            let of = (self.ticket, self.parts.len());
+            engine.make(self.work, plan, &task, self.rows(engine, rows), of, reader);
             return Filled::Rows;
         };
-        let list = feed.list(self.slot, self.ticket);
-        if let Drawn::Batch = list.outcome {
-            let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
-            engine.spoil(self.work, task, self.rows(engine, list.indices.len()), reader, cause);
-            return Filled::Rows;
-        }
-        // There is no batch to fail, or it has an error already.
-        drop(list);
-        self.fill_from_feed::<D, C, false>(feed, engine, plan, reader)
-    }
-
-    /// Works like [`fill_from_plan`](Self::fill_from_plan) without samples to time, where the last instruction does not
-    /// matter.
-    #[inline(never)]
-    fn fill_apart<D: Dataset, C: Collate<D, Payload = P>>(
-        &self,
-        engine: &Engine<D, C>,
-        plan: &Plan,
-        reader: &mut Reader,
-    ) -> Filled {
-        self.fill_from_plan::<D, C, false>(engine, plan, reader)
-    }
-
-    /// Fills the rows. `TIMED` means that the reader times its samples.
-    #[inline(always)] // As it would be without `fill_apart`.
-    fn fill_from_plan<D: Dataset, C: Collate<D, Payload = P>, const TIMED: bool>(
-        &self,
-        engine: &Engine<D, C>,
-        plan: &Plan,
-        reader: &mut Reader,
-    ) -> Filled {
-        match &plan.feed {
-            None => {
-                let (task, rows) = self.task(engine, plan);
-                engine.fill::<TIMED>(self.work, plan, task, self.rows(engine, rows), reader);
-                Filled::Rows
-            }
-            Some(feed) => self.fill_from_feed::<D, C, TIMED>(feed, engine, plan, reader),
-        }
-    }
-
-    /// Returns the batch and the number of its rows, without a feed.
-    #[inline(always)]
-    fn task<'p, D: Dataset, C: Collate<D>>(&self, engine: &Engine<D, C>, plan: &'p Plan) -> (Task<'p>, usize) {
-        let number = plan.tickets.task(self.ticket);
-        let (first, rows) = plan.batch(number, engine.stride, engine.rows);
-        (Task { number, first, indices: Indices::from(&plan.order, first) }, rows)
+        self.fill_from_feed(feed, engine, plan, reader)
     }
 
     /// Returns the rows of these parts of a batch with `rows` rows, or of a whole batch if that has fewer.
@@ -142,7 +59,26 @@ impl<P> Portion<'_, P> {
 
     /// Fills rows whose indices come from a feed. A separate function, so that it costs those without a feed nothing.
     #[inline(never)]
-    fn fill_from_feed<D: Dataset, C: Collate<D, Payload = P>, const TIMED: bool>(
+    fn fill_from_feed<D: Dataset, C: Collate<D, Payload = P>>(
+        &self,
+        feed: &Feed,
+        engine: &Engine<D, C>,
+        plan: &Plan,
+        reader: &mut Reader,
+    ) -> Filled {
+        let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
+        let outcome = timed_if_wanted(reader, activity, of, |reader, timed| {
+            if timed {
+                self.draw::<D, C, true>(feed, engine, plan, reader)
+            } else {
+                self.draw::<D, C, false>(feed, engine, plan, reader)
+            }
+        });
+        outcome.unwrap_or_else(|cause| self.spoil(feed, engine, plan, reader, cause))
+    }
+
+    /// Draws the indices, if no other thread has, and fills the rows.
+    fn draw<D: Dataset, C: Collate<D, Payload = P>, const TIMED: bool>(
         &self,
         feed: &Feed,
         engine: &Engine<D, C>,
@@ -157,7 +93,7 @@ impl<P> Portion<'_, P> {
             Drawn::Batch => {
                 let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
                 let rows = self.rows(engine, list.indices.len());
-                engine.fill::<TIMED>(self.work, plan, task, rows, reader);
+                engine.fill::<TIMED>(self.work, plan, &task, rows, reader);
             }
             Drawn::End => return Filled::End,
             failed => {
@@ -167,5 +103,27 @@ impl<P> Portion<'_, P> {
             }
         }
         Filled::Rows
+    }
+
+    /// Fails the rows because of a panic that no sample's guard has caught.
+    #[cold]
+    #[inline(never)]
+    fn spoil<D: Dataset, C: Collate<D, Payload = P>>(
+        &self,
+        feed: &Feed,
+        engine: &Engine<D, C>,
+        plan: &Plan,
+        reader: &mut Reader,
+        cause: Cause,
+    ) -> Filled {
+        let list = feed.list(self.slot, self.ticket);
+        if let Drawn::Batch = list.outcome {
+            let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
+            engine.spoil(self.work, &task, self.rows(engine, list.indices.len()), reader, cause);
+            return Filled::Rows;
+        }
+        // There is no batch to fail, or it has an error already.
+        drop(list);
+        self.draw::<D, C, false>(feed, engine, plan, reader)
     }
 }

@@ -1,6 +1,7 @@
 //! Times claims.
 
 use crate::loader::error::failure::Cause;
+use crate::loader::error::guard::caught;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{LONG, look};
 use crate::loader::metrics::counters::nanos;
@@ -9,19 +10,33 @@ use crate::loader::spans::Entered;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
 
-/// Fills a claim of `parts` parts and records how long it takes. For claims that the reader's sizer
-/// [wants measured](crate::loader::worker::claim_size::ClaimSizer::skips_timing). Fails if a subscriber panicked; the
-/// claim is filled nevertheless.
+/// Fills a claim of `parts` parts by `fill`, and records how long it takes if the reader's sizer
+/// [wants it measured](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` also gets whether it times
+/// its samples. Fails if it panicked, or if a subscriber did; then the claim is filled nevertheless.
+#[inline(always)]
+pub(crate) fn timed_if_wanted<T: Copy>(
+    reader: &mut Reader,
+    activity: &Activity,
+    of: (usize, usize),
+    fill: impl Fn(&mut Reader, bool) -> T,
+) -> Result<T, Cause> {
+    if reader.sizer.skips_timing() { caught(|| fill(reader, false)) } else { timed(reader, activity, of, fill) }
+}
+
 #[inline(never)]
-pub(crate) fn timed(
+fn timed<T: Copy>(
     reader: &mut Reader,
     activity: &Activity,
     (task, parts): (usize, usize),
-    fill: impl FnOnce(&mut Reader),
-) -> Result<(), Cause> {
-    let timing = Timing::begin(reader, activity, task);
-    fill(reader);
-    timing.end(reader, activity, parts)
+    fill: impl Fn(&mut Reader, bool) -> T,
+) -> Result<T, Cause> {
+    caught(|| {
+        let timing = Timing::begin(reader, activity, task);
+        let timed = reader.watch.laps().is_some();
+        let filled = fill(reader, timed);
+        timing.end(reader, activity, parts).map(|()| filled)
+    })
+    .flatten()
 }
 
 /// A claim that is being timed.
@@ -76,7 +91,7 @@ mod tests {
     #[test]
     fn a_slow_first_sample_does_not_count_for_later_ones() {
         let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0), Activity::default());
-        timed(&mut reader, &activity, (0, 1), |_| {
+        timed(&mut reader, &activity, (0, 1), |_, _| {
             activity.counters.claimed(1);
             std::thread::sleep(Duration::from_nanos(LONG * look()));
         })

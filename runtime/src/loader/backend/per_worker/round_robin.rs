@@ -6,11 +6,10 @@ use crate::dataset::Dataset;
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
-use crate::loader::error::guard::{caught, quietly};
+use crate::loader::error::guard::quietly;
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::timing::timed;
 
 /// Makes the batches that are dealt to one worker.
 pub(crate) struct RoundRobin<D: Dataset, C: Collate<D>> {
@@ -40,21 +39,8 @@ pub(crate) fn make<D: Dataset, C: Collate<D>>(
     work: &SlotState<C::Payload>,
     reader: &mut Reader,
 ) {
-    let activity = &*engine.activities[reader.place];
-    let outcome = if reader.sizer.skips_timing() {
-        caught(|| engine.fill::<false>(work, plan, task, 0..rows, reader))
-    } else {
-        let of = (task.number, 1);
-        caught(|| {
-            timed(reader, activity, of, |reader| match reader.watch.laps() {
-                Some(_) => engine.fill::<true>(work, plan, task, 0..rows, reader),
-                None => engine.fill::<false>(work, plan, task, 0..rows, reader),
-            })
-        })
-        .flatten()
-    };
-    if let Err(cause) = outcome {
-        engine.spoil(work, task, 0..rows, reader, cause);
+    let of = (task.number, 1);
+    if !engine.make(work, plan, &task, 0..rows, of, reader) {
         // The batch may have been made nevertheless.
         quietly(|| work.payload.discard());
     }

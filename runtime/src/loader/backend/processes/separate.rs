@@ -112,8 +112,8 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Dealt<D, C> {
         let Self { engine, reader, plan, .. } = self;
         if !C::STACKS || !self.control.has_killers() {
             make(engine, plan, task, rows, work, reader);
-        } else if let Err(cause) = caught(|| engine.fill_around(work, plan, task, 0..rows, reader)) {
-            engine.spoil(work, task, 0..rows, reader, cause);
+        } else if let Err(cause) = caught(|| engine.fill_around(work, plan, &task, 0..rows, reader)) {
+            engine.spoil(work, &task, 0..rows, reader, cause);
         }
         Outcome::Batch(rows)
     }

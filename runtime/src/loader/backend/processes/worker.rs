@@ -22,7 +22,6 @@ use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::{Engine, Task, rows_of};
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::reader::Reader;
-use crate::loader::worker::timing::timed;
 use crate::sync::Instant;
 
 /// A process's view of the ring.
@@ -217,22 +216,12 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         let rows = rows_of(claim.parts(), self.part_rows, slot.rows);
         let work = desk.cells.get(cell, &self.payload_at);
         let (reader, plan) = (&mut desk.reader, &desk.plan);
-        let outcome = if C::STACKS && self.control.has_killers() {
-            caught(|| self.engine.fill_around(work, plan, task, rows.clone(), reader))
-        } else if reader.sizer.skips_timing() {
-            caught(|| self.engine.fill::<false>(work, plan, task, rows.clone(), reader))
+        if C::STACKS && self.control.has_killers() {
+            if let Err(cause) = caught(|| self.engine.fill_around(work, plan, &task, rows.clone(), reader)) {
+                self.engine.spoil(work, &task, rows, reader, cause);
+            }
         } else {
-            let activity = &*self.engine.activities[reader.place];
-            caught(|| {
-                timed(reader, activity, (number, claim.parts().len()), |reader| match reader.watch.laps() {
-                    Some(_) => self.engine.fill::<true>(work, plan, task, rows.clone(), reader),
-                    None => self.engine.fill::<false>(work, plan, task, rows.clone(), reader),
-                })
-            })
-            .flatten()
-        };
-        if let Err(cause) = outcome {
-            self.engine.spoil(work, task, rows, reader, cause);
+            self.engine.make(work, plan, &task, rows, (number, claim.parts().len()), reader);
         }
         if !work.has_errors() {
             return claim.publish();
