@@ -360,7 +360,13 @@ const LARGE: usize = 64 << 20;
 /// Whether this many bytes are available, as far as the system reports. Without this check the system may promise more
 /// memory than it has, and kill the process when the memory is used.
 pub(crate) fn has_room(bytes: usize) -> bool {
-    bytes < LARGE || available_memory().is_none_or(|available| bytes as u64 <= available)
+    shortage(bytes).is_none()
+}
+
+/// Returns the number of bytes that are available if `bytes` are not, as far as the system reports.
+pub(crate) fn shortage(bytes: usize) -> Option<u64> {
+    let available = if bytes < LARGE { None } else { available_memory() };
+    available.filter(|&available| bytes as u64 > available)
 }
 
 fn machine_memory() -> Option<u64> {

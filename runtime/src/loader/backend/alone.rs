@@ -43,18 +43,10 @@ pub(crate) struct Stop {
     pub(crate) released: Arc<Waiter>,
 }
 
-/// A batch of the order: its number, the position of its first row, and its rows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbered {
-    number: usize,
-    first: usize,
-    rows: usize,
-}
-
 /// Makes whole batches; errors and panics are kept in the slot.
 pub(crate) trait MakeBatch<P>: Send {
-    /// Makes a batch of the order.
-    fn make(&mut self, batch: Numbered, work: &SlotState<P>);
+    /// Makes batch `number` of the order, of `rows` rows from position `first` on.
+    fn make(&mut self, number: usize, first: usize, rows: usize, work: &SlotState<P>);
 
     /// Makes the batch of a ticket from a feed.
     fn make_fed(&mut self, ticket: usize, work: &SlotState<P>) -> Filled;
@@ -69,25 +61,8 @@ pub(crate) struct Maker<D: Loadable, C: Collate<D>> {
     pub(crate) part_rows: usize,
 }
 
-impl<D: Dataset, C: Collate<D>> Maker<D, C> {
-    /// Makes the batch of a ticket part by part.
-    #[inline(never)]
-    fn make_parts(&mut self, ticket: usize, work: &SlotState<C::Payload>) -> Filled {
-        // SAFETY: only the loader calls `draft`, and not while it makes a batch.
-        let plan = unsafe { self.engine.plan_cell.plan() };
-        let mut filled = Filled::Rows;
-        for part in (0..self.parts).step_by(self.reader.sizer.parts()) {
-            let parts = part..self.parts.min(part + self.reader.sizer.parts());
-            let portion = Portion { ticket, slot: SLOT, parts, part_rows: self.part_rows, work };
-            filled = portion.fill(&self.engine, plan, &mut self.reader);
-        }
-        filled
-    }
-}
-
 impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Maker<D, C> {
-    fn make(&mut self, batch: Numbered, work: &SlotState<C::Payload>) {
-        let Numbered { number, first, rows } = batch;
+    fn make(&mut self, number: usize, first: usize, rows: usize, work: &SlotState<C::Payload>) {
         // SAFETY: only the loader calls `draft`, and not while it makes a batch.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let task = Task { number, first, indices: Indices::from(&plan.order, first) };
@@ -104,7 +79,15 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Maker<D, C> {
     }
 
     fn make_fed(&mut self, ticket: usize, work: &SlotState<C::Payload>) -> Filled {
-        self.make_parts(ticket, work)
+        // SAFETY: only the loader calls `draft`, and not while it makes a batch.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        let mut filled = Filled::Rows;
+        for part in (0..self.parts).step_by(self.reader.sizer.parts()) {
+            let parts = part..self.parts.min(part + self.reader.sizer.parts());
+            let portion = Portion { ticket, slot: SLOT, parts, part_rows: self.part_rows, work };
+            filled = portion.fill(&self.engine, plan, &mut self.reader);
+        }
+        filled
     }
 }
 
@@ -129,6 +112,7 @@ impl<P: Storage> Alone<P> {
         if self.ticket >= self.end {
             return Err(Nothing::End);
         }
+        // Before anything is drawn from a feed.
         let Some(cell) = slab.find_cell() else { return Err(Nothing::Held) };
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         let plan = unsafe { self.plan_cell.plan() };
@@ -137,7 +121,7 @@ impl<P: Storage> Alone<P> {
                 // Without gaps, batches come in sequence.
                 let number = if pass.gaps { task(plan, self.ticket) } else { pass.delivered };
                 let (first, rows) = plan.batch(number, self.stride, self.rows);
-                self.maker.make(Numbered { number, first, rows }, cell.work());
+                self.maker.make(number, first, rows, cell.work());
                 (number, rows)
             }
             None => match self.maker.make_fed(self.ticket, cell.work()) {

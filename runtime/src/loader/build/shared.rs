@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
 
-use crate::arena::available_memory;
+use crate::arena::shortage;
 use crate::dataset::Dataset;
 use crate::loader::backend::Backend;
 use crate::loader::backend::alone::{Alone, Maker, Stop};
@@ -198,7 +198,9 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
 impl Options {
     /// Returns a warning if workers will have to take turns on the cores.
     pub(crate) fn many_workers(&self) -> Option<Warning> {
-        let (workers, cores) = (self.num_workers, usable_cores());
+        let workers = self.num_workers;
+        // There is at least one core. Otherwise asking for their number takes as long as starting a thread.
+        let cores = if workers > 1 { usable_cores() } else { 1 };
         (workers > cores).then_some(Warning::ManyWorkers { workers, cores })
     }
 }
@@ -226,8 +228,5 @@ pub(crate) fn bulk_memory(bulk: usize, workers: usize) -> usize {
 
 /// Checks that there is enough memory for the order of a pass.
 pub(crate) fn check_order(bytes: usize) -> Result<(), BuildError> {
-    match available_memory().filter(|&available| bytes as u64 > available) {
-        Some(available) => Err(BuildError::OrderMemory { bytes, available }),
-        None => Ok(()),
-    }
+    shortage(bytes).map_or(Ok(()), |available| Err(BuildError::OrderMemory { bytes, available }))
 }

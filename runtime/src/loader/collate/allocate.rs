@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
-use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit};
+use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit, shortage};
 use crate::dataset::{Context, Dataset, Loadable};
 use crate::loader::collate::Collate;
 use crate::loader::collate::region::Region;
@@ -180,9 +180,9 @@ impl<D: Loadable> MakeSlots<D> for Stack {
         layout.streaming = streaming::pays(batch.saturating_mul(slots));
         let layout = Arc::new(layout);
         let bytes = batch as u128 * slots as u128;
-        let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
-        let fits = bytes <= u128::from(available);
-        let Some(len) = usize::try_from(bytes).ok().filter(|&len| fits && len <= isize::MAX as usize) else {
+        let missing = |len: &usize| shortage(len.saturating_add(request.reserved)).is_some();
+        let Some(len) = usize::try_from(bytes).ok().filter(|len| *len <= isize::MAX as usize && !missing(len)) else {
+            let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
             return Err(BuildError::Memory { slots, batch, bytes, available });
         };
         let mut warnings = Vec::new();
