@@ -98,7 +98,7 @@ impl Loan {
     /// Makes a thing that was taken free again. For the owner.
     #[inline]
     pub fn put_back(&self) {
-        self.state.store(FREE, Ordering::Release);
+        self.state.store(FREE, Ordering::Relaxed);
     }
 
     /// Gives the thing back. For the borrower, which must not touch it afterwards, nor this, unless the result is `true`:
