@@ -1,12 +1,14 @@
 //! Law 5, second half: batches, passes and loaders may be dropped in any order, on any thread, early or never, and nothing is
 //! lost.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Barrier, Weak, mpsc};
 
 use crate::support::{
     Crew, Got, HAS_PROCESSES, How, Run, crews, dawdle, dawdling, from_fn, items, pass, prefetch, shared,
 };
+use slotline::arena::{Memory, Pages};
 use slotline::loader::{Error, OnHeld};
 use slotline::{Batch, Dataset, Loader};
 
@@ -33,6 +35,56 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Ordinary pages that count how many of them exist.
+#[derive(Debug)]
+struct CountedPages(Pages, Arc<AtomicUsize>);
+
+// SAFETY: the pages are.
+unsafe impl Memory for CountedPages {
+    fn start(&self) -> NonNull<u8> {
+        self.0.start()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Drop for CountedPages {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whoever is last frees the memory, the loader or one of the batches, even if they go at the same moment.
+#[test]
+fn batches_dropped_at_the_same_moment_as_their_loader_free_its_memory() {
+    let exist = Arc::new(AtomicUsize::new(0));
+    for round in 0..300 {
+        let count = exist.clone();
+        let memory = move |bytes| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(CountedPages(Pages::new(bytes)?, count.clone()))
+        };
+        let loader = Loader::builder(fine()).batch_size(4).num_workers(round % 2).hold(6).memory(memory);
+        let mut loader = loader.build().unwrap();
+        let mut batches: Vec<_> = loader.epoch().unwrap().take(6).map(Result::unwrap).collect();
+        let (some, start) = (batches.split_off(3), &Barrier::new(3));
+        std::thread::scope(|scope| {
+            for batches in [batches, some] {
+                scope.spawn(move || {
+                    start.wait();
+                    drop(batches);
+                });
+            }
+            start.wait();
+            (0..round % 50).for_each(|_| std::hint::spin_loop());
+            drop(loader);
+        });
+        assert_eq!(exist.load(Ordering::Relaxed), 0, "round {round}");
     }
 }
 
