@@ -41,7 +41,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         assert!(max > 0, "a claim needs at least one ticket");
         match self.delivery {
             Delivery::InOrder => {
-                let (cursor, (next, left)) = self.claim_in_order(|cursor, limit| {
+                let (cursor, (mut next, left)) = self.claim_in_order(|cursor, limit| {
                     let start = self.shape.ticket_start(cursor);
                     let most = match limit {
                         // Once the run is sealed, only the rest of a ticket can be claimed.
@@ -58,6 +58,9 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
                     }
                     ((first, tickets), end.position(self) | flags(cursor))
                 })?;
+                // Not before the cursor was moved: a run with the same number may have begun since then (see the module's
+                // proof).
+                next.ticket = self.tickets_before(self.shape.ticket_start(cursor));
                 Ok(Row { next, part: self.shape.part(cursor), left })
             }
             Delivery::Arrival => self.try_claim_any(self.shape.parts).map(|spot| {

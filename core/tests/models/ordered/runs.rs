@@ -148,6 +148,35 @@ fn in_arrival_mode_a_stale_claim_fails_in_an_empty_run() {
     claims_begun_long_ago(Delivery::Arrival, 0);
 }
 
+/// The same for a row, in a run of which a ticket was taken before: its tickets are those of the run that it is claimed in.
+#[test]
+fn a_stale_row_has_the_tickets_of_its_new_run() {
+    explore(2, || {
+        let ring = ring(2, Config::new());
+        let mut consumer = limited(&ring, 2);
+        let own = Worker::new(ring.clone());
+        own.try_claim(1).unwrap().publish();
+        drop(consumer.next().unwrap());
+        let fill = |worker: &Worker<Arc<Model>>| {
+            worker.try_claim_many(1).map(|claims| claims.publish_each(|ticket, value| *value = ticket))
+        };
+        let late = {
+            let worker = Worker::new(ring.clone());
+            thread::spawn(move || fill(&worker))
+        };
+        ring.seal();
+        while let Ok(lease) = consumer.next() {
+            assert_eq!((lease.ticket(), *lease), (1, 1));
+        }
+        consumer.open(Some(0)).unwrap();
+        assert_eq!(consumer.next().unwrap_err(), NextError::Ended);
+        consumer.open(Some(1)).unwrap();
+        drop(late.join().unwrap());
+        drop(fill(&own));
+        take_in_order(&mut consumer, 1);
+    });
+}
+
 /// `open` writes the limit before it changes the cursor, so one worker may claim between the two. Another worker that
 /// continues from there must also have seen what the consumer wrote before `open`. The previous run reached its limit,
 /// or it had none and was sealed, so that only the cursor shows the new one.
