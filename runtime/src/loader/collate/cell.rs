@@ -218,12 +218,13 @@ impl<P> Lease<P> {
         }
     }
 
+    // Without a reference to the watch as a parameter: it would have to be valid until this returns.
     #[cold]
     #[inline(never)]
-    fn give_back_watched(&self, watch: &Watch) {
-        // The watch must not be used once the cell was given back.
-        let released = watch.released.clone();
-        watch.poison.as_ref().inspect(|poison| poison.lock());
+    fn give_back_watched(&self) {
+        let watch = self.cell().watch.as_ref();
+        let released = watch.and_then(|watch| watch.released.clone());
+        watch.and_then(|watch| watch.poison.as_ref()).inspect(|poison| poison.lock());
         self.give_back();
         released.inspect(|released| released.notify(|| true));
     }
@@ -232,10 +233,7 @@ impl<P> Lease<P> {
 impl<P> Drop for Lease<P> {
     #[inline]
     fn drop(&mut self) {
-        match &self.cell().watch {
-            None => self.give_back(),
-            Some(watch) => self.give_back_watched(watch),
-        }
+        if self.cell().watch.is_none() { self.give_back() } else { self.give_back_watched() }
     }
 }
 
