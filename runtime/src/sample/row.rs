@@ -9,6 +9,7 @@ use super::longest::State;
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
 use crate::BoxError;
+use crate::array::AnyArray;
 use crate::dtype::{DType, Element, for_dtype};
 use crate::shape::Shape;
 use crate::streaming;
@@ -98,13 +99,20 @@ impl<'a> Row<'a> {
     /// If the dtype or shape differs from the declaration.
     #[inline]
     pub fn write_any(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
-        let column = self.fixed(data.dtype(), data.shape())?;
-        self.next += 1;
-        let bytes = data.bytes();
-        debug_assert_eq!(bytes.len(), column.stride);
-        // SAFETY: the same as for `fill`; a tensor's elements are valid, and as many as its shape has.
-        unsafe { self.copy(bytes.as_ptr(), self.place(column), bytes.len()) };
-        Ok(())
+        // SAFETY: these are a tensor's.
+        unsafe { self.write_tensor(data.dtype(), data.shape(), data.bytes()) }
+    }
+
+    /// Writes the next field from row `i` of an array: without a view of the row, which would have a copy of its shape.
+    ///
+    /// # Panics
+    ///
+    /// If the array has no such row.
+    #[inline]
+    pub(super) fn write_row_of(&mut self, array: &AnyArray, i: usize) -> Result<(), Mismatch> {
+        let shape = array.shape().get(1..).unwrap_or_default();
+        // SAFETY: a row of an array is a tensor of this shape.
+        unsafe { self.write_tensor(array.dtype(), shape, array.row_bytes(i)) }
     }
 
     /// Makes field `i`, in declaration order, the next one; for samples whose fields come in another order, or all at
@@ -445,6 +453,21 @@ impl<'a> Row<'a> {
         // SAFETY: the column has `elements` elements of `T` in each row; its offset and stride keep their alignment,
         // and their bytes were only ever zeros or elements of this column. The row is exclusive (`new`).
         unsafe { std::slice::from_raw_parts_mut(self.place(column).cast(), column.elements) }
+    }
+
+    /// Writes the next field.
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be those of valid elements of this dtype, as many as a tensor of this shape has.
+    #[inline]
+    unsafe fn write_tensor(&mut self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<(), Mismatch> {
+        let column = self.fixed(dtype, shape)?;
+        debug_assert_eq!(bytes.len(), column.stride);
+        self.next += 1;
+        // SAFETY: the same as for `fill`; the field has as many bytes as a tensor of its shape.
+        unsafe { self.copy(bytes.as_ptr(), self.place(column), bytes.len()) };
+        Ok(())
     }
 
     /// Copies bytes into the row.

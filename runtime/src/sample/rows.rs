@@ -152,6 +152,6 @@ impl Sample for AnyRow<'_> {
 
     #[inline]
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        row.write_run(|row| self.tensors().try_for_each(|tensor| Ok(row.write_any(&tensor)?)))
+        row.write_run(|row| self.arrays.iter().try_for_each(|array| Ok(row.write_row_of(array, self.index)?)))
     }
 }
