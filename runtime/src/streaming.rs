@@ -45,7 +45,7 @@ fn parse(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit).filter(|&size| size > 0)
 }
 
-/// Copies `len` bytes. On x86-64, by streaming stores; elsewhere like [`copy_nonoverlapping`].
+/// Copies `len` bytes. On x86-64, by streaming stores, which sanitizers do not see; elsewhere like [`copy_nonoverlapping`].
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes. On x86-64, by streaming stores; elsewhere like [`copy_nonoverlapping`].
+/// Copies `len` bytes. On x86-64, by streaming stores, which sanitizers do not see; elsewhere like [`copy_nonoverlapping`].
 ///
 /// # Safety
 ///

@@ -82,8 +82,9 @@ impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Maker<D, C> {
         // SAFETY: only the loader calls `draft`, and not while it makes a batch.
         let plan = unsafe { self.engine.plan_cell.plan() };
         let mut filled = Filled::Rows;
-        for part in (0..self.parts).step_by(self.reader.sizer.parts()) {
-            let parts = part..self.parts.min(part + self.reader.sizer.parts());
+        let step = self.reader.sizer.parts();
+        for part in (0..self.parts).step_by(step) {
+            let parts = part..self.parts.min(part + step);
             let portion = Portion { ticket, slot: SLOT, parts, part_rows: self.part_rows, work };
             filled = portion.fill(&self.engine, plan, &mut self.reader);
         }
