@@ -106,7 +106,7 @@ fn a_cache_of_the_size_of_the_data_makes_later_passes_local() {
 }
 
 #[test]
-fn a_small_cache_is_never_exceeded_and_changes_no_results() {
+fn a_small_cache_is_not_exceeded_and_changes_no_results() {
     let (server, folder) = (Server::start(&[], Answer::Right), tempfile::tempdir().unwrap());
     let limit = (2 * LEN + LEN / 2) as u64;
     let shards = self::shards(&server).cache(&Cache::new(folder.path(), limit).unwrap());
@@ -117,7 +117,9 @@ fn a_small_cache_is_never_exceeded_and_changes_no_results() {
         if !shuffle && !processes {
             assert!(requests < OBJECTS * COUNT / 4, "{requests} requests");
         }
-        assert!(bytes(folder.path()) <= limit);
+        // Two processes may fetch an object each at the same time, without knowing of the other's.
+        let most = if processes { limit + LEN as u64 } else { limit };
+        assert!(bytes(folder.path()) <= most);
     }
 }
 
