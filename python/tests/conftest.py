@@ -17,7 +17,7 @@ except ImportError:
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Each test begins with the same random numbers, and within a minute it is over."""
+    """Each test begins with the same random numbers and handlers of signals, and within two minutes it is over."""
 
     def late(*_):
         raise TimeoutError("the test takes too long")
@@ -25,11 +25,14 @@ def seeded():
     if torch is not None:
         torch.manual_seed(7)
     np.random.seed(7)
-    before = signal.signal(signal.SIGALRM, late)
+    # A shell ignores SIGINT for what it runs in the background, and Python keeps that.
+    handlers = {signal.SIGALRM: late, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     signal.alarm(120)
     yield
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
