@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use anyhow::ensure;
+use slotline::dataset::prefetch;
 
 use super::order;
 use crate::record::Kind;
@@ -56,7 +57,7 @@ pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<u
     let body = move |(pixels, labels): &mut (Vec<u8>, Vec<i64>), part: &[usize]| {
         for (i, &index) in part.iter().enumerate() {
             if let Some(&next) = ahead.and_then(|ahead| part.get(i + ahead)) {
-                hint(images.row(next));
+                prefetch(images.row(next));
             }
             let place = i % batch_size;
             pixels[place * row..][..row].copy_from_slice(images.row(index));
@@ -117,17 +118,4 @@ pub fn death(name: &str) -> Entry {
         Ok(Pass { batches: 1.0, seconds: start.elapsed().as_secs_f64() })
     };
     Entry::new(name, Kind::Limit, Ok(contender))
-}
-
-/// Prefetches the first 32 cache lines of a row into the second-level cache, as slotline does.
-#[inline]
-fn hint(row: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in row.chunks(64).take(32) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch has no effect that the program can observe, and cannot fault for any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = row;
 }

@@ -123,6 +123,12 @@ impl AnyArray {
         self.shape.dims()
     }
 
+    /// Returns the shape of a row.
+    #[inline]
+    pub(crate) fn row_shape(&self) -> &[usize] {
+        self.shape.row_dims()
+    }
+
     /// Returns the number of rows: the length of the first dimension, or 1 if there are no dimensions.
     #[inline]
     pub fn len(&self) -> usize {

@@ -110,9 +110,8 @@ impl<'a> Row<'a> {
     /// If the array has no such row.
     #[inline]
     pub(super) fn write_row_of(&mut self, array: &AnyArray, i: usize) -> Result<(), Mismatch> {
-        let shape = array.shape().get(1..).unwrap_or_default();
         // SAFETY: a row of an array is a tensor of this shape.
-        unsafe { self.write_tensor(array.dtype(), shape, array.row_bytes(i)) }
+        unsafe { self.write_tensor(array.dtype(), array.row_shape(), array.row_bytes(i)) }
     }
 
     /// Makes field `i`, in declaration order, the next one; for samples whose fields come in another order, or all at

@@ -6,7 +6,7 @@ use crate::dataset::Dataset;
 use crate::loader::collate::Collate;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::order::plan::{Drawn, Feed, Indices, Plan};
+use crate::loader::order::plan::{Drawn, Feed, Indices, List, Plan};
 use crate::loader::worker::engine::{Engine, Task, rows_of};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed_if_wanted;
@@ -91,7 +91,7 @@ impl<P> Portion<'_, P> {
         }
         match &list.outcome {
             Drawn::Batch => {
-                let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
+                let task = listed(&list);
                 let rows = self.rows(engine, list.indices.len());
                 engine.fill::<TIMED>(self.work, plan, &task, rows, reader);
             }
@@ -118,7 +118,7 @@ impl<P> Portion<'_, P> {
     ) -> Filled {
         let list = feed.list(self.slot, self.ticket);
         if let Drawn::Batch = list.outcome {
-            let task = Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) };
+            let task = listed(&list);
             engine.spoil(self.work, &task, self.rows(engine, list.indices.len()), reader, cause);
             return Filled::Rows;
         }
@@ -126,4 +126,10 @@ impl<P> Portion<'_, P> {
         drop(list);
         self.draw::<D, C, false>(feed, engine, plan, reader)
     }
+}
+
+/// Returns the batch that a feed has drawn.
+#[inline]
+fn listed(list: &List) -> Task<'_> {
+    Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) }
 }
