@@ -79,10 +79,20 @@ impl Shape {
         if self.dims.is_full() {
             return Err(ShapeError::TooManyDims { found: self.dims.len() + 1 });
         }
+        Ok(self.stack(rows))
+    }
+
+    /// Like [`stacked`](Shape::stacked), for a shape with fewer than [`MAX_DIMS`] dimensions.
+    ///
+    /// # Panics
+    ///
+    /// If the shape has more.
+    #[inline]
+    pub(crate) fn stack(&self, rows: usize) -> Shape {
         // One by one: for at most eight, a block move takes longer.
         let mut dims = heapless::Vec::new();
         dims.extend(std::iter::once(rows).chain(self.dims.iter().copied()));
-        Ok(Shape { dims })
+        Shape { dims }
     }
 
     /// Returns the distance, in elements, between consecutive indices of each dimension, for elements in C order.

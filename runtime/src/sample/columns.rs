@@ -192,7 +192,7 @@ impl<'a> Columns<'a> {
     /// # Panics
     ///
     /// If there are no more fields, or the elements are not `T`: then the sample's `tensors` contradicts its `declare`.
-    #[inline]
+    #[inline(always)] // So that a shape that is not used is not made.
     pub fn take<T: Element>(&mut self) -> TensorView<'a, T> {
         let column = self.advance();
         assert!(column.field.dtype == T::DTYPE, "field {} is not {}", column.field, T::DTYPE);
@@ -263,34 +263,39 @@ impl<'a> Columns<'a> {
 
     /// Returns the start of this column's tensor, its shape, and its number of elements. `Layout::new` has checked that
     /// the first dimension can be added.
-    #[inline]
+    #[inline(always)] // A call would pass the shape through memory, twice.
     fn extent(&self, column: &Column) -> (*const u8, Shape, usize) {
         let shape = &column.field.shape;
         // SAFETY: the column begins inside the slot.
         let start = unsafe { self.slot.add(column.offset) };
         match column.field.kind {
             Kind::Longest => self.longest(column),
-            // The total is within the capacity (`Row::room`).
-            Kind::Packed => {
-                let total = self.ends(column)[self.rows] as usize;
-                let start = self.spill(column).unwrap_or(start);
-                (start, shape.row().stacked(total).unwrap_or_default(), total * shape.row_elements())
-            }
-            _ if self.batched => (start, shape.stacked(self.rows).unwrap_or_default(), self.rows * column.elements),
+            Kind::Packed => self.packed(column),
+            _ if self.batched => (start, shape.stack(self.rows), self.rows * column.elements),
             _ => (start, shape.clone(), column.elements),
         }
     }
 
-    /// Like [`extent`](Self::extent), for a column that is padded to the longest row. A separate function, so that it costs
-    /// other columns nothing.
+    /// Like [`extent`](Self::extent), for a column that is padded to the longest row. This and the next one are separate
+    /// functions, so that they cost other columns nothing.
     #[inline(never)]
     fn longest(&self, column: &Column) -> (*const u8, Shape, usize) {
         // SAFETY: the slot is one of this layout, and no code writes it for `'a`.
         let (items, _, bytes) = unsafe { longest::rows(column, self.slot.cast_mut(), self.layout_rows, self.rows) };
         let (row, rows) = (Shape::new(&[bytes / column.field.dtype.size()]).unwrap_or_default(), self.rows);
         let elements = rows * row.rows();
-        let shape = if self.batched { row.stacked(rows).unwrap_or_default() } else { row };
+        let shape = if self.batched { row.stack(rows) } else { row };
         (items.cast_const(), shape, elements)
+    }
+
+    /// Like [`extent`](Self::extent), for a packed column. The total is within the capacity (`Row::room`).
+    #[inline(never)]
+    fn packed(&self, column: &Column) -> (*const u8, Shape, usize) {
+        let shape = &column.field.shape;
+        let total = self.ends(column)[self.rows] as usize;
+        // SAFETY: the column begins inside the slot.
+        let start = self.spill(column).unwrap_or_else(|| unsafe { self.slot.add(column.offset) });
+        (start, shape.row().stack(total), total * shape.row_elements())
     }
 
     /// Returns the memory of a packed column's items on the heap, if they are there.

@@ -26,7 +26,7 @@ impl<T: Element> Sample for T {
 impl<T: Element> Schema for T {
     type Tensors<'b> = TensorView<'b, T>;
 
-    #[inline]
+    #[inline(always)]
     fn tensors<'b>(columns: &mut Columns<'b>) -> TensorView<'b, T> {
         columns.take()
     }
@@ -165,7 +165,7 @@ macro_rules! tuples {
         impl<$($name: Schema),*> Schema for ($($name,)*) {
             type Tensors<'b> = ($($name::Tensors<'b>,)*);
 
-            #[inline]
+            #[inline(always)]
             #[allow(unused_variables, clippy::unused_unit)]
             fn tensors<'b>(columns: &mut Columns<'b>) -> Self::Tensors<'b> {
                 ($($name::tensors(columns),)*)
