@@ -60,7 +60,8 @@ impl<P> fmt::Debug for More<P> {
 /// The spare cells of a loader.
 pub(crate) struct Slab<P> {
     spare: Vec<Owned<P>>,
-    /// Where the search for a free cell begins: they are used in turn, like slots.
+    /// Where the search for a free cell begins: at the last one that was found. If its batch was dropped, it is used again
+    /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone.
     next: usize,
     /// The number of batches that may be held in the initial cells while another one is asked for, and the number of
     /// initial cells.
@@ -145,7 +146,6 @@ impl<P> Slab<P> {
     pub(crate) fn find(&mut self) -> Option<usize> {
         let place = self.next;
         if self.spare.get(place).is_some_and(|cell| cell.take()) {
-            self.next = if place + 1 == self.spare.len() { 0 } else { place + 1 };
             return Some(place);
         }
         self.search()
@@ -168,7 +168,7 @@ impl<P> Slab<P> {
         } else if self.short {
             self.limited -= 1;
         }
-        self.next = place.map_or(self.next + looks, |place| place + 1) % count.max(1);
+        self.next = place.unwrap_or(self.next + looks) % count.max(1);
         place
     }
 
