@@ -23,7 +23,8 @@ pub(crate) use crate::sync::{heavy_fence, light_fence};
 #[non_exhaustive]
 pub enum WaitStrategy {
     /// Spins for a few microseconds, then yields for about a tenth of a millisecond, or less where waits have been longer
-    /// than that, and then sleeps until woken.
+    /// than that, and then sleeps until woken. Beside a steady loop, a worker with 16 batches or more to load ahead wakes up by
+    /// itself, so that the loop is seldom delayed by waking it.
     #[default]
     Park,
     /// Spins, then yields its time slice repeatedly. Reacts sooner than a sleeping thread, but keeps a core busy.
@@ -31,6 +32,9 @@ pub enum WaitStrategy {
     /// Spins. Reacts soonest, but occupies a whole core for each waiting thread.
     Spin,
 }
+
+/// The least number of slots of a ring whose workers wake up by themselves.
+const DEEP: usize = 16;
 
 /// A [`WaitStrategy`] with its state.
 pub(crate) struct Waiter {
@@ -41,6 +45,12 @@ pub(crate) struct Waiter {
 impl Waiter {
     pub(crate) fn new(strategy: WaitStrategy) -> Self {
         Self { strategy, park: Park::new(SystemFutex::new()) }
+    }
+
+    /// Makes the waiter of workers that wait for room in a ring of `depth` slots.
+    pub(crate) fn for_room(strategy: WaitStrategy, depth: usize) -> Self {
+        // With fewer, a worker that wakes up early finds too little room.
+        if depth < DEEP { Self::new(strategy) } else { Self { strategy, park: Park::new(SystemFutex::with_alarm()) } }
     }
 }
 

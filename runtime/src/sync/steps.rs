@@ -78,6 +78,10 @@ impl SystemFutex {
     pub(crate) fn new() -> Self {
         Self::default()
     }
+
+    pub(crate) fn with_alarm() -> Self {
+        Self::default()
+    }
 }
 
 impl Futex for SystemFutex {

@@ -142,7 +142,8 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
             let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
             let config = Config::new().parts(parts).delivery(delivery);
             let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
-            let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), waiter()));
+            let room = Waiter::for_room(self.options.wait_strategy, places.len());
+            let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, waiter(), room));
             ring.seal();
             let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
             let helps = self.options.help.unwrap_or(in_order && self.options.worker_init.is_none());
