@@ -82,12 +82,11 @@ impl Patience {
 
 /// When a sleeping thread wakes up by itself, shortly before others would have to wake it.
 ///
-/// A wake-up costs the thread that calls for it as much as it costs the sleeper, about 12 µs on a virtual machine, and the
-/// caller may be a loop that should not wait. So where sleeps are long, and about equally long as those of workers that
-/// wait for room beside a steady loop, a sleeper wakes up after three quarters of the time that the last one slept that
-/// was woken. This grows again until another one is woken, so that threads do not wake up much more often than they must.
-/// In a wait that the alarm has not ended, there is no second one: where the loop has stopped, threads sleep until they are
-/// woken.
+/// Waking a thread costs the one that wakes it about 12 µs on a virtual machine, and that one may be a loop that should not
+/// wait. Where sleeps are long and about equally long, as those of workers that wait for room beside a steady loop are, a
+/// thread wakes up by itself after three quarters of the time for which the last one slept that was woken. That time grows
+/// slowly until a thread is woken again, so that threads do not wake up much more often than they must. The alarm rings once
+/// in a wait: if there is still no room, because the loop has stopped, the thread sleeps until it is woken.
 struct Alarm {
     /// The time in nanoseconds; 0 for none.
     after: AtomicU64,
