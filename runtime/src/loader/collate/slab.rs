@@ -61,7 +61,9 @@ impl<P> fmt::Debug for More<P> {
 pub(crate) struct Slab<P> {
     spare: Vec<Owned<P>>,
     /// Where the search for a free cell begins: at the last one that was found. If its batch was dropped, it is used again
-    /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone.
+    /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone. With
+    /// AddressSanitizer, at the one after it: the cells are used in turn, so that the memory of a dropped batch stays
+    /// poisoned for as long as possible.
     next: usize,
     /// The number of batches that may be held in the initial cells while another one is asked for, and the number of
     /// initial cells.
@@ -146,6 +148,9 @@ impl<P> Slab<P> {
     pub(crate) fn find(&mut self) -> Option<usize> {
         let place = self.next;
         if self.spare.get(place).is_some_and(|cell| cell.take()) {
+            if self.sanitizer.is_some() {
+                self.next = (place + 1) % self.spare.len();
+            }
             return Some(place);
         }
         self.search()
@@ -168,7 +173,7 @@ impl<P> Slab<P> {
         } else if self.short {
             self.limited -= 1;
         }
-        self.next = place.unwrap_or(self.next + looks) % count.max(1);
+        self.next = place.map_or(self.next + looks, |place| place + usize::from(self.sanitizer.is_some())) % count.max(1);
         place
     }
 
