@@ -173,7 +173,8 @@ impl<P> Slab<P> {
         } else if self.short {
             self.limited -= 1;
         }
-        self.next = place.map_or(self.next + looks, |place| place + usize::from(self.sanitizer.is_some())) % count.max(1);
+        self.next =
+            place.map_or(self.next + looks, |place| place + usize::from(self.sanitizer.is_some())) % count.max(1);
         place
     }
 
