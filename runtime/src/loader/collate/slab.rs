@@ -148,9 +148,7 @@ impl<P> Slab<P> {
     pub(crate) fn find(&mut self) -> Option<usize> {
         let place = self.next;
         if self.spare.get(place).is_some_and(|cell| cell.take()) {
-            if self.sanitizer.is_some() {
-                self.next = (place + 1) % self.spare.len();
-            }
+            self.next = self.after(place);
             return Some(place);
         }
         self.search()
@@ -173,9 +171,14 @@ impl<P> Slab<P> {
         } else if self.short {
             self.limited -= 1;
         }
-        self.next =
-            place.map_or(self.next + looks, |place| place + usize::from(self.sanitizer.is_some())) % count.max(1);
+        self.next = place.map_or((self.next + looks) % count.max(1), |place| self.after(place));
         place
+    }
+
+    /// Returns where the search begins that follows one that found the cell at `place`.
+    #[inline(always)]
+    fn after(&self, place: usize) -> usize {
+        if self.sanitizer.is_some() { (place + 1) % self.spare.len() } else { place }
     }
 
     /// Takes a free spare cell.
