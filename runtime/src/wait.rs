@@ -50,7 +50,8 @@ impl Waiter {
     /// Makes the waiter of workers that wait for room in a ring of `depth` slots.
     pub(crate) fn for_room(strategy: WaitStrategy, depth: usize) -> Self {
         // With fewer, a worker that wakes up early finds too little room.
-        if depth < DEEP { Self::new(strategy) } else { Self { strategy, park: Park::new(SystemFutex::with_alarm()) } }
+        let futex = if depth < DEEP { SystemFutex::new() } else { SystemFutex::with_alarm() };
+        Self { strategy, park: Park::new(futex) }
     }
 }
 

@@ -85,8 +85,8 @@ impl Patience {
 /// Waking a thread costs the one that wakes it about 12 µs on a virtual machine, and that one may be a loop that should not
 /// wait. Where sleeps are long and about equally long, as those of workers that wait for room beside a steady loop are, a
 /// thread wakes up by itself after three quarters of the time for which the last one slept that was woken. That time grows
-/// slowly until a thread is woken again, so that threads do not wake up much more often than they must. The alarm rings once
-/// in a wait: if there is still no room, because the loop has stopped, the thread sleeps until it is woken.
+/// slowly until a thread is woken again, so that threads do not wake up much more often than they must. The alarm rings at
+/// most once for each wait that begins: where the loop has stopped, threads sleep until they are woken.
 struct Alarm {
     /// The time in nanoseconds; 0 for none.
     after: AtomicU64,
@@ -97,6 +97,14 @@ struct Alarm {
 impl Alarm {
     const fn new() -> Self {
         Self { after: AtomicU64::new(0), armed: AtomicBool::new(true) }
+    }
+
+    /// Lets the next sleep have the alarm. Called when a thread begins to wait, which may be for each batch: it writes only if
+    /// it must, since notifiers read the same cache line.
+    fn arm(&self) {
+        if !self.armed.load(Relaxed) {
+            self.armed.store(true, Relaxed);
+        }
     }
 
     /// Returns how long the next sleep may take.
@@ -142,7 +150,7 @@ impl Futex for SystemFutex {
 
     fn spin(&self, round: u32) -> bool {
         if round == 0 {
-            self.alarm.as_ref().inspect(|alarm| alarm.armed.store(true, Relaxed));
+            self.alarm.as_ref().inspect(|alarm| alarm.arm());
         }
         self.patience.spin(round)
     }
