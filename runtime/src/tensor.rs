@@ -111,7 +111,7 @@ impl<'a, T: Element> TensorView<'a, T> {
     #[track_caller]
     pub(crate) fn slice(&self, rows: Range<usize>) -> TensorView<'a, T> {
         let size = self.shape.row_elements();
-        let shape = self.shape.row().stacked(rows.len()).unwrap_or_default();
+        let shape = self.shape.row().stack(rows.len());
         TensorView::from_checked(&self.data[rows.start * size..rows.end * size], shape)
     }
 
@@ -238,7 +238,7 @@ impl<'a> AnyTensorView<'a> {
 
     /// Returns the first `len` elements, in one dimension. There must be at least that many.
     pub(crate) fn first_elements(&self, len: usize) -> AnyTensorView<'a> {
-        let shape = Shape::default().stacked(len).unwrap_or_default();
+        let shape = Shape::default().stack(len);
         AnyTensorView { dtype: self.dtype, shape, bytes: &self.bytes[..len * self.dtype.size()] }
     }
 
