@@ -83,7 +83,7 @@ impl DeviceBatch {
         Self { slot: Lease { slot: Some(slot), back }, released: false, device, fields, about }
     }
 
-    fn slot(&self) -> &Slot {
+    pub(crate) fn slot(&self) -> &Slot {
         self.slot.get()
     }
 

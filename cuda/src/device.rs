@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 use slotline::BoxError;
 use slotline::fork::Process;
@@ -82,6 +83,25 @@ impl Device {
             kept: AtomicBool::new(false),
             process: Process::this(),
         })))
+    }
+
+    /// Returns the device of a context of cudarc, such as the one of a program's own streams and memory. The device
+    /// does not need the context any longer.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NotPrimary`] for another context than the one that `CudaContext::new` returns, and the errors
+    /// of [`new`](Self::new).
+    pub fn from_context(context: &Arc<CudaContext>) -> Result<Self, Error> {
+        let device = Self::new(context.ordinal())?;
+        device.check_context(context)?;
+        Ok(device)
+    }
+
+    /// Checks that a context of cudarc is this device's primary context.
+    pub(crate) fn check_context(&self, context: &CudaContext) -> Result<(), Error> {
+        let is_primary = context.cu_ctx() == self.context();
+        if is_primary { Ok(()) } else { Err(Error::NotPrimary { device: self.ordinal() }) }
     }
 
     /// Returns the number of the device.

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::time::Duration;
 
+use slotline::dtype::DType;
+
 use crate::driver::{self, CUresult};
 
 /// An operation on a device failed.
@@ -118,6 +120,33 @@ pub enum Error {
     TooManyStreams {
         /// The maximum number of streams.
         most: usize,
+    },
+    /// A context or stream of cudarc is not of the device's primary context, which this crate uses.
+    #[error(
+        "cudarc's context is not the primary context of device {device}; use one that CudaContext::new({device}) \
+         returned"
+    )]
+    NotPrimary {
+        /// The device.
+        device: usize,
+    },
+    /// A batch has no such field.
+    #[error("the batch has no field {field}; it has {}", fields.join(", "))]
+    NoField {
+        /// The requested field: its name or number.
+        field: String,
+        /// The names of the fields that the batch has.
+        fields: Vec<String>,
+    },
+    /// The elements of a field are of another type.
+    #[error("field {field} has elements of type {has}, not {requested}")]
+    DType {
+        /// The name of the field.
+        field: String,
+        /// The type of its elements.
+        has: DType,
+        /// The requested type.
+        requested: DType,
     },
     /// The system does not have enough memory.
     #[error("{bytes} bytes of host memory cannot be allocated; make batch_size or prefetch_factor smaller")]

@@ -10,6 +10,8 @@
 //!   device's clock.
 //! - [`Pinned`]: page-locked memory, for a loader's batches ([`Device::pinned`]) or for any other use.
 //! - [`DeviceLoader`], [`DeviceBatch`]: a loader that delivers its batches on a device.
+//! - [`Views`]: the fields of a batch as views of [`cudarc`], for programs that use its safe types. [`Device`] and
+//!   [`Stream`] can be made from cudarc's too.
 //! - [`Error`], [`leaked()`]: every failed driver call is an error that names the call and says what to do. Memory
 //!   that the driver does not take back, or may still be copying, is leaked rather than freed, and counted.
 
@@ -31,6 +33,7 @@ mod slot;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod views;
 mod wait;
 
 pub use self::batch::{DeviceBatch, DeviceTensor};
@@ -43,3 +46,10 @@ pub use self::pass::DevicePass;
 pub use self::pinned::{PageSize, Pinned};
 pub use self::probe::{DeviceInfo, Driver, probe};
 pub use self::stream::Stream;
+pub use self::views::Views;
+/// The crate cudarc, in version 0.19: the one whose contexts, streams and views this crate takes and returns. Another
+/// version of it, with other types, would be a breaking change of this crate.
+///
+/// A program can use it by this name, or depend on cudarc 0.19 itself to choose its features. Here it has no feature
+/// that requires a part of the CUDA toolkit.
+pub use cudarc;

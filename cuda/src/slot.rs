@@ -169,6 +169,11 @@ impl Slot {
         self.memory.as_ref().map_or(0, DeviceMemory::ptr)
     }
 
+    /// Returns the size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, DeviceMemory::len)
+    }
+
     /// Returns whether this process was forked from the one that owns the memory.
     pub(crate) fn is_lost(&self) -> bool {
         self.memory.as_ref().is_some_and(DeviceMemory::is_lost)

@@ -3,9 +3,11 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self, CUstream};
 
 use crate::device::Device;
@@ -27,6 +29,8 @@ struct Inner {
     device: Device,
     raw: CUstream,
     kind: Kind,
+    /// Keeps a stream of cudarc from being destroyed.
+    owner: Option<Arc<CudaStream>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +94,18 @@ impl Stream {
     /// The handle must be valid and belong to the device's primary context, and the stream must not be destroyed
     /// before all clones of this value and all batches that were made ready on it are dropped.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Self {
-        match raw.addr() {
-            NULL | LEGACY => Self::with(device, raw.cast(), Kind::Default),
-            PER_THREAD => Self::per_thread_default(device),
-            _ => Self::with(device, raw.cast(), Kind::Borrowed),
-        }
+        Self::existing(device, raw.cast(), None)
+    }
+
+    /// Wraps a stream of cudarc, and keeps it alive. Views of a batch do not need this:
+    /// [`views`](crate::DeviceBatch::views) takes cudarc's stream itself.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NotPrimary`] if the stream does not belong to the device's primary context.
+    pub fn from_cudarc(device: &Device, stream: &Arc<CudaStream>) -> Result<Self, Error> {
+        device.check_context(stream.context())?;
+        Ok(Self::existing(device, stream.cu_stream(), Some(stream.clone())))
     }
 
     /// Returns the legacy default stream, which CUDA programs use if they name none, and PyTorch uses outside of
@@ -111,7 +122,17 @@ impl Stream {
     }
 
     fn with(device: &Device, raw: CUstream, kind: Kind) -> Self {
-        Self(Arc::new(Inner { device: device.clone(), raw, kind }))
+        Self(Arc::new(Inner { device: device.clone(), raw, kind, owner: None }))
+    }
+
+    /// Wraps a stream that other code owns.
+    fn existing(device: &Device, raw: CUstream, owner: Option<Arc<CudaStream>>) -> Self {
+        let kind = match raw.addr() {
+            NULL | LEGACY => Kind::Default,
+            PER_THREAD => Kind::PerThread(this_thread()),
+            _ => Kind::Borrowed,
+        };
+        Self(Arc::new(Inner { device: device.clone(), raw, kind, owner }))
     }
 
     /// Returns the handle, a `CUstream`, which is the same as a `cudaStream_t`.
@@ -210,14 +231,18 @@ impl Eq for Stream {}
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { device, raw, kind } = &*self.0;
+        let Inner { device, raw, kind, .. } = &*self.0;
         f.debug_struct("Stream").field("device", device).field("raw", raw).field("kind", kind).finish()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.kind != Kind::Owned || self.device.is_lost() {
+        if self.device.is_lost() {
+            // Only the parent process destroys its streams.
+            return mem::forget(self.owner.take());
+        }
+        if self.kind != Kind::Owned {
             return;
         }
         let raw = self.raw;
