@@ -63,6 +63,14 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
+    /// Numbers of workers of the sections w1 to w5
+    #[arg(long, value_delimiter = ',', default_values_t = workload::WORKERS)]
+    workers: Vec<usize>,
+
+    /// Folder of this crate's source, for the peers that are built or interpreted
+    #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
+    source: PathBuf,
+
     /// Python interpreter with torch, for w5r, w5p and w5a the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections p1 to p7 slotline, for t1 TRL (trl, datasets, accelerate), and for s1 to s6 NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
@@ -120,37 +128,48 @@ fn measure(report: Report) -> Result<()> {
     // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
     let data = tempfile::tempdir_in(&build)?;
     let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
-        find::programs(crate_dir(), &build, &report.torch)
+        find::programs(&report.source, &build, &report.torch)
     } else {
         Vec::new()
     };
     let python = if !report.no_programs && sections.iter().any(|section| section.is_python()) {
-        find::python_loaders(crate_dir(), &report.torch)
+        find::python_loaders(&report.source, &report.torch)
     } else {
         Vec::new()
     };
     let sequences = if !report.no_programs && sections.iter().any(|section| section.is_sequences()) {
-        find::sequences(crate_dir(), &report.torch)
+        find::sequences(&report.source, &report.torch)
     } else {
         Vec::new()
     };
     let pictures = if !report.no_programs && sections.iter().any(|section| section.is_pictures()) {
-        find::pictures(crate_dir(), &report.torch)
+        find::pictures(&report.source, &report.torch)
     } else {
         Vec::new()
     };
     let files = report.files.unwrap_or_else(|| build.join("files"));
     let readers = if !report.no_programs && sections.iter().any(|section| section.is_files()) {
-        find::file_readers(crate_dir(), &report.torch, &files)?
+        find::file_readers(&report.source, &report.torch, &files)?
     } else {
         Vec::new()
     };
     let latency = !report.no_programs && sections.contains(&Section::Latency);
-    let latency = latency.then(|| find::latency(crate_dir(), &build, &report.torch));
+    let latency = latency.then(|| find::latency(&report.source, &build, &report.torch));
     let data_folder = data.path().to_owned();
     let photographs = report.photographs;
-    let setup =
-        Setup { data: data_folder, programs, python, sequences, pictures, photographs, files, readers, latency };
+    let workers = report.workers;
+    let setup = Setup {
+        data: data_folder,
+        workers,
+        programs,
+        python,
+        sequences,
+        pictures,
+        photographs,
+        files,
+        readers,
+        latency,
+    };
     for section in sections {
         // A pass takes half a second, or there are many of them.
         let rounds =

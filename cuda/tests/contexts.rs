@@ -4,7 +4,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{self, CUcontext, CUresult};
 use slotline_cuda::{Device, Error, Pinned, Stream, TimedEvent};
-use slotline_cuda_fake::{Fake, Live, Options};
+use slotline_cuda_fake::{Fake, Options};
 
 fn current() -> CUcontext {
     let mut context = ptr::null_mut();
@@ -61,7 +61,8 @@ fn the_current_context_is_preserved() {
     mine.synchronize().unwrap();
     assert!(current().is_null());
     drop((stream, mine, other));
-    assert_eq!((fake.violations(), fake.live()), (vec![], Live::default()));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    fake.assert_released();
 }
 
 #[test]
@@ -150,5 +151,6 @@ fn the_last_object_releases_the_primary_context() {
     drop(pinned);
     assert_eq!(fake.live().contexts, 1);
     drop(event);
-    assert_eq!((fake.live(), fake.violations()), (Live::default(), vec![]));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    fake.assert_released();
 }

@@ -74,7 +74,7 @@ fn every_leak_of_a_single_failing_call_is_counted() {
         let outcome = run();
         fake.fail_none();
         assert_eq!(fake.violations(), Vec::<String>::new(), "call {n}: {outcome:?}");
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
         match outcome {
             Outcome::NotBuilt(error) => {
                 assert!(error.contains("OUT_OF_MEMORY") || error.contains("page-locked"), "call {n}: {error}");
@@ -117,7 +117,7 @@ fn passes_end_after_a_sticky_error_and_leaks_are_counted() {
         fake.fail_from(n, ILLEGAL_ADDRESS);
         let outcome = run();
         fake.fail_none();
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
         if let Outcome::Ran { errors, .. } = outcome {
             // Leaked host slots count as held.
             let held = |error: &&Error| matches!(error, Error::Loader(slotline::Error::Held { .. }));

@@ -107,6 +107,6 @@ fn a_forked_child_releases_nothing_and_never_calls_the_driver() {
         check_passes(&mut loader, &stream, 200, 1);
         drop((loader, unused, pinned, borrowed, stream, device));
         assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
     }
 }

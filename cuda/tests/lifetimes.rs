@@ -52,7 +52,7 @@ fn batches_can_outlive_everything_else() {
             }
         }
         assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
     }
 }
 
@@ -74,7 +74,7 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
     }
     drop((stream, device));
     assert_eq!(fake.violations(), Vec::<String>::new());
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_stuck_copy_is_leaked_after_the_close_timeout() {
     drop(device);
     let leaked = leaked();
     assert!(leaked.host_bytes > before.host_bytes && leaked.device_bytes > before.device_bytes);
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
     fake.hold(false);
 }
 
@@ -116,7 +116,7 @@ fn a_batch_with_a_stuck_kernel_is_leaked_without_a_loader() {
     let bytes = leaked().device_bytes - before.device_bytes;
     assert!(bytes > 0, "a kernel may still read it");
     drop((stream, device));
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
     fake.hold(false);
 }
 
@@ -161,5 +161,5 @@ fn leaked_memory_keeps_the_device_that_locked_it() {
     fake.fail_none();
     drop((batch, here, there));
     assert_eq!(fake.live().contexts, 1, "only the context that locked the memory is left");
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
 }

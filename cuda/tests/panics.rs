@@ -84,7 +84,7 @@ fn memory_is_leaked_before_the_warning_about_it() {
     assert_eq!(fake.violations(), Vec::<String>::new());
     assert!(leaked().device_bytes > before.device_bytes, "a kernel may still read it");
     drop((stream, device));
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
     fake.hold(false);
 }
 
@@ -105,7 +105,7 @@ fn a_panic_at_the_start_of_a_copy_does_not_free_its_slots() {
         assert_eq!(rest, [1, 2, 3, 4, 5, 6, 7]);
         drop((loader, stream, device));
         assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
     }
 }
 
@@ -121,7 +121,7 @@ fn a_panic_while_a_loader_waits_for_copies_leaks_memory() {
         panics_in_the_first_call(|| if close { drop(loader.close()) } else { drop(loader) });
         drop(device);
         assert_eq!(fake.violations(), Vec::<String>::new());
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
         fake.hold(false);
     }
 }
@@ -147,7 +147,7 @@ fn a_panic_while_a_batch_is_released_loses_its_slot() {
         }
         drop((loader, stream, device));
         assert_eq!(fake.violations(), Vec::<String>::new());
-        nothing_is_lost(fake.live(), before);
+        nothing_is_lost(&fake, before);
     }
 }
 
@@ -166,6 +166,6 @@ fn a_panic_while_a_batch_waits_for_its_copy_leaks_it() {
     assert!(leaked().device_bytes > without_batch, "the copy may still write it");
     drop(device);
     assert_eq!(fake.violations(), Vec::<String>::new());
-    nothing_is_lost(fake.live(), before);
+    nothing_is_lost(&fake, before);
     fake.hold(false);
 }

@@ -10,7 +10,7 @@ use slotline::Loader;
 use slotline::arena::{ALIGN, Memory, Pages};
 use slotline::dataset::TensorDataset;
 use slotline_cuda::{Device, Error, PageSize, Pinned, Stream, TimedEvent, leaked};
-use slotline_cuda_fake::{Fake, Live, Options, Session};
+use slotline_cuda_fake::{Fake, Options, Session};
 use warnings::Warnings;
 
 type Make = fn(&Device, usize) -> Result<Pinned, Error>;
@@ -45,7 +45,7 @@ fn both_forms_are_whole_zeroed_pages_and_are_freed() {
         }
     }
     drop(device);
-    assert_eq!(fake.live(), Live::default());
+    fake.assert_released();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn oversized_requests_are_refused() {
         assert!(matches!(error, Error::HostMemory { bytes, .. } if bytes == len), "{error}");
     }
     drop(device);
-    assert_eq!(fake.live(), Live::default());
+    fake.assert_released();
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_loader_s_batches_are_in_registered_memory() {
         assert_eq!(code, CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
     drop((loader, device));
-    assert_eq!(fake.live(), Live::default());
+    fake.assert_released();
 }
 
 /// # Safety

@@ -44,7 +44,7 @@ fn a_missing_device_is_refused() {
         assert!(matches!(error, Error::NoSuchDevice { devices: 2, .. }), "{error}");
         assert!(error.to_string().contains(&format!("no device {ordinal}")), "{error}");
     }
-    assert_eq!(fake.live(), Live::default());
+    fake.assert_released();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cudarc::driver::sys::{self, CUresult};
 use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, Error, Stream, TimedEvent};
-use slotline_cuda_fake::{Fake, Live, Options, Session};
+use slotline_cuda_fake::{Fake, Options, Session};
 
 fn code(error: Error) -> u32 {
     let Error::Driver(error) = error else { panic!("{error}") };
@@ -113,7 +113,8 @@ fn times_are_available_once_both_events_are_reached() {
     assert_eq!(first.elapsed_since(&second).unwrap(), Duration::ZERO, "the other way round");
     assert!(stream.is_idle().unwrap());
     drop((first, second, stream, device));
-    assert_eq!((fake.live(), fake.violations()), (Live::default(), vec![]));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    fake.assert_released();
 }
 
 /// A batch and its stream, for the thread's last destructor, and the destructor's result.

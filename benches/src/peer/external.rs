@@ -219,6 +219,7 @@ mod tests {
     fn setup(script: &str) -> Setup {
         let command = ["sh", "-c", script, "sh"].map(OsString::from).into();
         Setup {
+            workers: crate::workload::WORKERS.to_vec(),
             data: "/nowhere".into(),
             programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
             python: Vec::new(),

@@ -43,7 +43,7 @@ use crate::record::{Absent, Kind, Line, Section, Time, Unit};
 use crate::rings;
 use crate::rounds::Recorder;
 
-/// The numbers of workers that each workload is measured with.
+/// The numbers of workers that each workload is measured with, unless others are asked for.
 pub const WORKERS: [usize; 3] = [0, 1, 2];
 
 /// The setup that all measurements share.
@@ -51,6 +51,8 @@ pub const WORKERS: [usize; 3] = [0, 1, 2];
 pub struct Setup {
     /// The folder of the generated files.
     pub data: PathBuf,
+    /// The numbers of workers of W1 to W5.
+    pub workers: Vec<usize>,
     /// The peers that are separate programs.
     pub programs: Vec<Program>,
     /// The loaders of Python.

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use slotline::Loader;
 use slotline::dataset::from_fn;
 
-use super::{Plan, Setup, Source, WORKERS};
+use super::{Plan, Setup, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::{external, rust_peers};
 use crate::record::Unit;
@@ -86,7 +86,7 @@ pub fn entries(workers: usize) -> Vec<Entry> {
 ///
 /// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
-    for workers in WORKERS {
+    for &workers in &setup.workers {
         let mut entries = entries(workers);
         entries.extend(ours::variants(workers, |crew| ours(&Plan::new(1, workers), crew)));
         entries.extend(external::entries(setup, "w1", workers, |batches| (batches as f64, Some(sum_below(batches)))));

@@ -4,7 +4,7 @@ use anyhow::Result;
 use slotline::Loader;
 
 use super::images::{Images, sum};
-use super::{Plan, Setup, Source, WORKERS};
+use super::{Plan, Setup, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::{external, limits, rust_peers};
 use crate::record::Unit;
@@ -74,7 +74,7 @@ pub(super) fn expected(images: Images, batch_size: usize) -> impl Fn(u64) -> (f6
 /// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let images = Images::small();
-    for workers in WORKERS {
+    for &workers in &setup.workers {
         let plan = Plan::new(BATCH, workers).shuffled();
         let mut entries = image_entries(images, &plan);
         entries.extend(ours::variants(workers, |crew| ours(images, &plan, crew)));

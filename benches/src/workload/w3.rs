@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::images::Images;
-use super::{Plan, Setup, WORKERS, w2};
+use super::{Plan, Setup, w2};
 use crate::peer::{external, limits, ours};
 use crate::record::Unit;
 use crate::rounds::{Heat, Recorder};
@@ -18,7 +18,7 @@ pub const BATCH: usize = 32;
 /// Never returns an error.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let images = Images::large();
-    for workers in WORKERS {
+    for &workers in &setup.workers {
         let plan = Plan::new(BATCH, workers).shuffled();
         let mut entries = w2::image_entries(images, &plan);
         entries.extend(ours::variants(workers, |crew| w2::ours(images, &plan, crew)));

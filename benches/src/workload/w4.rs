@@ -4,7 +4,7 @@ use anyhow::Result;
 use slotline::Loader;
 
 use super::tokens::{Crops, sum};
-use super::{Plan, Setup, Source, WORKERS};
+use super::{Plan, Setup, Source};
 use crate::peer::{external, limits, ours, rust_peers};
 use crate::record::Unit;
 use crate::rounds::{Contender, Heat, Recorder};
@@ -36,7 +36,7 @@ pub fn ours(crops: Crops, plan: &Plan) -> Result<impl Contender + use<>> {
 /// Returns an error if the token file cannot be made.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let crops = Crops::open(&setup.data)?;
-    for workers in WORKERS {
+    for &workers in &setup.workers {
         let plan = Plan::new(BATCH, workers);
         let mut entries = vec![ours::entry(ours(crops, &plan))];
         entries.extend(rust_peers(&crops, &plan));

@@ -18,7 +18,7 @@ pub const BATCH: usize = 32;
 ///
 /// Returns an error if the photographs cannot be made.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
-    for workers in WORKERS {
+    for &workers in &setup.workers {
         let entries = entries(setup, workers)?;
         recorder.heat(Heat { case: String::new(), workers, unit: Unit::MillisPerBatch, entries });
     }

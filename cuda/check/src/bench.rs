@@ -61,6 +61,8 @@ pub(crate) struct Scale {
     pub(crate) least: usize,
     /// The number of training steps of a pass.
     pub(crate) steps: usize,
+    /// The number of batches for which the loop's wait is measured.
+    pub(crate) waits: usize,
     /// The number of batches that a check reads in each of its cases.
     pub(crate) checked: usize,
     /// The time that a slow kernel waits before it reads a batch again, in nanoseconds.
@@ -81,6 +83,7 @@ impl Scale {
             source: 512 << 20,
             least: 64,
             steps: 200,
+            waits: 2_000,
             checked: 200,
             pause: 200_000,
         }
@@ -98,6 +101,7 @@ impl Scale {
             source: 256 << 10,
             least: 8,
             steps: 10,
+            waits: 20,
             checked: 12,
             pause: 1_000,
         }

@@ -35,6 +35,12 @@ impl Gpu {
         Ok(Self { device, context, fold, spin })
     }
 
+    /// Returns how much of the device's memory is free, in bytes.
+    pub(crate) fn free_bytes(&self) -> Result<usize> {
+        self.context.bind_to_thread()?;
+        Ok(result::mem_get_info()?.0)
+    }
+
     /// Creates a stream that belongs to the program.
     pub(crate) fn stream(&self) -> Result<Training<'_>> {
         let own = self.context.new_stream()?;

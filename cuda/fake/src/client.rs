@@ -11,12 +11,15 @@ use crate::control::{Controls, Lines, Live, Number, Options, SYMBOL, Skip, VERSI
 
 /// The name of the library file that cargo builds from this crate.
 const FILE: &str = "libslotline_cuda_fake.so";
+/// If this variable is set, [`Fake::load`] leaves the real driver in place.
+const REAL: &str = "SLOTLINE_REAL_DRIVER";
 
 /// The fake driver, loaded into this process instead of a real one.
 ///
 /// A process has one fake driver, shared by all threads. Tests that share a process use a [`session`](Self::session).
 pub struct Fake {
-    controls: &'static Controls,
+    /// `None` if the driver is a real one.
+    controls: Option<&'static Controls>,
     path: PathBuf,
     session: Mutex<()>,
 }
@@ -59,7 +62,18 @@ impl Fake {
     /// # Panics
     ///
     /// Panics if the driver cannot be loaded; the message is a [`LoadError`].
+    ///
+    /// # On a real driver
+    ///
+    /// If the environment variable `SLOTLINE_REAL_DRIVER` is set, this loads nothing, and the process uses the driver
+    /// that it has. Everything that only a fake driver can do then panics with a message that contains "needs the fake
+    /// driver", there are no [`violations`](Self::violations), [`assert_released`](Self::assert_released) checks
+    /// nothing, and options that change only the schedule are ignored. So a test runs as far as a real driver lets it.
     pub fn load() -> &'static Self {
+        static ABSENT: Fake = Fake { controls: None, path: PathBuf::new(), session: Mutex::new(()) };
+        if std::env::var_os(REAL).is_some() {
+            return &ABSENT;
+        }
         Self::find().and_then(|path| Self::load_from(&path)).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -96,6 +110,15 @@ impl Fake {
         found.ok_or(LoadError::NotFound { searched })
     }
 
+    /// Returns whether the driver is a real one (see [`load`](Self::load)).
+    pub fn is_absent(&self) -> bool {
+        self.controls.is_none()
+    }
+
+    fn controls(&self) -> &'static Controls {
+        self.controls.expect("this needs the fake driver")
+    }
+
     /// Returns the path of the file that the driver was loaded from.
     pub fn path(&self) -> &Path {
         &self.path
@@ -114,37 +137,53 @@ impl Fake {
     ///
     /// The driver stays initialised, since programs call `cuInit` only once.
     pub fn reset(&self, options: Options) -> Live {
-        (self.controls.reset)(&raw const options)
+        if self.is_absent() && options.is_schedule_only() {
+            return Live::default();
+        }
+        (self.controls().reset)(&raw const options)
     }
 
     /// Returns the number of driver calls, including failed ones.
     pub fn calls(&self) -> u64 {
-        (self.controls.number)(Number::Calls)
+        (self.controls().number)(Number::Calls)
     }
 
     /// Returns the number of calls of the driver function with this name.
     pub fn count(&self, name: &str) -> u64 {
-        (self.controls.count)(name.as_ptr(), name.len())
+        (self.controls().count)(name.as_ptr(), name.len())
     }
 
     /// Returns the number of copies whose host memory was not page-locked.
     pub fn pageable_copies(&self) -> u64 {
-        (self.controls.number)(Number::PageableCopies)
+        (self.controls().number)(Number::PageableCopies)
     }
 
     /// Returns the number of copies, kernels, records and waits that are not done.
     pub fn pending(&self) -> u64 {
-        (self.controls.number)(Number::Pending)
+        (self.controls().number)(Number::Pending)
     }
 
     /// Returns the resources that have not been released.
     pub fn live(&self) -> Live {
-        (self.controls.live)()
+        (self.controls().live)()
     }
 
     /// Returns what the detectors found, in order; at most the first 1000.
     pub fn violations(&self) -> Vec<String> {
+        if self.is_absent() {
+            return Vec::new();
+        }
         self.lines(Lines::Violations)
+    }
+
+    /// Checks that everything was released.
+    ///
+    /// # Panics
+    ///
+    /// Panics if something was not.
+    #[track_caller]
+    pub fn assert_released(&self) {
+        assert!(self.is_absent() || self.live() == Live::default(), "not released: {:?}", self.live());
     }
 
     /// Returns the calls by name and, indented between them, the steps of the streams. Empty unless
@@ -155,33 +194,33 @@ impl Fake {
 
     /// Makes only the `n`-th call from now fail with this code; 0 is the next call.
     pub fn fail_call(&self, n: u64, code: u32) {
-        (self.controls.fail)(n, code, false);
+        (self.controls().fail)(n, code, false);
     }
 
     /// Makes the `n`-th call from now and all later calls fail with this code, like a sticky error of a driver.
     pub fn fail_from(&self, n: u64, code: u32) {
-        (self.controls.fail)(n, code, true);
+        (self.controls().fail)(n, code, true);
     }
 
     /// Stops injecting failures.
     pub fn fail_none(&self) {
-        (self.controls.fail)(u64::MAX, 0, false);
+        (self.controls().fail)(u64::MAX, 0, false);
     }
 
     /// Disables exactly these gates, and enables all others.
     pub fn skip(&self, gates: &[Skip]) {
-        (self.controls.skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
+        (self.controls().skip)(gates.iter().fold(0, |all, &gate| all | gate as u32));
     }
 
     /// Sets whether streams are held. While they are, no stream makes a step: queries of pending work return "not
     /// ready", and calls that would wait for it fail with 702.
     pub fn hold(&self, held: bool) {
-        (self.controls.hold)(held);
+        (self.controls().hold)(held);
     }
 
     /// Makes `steps` steps, or fewer if no stream can make one. Returns the number of steps made.
     pub fn advance(&self, steps: u64) -> u64 {
-        (self.controls.advance)(steps)
+        (self.controls().advance)(steps)
     }
 
     /// Sets the host function that runs as the kernels of this name, at their last step. Other kernels do nothing.
@@ -206,14 +245,14 @@ impl Fake {
         }
         type Run = Box<dyn Fn(&Launch<'_>) + Send + Sync>;
         let user = Box::into_raw(Box::<Run>::new(Box::new(run)));
-        (self.controls.kernel)(name.as_ptr(), name.len(), call, user.cast());
+        (self.controls().kernel)(name.as_ptr(), name.len(), call, user.cast());
     }
 
     /// Declares that kernels of this name read device memory at the address in parameter `pointer`; the length is
     /// `unit` bytes times the number in parameter `count`. The detectors check that the bytes are allocated when the
     /// kernel starts and do not change until it ends.
     pub fn watch(&self, name: &str, pointer: usize, count: usize, unit: usize) {
-        (self.controls.watch)(name.as_ptr(), name.len(), pointer, count, unit);
+        (self.controls().watch)(name.as_ptr(), name.len(), pointer, count, unit);
     }
 
     /// Launches a watched kernel that only reads these bytes, on the stream with this raw handle, without a driver
@@ -223,7 +262,7 @@ impl Fake {
     ///
     /// Returns the driver's error code.
     pub fn read_on(&self, stream: *mut c_void, from: u64, bytes: usize) -> Result<(), u32> {
-        match (self.controls.read_on)(stream, from, bytes) {
+        match (self.controls().read_on)(stream, from, bytes) {
             0 => Ok(()),
             code => Err(code),
         }
@@ -236,7 +275,7 @@ impl Fake {
             to.push(String::from_utf8_lossy(text).into_owned());
         }
         let mut lines = Vec::<String>::new();
-        (self.controls.lines)(which, push, (&raw mut lines).cast());
+        (self.controls().lines)(which, push, (&raw mut lines).cast());
         lines
     }
 }
@@ -324,7 +363,7 @@ fn open(path: &Path) -> Result<Fake, LoadError> {
     if library != unsafe { libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) } {
         return Err(LoadError::TooLate);
     }
-    Ok(Fake { controls, path: path.to_owned(), session: Mutex::new(()) })
+    Ok(Fake { controls: Some(controls), path: path.to_owned(), session: Mutex::new(()) })
 }
 
 /// # Safety

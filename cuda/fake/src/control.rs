@@ -84,6 +84,15 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether these differ from the default only in how work is scheduled and traced.
+    pub(crate) fn is_schedule_only(&self) -> bool {
+        let Self { devices, memory_bytes, read_only_sources, driver_version, .. } = Self::default();
+        (self.devices, self.memory_bytes, self.read_only_sources, self.driver_version)
+            == (devices, memory_bytes, read_only_sources, driver_version)
+    }
+}
+
 /// The resources that were not released, including those whose context was destroyed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work.
+//! The bandwidth of the link: copies from page-locked memory, back to back, with no other work; and beside them, copies
+//! from memory that is not locked, which the driver copies once more on the host.
 
 use anyhow::Result;
 use cudarc::driver::CudaSlice;
@@ -14,7 +15,7 @@ use crate::spread::Spread;
 #[derive(Debug, Serialize)]
 pub(crate) struct Copy {
     pub(crate) bytes: usize,
-    /// The kind of host memory: see [`KINDS`].
+    /// The kind of host memory: see [`KINDS`], or `pageable`.
     pub(crate) memory: &'static str,
     /// The bandwidth, in 10⁹ bytes per second.
     pub(crate) gb_per_s: Spread,
@@ -35,10 +36,13 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Copy>> {
     let scale = &bench.scale;
     let most = scale.copies.iter().copied().max().unwrap_or_default();
     let link = Link::new(bench, &training, most)?;
-    let mut sources = Vec::new();
+    let mut locked = Vec::new();
     for (name, lock) in KINDS {
-        sources.push((name, lock(&bench.gpu.device, most)?, Vec::new()));
+        locked.push((name, lock(&bench.gpu.device, most)?));
     }
+    let pageable = vec![7; most];
+    let mut sources: Vec<_> = locked.iter().map(|(name, memory)| (*name, bytes_of(memory), Vec::new())).collect();
+    sources.push(("pageable", &pageable[..], Vec::new()));
     let mut figures = Vec::new();
     for &bytes in &scale.copies {
         for _ in 0..scale.rounds {
@@ -52,6 +56,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Copy>> {
         }
     }
     Ok(figures)
+}
+
+/// The bytes of page-locked memory that nothing writes.
+pub(super) fn bytes_of(memory: &Pinned) -> &[u8] {
+    // SAFETY: the memory is readable and as long, and the caller does not write it.
+    unsafe { std::slice::from_raw_parts(memory.start().as_ptr(), memory.len()) }
 }
 
 /// A stream with memory to copy to, and events to measure the time.
@@ -72,7 +82,7 @@ impl<'a> Link<'a> {
 
     /// Returns the bandwidth of copies of `bytes` bytes each, in 10⁹ bytes per second. The copies are about `total`
     /// bytes together, and no more than 1000. They step through the memory, as batches do.
-    pub(super) fn gb_per_s(&self, source: &Pinned, bytes: usize, total: usize) -> Result<f64> {
+    pub(super) fn gb_per_s(&self, source: &[u8], bytes: usize, total: usize) -> Result<f64> {
         let copies = (total / bytes).clamp(1, 1000);
         let places = source.len() / bytes;
         let queue = || -> Result<()> {
@@ -81,9 +91,7 @@ impl<'a> Link<'a> {
                 if copy == 1 {
                     self.begin.record(&self.training.seen)?;
                 }
-                // SAFETY: the range is inside the memory, which nothing writes.
-                let from =
-                    unsafe { std::slice::from_raw_parts(source.start().as_ptr().add(copy % places * bytes), bytes) };
+                let from = &source[copy % places * bytes..][..bytes];
                 // SAFETY: both live until the stream has reached this point, which `synchronize` below waits for.
                 unsafe { self.training.copy(from, &self.to) }?;
             }

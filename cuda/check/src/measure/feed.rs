@@ -8,7 +8,7 @@ use serde::Serialize;
 use slotline::dataset::Dataset;
 use slotline_cuda::{DeviceLoader, Pinned};
 
-use super::copy::Link;
+use super::copy::{Link, bytes_of};
 use crate::bench::{Bench, ROWS};
 use crate::gpu::Training;
 use crate::rows::{Rows, Stamps};
@@ -45,7 +45,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Feed>> {
         let (len, row_bytes) = (batches * ROWS, batch_bytes / ROWS);
         for slots in [2, 3] {
             let case = Case { batch_bytes, slots, batches };
-            let raw = || link.gb_per_s(&source, batch_bytes, scale.copied);
+            let raw = || link.gb_per_s(bytes_of(&source), batch_bytes, scale.copied);
             figures.push(feed(bench, &training, case, "nothing", Stamps { len, row_bytes }, raw)?);
             let rows = Rows::new(len, row_bytes, scale.source / row_bytes);
             figures.push(feed(bench, &training, case, "gather", rows, raw)?);

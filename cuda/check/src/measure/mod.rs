@@ -4,6 +4,7 @@ mod calls;
 mod copy;
 mod feed;
 mod lock;
+mod next;
 mod step;
 
 use std::fmt;
@@ -25,6 +26,7 @@ pub(crate) struct Figures {
     lock: Vec<lock::Lock>,
     feed: Vec<feed::Feed>,
     step: Vec<step::Step>,
+    next: Vec<next::Next>,
     /// Only the fake driver counts calls.
     calls: Option<calls::Calls>,
     pub(crate) failed: Vec<String>,
@@ -38,13 +40,19 @@ pub(crate) fn run(bench: &Bench) -> Figures {
     figures.lock = part(bench, failed, "lock", lock::run).unwrap_or_default();
     figures.feed = part(bench, failed, "feed", feed::run).unwrap_or_default();
     figures.step = part(bench, failed, "step", step::run).unwrap_or_default();
+    figures.next = part(bench, failed, "next", next::run).unwrap_or_default();
     figures.calls = part(bench, failed, "calls", calls::run).flatten();
     figures
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "copies of {:>13} bytes, GB/s: {}", "n", copy::KINDS.map(|(name, _)| name).join(" | "))?;
+        writeln!(
+            f,
+            "copies of {:>13} bytes, GB/s: {}",
+            "n",
+            copy::KINDS.map(|(name, _)| name).join(" | ") + " | pageable"
+        )?;
         for copies in self.copy.chunk_by(|a, b| a.bytes == b.bytes) {
             let all: Vec<_> = copies.iter().map(|copy| format!("{:.2}", copy.gb_per_s.median)).collect();
             writeln!(f, "{:>23}: {}", copies[0].bytes, all.join(" | "))?;
@@ -66,6 +74,11 @@ impl fmt::Display for Figures {
             let (wait, floor) = (100.0 * wait_share.median, 100.0 * floor_share.median);
             write!(f, "steps of {step_us:.0} µs, {batch_bytes} bytes, {slots} slots: {wait:.2} % waiting ")?;
             writeln!(f, "({floor:.2} % without data)")?;
+        }
+        for next in &self.next {
+            let next::Next { batch_bytes, median_us, p99_us, p999_us, loop_cpu_us, .. } = next;
+            write!(f, "next, {batch_bytes} bytes: {median_us:.1} µs, p99 {p99_us:.1}, p99.9 {p999_us:.1}; ")?;
+            writeln!(f, "{loop_cpu_us:.1} µs of CPU time for each batch and its step")?;
         }
         if let Some(calls) = &self.calls {
             let (in_time, late) = (calls.in_time.all, calls.late.all);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use slotline::Loader;
 use slotline_cuda::{DeviceLoader, Pinned, TimedEvent};
 
-use super::copy::Link;
+use super::copy::{Link, bytes_of};
 use crate::bench::{Bench, ROWS};
 use crate::gpu::Training;
 use crate::rows::Rows;
@@ -50,7 +50,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Step>> {
     let watch = Watch::new(bench, scale.steps)?;
     let mut figures = Vec::new();
     for &batch_bytes in &scale.batches {
-        let copy = batch_bytes as f64 / 1e9 / link.gb_per_s(&source, batch_bytes, scale.copied)?;
+        let copy = batch_bytes as f64 / 1e9 / link.gb_per_s(bytes_of(&source), batch_bytes, scale.copied)?;
         for slots in [2, 3] {
             let row_bytes = batch_bytes / ROWS;
             let rows = Rows::new(scale.steps * ROWS, row_bytes, scale.source / row_bytes);

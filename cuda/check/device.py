@@ -1,0 +1,406 @@
+"""Checks and measures slotline's Python package with torch on a CUDA device. Each line of the output is one JSON object.
+
+Use: device.py [--limit SECONDS] [--only NAME,NAME]
+"""
+
+import argparse
+import ctypes
+import io
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.utils.data
+from torch.utils.data import Dataset
+
+import slotline
+import slotline.torch
+
+DEVICE = torch.device("cuda")
+WORKERS = max(1, min(8, (os.cpu_count() or 2) - 1))
+MB = 10**6
+
+
+class Pictures(Dataset):
+    """Samples of 3 × 224 × 224 bytes that share the memory of some, and their numbers."""
+
+    def __init__(self, count, distinct=512):
+        self.count = count
+        self.pictures = torch.arange(distinct * 3 * 224 * 224, dtype=torch.int64).mul_(31).remainder_(251).to(torch.uint8)
+        self.pictures = self.pictures.view(distinct, 3, 224, 224)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.pictures[index % len(self.pictures)], index
+
+
+class Jpegs(Dataset):
+    """Pictures in a folder, as torchvision's `ImageFolder` with transforms reads them."""
+
+    def __init__(self, folder):
+        from torchvision import transforms
+        from torchvision.datasets import ImageFolder
+
+        steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+        self.folder = ImageFolder(folder, transforms.Compose(steps))
+
+    def __len__(self):
+        return len(self.folder)
+
+    def __getitem__(self, index):
+        return self.folder[index]
+
+
+def spread(values):
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"low": low, "median": median, "high": high}
+
+
+def on_device(batch):
+    return [part.to(DEVICE, non_blocking=True) for part in batch]
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def check_batches():
+    """Batches on the device are those of torch's loader, for processes and threads, while slow kernels read them."""
+    data = Pictures(70, 32)
+    for method in ("process", "thread"):
+        for pinned in (False, True):
+            for prefetch in (1, 3):
+                options = {"batch_size": 8, "shuffle": True, "pin_memory": pinned}
+                torch.manual_seed(1)
+                expected = [[part.clone() for part in batch] for batch in torch.utils.data.DataLoader(data, **options)]
+                torch.manual_seed(1)
+                loader = slotline.torch.DataLoader(data, num_workers=2, worker_method=method, **options)
+                got = []
+                for x, y in slotline.torch.DeviceLoader(loader, DEVICE, prefetch=prefetch):
+                    torch.cuda._sleep(2_000_000)
+                    got.append((x.clone(), y.clone()))
+                    del x, y
+                assert len(got) == len(expected)
+                for number, (mine, wanted) in enumerate(zip(got, expected)):
+                    for a, b in zip(mine, wanted):
+                        assert torch.equal(a.cpu(), b), f"{method}, pin_memory={pinned}, prefetch={prefetch}: batch {number}"
+    yield {"ok": True}
+
+
+def check_pinned():
+    """Pinned batches are page-locked, and are what they were while they are copied late, after the loop has dropped them."""
+    data = Pictures(160, 32)
+    for loader in (
+        slotline.torch.DataLoader(data, batch_size=8, num_workers=2, pin_memory=True),
+        slotline.torch.DataLoader(torch.utils.data.TensorDataset(data.pictures, torch.arange(32)), batch_size=8, pin_memory=True),
+    ):
+        number, copies = 0, []
+        for x, y in loader:
+            assert x.is_pinned() and y.is_pinned()
+            torch.cuda._sleep(5_000_000)
+            copies.append(on_device((x, y)))
+            del x, y
+        for x, y in copies:
+            for row in range(len(y)):
+                assert y[row].item() == number
+                assert torch.equal(x[row].cpu(), data.pictures[number % 32]), f"sample {number}"
+                number += 1
+    yield {"ok": True}
+
+
+def check_arrays():
+    """`slotline.Loader` on the device."""
+    pictures = np.arange(64 * 3 * 32 * 32, dtype=np.int64).reshape(64, 3, 32, 32).astype(np.float32)
+    data = slotline.Arrays(image=pictures, label=np.arange(64))
+    loader = slotline.Loader(data, batch_size=8, shuffle=True, seed=3, num_workers=2, output="torch")
+    seen = set()
+    for _ in range(3):
+        for batch in slotline.torch.DeviceLoader(loader, DEVICE):
+            torch.cuda._sleep(2_000_000)
+            labels = batch["label"].cpu()
+            assert torch.equal(batch["image"].cpu(), torch.from_numpy(pictures[labels.numpy()]))
+            seen.update(labels.tolist())
+    assert len(seen) == 64
+    yield {"ok": True}
+
+
+# ------------------------------------------------------------------------------------------------------ what pinning costs
+
+
+def pinning():
+    """The time of `Tensor.pin_memory`, which the loop's thread spends for each batch, and of registering shared memory."""
+    for size in (64 << 10, MB, 9_633_792, 38_535_168):
+        source = torch.randint(0, 255, (size,), dtype=torch.uint8)
+        target = torch.empty_like(source)
+
+        def timed(run, rounds=30):
+            times = []
+            for _ in range(rounds):
+                begin = time.perf_counter()
+                run()
+                times.append(1e6 * (time.perf_counter() - begin))
+            return spread(times)
+
+        kept = [source.pin_memory() for _ in range(2)]
+        del kept
+        yield {
+            "bytes": size,
+            "pin_us": timed(lambda: source.pin_memory()),
+            "copy_us": timed(lambda: target.copy_(source)),
+            "is_pinned_us": timed(lambda: source.is_pinned()),
+        }
+    import mmap
+
+    for size in (1 << 20, 64 << 20, 1 << 30):
+        file = os.memfd_create("shared")
+        os.ftruncate(file, size)
+        memory = mmap.mmap(file, size)
+        tensor = torch.frombuffer(memory, dtype=torch.uint8)
+        tensor.fill_(1)
+        runtime = torch.cuda.cudart()
+        begin = time.perf_counter()
+        code = runtime.cudaHostRegister(tensor.data_ptr(), size, 0)
+        registered = time.perf_counter()
+        pinned = tensor.is_pinned()
+        end = time.perf_counter()
+        released = runtime.cudaHostUnregister(tensor.data_ptr())
+        yield {
+            "registered": size,
+            "code": str(code),
+            "is_pinned": pinned,
+            "released": str(released),
+            "register_ms": 1e3 * (registered - begin),
+            "unregister_ms": 1e3 * (time.perf_counter() - end),
+        }
+        os.close(file)
+
+
+def context_events():
+    """Whether an event of the whole context waits for streams that nobody told it about, and what it costs."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    torch.empty(1, device=DEVICE)
+    context, event = ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
+    version = ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    if not hasattr(driver, "cuCtxRecordEvent"):
+        yield {"driver": version.value, "has": False}
+        return
+    for count in (1, 8, 32):
+        streams = [torch.cuda.Stream() for _ in range(count)]
+        idle, busy, query, seen = [], [], [], set()
+        for _ in range(50):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            code = driver.cuCtxRecordEvent(context, event)
+            idle.append(1e6 * (time.perf_counter() - begin))
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    torch.cuda._sleep(400_000)
+            begin = time.perf_counter()
+            busy_code = driver.cuCtxRecordEvent(context, event)
+            busy.append(1e6 * (time.perf_counter() - begin))
+            begin = time.perf_counter()
+            pending = driver.cuEventQuery(event)
+            query.append(1e6 * (time.perf_counter() - begin))
+            torch.cuda.synchronize()
+            seen.add((code, busy_code, pending, driver.cuEventQuery(event)))
+        yield {
+            "driver": version.value,
+            "streams": count,
+            "idle_us": spread(idle),
+            "busy_us": spread(busy),
+            "query_us": spread(query),
+            "codes": sorted(seen),
+        }
+    # In another thread, and while a graph is captured there or here.
+    codes = {}
+
+    def elsewhere(name):
+        driver.cuCtxSetCurrent(context)
+        codes[name] = driver.cuCtxRecordEvent(context, event), driver.cuEventQuery(event)
+
+    def in_thread(name):
+        thread = threading.Thread(target=elsewhere, args=(name,))
+        thread.start()
+        thread.join()
+
+    in_thread("thread")
+    for mode in ("global", "thread_local", "relaxed"):
+        graph = torch.cuda.CUDAGraph()
+        x = torch.ones(8, device=DEVICE)
+        try:
+            with torch.cuda.graph(graph, capture_error_mode=mode):
+                y = x + 1
+                in_thread(f"capture {mode}, other thread")
+                codes[f"capture {mode}, same thread"] = driver.cuCtxRecordEvent(context, event), driver.cuEventQuery(event)
+            graph.replay()
+            torch.cuda.synchronize()
+            codes[f"capture {mode}, result"] = y.tolist()[0]
+        except Exception as error:
+            codes[f"capture {mode}, error"] = str(error).splitlines()[0]
+        torch.cuda.synchronize()
+    # An event of the context, recorded without work, and after an event that is not done.
+    yield {"codes": codes}
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+
+class Net(torch.nn.Module):
+    """A small convolutional network for pictures of bytes."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [torch.nn.Conv2d(3, 32, 7, stride=4), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3, stride=2), torch.nn.ReLU()]
+        self.body = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(1024, 10))
+
+    def forward(self, x):
+        x = x.half() / 255 if x.dtype == torch.uint8 else x.half()
+        return self.body(x)
+
+
+class Trainer:
+    def __init__(self):
+        self.net = Net().to(DEVICE).half()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=1e-4)
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(self.net(x), y % 10).backward()
+        self.optimizer.step()
+
+    def run(self, batches):
+        """Trains on the batches; returns the seconds, and how long the loop waited for batches."""
+        torch.cuda.synchronize()
+        begin, waited, count = time.perf_counter(), 0.0, 0
+        batches = iter(batches)
+        while True:
+            asked = time.perf_counter()
+            batch = next(batches, None)
+            waited += time.perf_counter() - asked
+            if batch is None:
+                break
+            x, y = batch.values() if isinstance(batch, dict) else batch
+            if x.device.type == "cpu":
+                x, y = x.to(DEVICE, non_blocking=True), y.to(DEVICE, non_blocking=True)
+            self.step(x, y)
+            count += 1
+            del batch, x, y
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin, waited, count
+
+
+def compare(case, loaders, resident, rounds=4):
+    """Trains with each loader in turn; the limit is the same steps with a batch that stays on the device."""
+    trainer = Trainer()
+    results = {name: ([], []) for name in [*loaders, "no loader"]}
+    for number in range(rounds + 1):
+        count = None
+        for name, loader in loaders.items():
+            seconds, waited, count = trainer.run(loader)
+            if number:
+                results[name][0].append(1e6 * seconds / count)
+                results[name][1].append(1e6 * waited / count)
+        seconds, waited, count = trainer.run([resident] * count)
+        if number:
+            results["no loader"][0].append(1e6 * seconds / count)
+            results["no loader"][1].append(1e6 * waited / count)
+    for name, (steps, waits) in results.items():
+        hidden = [floor / step for floor, step in zip(results["no loader"][0], steps)]
+        row = {"case": case, "loader": name, "workers": WORKERS, "step_us": spread(steps), "next_us": spread(waits)}
+        yield row | {"hidden": spread(hidden)}
+
+
+def from_memory():
+    """Pictures of bytes in memory, in batches of 64."""
+    data = Pictures(64 * 150)
+    options = {"batch_size": 64, "shuffle": True, "num_workers": WORKERS, "persistent_workers": True}
+    pictures, labels = data.pictures, torch.arange(len(data.pictures))
+    tensors = torch.utils.data.ConcatDataset([torch.utils.data.TensorDataset(pictures, labels)] * (len(data) // len(pictures)))
+    arrays = slotline.Arrays(image=pictures.numpy(), label=labels.numpy())
+    arrays = slotline.Subset(arrays, np.arange(len(data)) % len(pictures))
+    engine = slotline.Loader(arrays, 64, shuffle=True, num_workers=WORKERS, output="torch")
+    ours = slotline.torch.DataLoader(data, pin_memory=True, **options)
+    loaders = {
+        "torch, pin_memory": torch.utils.data.DataLoader(data, pin_memory=True, **options),
+        "slotline, pin_memory": ours,
+        "slotline, pageable": slotline.torch.DataLoader(data, **options),
+        "slotline, DeviceLoader": slotline.torch.DeviceLoader(slotline.torch.DataLoader(data, **options), DEVICE),
+        "slotline, tensors, DeviceLoader": slotline.torch.DeviceLoader(
+            slotline.torch.DataLoader(tensors, batch_size=64, shuffle=True), DEVICE
+        ),
+        "slotline.Loader, DeviceLoader": slotline.torch.DeviceLoader(engine, DEVICE),
+    }
+    resident = on_device((pictures[:64], labels[:64]))
+    yield from compare("64 pictures of bytes from memory", loaders, resident)
+
+
+def from_pictures():
+    """JPEGs of 500 × 375 from a folder, in batches of 64, with a random crop."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(0)
+        for number in range(1024):
+            path = Path(folder) / str(number % 4) / f"{number}.jpg"
+            path.parent.mkdir(exist_ok=True)
+            if number < 64:
+                coarse = rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)
+                picture = Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC)
+                encoded = io.BytesIO()
+                picture.save(encoded, "JPEG", quality=90)
+                made = [encoded.getvalue()] if number == 0 else [*made, encoded.getvalue()]
+            path.write_bytes(made[number % 64])
+        options = {"batch_size": 64, "shuffle": True, "num_workers": WORKERS, "persistent_workers": True, "drop_last": True}
+        data = Jpegs(folder)
+        engine = slotline.open(folder, image="random_resized_crop(224), hflip")
+        engine = slotline.Loader(engine, 64, shuffle=True, num_workers=WORKERS, drop_last=True, output="torch")
+        loaders = {
+            "torch, pin_memory": torch.utils.data.DataLoader(data, pin_memory=True, **options),
+            "slotline, pin_memory": slotline.torch.DataLoader(data, pin_memory=True, **options),
+            "slotline, DeviceLoader": slotline.torch.DeviceLoader(slotline.torch.DataLoader(data, **options), DEVICE),
+            "slotline.Loader, DeviceLoader": slotline.torch.DeviceLoader(engine, DEVICE),
+        }
+        resident = (torch.rand(64, 3, 224, 224, device=DEVICE), torch.arange(64, device=DEVICE))
+        yield from compare("64 JPEGs of 500 × 375", loaders, resident, rounds=3)
+
+
+PARTS = [check_batches, check_pinned, check_arrays, context_events, pinning, from_memory, from_pictures]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--only", type=lambda text: text.split(","))
+    arguments = parser.parse_args()
+    end, failed = time.monotonic() + arguments.limit, False
+    about = {"torch": torch.__version__, "cuda": torch.version.cuda, "device": torch.cuda.get_device_name()}
+    print(json.dumps(about), flush=True)
+    for part in PARTS:
+        if arguments.only and part.__name__ not in arguments.only:
+            continue
+        if time.monotonic() > end:
+            print(json.dumps({"part": part.__name__, "ok": None, "why": "no time left"}), flush=True)
+            continue
+        try:
+            for line in part():
+                print(json.dumps({"part": part.__name__} | line), flush=True)
+        except Exception:
+            failed = True
+            print(json.dumps({"part": part.__name__, "ok": False, "why": traceback.format_exc()[-1500:]}), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+//! What a loop waits for a batch that is ready: the time of `next` and `ready_on` beside steps that end before the next
+//! batch is asked for, as in a loop that reads its loss.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::bench::{Bench, ROWS};
+use crate::rows::Rows;
+
+/// The step's time as a multiple of the time that the loader needs for a batch.
+const EASE: f64 = 1.5;
+const LEAST: Duration = Duration::from_millis(1);
+
+/// The times for one size of batches.
+#[derive(Debug, Serialize)]
+pub(crate) struct Next {
+    pub(crate) batch_bytes: usize,
+    pub(crate) workers: usize,
+    pub(crate) batches: usize,
+    pub(crate) step_us: f64,
+    /// The time of `next` and `ready_on` together, in microseconds: median, 99th and 99.9th percentile, maximum.
+    pub(crate) median_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) max_us: f64,
+    /// The CPU time of the loop's thread for a batch, which also starts the copies and the step, in microseconds.
+    pub(crate) loop_cpu_us: f64,
+    /// The device memory that the loader takes, as the driver counts it, and the size of its slots.
+    pub(crate) device_bytes: usize,
+    pub(crate) slot_bytes: usize,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Vec<Next>> {
+    bench.scale.batches.iter().map(|&batch_bytes| next(bench, batch_bytes)).collect()
+}
+
+fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
+    const SLOTS: usize = 3;
+    let training = bench.gpu.stream()?;
+    let row_bytes = batch_bytes / ROWS;
+    let rows = Rows::new(bench.scale.waits * ROWS, row_bytes, bench.scale.source / row_bytes);
+    let free = bench.gpu.free_bytes()?;
+    let mut loader = bench.device_loader(rows, SLOTS)?;
+    let device_bytes = free.saturating_sub(bench.gpu.free_bytes()?);
+    let begin = Instant::now();
+    let mut batches = 0;
+    for batch in loader.epoch()?.take(bench.scale.waits.div_ceil(8)) {
+        batch?.ready_on(&training.seen)?;
+        batches += 1;
+    }
+    training.synchronize()?;
+    let step = LEAST.max(begin.elapsed().div_f64(f64::from(batches) / EASE));
+
+    let mut times = Vec::with_capacity(bench.scale.waits);
+    let mut pass = loader.epoch()?;
+    let cpu = thread_time()?;
+    loop {
+        let begin = Instant::now();
+        let Some(batch) = pass.next().transpose()? else { break };
+        batch.ready_on(&training.seen)?;
+        times.push(1e6 * begin.elapsed().as_secs_f64());
+        training.spin(step.as_nanos() as u64)?;
+        batch.release_on(&training.seen)?;
+        // A thread that waits for the device is busy; this one is not, so that its CPU time is the loader's.
+        std::thread::sleep(step);
+        training.synchronize()?;
+    }
+    let loop_cpu_us = 1e6 * (thread_time()? - cpu).as_secs_f64() / times.len() as f64;
+    // The first ones wait for the workers.
+    let first = times.len() / 20;
+    let mut times = times.split_off(first);
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    Ok(Next {
+        batch_bytes,
+        workers: bench.scale.workers,
+        batches: times.len(),
+        step_us: 1e6 * step.as_secs_f64(),
+        median_us: at(0.5),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: *times.last().context("there are batches")?,
+        loop_cpu_us,
+        device_bytes,
+        slot_bytes: SLOTS * (batch_bytes + ROWS * 8),
+    })
+}
+
+/// Returns the CPU time of the calling thread.
+fn thread_time() -> Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes the local variable.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    anyhow::ensure!(code == 0, "no clock of the thread: {}", std::io::Error::last_os_error());
+    Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
