@@ -118,6 +118,9 @@ exports! { call_after_init:
     cuMemcpyDtoHAsync_v2(to: usize, from: usize, bytes: usize, stream: Handle) = |driver| {
         driver.copy_to_host(to, from, bytes, stream)
     };
+    cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: Handle) = |driver| {
+        driver.copy_within_device(to, from, bytes, stream)
+    };
     cuMemcpyHtoD_v2(to: usize, from: usize, bytes: usize) = |driver| {
         driver.copy_to_device(to, from, bytes, 0).and_then(|()| driver.synchronize_stream(0))
     };

@@ -26,6 +26,8 @@ enum Side {
     Locked(usize),
     /// The contents of pageable memory, read when the copy was enqueued.
     Staged(Vec<u8>),
+    /// Other memory of the device, instead of the host's.
+    Device(usize),
 }
 
 pub(super) struct Fill {
@@ -42,14 +44,17 @@ impl Fill {
 }
 
 impl Copy {
+    /// Returns whether the copy is from the host to the device.
     pub(super) fn is_to_device(&self) -> bool {
-        self.to_device
+        self.to_device && !matches!(self.host, Side::Device(_))
     }
 
     pub(super) fn accesses(&self) -> Vec<Access> {
         let device = Access { start: self.device, bytes: self.bytes, writes: self.to_device };
         match self.host {
-            Side::Locked(start) => vec![device, Access { start, bytes: self.bytes, writes: !self.to_device }],
+            Side::Locked(start) | Side::Device(start) => {
+                vec![device, Access { start, bytes: self.bytes, writes: !self.to_device }]
+            }
             Side::Staged(_) => vec![device],
         }
     }
@@ -62,7 +67,11 @@ impl Copy {
 
 impl fmt::Display for Copy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.to_device { "to" } else { "from" };
+        let way = match self.host {
+            Side::Device(_) => "within",
+            _ if self.to_device => "to",
+            _ => "from",
+        };
         write!(f, "copy of {} bytes {way} the device", self.bytes)
     }
 }
@@ -92,6 +101,17 @@ impl Driver {
             Host::PageLocked => Ok(()),
             Host::Pageable => self.finish_stream(stream),
         }
+    }
+
+    pub(super) fn copy_within_device(&mut self, to: usize, from: usize, bytes: usize, stream: Handle) -> Outcome {
+        let stream = self.find_stream(stream)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.check_for(stream, to, bytes)?;
+        self.check_for(stream, from, bytes)?;
+        self.enqueue_copy(true, to, Side::Device(from), bytes, stream);
+        Ok(())
     }
 
     pub(super) fn fill(&mut self, start: usize, value: u8, bytes: usize, stream: Handle) -> Outcome {
@@ -157,6 +177,7 @@ impl Driver {
                 self.compare(copy, copy.left, hash(&bytes), place);
             }
             (Side::Locked(host), false) => write(host + at, &read(device, len)),
+            (Side::Device(from), _) => write(device, &read(from + at, len)),
             (Side::Staged(bytes), _) => write(device, &bytes[at..at + len]),
         }
         if copy.left > 0 {
