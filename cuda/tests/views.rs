@@ -106,6 +106,26 @@ fn a_slot_is_not_refilled_while_kernels_read_its_views() {
 }
 
 #[test]
+fn copies_within_the_device_outlive_the_batch() {
+    for seed in 0..100 {
+        let (fake, context, device) = session(options(seed));
+        let stream = context.new_stream().unwrap();
+        let mut loader = loader(&device, 120, 1 + seed as usize % 3);
+        let mut copies = Vec::new();
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            let numbers = batch.views(&stream).unwrap().get::<i64>(0).map(|view| stream.clone_dtod(&view));
+            copies.push((batch.indices().to_vec(), numbers.unwrap().unwrap()));
+        }
+        for (indices, numbers) in copies {
+            assert_eq!(stream.clone_dtoh(&numbers).unwrap(), indices);
+        }
+        drop((stream, loader, device, context));
+        assert_eq!((fake.violations(), fake.live()), (vec![], Live::default()), "seed {seed}");
+    }
+}
+
+#[test]
 fn cudarc_s_events_order_other_streams() {
     let run = |seed: u64, tracking: bool| {
         let (fake, context, device) = session(options(seed));
