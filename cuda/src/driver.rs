@@ -146,15 +146,18 @@ pub(crate) fn load() -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Opens the library by the first of cudarc's names that can be loaded, so that cudarc finds the same one.
+/// The names of the library, in the order in which cudarc tries them, so that it finds the same one. (cudarc's own
+/// list does not exist where a crate such as candle makes it link the library.)
+const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so", "libcuda.so.1"] };
+
+/// Opens the library by the first name that can be loaded.
 fn open() -> Result<(String, Library), Unavailable> {
-    let tried: Vec<String> = ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates).collect();
     let mut reason = None;
-    for name in &tried {
+    for &name in NAMES {
         // SAFETY: the initialisers of a CUDA driver library are safe to run. A different library with the same name
         // is beyond the control of this crate.
         match unsafe { Library::new(name) } {
-            Ok(library) => return Ok((name.clone(), library)),
+            Ok(library) => return Ok((name.to_owned(), library)),
             Err(error) => {
                 let error = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
                 // An error about a file that exists but cannot be loaded is more useful than one about a missing
@@ -165,6 +168,7 @@ fn open() -> Result<(String, Library), Unavailable> {
             }
         }
     }
+    let tried = NAMES.iter().map(|&name| name.to_owned()).collect();
     Err(Unavailable::NoLibrary { tried, reason: reason.unwrap_or_default() })
 }
 

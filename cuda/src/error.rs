@@ -173,9 +173,9 @@ impl Error {
 pub enum Unavailable {
     /// The driver's library is missing or cannot be loaded.
     #[error(
-        "no CUDA driver library can be loaded ({reason}; tried {} names, the first is {}); install NVIDIA's driver, or \
-         give the container access to it",
-        tried.len(), tried.first().map_or("none", String::as_str)
+        "no CUDA driver library can be loaded ({reason}; tried {}); install NVIDIA's driver, or give the container \
+         access to it",
+        tried.join(" and ")
     )]
     NoLibrary {
         /// The library names that were tried, in this order.
