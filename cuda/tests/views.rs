@@ -152,6 +152,26 @@ fn cudarc_s_events_order_other_streams() {
 }
 
 #[test]
+fn only_cudarc_s_events_cost_driver_calls() {
+    let (fake, context, device) = session(Options::default());
+    let stream = context.new_stream().unwrap();
+    let mut loader = loader(&device, 8, 1);
+    let batch = loader.epoch().unwrap().next().unwrap().unwrap();
+    batch.ready_on(&Stream::from_cudarc(&device, &stream).unwrap()).unwrap();
+    let calls = || {
+        let before = fake.calls();
+        let views = batch.views(&stream).unwrap();
+        assert_eq!(views.get::<i64>(0).unwrap().len(), 8);
+        drop(views);
+        fake.calls() - before
+    };
+    assert_eq!(calls(), 18);
+    // SAFETY: everything here runs on one stream.
+    unsafe { context.disable_event_tracking() };
+    assert_eq!(calls(), 0);
+}
+
+#[test]
 fn a_batch_keeps_the_stream_until_its_kernels_are_done() {
     for seed in 0..40 {
         let (fake, context, device) = session(Options { kernel_steps: 500, ..options(seed) });
