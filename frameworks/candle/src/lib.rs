@@ -1,6 +1,8 @@
 #![doc = include_str!("../../../docs/src/frameworks/candle.md")]
 
 mod collate;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dtype;
 
 use candle_core::{Device, Tensor};
@@ -8,6 +10,8 @@ use slotline::Batch;
 pub use slotline_fields::{Error, Tensors};
 
 pub use self::collate::collate;
+#[cfg(feature = "cuda")]
+pub use self::cuda::device_tensors;
 use self::dtype::{numbers, with_type};
 
 /// Copies a batch to `device`: one tensor for each field.

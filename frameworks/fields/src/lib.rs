@@ -34,6 +34,13 @@ impl<T> Tensors<T> {
     }
 }
 
+/// Collects tensors and their names, in the order of the fields.
+impl<T> FromIterator<(String, T)> for Tensors<T> {
+    fn from_iter<I: IntoIterator<Item = (String, T)>>(tensors: I) -> Self {
+        Self(tensors.into_iter().collect())
+    }
+}
+
 impl<T> IntoIterator for Tensors<T> {
     type Item = (String, T);
     type IntoIter = std::vec::IntoIter<(String, T)>;
