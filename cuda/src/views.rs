@@ -62,8 +62,9 @@ impl DeviceBatch {
     /// # Errors
     ///
     /// Returns [`Error::NotPrimary`] if the stream is not of the primary context of the batch's device, and the errors
-    /// of [`ready_on`](Self::ready_on). Returns the driver's error if an event of cudarc's tracking cannot be created
-    /// or recorded, and an error that cudarc kept from an earlier call that could not return it.
+    /// of [`ready_on`](Self::ready_on). Returns an error that cudarc kept from an earlier call that could not return
+    /// it, or from recording its events here. If an event cannot be created cudarc panics, and the error says that a
+    /// panic was caught.
     pub fn views(&self, stream: &Arc<CudaStream>) -> Result<Views<'_>, Error> {
         self.ready_on(&Stream::from_cudarc(self.device(), stream)?)?;
         let slot = self.slot();
