@@ -57,8 +57,9 @@ pub(crate) struct Copier {
     device: Device,
     stream: Stream,
     fields: Arc<[Field]>,
-    /// Slots that are not in use.
-    idle: Vec<Slot>,
+    /// Slots that are not in use, in the order of their release. The first one is used next: what read it last ends
+    /// before what read the others, and a copy into the slot that was released last would wait for the step that runs.
+    idle: VecDeque<Slot>,
     /// The items to deliver, in order.
     queue: VecDeque<Next>,
     /// Copies that were not observed to be done, oldest first.
@@ -219,7 +220,7 @@ impl Copier {
 
     fn take_in(&mut self, mut slot: Slot) -> Result<(), Error> {
         let Some(source) = slot.lost() else {
-            self.idle.push(slot);
+            self.idle.push_back(slot);
             return Ok(());
         };
         self.slots -= 1;
@@ -353,7 +354,7 @@ impl Copier {
 
     /// Starts a copy, and returns the device slot that it goes to.
     fn submit(&mut self, host: Batch<Dynamic>) -> Result<Slot, Error> {
-        let slot = self.idle.last_mut().expect("the caller ensures that there is room");
+        let slot = self.idle.front_mut().expect("the caller ensures that there is room");
         let (columns, task) = (host.columns(), host.task());
         slot.places.clear();
         slot.places.extend((0..columns.len()).filter_map(|i| columns.place(i)));
@@ -367,7 +368,7 @@ impl Copier {
         let copied = self.events[free.expect("there are more events than copies and slots")].clone();
 
         // From here on the copy may have started, even if a call fails or panics.
-        let copying = Copying { host: Some(host), copied: None, slot: self.idle.pop(), arena: self.arena.clone() };
+        let copying = Copying { host: Some(host), copied: None, slot: self.idle.pop_front(), arena: self.arena.clone() };
         self.copying.push_back(copying);
         let copying = self.copying.back_mut().expect("it was pushed above");
         let started = match &copying.slot {

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline::loader::{OnHeld, Overflow, State};
@@ -113,6 +115,31 @@ fn a_batch_takes_few_driver_calls_in_addition_to_its_copy() {
     assert!(callers <= 2 * 42, "{calls:?}");
     // The first call on a thread without a context is made twice.
     assert!((50..=51).contains(&fake.count("cuMemcpyHtoDAsync_v2")));
+}
+
+/// Otherwise the copy into a slot waits for the step that was started last, and nothing overlaps.
+#[test]
+fn slots_are_used_in_turn_even_if_the_loop_is_ahead_of_the_device() {
+    for slots in 2..5 {
+        // The device hardly moves while the loop runs.
+        let fake = Fake::load().session(Options { seed: slots as u64, max_steps_per_call: 1, ..Options::default() });
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = loader(&device, 400, 1, slots);
+        let mut places = Vec::new();
+        for batch in loader.epoch().unwrap() {
+            let batch = batch.unwrap();
+            batch.ready_on(&stream).unwrap();
+            let field = batch.field(1).unwrap();
+            places.push(field.ptr());
+            fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        }
+        assert_eq!(places.len(), 50);
+        for window in places.windows(slots) {
+            assert_eq!(window.iter().collect::<BTreeSet<_>>().len(), slots, "{places:x?}");
+        }
+        assert_eq!(fake.violations(), Vec::<String>::new());
+    }
 }
 
 #[test]
