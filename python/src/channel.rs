@@ -14,8 +14,8 @@ use std::mem::{ManuallyDrop, size_of};
 use std::ops::Deref;
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use slotline::SharedFutex;
@@ -62,6 +62,8 @@ struct Head {
     busy: AtomicU64,
     /// How many blocks were given back, wrapping.
     given: AtomicU32,
+    /// Whether the receiver page-locks the memory.
+    is_locked: AtomicBool,
     /// For each block whether it is in use.
     used: [AtomicU8; BLOCKS],
 }
@@ -72,6 +74,8 @@ struct Shared {
     mapping: Mapping,
     /// How many blocks this process has received and not given back.
     kept: AtomicUsize,
+    /// If blocks are held back: those that were dropped, and are not given back yet.
+    held_back: Mutex<Option<Vec<u32>>>,
 }
 
 impl Shared {
@@ -79,6 +83,10 @@ impl Shared {
         // SAFETY: `channel` puts a head at the start of the mapping, and `attach` checks that there is one. Its parts are
         // atomics and a ring, and it stays in place until the mapping is dropped.
         unsafe { self.mapping.start().cast().as_ref() }
+    }
+
+    fn held_back(&self) -> MutexGuard<'_, Option<Vec<u32>>> {
+        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -133,7 +141,7 @@ pub(crate) struct Memory(Arc<Shared>);
 
 impl Memory {
     fn new(mapping: Mapping) -> Self {
-        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0) }))
+        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0), held_back: Mutex::default() }))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -145,6 +153,29 @@ impl Memory {
         Duration::from_nanos(self.0.head().busy.load(Ordering::Relaxed))
     }
 
+    /// Holds blocks back from now on: a block that is dropped is given back by [`give_back`](Self::give_back) only, since a
+    /// device may still copy it. The memory may be page-locked as it grows: no block that is taken from now on crosses a
+    /// place where the memory ended once. The sender must not have been taken.
+    pub(crate) fn hold_back(&self) {
+        self.0.head().is_locked.store(true, Ordering::Relaxed);
+        self.0.held_back().get_or_insert_default();
+    }
+
+    /// Returns the blocks that were dropped and are not given back.
+    pub(crate) fn dropped(&self) -> Vec<u32> {
+        self.0.held_back().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Gives blocks back that [`dropped`](Self::dropped) has returned.
+    pub(crate) fn give_back(&self, blocks: &[u32]) {
+        blocks.iter().for_each(|&block| give(&self.0, block));
+    }
+
+    /// Returns where the memory is, and how long it is now.
+    pub(crate) fn range(&self) -> io::Result<(usize, usize)> {
+        Ok((self.0.mapping.start().addr().get(), self.0.mapping.size_now()?))
+    }
+
     /// Ends the channel for both sides.
     pub(crate) fn close(&self) {
         self.0.head().ring.close();
@@ -153,7 +184,10 @@ impl Memory {
     /// Returns the sender, once.
     pub(crate) fn sender(&self) -> Option<Sender> {
         let producer = Producer::new(Handle(self.0.clone()))?;
-        let heap = Heap::new(size_of::<Head>());
+        let mut heap = Heap::new(size_of::<Head>());
+        if self.0.head().is_locked.load(Ordering::Relaxed) {
+            heap.keep_seams();
+        }
         let owner = std::process::id();
         Some(Sender {
             shared: self.0.clone(),
@@ -343,7 +377,10 @@ impl Drop for Block {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
             self.shared.kept.fetch_sub(1, Ordering::Relaxed);
-            give(&self.shared, self.block);
+            match &mut *self.shared.held_back() {
+                Some(blocks) => blocks.push(self.block),
+                None => give(&self.shared, self.block),
+            }
         }
     }
 }

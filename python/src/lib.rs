@@ -154,6 +154,26 @@ impl Channel {
     fn close(&self) {
         self.0.close();
     }
+
+    /// Holds blocks back: the memory of a tensor that is dropped is used again only after `give_back`. Before the other
+    /// process has its end.
+    fn hold_back(&self) {
+        self.0.hold_back();
+    }
+
+    /// Returns the blocks that were dropped since the last call.
+    fn dropped(&self) -> Vec<u32> {
+        self.0.dropped()
+    }
+
+    fn give_back(&self, blocks: Vec<u32>) {
+        self.0.give_back(&blocks);
+    }
+
+    /// Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once.
+    fn range(&self) -> PyResult<(usize, usize)> {
+        Ok(self.0.range()?)
+    }
 }
 
 /// How the contents of a message are written, in the upper half of its kind.

@@ -98,6 +98,11 @@ impl Mapping {
         self.start
     }
 
+    /// Returns the size of the file as it is now.
+    pub(crate) fn size_now(&self) -> io::Result<usize> {
+        self.look()
+    }
+
     /// Returns the size of the file.
     pub(crate) fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
@@ -165,12 +170,21 @@ pub(crate) struct Heap {
     free: BTreeMap<usize, usize>,
     /// Where the file ends.
     end: usize,
+    /// Whether no block may cross a place where the file ended once: the receiver page-locks what was added each time, and
+    /// no device copies a block that lies in two such parts.
+    keeps_seams: bool,
+    seams: Vec<usize>,
 }
 
 impl Heap {
     /// Manages what follows the first `start` bytes of a file.
     pub(crate) fn new(start: usize) -> Self {
-        Self { free: BTreeMap::new(), end: start.next_multiple_of(PAGE) }
+        Self { free: BTreeMap::new(), end: start.next_multiple_of(PAGE), keeps_seams: false, seams: Vec::new() }
+    }
+
+    /// Makes no block cross a place where the file ended before it was made longer. For a heap without blocks.
+    pub(crate) fn keep_seams(&mut self) {
+        self.keeps_seams = true;
     }
 
     /// Takes a block, and returns its offset and its length, which is at least `len`. Makes the file longer if need be.
@@ -192,7 +206,7 @@ impl Heap {
             return Ok((start + skipped, len));
         }
         // The file's end is a multiple of a page, and what is free before it becomes part of the block.
-        let last = self.free.last_key_value().filter(|(start, size)| *start + *size == self.end);
+        let last = self.free.last_key_value().filter(|(start, size)| *start + *size == self.end && !self.keeps_seams);
         let start = last.map_or(self.end, |(start, _)| *start);
         let begin = start.next_multiple_of(align);
         let end = begin.checked_add(len.max(GROWTH)).ok_or(io::ErrorKind::OutOfMemory)?.next_multiple_of(PAGE);
@@ -200,6 +214,9 @@ impl Heap {
         let end = if end > mapping.limit { begin + len } else { end };
         mapping.grow(end)?;
         self.free.remove(&start);
+        if self.keeps_seams {
+            self.seams.push(self.end);
+        }
         self.end = end;
         if begin > start {
             self.free.insert(start, begin - start);
@@ -212,13 +229,16 @@ impl Heap {
 
     /// Gives a block back.
     pub(crate) fn give(&mut self, (mut offset, mut len): (usize, usize)) {
+        let is_seam = |offset: usize| self.seams.binary_search(&offset).is_ok();
+        let (starts, ends) = (is_seam(offset), is_seam(offset + len));
         if let Some((&before, &size)) = self.free.range(..offset).next_back()
             && before + size == offset
+            && !starts
         {
             self.free.remove(&before);
             (offset, len) = (before, size + len);
         }
-        if let Some(size) = self.free.remove(&(offset + len)) {
+        if !ends && let Some(size) = self.free.remove(&(offset + len)) {
             len += size;
         }
         self.free.insert(offset, len);

@@ -63,6 +63,21 @@ class Channel:
     def fileno(self) -> int:
         """Returns the descriptor of the memory."""
 
+    def range(self) -> tuple[int, int]:
+        """Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once."""
+
+    def hold_back(self) -> None:
+        """Holds blocks back: the memory of a tensor that is dropped is used again only after ``give_back``.
+
+        To be called before the other process has its end.
+        """
+
+    def dropped(self) -> list[int]:
+        """Returns the blocks that were dropped since the last call."""
+
+    def give_back(self, blocks: list[int]) -> None:
+        """Gives blocks back that ``dropped`` has returned."""
+
     @property
     def busy(self) -> float:
         """For how many seconds the sender was busy."""

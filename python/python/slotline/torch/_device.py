@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from slotline.torch._loader import DataLoader
+
 
 class DeviceLoader:
     """Moves the batches of a loader to a device, and copies the next ones while the loop computes.
@@ -39,6 +41,8 @@ class DeviceLoader:
         self.prefetch = prefetch
         # Fails if there is no such device.
         torch.empty(0, device=self.device)
+        if self.device.type == "cuda" and isinstance(loader, DataLoader):
+            loader._pins = True
         self._state: dict[str, Any] | None = None
 
     def __getattr__(self, name: str) -> Any:

@@ -141,6 +141,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self.watchdog = watchdog
         self.affinity = affinity
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        # Whether the memory of worker processes is page-locked, though the loop does not ask for it: a `DeviceLoader` does.
+        self._pins = False
         # The memory of batches, for all passes.
         self._pool = Pool()
         # How far the latest pass is; an iterator that `state_dict` has made; and the state to resume from.

@@ -24,7 +24,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe, _utils
 from torch.utils.data.dataloader import _sharding_worker_init_fn
 
 from slotline._slotline import Port
-from slotline.torch import _state, _worker
+from slotline.torch import _pinned, _state, _worker
 from slotline.torch._base import BaseIterator
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 
@@ -121,8 +121,11 @@ class ProcessIterator(BaseIterator):
         states = self._worker_states()
         spec = self._spec(loader)
         limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)
-        for worker_id in range(self._num_workers):
-            requests, replies = Channel(), Channel(limit=limit)
+        channels = [(Channel(), Channel(limit=limit)) for _ in range(self._num_workers)]
+        # Under a limit, memory has no time to wait for a device.
+        if limit is None and (self._pin_memory or loader._pins) and (driver := _pinned.find_driver()) is not None:
+            self._pinned = _pinned.PinnedChannels(driver, [replies for _, replies in channels])
+        for worker_id, (requests, replies) in enumerate(channels):
             # A list, so that the worker can let go of the dataset.
             arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed, states[worker_id])
             worker = context.Process(target=_worker.work, args=arguments)
@@ -386,6 +389,9 @@ class ProcessIterator(BaseIterator):
             return
         self._shutdown = True
         try:
+            if self._pinned is not None:
+                self._pinned.close()
+                self._pinned = None
             for channels in self._channels:
                 for channel in channels:
                     channel.close()
