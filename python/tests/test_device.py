@@ -140,6 +140,9 @@ class Stream:
         self.log.append(f"record on {self.name}")
         return len(self.log)
 
+    def wait_stream(self, other):
+        self.log.append(f"{self.name} waits for {other.name}")
+
     def wait_event(self, event):
         self.log.append(f"{self.name} waits for {event}")
 
@@ -152,29 +155,74 @@ class Value:
 
     def to(self, device, non_blocking):
         assert non_blocking
+        if isinstance(self.number, BaseException):
+            raise self.number
         self.log.append(f"copy {self.number} on {self.module.now}")
         return self
 
 
-def test_copies_run_on_their_own_stream_and_ahead(monkeypatch):
-    log = []
+def recorded(monkeypatch, log, values):
     module = Recorded(log)
-    loader = DeviceLoader([Value(log, module, number) for number in range(3)], "cpu", prefetch=1)
+    loader = DeviceLoader([Value(log, module, value) for value in values], "cpu", prefetch=1)
     monkeypatch.setattr(_device.torch, "get_device_module", lambda device: module)
     loader.device = torch.device("cuda")
-    for batch in loader:
+    return loader
+
+
+def test_copies_run_on_their_own_stream_and_ahead(monkeypatch):
+    log = []
+    for batch in recorded(monkeypatch, log, range(3)):
         log.append(f"use {batch.number}")
     assert log == [
+        "copies waits for loop",
         "copy 0 on copies",
         "record on copies",
+        "copies waits for loop",
         "copy 1 on copies",
         "record on copies",
-        "loop waits for 2",
+        "loop waits for 3",
         "use 0",
+        "copies waits for loop",
         "copy 2 on copies",
         "record on copies",
-        "loop waits for 4",
+        "loop waits for 6",
         "use 1",
-        "loop waits for 8",
+        "loop waits for 11",
         "use 2",
     ]
+
+
+def test_the_loop_s_stream_waits_for_copies_that_the_loop_does_not_get(monkeypatch):
+    """Their memory is used again on that stream."""
+    log = []
+    batches = iter(recorded(monkeypatch, log, range(5)))
+    next(batches)
+    batches.close()
+    assert log[-2:] == ["loop waits for 3", "loop waits for 6"]
+
+    log.clear()
+    batches = iter(recorded(monkeypatch, log, [0, KeyboardInterrupt()]))
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert log[-2:] == ["loop waits for copies", "loop waits for 3"]
+
+
+def test_a_tensor_s_memory_is_taken_on_the_loop_s_stream(monkeypatch):
+    log = []
+    loader = recorded(monkeypatch, log, [])
+    loader.loader = [(torch.arange(3), torch.ones(2, requires_grad=True)), (torch.arange(4), None)]
+    loader.device = torch.device("meta")
+    module = loader.module = _device.torch.get_device_module(None)
+    empty_like, to = torch.empty_like, torch.Tensor.to
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: log.append(f"take on {module.now}") or empty_like(*a, **k))
+    monkeypatch.setattr(torch.Tensor, "to", lambda *a, **k: log.append(f"copy on {module.now}") or to(*a, **k))
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: log.append(f"{stream.name} uses it, too"))
+    copies = _device._Copies(torch.device("cuda"))
+    copies._device = torch.device("meta")
+    for batch in loader.loader:
+        copied = copies.begin(batch)
+        assert [part is None or part.device.type for part in copies.end(copied)] in (["meta", "meta"], ["meta", True])
+    # The loop may have another stream by then, as here, where each call gives another object.
+    assert log.count("take on loop") == 2 and log.count("copy on copies") == 1
+    assert log.count("loop uses it, too") == 3

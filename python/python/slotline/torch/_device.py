@@ -63,6 +63,13 @@ class DeviceLoader:
         ahead: collections.deque[Any] = collections.deque()
         if has_state:
             self._state = self.loader.state_dict()
+        try:
+            yield from self._deliver(copies, batches, ahead, has_state)
+        finally:
+            for batch, _ in ahead:
+                copies.drop(batch)
+
+    def _deliver(self, copies: _Copies, batches: Iterator[Any], ahead: collections.deque[Any], has_state: bool) -> Iterator[Any]:
         error: Exception | None = None
         while True:
             while error is None and len(ahead) <= self.prefetch:
@@ -99,7 +106,11 @@ class DeviceLoader:
 
 
 class _Copies:
-    """Copies batches to a device, in the background if it can."""
+    """Copies batches to a device, in the background if it can.
+
+    A tensor's memory on the device is taken on the loop's stream, and the copy waits for what that stream has to do so far: so
+    the memory can be that of an earlier batch, and is the loop's again as soon as the loop drops the tensor.
+    """
 
     def __init__(self, device):
         self._device = device
@@ -109,24 +120,59 @@ class _Copies:
 
     def begin(self, batch):
         if self._module is None:
-            return moved(batch, lambda tensor: tensor.to(self._device)), None
-        with self._module.stream(self._stream):
-            return moved(batch, self._copy), self._stream.record_event()
+            return moved(batch, lambda tensor: tensor.to(self._device)), None, None
+        current = self._module.current_stream(self._device)
+        self._stream.wait_stream(current)
+        try:
+            return moved(batch, self._copy), self._stream.record_event(), current
+        except BaseException:
+            # The copies that were started write to memory that the loop's stream would use again.
+            current.wait_stream(self._stream)
+            raise
 
     def _copy(self, value):
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.requires_grad:
+            # Whatever it is, its memory is the copying stream's, and the loop's stream uses it, too.
+            with self._module.stream(self._stream):
+                return _Foreign(value.to(self._device, non_blocking=True))
         # torch's own page-locked memory is used again only after the copies that read it.
-        if isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_pinned():
+        if value.device.type == "cpu" and not value.is_pinned():
             value = value.pin_memory()
-        return value.to(self._device, non_blocking=True)
+        target = torch.empty_like(value, device=self._device)
+        with self._module.stream(self._stream):
+            return target.copy_(value, non_blocking=True)
 
     def end(self, copied):
-        batch, event = copied
+        batch, event, begun_on = copied
+        if event is None:
+            return batch
+        current = self._module.current_stream(self._device)
+        current.wait_event(event)
+
+        def take(value):
+            foreign = isinstance(value, _Foreign)
+            value = value.value if foreign else value
+            if (foreign or current != begun_on) and isinstance(value, torch.Tensor):
+                value.record_stream(current)
+            return value
+
+        return moved(batch, take)
+
+    def drop(self, copied):
+        """Lets go of a batch that the loop does not get: its memory is free once it is copied."""
+        _, event, begun_on = copied
         if event is not None:
-            current = self._module.current_stream(self._device)
-            current.wait_event(event)
-            # Its memory was taken on our stream, and is used on this one.
-            moved(batch, lambda value: value.record_stream(current) if isinstance(value, torch.Tensor) else None)
-        return batch
+            begun_on.wait_event(event)
+
+
+class _Foreign:
+    """A value whose memory belongs to the copying stream."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def to(self, *_, **__):
+        raise NotImplementedError
 
 
 def moved(value, move):
