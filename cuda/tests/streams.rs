@@ -1,5 +1,7 @@
 //! Owned and borrowed streams, and times.
 
+mod support;
+
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
@@ -10,6 +12,7 @@ use slotline::Loader;
 use slotline::dataset::from_fn;
 use slotline_cuda::{Device, DeviceBatch, DeviceLoader, Error, Stream, TimedEvent};
 use slotline_cuda_fake::{Fake, Options, Session};
+use support::reads::Reads;
 
 fn code(error: Error) -> u32 {
     let Error::Driver(error) = error else { panic!("{error}") };
@@ -34,9 +37,9 @@ fn only_owned_streams_are_destroyed_with_the_last_clone() {
     assert_eq!(clone, stream);
     drop(stream);
     clone.synchronize().unwrap();
-    assert_eq!(fake.live().streams, 1);
+    assert!(fake.is_absent() || fake.live().streams == 1);
     drop(clone);
-    assert_eq!(fake.live().streams, 0);
+    assert!(fake.is_absent() || fake.live().streams == 0);
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn default_streams_keep_their_handles_and_are_not_destroyed() {
         raw(handle).synchronize().unwrap();
         assert!(raw(handle).is_idle().unwrap());
     }
-    assert_eq!(fake.count("cuStreamDestroy_v2"), 0);
+    assert!(fake.is_absent() || fake.count("cuStreamDestroy_v2") == 0);
 }
 
 #[test]
@@ -62,9 +65,14 @@ fn default_streams_of_two_threads_are_not_confused() {
     for seed in 0..20 {
         let fake = Fake::load().session(Options { seed, max_steps_per_call: 0, ..Options::default() });
         let device = Device::new(0).unwrap();
-        let event = TimedEvent::new(&device).unwrap();
-        let stream = Stream::per_thread_default(&device);
-        let put_work = || (0..30).for_each(|_| event.record(&stream).unwrap());
+        let [event, last] = [(); 2].map(|()| TimedEvent::new(&device).unwrap());
+        let (stream, reads) = (Stream::per_thread_default(&device), Reads::new(&fake));
+        let put_work = || {
+            (0..30).for_each(|_| event.record(&stream).unwrap());
+            reads.spin(stream.as_raw(), 20_000_000);
+            last.record(&stream).unwrap();
+        };
+        let is_done = || last.elapsed_since(&last).is_ok();
         put_work();
         assert!(!stream.is_idle().unwrap());
         std::thread::scope(|scope| {
@@ -73,14 +81,15 @@ fn default_streams_of_two_threads_are_not_confused() {
                 assert!(!stream.is_idle().unwrap(), "the stream of the other thread is not");
                 event.record(&stream).unwrap();
                 event.synchronize().unwrap();
-                assert_eq!(fake.pending(), 0, "the event is after the other thread's work");
+                assert!(is_done(), "the event is after the other thread's work");
             });
         });
         put_work();
         std::thread::scope(|scope| {
             scope.spawn(|| stream.synchronize().unwrap());
         });
-        assert_eq!(fake.pending(), 0);
+        assert!(is_done());
+        reads.check("");
     }
 }
 
@@ -91,7 +100,8 @@ fn an_unknown_return_code_is_an_error_with_its_number() {
     for unknown in [226, 12_345, u32::MAX - 1] {
         fake.fail_call(0, unknown);
         let error = stream.is_idle().unwrap_err();
-        assert!(error.to_string().contains(&format!("CUDA error ({unknown})")), "{error}");
+        let name = if unknown == 226 { "CUDA_ERROR_CONTAINED" } else { "CUDA error" };
+        assert!(error.to_string().contains(&format!("{name} ({unknown})")), "{error}");
         assert_eq!(code(error), unknown);
     }
 }
@@ -102,18 +112,25 @@ fn times_are_available_once_both_events_are_reached() {
     let stream = Stream::new(&device).unwrap();
     let (first, second) = (TimedEvent::new(&device).unwrap(), TimedEvent::new(&device).unwrap());
     assert_eq!(code(second.elapsed_since(&first).unwrap_err()), 400, "never recorded");
-    fake.hold(true);
+    let reads = Reads::new(&fake);
+    if !fake.is_absent() {
+        fake.hold(true);
+    }
     first.record(&stream).unwrap();
+    reads.spin(stream.as_raw(), 20_000_000);
     second.record(&stream).unwrap();
     assert!(!stream.is_idle().unwrap());
     assert_eq!(code(second.elapsed_since(&first).unwrap_err()), 600);
-    fake.hold(false);
+    if !fake.is_absent() {
+        fake.hold(false);
+    }
     second.synchronize().unwrap();
-    second.elapsed_since(&first).unwrap();
+    let time = second.elapsed_since(&first).unwrap();
+    assert!(!fake.is_absent() || (20..200).contains(&time.as_millis()), "{time:?}");
     assert_eq!(first.elapsed_since(&second).unwrap(), Duration::ZERO, "the other way round");
     assert!(stream.is_idle().unwrap());
     drop((first, second, stream, device));
-    assert_eq!(fake.violations(), Vec::<String>::new());
+    reads.check("");
     fake.assert_released();
 }
 
@@ -143,7 +160,7 @@ unsafe extern "C" fn release_last(rounds: *mut c_void) {
 
 #[test]
 fn a_thread_keeps_its_default_stream_in_its_last_destructor() {
-    let fake = Fake::load().session(Options { kernel_steps: 500, max_steps_per_call: 1, ..Options::default() });
+    let _fake = Fake::load().session(Options { kernel_steps: 500, max_steps_per_call: 1, ..Options::default() });
     let device = Device::new(0).unwrap();
     let dataset = from_fn(80, |index, _| Ok([index as u32; 1500]));
     let host = Loader::builder(dataset).batch_size(8).memory(device.pinned()).build().unwrap();
@@ -166,13 +183,15 @@ fn a_thread_keeps_its_default_stream_in_its_last_destructor() {
             assert_eq!(libc::pthread_setspecific(*KEY.get_or_init(|| key), ptr::without_provenance(3)), 0);
         }
         let field = batch.field(0).unwrap();
-        Fake::load().read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+        let reads = Reads::new(Fake::load());
+        reads.read(stream.as_raw(), field.ptr(), field.bytes());
         *LAST.lock().unwrap() = Some((batch, stream));
+        reads
     });
-    thread.join().unwrap();
+    let reads = thread.join().unwrap();
     assert!(OUTCOME.get().unwrap().is_ok(), "{OUTCOME:?}");
     assert!(pass.by_ref().all(|batch| batch.is_ok()), "the slot was returned");
     drop(pass);
     drop(loader);
-    assert_eq!(fake.violations(), Vec::<String>::new());
+    reads.check("");
 }

@@ -115,6 +115,15 @@ impl Fake {
         self.controls.is_none()
     }
 
+    /// Does nothing with the fake driver. For tests of what a real driver does not do, or does not survive.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the driver is a real one, like everything that only the fake driver can do (see [`load`](Self::load)).
+    pub fn needs_fake(&self) {
+        self.controls();
+    }
+
     fn controls(&self) -> &'static Controls {
         self.controls.expect("this needs the fake driver")
     }

@@ -62,7 +62,8 @@ pub struct Options {
     pub read_only_sources: bool,
     /// Whether to record a [`trace`](crate::Fake::trace).
     pub trace: bool,
-    /// The version that `cuDriverGetVersion` returns.
+    /// The version that `cuDriverGetVersion` returns. Before 13,000, `cuEventRecord` needs a current context, as it is
+    /// documented; a driver of 13.0 records on a created stream without one.
     pub driver_version: i32,
 }
 

@@ -23,9 +23,11 @@
 //! With [`Options::ticker`] a thread makes steps concurrently, and schedules are not reproducible.
 //!
 //! Contexts, streams, events, memory and modules are checked as a real driver checks them, with the same error codes.
-//! Where drivers differ or the documentation is silent, the fake driver is strict. Every call on memory, streams and
-//! events needs a current context (201). Each device has only its primary context. The code of kernels is not run:
-//! [`Fake::kernel`] registers a host function to run instead.
+//! What a real driver was seen to do (580.159, CUDA 13.0) is done here, and misuse that it accepts is a violation. Where
+//! drivers differ or the documentation is silent, the fake driver is strict. A handle that is not valid, or memory that
+//! is not mapped, is refused (400 or 1), where a real driver may crash the process. Every call on memory, streams and
+//! events needs a current context (201), except `cuEventRecord` (see [`Options::driver_version`]). Each device has only
+//! its primary context. The code of kernels is not run: [`Fake::kernel`] registers a host function to run instead.
 //!
 //! # Violations
 //!
@@ -36,7 +38,7 @@
 //!   [reads](Fake::watch) the copied bytes, or memory that is freed on one stream and used on another;
 //! - bytes that change while a kernel reads them, regardless of the writer;
 //! - memory that is freed or unregistered while in use, or freed twice; addresses outside an allocation or past its
-//!   end; a stream of one device with memory of another; host memory that is only partly page-locked.
+//!   end, or of host memory where device memory is expected; a stream of one device with memory of another; host memory that is only partly page-locked.
 //!
 //! With [`Options::read_only_sources`], an early write instead raises `SIGSEGV` at the faulting instruction.
 //! [`Fake::skip`] disables a gate of the overlap protocol, to verify that the detectors notice; [`Fake::fail_call`]

@@ -28,7 +28,7 @@ fn bytes_survive_a_round_trip_to_the_device() {
         assert_eq!(back, sent);
         drop((there, pinned, stream, context));
         assert_eq!(fake.violations(), [""; 0]);
-        assert_eq!(fake.live(), Live::default(), "seed {seed}");
+        fake.assert_released();
     }
 }
 

@@ -53,7 +53,7 @@ impl Driver {
     }
 
     pub(super) fn record(&mut self, event: Handle, stream: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_stream_to_record(stream)?;
         let skipped = self.skips(Skip::Consumed) && !self.streams[&stream].carries_copies();
         let device = self.streams[&stream].device();
         let event = self.events.get_mut(&event).filter(|event| event.device == device).ok_or(INVALID_HANDLE)?;

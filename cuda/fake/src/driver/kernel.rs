@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use super::code::{
-    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PTX, INVALID_VALUE, NO_BINARY_FOR_GPU, NOT_FOUND, NOT_SUPPORTED, Outcome,
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome,
 };
 use super::memory::{hash, read};
 use super::stream::{Access, Place, Work};
@@ -103,7 +103,7 @@ impl Driver {
         // SAFETY: the caller passes an image with at least one byte, and text that is nul-terminated.
         let text = unsafe {
             if !(*image).is_ascii_graphic() && !(*image).is_ascii_whitespace() {
-                return Err(NO_BINARY_FOR_GPU);
+                return Err(INVALID_IMAGE);
             }
             std::ffi::CStr::from_ptr(image.cast())
         };

@@ -135,6 +135,9 @@ impl Stream {
 }
 
 const NON_BLOCKING: u32 = 1;
+/// A driver of this version records an event on a thread without a context. It is not known which version was the
+/// first; `cuda.h` specifies 201.
+const RECORDS_WITHOUT_CONTEXT: i32 = 13_000;
 
 impl Driver {
     pub(super) fn create_stream(&mut self, flags: u32) -> Outcome<Handle> {
@@ -159,10 +162,24 @@ impl Driver {
         let kind = match stream {
             0 | 1 => Kind::Legacy,
             2 => Kind::PerThread(CURRENT.with(|here| std::ptr::from_ref(here) as usize)),
-            _ => return self.streams.get(&stream).filter(|s| s.is_users()).map(|_| stream).ok_or(INVALID_HANDLE),
+            _ => return self.created_stream(stream),
         };
         let known = self.streams.iter().find(|(_, stream)| stream.device == device && stream.kind == kind);
         Ok(known.map(|(&handle, _)| handle).unwrap_or_else(|| self.add_stream(device, kind)))
+    }
+
+    /// Does the same for a call that needs no current context if the handle is that of a created stream.
+    pub(super) fn find_stream_to_record(&mut self, stream: Handle) -> Outcome<Handle> {
+        let needs_context = CURRENT.get() != 0 || self.options.driver_version < RECORDS_WITHOUT_CONTEXT;
+        if needs_context || stream <= 2 {
+            return self.find_stream(stream);
+        }
+        let stream = self.created_stream(stream)?;
+        self.devices[self.streams[&stream].device].broken.map_or(Ok(stream), Err)
+    }
+
+    fn created_stream(&self, stream: Handle) -> Outcome<Handle> {
+        self.streams.get(&stream).filter(|known| known.is_users()).map(|_| stream).ok_or(INVALID_HANDLE)
     }
 
     fn add_stream(&mut self, device: usize, kind: Kind) -> Handle {

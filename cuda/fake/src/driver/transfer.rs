@@ -121,7 +121,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that the range is allocated on the stream's device.
+    /// Checks that the range is allocated on the stream's device. To a driver, page-locked host memory is device memory
+    /// too, so that is a violation without an error.
     fn check_for(&mut self, stream: Handle, start: usize, bytes: usize) -> Outcome {
         let own = self.streams[&stream].device();
         let problem = match self.check_range(start, bytes) {
@@ -130,7 +131,9 @@ impl Driver {
             Err(problem) => problem,
         };
         self.violation(problem);
-        Err(INVALID_VALUE)
+        let is_locked =
+            is_addressable(start, bytes) && matches!(self.host.kind(start, bytes, own), Ok(Host::PageLocked));
+        if is_locked { Ok(()) } else { Err(INVALID_VALUE) }
     }
 
     fn copy_kind(&mut self, device: usize, host: usize, bytes: usize, stream: Handle) -> Outcome<Host> {
