@@ -1,5 +1,6 @@
 //! Tests that need the crate's internals.
 
+use cudarc::driver::sys::{CUresult, cuMemcpyDtoH_v2};
 use slotline::Loader;
 use slotline::arena::{ALIGN, Memory};
 use slotline::dataset::from_fn;
@@ -150,22 +151,19 @@ fn a_batch_that_spans_two_pieces_is_copied_completely() {
         let batch = batch.unwrap();
         batch.wait().unwrap();
         let field = batch.field(0).unwrap();
-        let start = std::ptr::with_exposed_provenance::<u32>(field.ptr() as usize);
-        // SAFETY: the fake driver's device memory is readable by this process, and nothing writes it now.
-        let numbers = unsafe { std::slice::from_raw_parts(start, field.bytes() / 4) };
-        assert!(
-            numbers.iter().eq(batch
-                .indices()
-                .iter()
-                .flat_map(|&index| [index as u32; 1500])
-                .collect::<Vec<_>>()
-                .iter())
-        );
+        let mut numbers = vec![0_u32; field.bytes() / 4];
+        let _entered = device.enter().unwrap();
+        // SAFETY: the vector has room for the field, which nothing writes now.
+        let code = unsafe { cuMemcpyDtoH_v2(numbers.as_mut_ptr().cast(), field.ptr(), field.bytes()) };
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+        assert!(numbers.into_iter().eq(batch.indices().iter().flat_map(|&index| [index as u32; 1500])));
     }
     drop(loader);
     assert_eq!(fake.violations(), Vec::<String>::new());
-    let copies = fake.count("cuMemcpyHtoDAsync_v2");
-    assert!(copies > 20, "batches of six pages: {copies}");
+    if !fake.is_absent() {
+        let copies = fake.count("cuMemcpyHtoDAsync_v2");
+        assert!(copies > 20, "batches of six pages: {copies}");
+    }
 }
 
 #[test]
@@ -178,6 +176,9 @@ fn memory_that_may_be_in_use_is_leaked_with_its_context() {
     drop(memory);
     drop(device);
     assert_eq!(since(before), Leaked { host_bytes: 0, device_bytes: 3000, handles: 1 });
+    if fake.is_absent() {
+        return;
+    }
     assert_eq!(left(&fake), since(before));
     assert_eq!(fake.count("cuMemFree_v2") + fake.count("cuDevicePrimaryCtxRelease_v2"), 0);
 }

@@ -10,6 +10,7 @@ use slotline::loader::{OnHeld, Overflow, State};
 use slotline::sample::Packed;
 use slotline_cuda::{Device, DeviceLoader, Error, Stream};
 use slotline_cuda_fake::{Fake, Options};
+use support::reads::Reads;
 use support::{Things, check, check_passes, check_samples, error_of, loader};
 
 #[test]
@@ -126,19 +127,19 @@ fn slots_are_used_in_turn_even_if_the_loop_is_ahead_of_the_device() {
         let device = Device::new(0).unwrap();
         let stream = Stream::new(&device).unwrap();
         let mut loader = loader(&device, 400, 1, slots);
-        let mut places = Vec::new();
+        let (mut places, reads) = (Vec::new(), Reads::new(&fake));
         for batch in loader.epoch().unwrap() {
             let batch = batch.unwrap();
             batch.ready_on(&stream).unwrap();
             let field = batch.field(1).unwrap();
             places.push(field.ptr());
-            fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+            reads.read(stream.as_raw(), field.ptr(), field.bytes());
         }
         assert_eq!(places.len(), 50);
         for window in places.windows(slots) {
             assert_eq!(window.iter().collect::<BTreeSet<_>>().len(), slots, "{places:x?}");
         }
-        assert_eq!(fake.violations(), Vec::<String>::new());
+        reads.check(&format!("{slots} slots"));
     }
 }
 
@@ -274,13 +275,13 @@ fn every_stream_that_uses_a_batch_is_waited_for() {
         let fake = Fake::load().session(Options { seed, kernel_steps: 40, ..Options::default() });
         let device = Device::new(0).unwrap();
         let streams: Vec<_> = (0..4).map(|_| Stream::new(&device).unwrap()).collect();
-        let mut loader = loader(&device, 80, 0, 2);
+        let (mut loader, reads) = (loader(&device, 80, 0, 2), Reads::new(&fake));
         for batch in loader.epoch().unwrap() {
             let batch = batch.unwrap();
             for stream in &streams {
                 batch.ready_on(stream).unwrap();
                 let field = batch.field(1).unwrap();
-                fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+                reads.read(stream.as_raw(), field.ptr(), field.bytes());
             }
             if batch.task() == 3 {
                 let fifth = Stream::new(&device).unwrap();
@@ -288,7 +289,7 @@ fn every_stream_that_uses_a_batch_is_waited_for() {
             }
         }
         device.synchronize().unwrap();
-        assert_eq!(fake.violations(), Vec::<String>::new());
+        reads.check(&format!("seed {seed}"));
     }
 }
 

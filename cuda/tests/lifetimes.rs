@@ -8,14 +8,15 @@ use slotline::Loader;
 use slotline::loader::GRACE;
 use slotline_cuda::{Device, DeviceLoader, Error, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
-use support::{Things, check, check_passes, loader, loader_closed_within, nothing_is_lost};
+use support::reads::Reads;
+use support::{Things, check, check_passes, loader, loader_closed_within, nothing_is_lost, seeds};
 
 /// A `close_timeout`.
 const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
 fn batches_can_outlive_everything_else() {
-    for seed in 0..60 {
+    for seed in seeds(60) {
         let fake = Fake::load().session(Options { seed, kernel_steps: 50, ..Options::default() });
         let before = leaked();
         let device = Device::new(0).unwrap();
@@ -23,10 +24,11 @@ fn batches_can_outlive_everything_else() {
         let mut loader = loader(&device, 64, seed as usize % 3, 3);
         let mut pass = loader.epoch().unwrap();
         let batches = [(); 3].map(|()| pass.next().unwrap().unwrap());
+        let reads = Reads::new(&fake);
         for batch in &batches {
             batch.ready_on(&stream).unwrap();
             let field = batch.field(1).unwrap();
-            fake.read_on(stream.as_raw(), field.ptr(), field.bytes()).unwrap();
+            reads.read(stream.as_raw(), field.ptr(), field.bytes());
         }
         let [first, second, third] = batches;
         drop(pass);
@@ -51,7 +53,7 @@ fn batches_can_outlive_everything_else() {
                 drop((device, loader));
             }
         }
-        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        reads.check(&format!("seed {seed}"));
         nothing_is_lost(&fake, before);
     }
 }

@@ -1,5 +1,7 @@
 //! Loaders that deliver batches on a device, with a fake driver.
 
+#[path = "../../cuda/tests/support/reads.rs"]
+mod reads;
 mod support;
 
 use std::ffi::c_void;
@@ -10,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
+use reads::Reads;
 use slotline_cuda::{Device, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
 use slotline_ffi::callback::slotline_failure;
@@ -204,6 +207,7 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
     let fake = Fake::load().session(Options::default());
     let stream = Stream::new(&Device::new(0).unwrap()).unwrap();
     let loader = DeviceLoader::new(&shuffled(1), &on_device(|device| device.slots = 1)).unwrap();
+    let reads = Reads::new(&fake);
     loader.epoch().unwrap();
     for release in [false, true] {
         let batch = loader.next().unwrap().unwrap();
@@ -223,12 +227,12 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
         // SAFETY: as above.
         let data = unsafe { (*labels.0).dl_tensor.data };
         // A kernel that reads the labels while the next copy is about to begin.
-        fake.read_on(stream.as_raw(), data.addr() as u64, 800).unwrap();
+        reads.read(stream.as_raw(), data.addr() as u64, 800);
         thread::spawn(move || drop(labels)).join().unwrap();
     }
     assert_eq!(loader.rest().len(), 16);
     drop(loader);
-    assert_eq!(fake.violations(), Vec::<String>::new());
+    reads.check("");
 }
 
 /// Options of the fake driver by which kernels take long compared with the copies.
@@ -237,9 +241,9 @@ fn slow_readers(seed: u64) -> Options {
 }
 
 /// Reads the images of a batch on a stream that has waited for the copy.
-fn read_images(fake: &Fake, batch: &DeviceBatch, stream: &Stream) {
+fn read_images(reads: &Reads<'_>, batch: &DeviceBatch, stream: &Stream) {
     let images = batch.field(0);
-    fake.read_on(stream.as_raw(), images.data.addr() as u64, images.bytes).unwrap();
+    reads.read(stream.as_raw(), images.data.addr() as u64, images.bytes);
 }
 
 #[test]
@@ -248,18 +252,19 @@ fn a_tensors_stream_is_waited_for_in_any_deletion_order() {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
         let [reader, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let reads = Reads::new(&fake);
         let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 1)).unwrap();
         loader.epoch().unwrap();
         for _ in 0..3 {
             let batch = loader.next().unwrap().unwrap();
             let tensor = batch.export(0, &reader);
-            read_images(&fake, &batch, &reader);
+            read_images(&reads, &batch, &reader);
             let tensor = last.then_some(tensor);
             batch.release_on(other.as_raw()).unwrap();
             drop(tensor);
         }
         drop(loader);
-        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}, tensor last: {last}");
+        reads.check(&format!("seed {seed}, tensor last: {last}"));
     }
 }
 
@@ -269,6 +274,7 @@ fn the_last_tensor_waits_for_a_release_on_a_fifth_stream() {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
         let streams = [(); 5].map(|()| Stream::new(&device).unwrap());
+        let reads = Reads::new(&fake);
         let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 1)).unwrap();
         loader.epoch().unwrap();
         for _ in 0..3 {
@@ -276,13 +282,13 @@ fn the_last_tensor_waits_for_a_release_on_a_fifth_stream() {
             let tensors = [0, 1, 2, 3].map(|i| batch.export(0, &streams[i]));
             // SAFETY: the batch is valid.
             call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
-            read_images(&fake, &batch, &streams[4]);
+            read_images(&reads, &batch, &streams[4]);
             batch.release_on(streams[4].as_raw()).unwrap();
             drop(tensors);
         }
         assert_eq!(loader.rest().len(), 15);
         drop(loader);
-        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        reads.check(&format!("seed {seed}"));
     }
 }
 
@@ -292,13 +298,14 @@ fn a_refused_release_loses_the_slot_with_the_last_tensor() {
         let fake = Fake::load().session(slow_readers(seed));
         let device = Device::new(0).unwrap();
         let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let reads = Reads::new(&fake);
         let loader = DeviceLoader::new(&shuffled(0), &on_device(|device| device.slots = 2)).unwrap();
         loader.epoch().unwrap();
         let batch = loader.next().unwrap().unwrap();
         let tensor = batch.export(0, &first);
         // SAFETY: the batch is valid.
         call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
-        read_images(&fake, &batch, &second);
+        read_images(&reads, &batch, &second);
         fake.fail_call(0, 2);
         assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_DEVICE);
         fake.fail_none();
@@ -309,7 +316,7 @@ fn a_refused_release_loses_the_slot_with_the_last_tensor() {
         assert!(leaked().device_bytes > before, "a kernel may still read it");
         assert_eq!(loader.rest().len(), 17);
         drop(loader);
-        assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");
+        reads.check(&format!("seed {seed}"));
     }
 }
 
