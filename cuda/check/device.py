@@ -4,14 +4,12 @@ Use: device.py [--limit SECONDS] [--only NAME,NAME]
 """
 
 import argparse
-import ctypes
 import io
 import json
 import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -76,7 +74,7 @@ def on_device(batch):
 def check_batches():
     """Batches on the device are those of torch's loader, for processes and threads, while slow kernels read them."""
     data = Pictures(70, 32)
-    for method in ("process", "thread"):
+    for method in ("multiprocessing", "thread"):
         for pinned in (False, True):
             for prefetch in (1, 3):
                 options = {"batch_size": 8, "shuffle": True, "pin_memory": pinned}
@@ -97,23 +95,30 @@ def check_batches():
 
 
 def check_pinned():
-    """Pinned batches are page-locked, and are what they were while they are copied late, after the loop has dropped them."""
-    data = Pictures(160, 32)
+    """Pinned batches are page-locked, and are what they were when copies read them late, on a stream that only the program knows,
+    after the loop has dropped them."""
+    data = Pictures(400, 32)
+    side = torch.cuda.Stream()
     for loader in (
-        slotline.torch.DataLoader(data, batch_size=8, num_workers=2, pin_memory=True),
+        slotline.torch.DataLoader(data, batch_size=8, num_workers=2, pin_memory=True, persistent_workers=True),
+        slotline.torch.DataLoader(data, batch_size=8, num_workers=2, pin_memory=True, in_order=False),
         slotline.torch.DataLoader(torch.utils.data.TensorDataset(data.pictures, torch.arange(32)), batch_size=8, pin_memory=True),
     ):
-        number, copies = 0, []
-        for x, y in loader:
-            assert x.is_pinned() and y.is_pinned()
-            torch.cuda._sleep(5_000_000)
-            copies.append(on_device((x, y)))
-            del x, y
-        for x, y in copies:
-            for row in range(len(y)):
-                assert y[row].item() == number
-                assert torch.equal(x[row].cpu(), data.pictures[number % 32]), f"sample {number}"
-                number += 1
+        for _ in range(2):
+            copies = []
+            for x, y in loader:
+                assert x.is_pinned() and y.is_pinned()
+                with torch.cuda.stream(side):
+                    torch.cuda._sleep(5_000_000)
+                    copies.append(on_device((x, y)))
+                del x, y
+            side.synchronize()
+            seen = []
+            for x, y in copies:
+                for row, number in enumerate(y.tolist()):
+                    assert torch.equal(x[row].cpu(), data.pictures[number % 32]), f"sample {number}"
+                    seen.append(number)
+            assert sorted(seen) == list(range(len(loader.dataset)))
     yield {"ok": True}
 
 
@@ -182,76 +187,6 @@ def pinning():
             "unregister_ms": 1e3 * (time.perf_counter() - end),
         }
         os.close(file)
-
-
-def context_events():
-    """Whether an event of the whole context waits for streams that nobody told it about, and what it costs."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    torch.empty(1, device=DEVICE)
-    context, event = ctypes.c_void_p(), ctypes.c_void_p()
-    assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
-    assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
-    version = ctypes.c_int()
-    driver.cuDriverGetVersion(ctypes.byref(version))
-    if not hasattr(driver, "cuCtxRecordEvent"):
-        yield {"driver": version.value, "has": False}
-        return
-    for count in (1, 8, 32):
-        streams = [torch.cuda.Stream() for _ in range(count)]
-        idle, busy, query, seen = [], [], [], set()
-        for _ in range(50):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            code = driver.cuCtxRecordEvent(context, event)
-            idle.append(1e6 * (time.perf_counter() - begin))
-            for stream in streams:
-                with torch.cuda.stream(stream):
-                    torch.cuda._sleep(400_000)
-            begin = time.perf_counter()
-            busy_code = driver.cuCtxRecordEvent(context, event)
-            busy.append(1e6 * (time.perf_counter() - begin))
-            begin = time.perf_counter()
-            pending = driver.cuEventQuery(event)
-            query.append(1e6 * (time.perf_counter() - begin))
-            torch.cuda.synchronize()
-            seen.add((code, busy_code, pending, driver.cuEventQuery(event)))
-        yield {
-            "driver": version.value,
-            "streams": count,
-            "idle_us": spread(idle),
-            "busy_us": spread(busy),
-            "query_us": spread(query),
-            "codes": sorted(seen),
-        }
-    # In another thread, and while a graph is captured there or here.
-    codes = {}
-
-    def elsewhere(name):
-        driver.cuCtxSetCurrent(context)
-        codes[name] = driver.cuCtxRecordEvent(context, event), driver.cuEventQuery(event)
-
-    def in_thread(name):
-        thread = threading.Thread(target=elsewhere, args=(name,))
-        thread.start()
-        thread.join()
-
-    in_thread("thread")
-    for mode in ("global", "thread_local", "relaxed"):
-        graph = torch.cuda.CUDAGraph()
-        x = torch.ones(8, device=DEVICE)
-        try:
-            with torch.cuda.graph(graph, capture_error_mode=mode):
-                y = x + 1
-                in_thread(f"capture {mode}, other thread")
-                codes[f"capture {mode}, same thread"] = driver.cuCtxRecordEvent(context, event), driver.cuEventQuery(event)
-            graph.replay()
-            torch.cuda.synchronize()
-            codes[f"capture {mode}, result"] = y.tolist()[0]
-        except Exception as error:
-            codes[f"capture {mode}, error"] = str(error).splitlines()[0]
-        torch.cuda.synchronize()
-    # An event of the context, recorded without work, and after an event that is not done.
-    yield {"codes": codes}
 
 
 # ------------------------------------------------------------------------------------------------------------- training
@@ -376,7 +311,7 @@ def from_pictures():
         yield from compare("64 JPEGs of 500 × 375", loaders, resident, rounds=3)
 
 
-PARTS = [check_batches, check_pinned, check_arrays, context_events, pinning, from_memory, from_pictures]
+PARTS = [check_batches, check_pinned, check_arrays, pinning, from_memory, from_pictures]
 
 
 def main():

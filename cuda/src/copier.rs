@@ -368,7 +368,8 @@ impl Copier {
         let copied = self.events[free.expect("there are more events than copies and slots")].clone();
 
         // From here on the copy may have started, even if a call fails or panics.
-        let copying = Copying { host: Some(host), copied: None, slot: self.idle.pop_front(), arena: self.arena.clone() };
+        let copying =
+            Copying { host: Some(host), copied: None, slot: self.idle.pop_front(), arena: self.arena.clone() };
         self.copying.push_back(copying);
         let copying = self.copying.back_mut().expect("it was pushed above");
         let started = match &copying.slot {

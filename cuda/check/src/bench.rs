@@ -19,6 +19,8 @@ pub(crate) const ROWS: usize = 64;
 pub(crate) struct Bench {
     pub(crate) gpu: Gpu,
     pub(crate) scale: Scale,
+    /// The measurements to make; all of them if there are none.
+    pub(crate) only: Vec<String>,
     /// The fake driver, if it is in use.
     pub(crate) fake: Option<&'static Fake>,
     /// Whether human-readable lines go to stderr, because stdout ends in JSON.

@@ -45,6 +45,10 @@ struct Cli {
     #[arg(long)]
     workers: Option<usize>,
 
+    /// Measure only these: copy, lock, feed, step, next, calls
+    #[arg(long, value_delimiter = ',', value_name = "FIGURES")]
+    only: Vec<String>,
+
     /// Run a small version of everything, to see whether it works; the times are then meaningless
     #[arg(long)]
     quick: bool,
@@ -119,7 +123,7 @@ fn run(cli: &Cli) -> Result<bool> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let quick = cli.quick || fake.is_some();
     let scale = if quick { Scale::quick } else { Scale::full }(cli.workers.unwrap_or(cores.min(8)));
-    let bench = Bench { gpu, scale, fake, json: cli.json };
+    let bench = Bench { gpu, scale, only: cli.only.clone(), fake, json: cli.json };
     bench.say(&machine);
 
     let check = (cli.task != Task::Measure).then(|| check::run(&bench));

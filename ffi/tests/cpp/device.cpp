@@ -1,13 +1,26 @@
-// Uses every function of the device layer, so that it is compiled. It can also run without a device.
+// Uses every function of the device layer. Without a device it prints why.
 
 #include <slotline.hpp>
 
+#include <cstdint>
 #include <cstdio>
 
+// The parts of DLPack's structs up to what releases them.
 struct DLManagedTensorVersioned {
+  std::uint32_t major, minor;
+  void* manager_ctx;
   void (*deleter)(DLManagedTensorVersioned*);
 };
 struct DLManagedTensor {
+  struct {
+    void* data;
+    std::int32_t device_type, device_id, ndim;
+    std::uint8_t code, bits;
+    std::uint16_t lanes;
+    std::int64_t *shape, *strides;
+    std::uint64_t byte_offset;
+  } dl_tensor;
+  void* manager_ctx;
   void (*deleter)(DLManagedTensor*);
 };
 
@@ -16,15 +29,21 @@ int main() try {
   slotline_device_options device{};
   device.resumable = 1;
   slotline::device_loader loader(slotline::dataset::open("digits"), slotline::options().batch_size(64), device);
+  std::size_t count = 0;
+  auto state = loader.state();
   for (auto& batch : loader) {
     batch.ready_on(nullptr);
     if (batch.tensor(0).shape()[0] != static_cast<std::int64_t>(batch.size()) || batch.num_fields() != 2) return 1;
     batch.dlpack(0, nullptr);
     batch.dlpack_unversioned(1, nullptr);
     batch.wait();
-    if (batch.task() == 3) loader.load_state(loader.state());
+    if (batch.task() == 3) state = loader.state();
     batch.release_on(nullptr);
+    ++count;
   }
+  loader.load_state(state);
+  for (auto& batch : loader) count -= batch.task() >= 4 ? 1 : 0;
+  if (count != 4) return 2;
   loader.epoch();
   while (loader.next()) loader.stop();
 } catch (const slotline::error& error) {

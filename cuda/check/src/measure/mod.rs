@@ -94,6 +94,9 @@ fn part<T: Send + 'static>(
     name: &str,
     run: fn(&Bench) -> Result<T>,
 ) -> Option<T> {
+    if !bench.only.is_empty() && !bench.only.iter().any(|only| only == name) {
+        return None;
+    }
     bench.say(format_args!("measuring: {name}"));
     let bench = bench.clone();
     let outcome = within(PATIENCE, move || run(&bench));

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::bench::{Bench, ROWS};
 use crate::rows::Rows;
+use crate::spread::Spread;
 
 /// The step's time as a multiple of the time that the loader needs for a batch.
 const EASE: f64 = 1.5;
@@ -27,6 +28,10 @@ pub(crate) struct Next {
     pub(crate) max_us: f64,
     /// The CPU time of the loop's thread for a batch, which also starts the copies and the step, in microseconds.
     pub(crate) loop_cpu_us: f64,
+    /// How much longer than the step the loop takes for a batch, and how much of that it waits for the device after it has
+    /// slept for the step's time, in microseconds: medians.
+    pub(crate) beside_step_us: f64,
+    pub(crate) late_us: f64,
     /// The device memory that the loader takes, as the driver counts it, and the size of its slots.
     pub(crate) device_bytes: usize,
     pub(crate) slot_bytes: usize,
@@ -53,7 +58,7 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
     training.synchronize()?;
     let step = LEAST.max(begin.elapsed().div_f64(f64::from(batches) / EASE));
 
-    let mut times = Vec::with_capacity(bench.scale.waits);
+    let [mut times, mut laps, mut late] = [const { Vec::new() }; 3];
     let mut pass = loader.epoch()?;
     let cpu = thread_time()?;
     loop {
@@ -65,7 +70,10 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
         batch.release_on(&training.seen)?;
         // A thread that waits for the device is busy; this one is not, so that its CPU time is the loader's.
         std::thread::sleep(step);
+        let slept = Instant::now();
         training.synchronize()?;
+        late.push(1e6 * slept.elapsed().as_secs_f64());
+        laps.push(1e6 * (begin.elapsed() - step).as_secs_f64());
     }
     let loop_cpu_us = 1e6 * (thread_time()? - cpu).as_secs_f64() / times.len() as f64;
     // The first ones wait for the workers.
@@ -83,9 +91,15 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
         p999_us: at(0.999),
         max_us: *times.last().context("there are batches")?,
         loop_cpu_us,
+        beside_step_us: median(laps),
+        late_us: median(late),
         device_bytes,
         slot_bytes: SLOTS * (batch_bytes + ROWS * 8),
     })
+}
+
+fn median(values: Vec<f64>) -> f64 {
+    Spread::of(values).map_or(0.0, |spread| spread.median)
 }
 
 /// Returns the CPU time of the calling thread.
