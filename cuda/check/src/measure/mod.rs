@@ -76,9 +76,9 @@ impl fmt::Display for Figures {
             writeln!(f, "({floor:.2} % without data)")?;
         }
         for next in &self.next {
-            let next::Next { batch_bytes, median_us, p99_us, p999_us, loop_cpu_us, .. } = next;
+            let next::Next { batch_bytes, median_us, p99_us, p999_us, late_us, late_busy_us, .. } = next;
             write!(f, "next, {batch_bytes} bytes: {median_us:.1} µs, p99 {p99_us:.1}, p99.9 {p999_us:.1}; ")?;
-            writeln!(f, "{loop_cpu_us:.1} µs of CPU time for each batch and its step")?;
+            writeln!(f, "the step ends {late_us:.1} µs late ({late_busy_us:.1} if the host is busy)")?;
         }
         if let Some(calls) = &self.calls {
             let (in_time, late) = (calls.in_time.all, calls.late.all);

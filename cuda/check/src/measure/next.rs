@@ -26,12 +26,13 @@ pub(crate) struct Next {
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
-    /// The CPU time of the loop's thread for a batch, which also starts the copies and the step, in microseconds.
-    pub(crate) loop_cpu_us: f64,
     /// How much longer than the step the loop takes for a batch, and how much of that it waits for the device after it has
     /// slept for the step's time, in microseconds: medians.
     pub(crate) beside_step_us: f64,
     pub(crate) late_us: f64,
+    /// The same for every second batch, during whose step the loop computes instead of sleeping: a host that is idle may be
+    /// slower.
+    pub(crate) late_busy_us: f64,
     /// The device memory that the loader takes, as the driver counts it, and the size of its slots.
     pub(crate) device_bytes: usize,
     pub(crate) slot_bytes: usize,
@@ -58,24 +59,29 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
     training.synchronize()?;
     let step = LEAST.max(begin.elapsed().div_f64(f64::from(batches) / EASE));
 
-    let [mut times, mut laps, mut late] = [const { Vec::new() }; 3];
+    let [mut times, mut laps, mut late, mut late_busy] = [const { Vec::new() }; 4];
     let mut pass = loader.epoch()?;
-    let cpu = thread_time()?;
-    loop {
+    for batch_number in 0.. {
         let begin = Instant::now();
         let Some(batch) = pass.next().transpose()? else { break };
         batch.ready_on(&training.seen)?;
         times.push(1e6 * begin.elapsed().as_secs_f64());
         training.spin(step.as_nanos() as u64)?;
         batch.release_on(&training.seen)?;
-        // A thread that waits for the device is busy; this one is not, so that its CPU time is the loader's.
-        std::thread::sleep(step);
+        let is_busy = batch_number % 2 == 1;
+        if is_busy {
+            let until = Instant::now() + step;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        } else {
+            std::thread::sleep(step);
+        }
         let slept = Instant::now();
         training.synchronize()?;
-        late.push(1e6 * slept.elapsed().as_secs_f64());
+        if is_busy { &mut late_busy } else { &mut late }.push(1e6 * slept.elapsed().as_secs_f64());
         laps.push(1e6 * (begin.elapsed() - step).as_secs_f64());
     }
-    let loop_cpu_us = 1e6 * (thread_time()? - cpu).as_secs_f64() / times.len() as f64;
     // The first ones wait for the workers.
     let first = times.len() / 20;
     let mut times = times.split_off(first);
@@ -90,9 +96,9 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
         p99_us: at(0.99),
         p999_us: at(0.999),
         max_us: *times.last().context("there are batches")?,
-        loop_cpu_us,
         beside_step_us: median(laps),
         late_us: median(late),
+        late_busy_us: median(late_busy),
         device_bytes,
         slot_bytes: SLOTS * (batch_bytes + ROWS * 8),
     })
@@ -100,13 +106,4 @@ fn next(bench: &Bench, batch_bytes: usize) -> Result<Next> {
 
 fn median(values: Vec<f64>) -> f64 {
     Spread::of(values).map_or(0.0, |spread| spread.median)
-}
-
-/// Returns the CPU time of the calling thread.
-fn thread_time() -> Result<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the local variable.
-    let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    anyhow::ensure!(code == 0, "no clock of the thread: {}", std::io::Error::last_os_error());
-    Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }

@@ -113,7 +113,9 @@ class Worker:
             self.state, self.since = state, 0
 
     def state_dict(self):
-        state = {**copy.deepcopy(self.state), _state.SINCE: self.since}
+        # Most have nothing to copy, and a loader may be asked after each batch.
+        state = {key: None if value is None else copy.deepcopy(value) for key, value in self.state.items()}
+        state[_state.SINCE] = self.since
         if self.is_ended:
             state[_state.FETCHER_STATE][_state.FETCHER_ENDED] = True
         return state

@@ -115,7 +115,8 @@ class Draws:
             own = self._end if is_finished else self._states.get(self.done)
             if own is None and self._stateful is not None:
                 own = self._snapshot(None)
-            state.update(copy.deepcopy(own or {}))
+            if own:
+                state.update(copy.deepcopy(own))
             epoch = self._epoch_now() if self._epoch is None else self._epoch
             if epoch is not None and not is_finished:
                 state[_state.SAMPLER_EPOCH] = epoch
