@@ -62,10 +62,13 @@ pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let mut arguments = vec!["--quiet", "--package", "slotline-c"];
-        for (feature, is_on) in [("image", cfg!(feature = "image")), ("sources", cfg!(feature = "sources"))] {
-            if is_on {
-                arguments.extend(["--features", feature]);
-            }
+        let features = [
+            ("cuda", cfg!(feature = "cuda")),
+            ("image", cfg!(feature = "image")),
+            ("sources", cfg!(feature = "sources")),
+        ];
+        for (feature, _) in features.iter().filter(|(_, is_on)| *is_on) {
+            arguments.extend(["--features", feature]);
         }
         cargo("build", &arguments);
         built().join("libslotline.a")

@@ -145,6 +145,18 @@ fn the_device_layer_compiles() {
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/device.cpp")));
 }
 
+/// The fake driver is loaded before the program, so it is the `libcuda.so` that the library finds.
+#[cfg(feature = "cuda")]
+#[test]
+fn the_device_layer_runs_over_the_fake_driver() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let program = scratch("device").join("device");
+    compile(&cxx, &["-std=c++17", "-O1", "-DSLOTLINE_CUDA"], &here().join("tests/cpp/device.cpp"), &program);
+    let fake = slotline_cuda_fake::Fake::find().unwrap();
+    let printed = run(Command::new(program).env("LD_PRELOAD", fake));
+    assert_eq!(printed, "1 devices\nthe loader was stopped; to continue, build a new one and load the state\n");
+}
+
 /// Each header is self-contained, and the C header is C99.
 #[test]
 fn headers_are_self_contained() {
