@@ -62,8 +62,9 @@ pub struct Options {
     pub read_only_sources: bool,
     /// Whether to record a [`trace`](crate::Fake::trace).
     pub trace: bool,
-    /// The version that `cuDriverGetVersion` returns. Before 13,000, `cuEventRecord` needs a current context, as it is
-    /// documented; a driver of 13.0 records on a created stream without one.
+    /// The version that `cuDriverGetVersion` returns. Before 13,000, every call on memory, streams and events needs a
+    /// current context, as it is documented. A driver of 13.0 needs none to record, query, wait for and destroy events,
+    /// to query, wait for and destroy created streams, to copy to the device and back on them, or to free memory.
     pub driver_version: i32,
 }
 

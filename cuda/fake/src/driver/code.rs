@@ -1,4 +1,4 @@
-//! All of CUDA's error codes, with their names in `cuda.h`. The descriptions may differ from those of a real driver.
+//! The error codes of CUDA 13.0, with the names and descriptions that a real driver gives (580.159).
 
 use std::ffi::CStr;
 
@@ -34,7 +34,6 @@ codes! {
     STUB_LIBRARY = 34, "CUDA driver is a stub library";
     CALL_REQUIRES_NEWER_DRIVER = 36, "API call is not supported in the installed CUDA driver";
     DEVICE_UNAVAILABLE = 46, "CUDA-capable device(s) is/are busy or unavailable";
-    MULTICAST_RESOURCE_FULL = 47, "multicast resources are exhausted";
     NO_DEVICE = 100, "no CUDA-capable device is detected";
     INVALID_DEVICE = 101, "invalid device ordinal";
     DEVICE_NOT_LICENSED = 102, "device doesn't have valid Grid license";
@@ -62,9 +61,8 @@ codes! {
     JIT_COMPILATION_DISABLED = 223, "PTX JIT compilation was disabled";
     UNSUPPORTED_EXEC_AFFINITY = 224, "the provided execution affinity is not supported";
     UNSUPPORTED_DEVSIDE_SYNC = 225, "the provided PTX contains unsupported call to cudaDeviceSynchronize";
-    CONTAINED = 226, "an error occurred on the device and was contained";
-    INSUFFICIENT_LOADER_VERSION = 227, "the loader is too old for this operation";
-    INVALID_SOURCE = 300, "device kernel source is invalid";
+    CONTAINED = 226, "Invalid access of peer GPU memory over nvlink or a hardware error";
+    INVALID_SOURCE = 300, "device kernel image is invalid";
     FILE_NOT_FOUND = 301, "file not found";
     SHARED_OBJECT_SYMBOL_NOT_FOUND = 302, "shared object symbol not found";
     SHARED_OBJECT_INIT_FAILED = 303, "shared object initialization failed";
@@ -105,7 +103,7 @@ codes! {
     MPS_MAX_CLIENTS_REACHED = 808, "the hardware resources required to create MPS client have been exhausted";
     MPS_MAX_CONNECTIONS_REACHED = 809, "the hardware resources required to support device connections have been exhausted";
     MPS_CLIENT_TERMINATED = 810, "the MPS client has been terminated by the server";
-    CDP_NOT_SUPPORTED = 811, "CUDA Dynamic Parallelism is not supported";
+    CDP_NOT_SUPPORTED = 811, "is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it";
     CDP_VERSION_MISMATCH = 812, "unsupported interaction between different versions of CUDA Dynamic Parallelism";
     STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
     STREAM_CAPTURE_INVALIDATED = 901, "operation failed due to a previous error during capture";
@@ -124,8 +122,5 @@ codes! {
     INVALID_RESOURCE_TYPE = 914, "one or more resources passed in are not valid resource types for the operation";
     INVALID_RESOURCE_CONFIGURATION = 915, "one or more resources are insufficient or non-applicable for the operation";
     KEY_ROTATION = 916, "an error happened during the key rotation sequence";
-    STREAM_DETACHED = 917, "the requested operation is not permitted because the stream is in a detached state";
-    GRAPH_RECAPTURE_FAILURE = 918, "the graph recapture failed";
-    FABRIC_NOT_READY = 919, "the fabric is not ready";
     UNKNOWN = 999, "unknown error";
 }

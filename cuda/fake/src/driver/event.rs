@@ -48,12 +48,13 @@ impl Driver {
 
     /// Destroys the event. Records and waits that are already enqueued are not affected.
     pub(super) fn destroy_event(&mut self, event: Handle) -> Outcome {
-        self.current()?;
-        self.events.remove(&event).map(drop).ok_or(INVALID_HANDLE)
+        self.find_event(event)?;
+        self.events.remove(&event);
+        Ok(())
     }
 
     pub(super) fn record(&mut self, event: Handle, stream: Handle) -> Outcome {
-        let stream = self.find_stream_to_record(stream)?;
+        let stream = self.find_by_handle(stream)?;
         let skipped = self.skips(Skip::Consumed) && !self.streams[&stream].carries_copies();
         let device = self.streams[&stream].device();
         let event = self.events.get_mut(&event).filter(|event| event.device == device).ok_or(INVALID_HANDLE)?;
@@ -67,7 +68,7 @@ impl Driver {
     }
 
     pub(super) fn wait_event(&mut self, stream: Handle, event: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         let mark = self.events.get(&event).ok_or(INVALID_HANDLE)?.latest.clone();
         let gate = if self.streams[&stream].carries_copies() { Skip::CopyWait } else { Skip::TrainingWait };
         if let Some(mark) = mark.filter(|mark| !mark.is_reached() && !self.skips(gate)) {
@@ -77,18 +78,18 @@ impl Driver {
     }
 
     pub(super) fn query_event(&mut self, event: Handle) -> Outcome {
-        match self.latest(event)? {
+        match &self.find_event(event)?.latest {
             Some(mark) if !mark.is_reached() && !self.skips(Skip::HostWait) => Err(NOT_READY),
             _ => Ok(()),
         }
     }
 
     pub(super) fn synchronize_event(&mut self, event: Handle) -> Outcome {
-        match self.latest(event)? {
+        match self.find_event(event)?.latest.clone() {
             Some(mark) if !self.skips(Skip::HostWait) => self.run_until(|_| mark.is_reached())?,
             _ => {}
         }
-        self.current().map(drop)
+        self.find_event(event).map(drop)
     }
 
     /// Returns the time in milliseconds; a step counts as a microsecond.
@@ -103,8 +104,10 @@ impl Driver {
         Ok((end as f64 - start as f64) as f32 / 1000.0)
     }
 
-    fn latest(&self, event: Handle) -> Outcome<Option<Mark>> {
-        self.current()?;
-        Ok(self.events.get(&event).ok_or(INVALID_HANDLE)?.latest.clone())
+    /// Returns the event, for a call that acts on nothing else.
+    fn find_event(&self, event: Handle) -> Outcome<&Event> {
+        let known = self.events.get(&event);
+        self.check_context_for(known.map(Event::device))?;
+        known.ok_or(INVALID_HANDLE)
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Driver;
-use super::code::{HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use super::code::{
+    HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome,
+};
 use super::memory::{protect, write};
 
 const PAGE: usize = 4096;
@@ -141,8 +143,11 @@ fn pages_within(start: usize, bytes: usize) -> Range<usize> {
 impl Driver {
     pub(super) fn register(&mut self, start: usize, bytes: usize, flags: u32) -> Outcome {
         let device = self.current()?;
-        if start == 0 || bytes == 0 || !is_addressable(start, bytes) {
+        if start == 0 || bytes == 0 || start.checked_add(bytes).is_none() {
             return Err(INVALID_VALUE);
+        }
+        if !is_addressable(start, bytes) {
+            return Err(NOT_SUPPORTED);
         }
         if self.host.sharing(start, bytes).next().is_some() {
             return Err(HOST_MEMORY_ALREADY_REGISTERED);
@@ -153,13 +158,17 @@ impl Driver {
     }
 
     pub(super) fn unregister(&mut self, start: usize) -> Outcome {
-        self.give_back(start, false, HOST_MEMORY_NOT_REGISTERED)
+        self.current()?;
+        let before = self.host.pieces.range(..start).next_back();
+        let is_inside = before.is_some_and(|(at, piece)| !piece.allocated && start - at < piece.bytes);
+        self.give_back(start, false, if is_inside { INVALID_VALUE } else { HOST_MEMORY_NOT_REGISTERED })
     }
 
+    /// Returns the start of new memory, or 0 for no bytes, which is no error.
     pub(super) fn allocate_host(&mut self, bytes: usize, flags: u32) -> Outcome<usize> {
         let device = self.current()?;
         if bytes == 0 {
-            return Err(INVALID_VALUE);
+            return Ok(0);
         }
         let pages = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;
         let flags_of_map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -177,13 +186,16 @@ impl Driver {
     }
 
     pub(super) fn free_host(&mut self, start: usize) -> Outcome {
-        if start == 0 { self.current().map(drop) } else { self.give_back(start, true, INVALID_VALUE) }
+        if start == 0 {
+            return self.current().map(drop);
+        }
+        self.check_context_for(self.host.pieces.get(&start).map(|piece| piece.device))?;
+        self.give_back(start, true, INVALID_VALUE)
     }
 
     /// Waits for the copies that use the memory, as a driver does, but records a violation, since programs should not
     /// rely on that.
     fn give_back(&mut self, start: usize, allocated: bool, otherwise: u32) -> Outcome {
-        self.current()?;
         let piece = self.host.pieces.get(&start).filter(|piece| piece.allocated == allocated).ok_or(otherwise)?;
         let bytes = piece.bytes;
         if let Some(user) = self.user_of(start, bytes) {

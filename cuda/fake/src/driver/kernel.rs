@@ -107,7 +107,8 @@ impl Driver {
             }
             std::ffi::CStr::from_ptr(image.cast())
         };
-        let kernels = text.to_str().ok().and_then(signatures).ok_or(INVALID_PTX)?;
+        let ptx = text.to_str().ok().filter(|text| text.contains(".version")).ok_or(INVALID_IMAGE)?;
+        let kernels = signatures(ptx).ok_or(INVALID_PTX)?;
         let handle = self.handle();
         self.modules.insert(handle, Module { device, kernels });
         Ok(handle)
@@ -175,7 +176,7 @@ impl Driver {
 
     /// See [`Fake::read_on`](crate::Fake::read_on).
     pub(super) fn read_on(&mut self, stream: Handle, start: usize, bytes: usize) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         self.enqueue_kernel(stream, "reader".to_owned(), Vec::new(), [1; 3], [1; 3], vec![(start, bytes)]);
         Ok(())
     }

@@ -162,10 +162,10 @@ impl Driver {
     /// Waits for the work that uses the memory, as a driver does, but records a violation, since programs should not
     /// rely on that.
     pub(super) fn free(&mut self, start: usize) -> Outcome {
-        self.current()?;
         if start == 0 {
-            return Ok(());
+            return self.current().map(drop);
         }
+        self.check_context_for(self.devices.iter().position(|device| device.memory.holds(start)))?;
         let bytes = self.allocated_at(start);
         if let Some(user) = self.user_of(start, bytes) {
             self.violation(format!("device memory {start:#x} is freed while in use: {user}"));

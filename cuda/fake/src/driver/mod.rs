@@ -25,6 +25,9 @@ type Handle = usize;
 /// The handle of device 0's primary context; those of the other devices follow at this distance.
 const FIRST_CONTEXT: Handle = 0xc0_0000;
 const CONTEXTS: Handle = 0x100;
+/// From this version on, some calls need no current context. It is not known which version was the first; `cuda.h`
+/// specifies 201.
+const NEEDS_NO_CONTEXT: i32 = 13_000;
 /// The maximum number of violations that are kept.
 const MOST_VIOLATIONS: usize = 1000;
 
@@ -224,6 +227,15 @@ impl Driver {
             Some(device) if device.retained > 0 => Ok(ordinal),
             _ => Err(code::CONTEXT_IS_DESTROYED),
         }
+    }
+
+    /// Checks the context for a call that acts only on objects of this device, whichever context is current, and that
+    /// needs none in newer drivers. `None` stands for an object that does not exist.
+    fn check_context_for(&self, device: Option<usize>) -> Outcome {
+        if CURRENT.get() != 0 || self.options.driver_version < NEEDS_NO_CONTEXT {
+            return self.current().map(drop);
+        }
+        device.and_then(|device| self.devices[device].broken).map_or(Ok(()), Err)
     }
 
     fn set_current(&self, context: Handle) -> Outcome {

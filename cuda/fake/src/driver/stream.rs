@@ -135,10 +135,6 @@ impl Stream {
 }
 
 const NON_BLOCKING: u32 = 1;
-/// A driver of this version records an event on a thread without a context. It is not known which version was the
-/// first; `cuda.h` specifies 201.
-const RECORDS_WITHOUT_CONTEXT: i32 = 13_000;
-
 impl Driver {
     pub(super) fn create_stream(&mut self, flags: u32) -> Outcome<Handle> {
         let device = self.current()?;
@@ -147,7 +143,7 @@ impl Driver {
     }
 
     pub(super) fn destroy_stream(&mut self, stream: Handle) -> Outcome {
-        self.current()?;
+        self.check_context_for(self.streams.get(&stream).map(Stream::device))?;
         let known = self.streams.get_mut(&stream).filter(|stream| stream.is_users()).ok_or(INVALID_HANDLE)?;
         known.destroyed = true;
         if known.queue.is_empty() {
@@ -168,14 +164,13 @@ impl Driver {
         Ok(known.map(|(&handle, _)| handle).unwrap_or_else(|| self.add_stream(device, kind)))
     }
 
-    /// Does the same for a call that needs no current context if the handle is that of a created stream.
-    pub(super) fn find_stream_to_record(&mut self, stream: Handle) -> Outcome<Handle> {
-        let needs_context = CURRENT.get() != 0 || self.options.driver_version < RECORDS_WITHOUT_CONTEXT;
-        if needs_context || stream <= 2 {
+    /// Does the same for a call that [may need no context](Self::check_context_for) if the stream was created.
+    pub(super) fn find_by_handle(&mut self, stream: Handle) -> Outcome<Handle> {
+        if stream <= 2 {
             return self.find_stream(stream);
         }
-        let stream = self.created_stream(stream)?;
-        self.devices[self.streams[&stream].device].broken.map_or(Ok(stream), Err)
+        self.check_context_for(self.streams.get(&stream).map(Stream::device))?;
+        self.created_stream(stream)
     }
 
     fn created_stream(&self, stream: Handle) -> Outcome<Handle> {
@@ -196,13 +191,13 @@ impl Driver {
     }
 
     pub(super) fn query_stream(&mut self, stream: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         let idle = self.streams[&stream].queue.is_empty() || self.skips(Skip::HostWait);
         if idle { Ok(()) } else { Err(NOT_READY) }
     }
 
     pub(super) fn synchronize_stream(&mut self, stream: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         if self.skips(Skip::HostWait) {
             return Ok(());
         }
@@ -211,7 +206,8 @@ impl Driver {
 
     pub(super) fn finish_stream(&mut self, stream: Handle) -> Outcome {
         self.run_until(|driver| driver.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))?;
-        self.current().map(drop)
+        // Errors of the finished work are returned here.
+        self.check_context_for(self.streams.get(&stream).map(Stream::device))
     }
 
     pub(super) fn finish_device(&mut self, device: usize) -> Outcome {

@@ -78,7 +78,7 @@ impl fmt::Display for Copy {
 
 impl Driver {
     pub(super) fn copy_to_device(&mut self, device: usize, host: usize, bytes: usize, stream: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         if bytes == 0 {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Driver {
     }
 
     pub(super) fn copy_to_host(&mut self, host: usize, device: usize, bytes: usize, stream: Handle) -> Outcome {
-        let stream = self.find_stream(stream)?;
+        let stream = self.find_by_handle(stream)?;
         if bytes == 0 {
             return Ok(());
         }
