@@ -64,9 +64,20 @@ fn session() -> Session {
     Fake::load().session(Options::default())
 }
 
+/// A driver like a real one, and an older one, which needs a context for more calls.
+fn drivers() -> [Options; 2] {
+    [13_000, 12_000].map(|driver_version| Options { driver_version, ..Options::default() })
+}
+
 #[test]
 fn every_leak_of_a_failing_call_is_counted() {
-    let fake = session();
+    for options in drivers() {
+        fail_each_call(&options);
+    }
+}
+
+fn fail_each_call(options: &Options) {
+    let fake = Fake::load().session(options.clone());
     on_a_thread(life).unwrap();
     let calls = fake.calls();
     assert!(calls > 60, "{calls}");
@@ -74,7 +85,7 @@ fn every_leak_of_a_failing_call_is_counted() {
     let mut kinds = [0; 3];
     for code in [2, 201, 600, 700, 709, 712, 999] {
         for n in 0..calls {
-            fake.reset(Options::default());
+            fake.reset(options.clone());
             let before = leaked();
             fake.fail_call(n, code);
             let outcome = on_a_thread(life);
@@ -94,16 +105,18 @@ fn every_leak_of_a_failing_call_is_counted() {
 
 #[test]
 fn every_leak_after_a_sticky_error_is_counted() {
-    let fake = session();
-    on_a_thread(life).unwrap();
-    let calls = fake.calls();
-    for n in 0..calls {
-        fake.reset(Options::default());
-        let before = leaked();
-        fake.fail_from(n, 700);
-        let outcome = on_a_thread(life);
-        fake.fail_none();
-        assert_eq!(left(&fake), since(before), "from call {n} on: {outcome:?}");
+    for options in drivers() {
+        let fake = Fake::load().session(options.clone());
+        on_a_thread(life).unwrap();
+        let calls = fake.calls();
+        for n in 0..calls {
+            fake.reset(options.clone());
+            let before = leaked();
+            fake.fail_from(n, 700);
+            let outcome = on_a_thread(life);
+            fake.fail_none();
+            assert_eq!(left(&fake), since(before), "from call {n} on: {outcome:?}");
+        }
     }
 }
 

@@ -113,7 +113,16 @@ fn a_thread_without_a_context_gets_the_device_s_context() {
 
 #[test]
 fn every_call_succeeds_on_a_thread_without_a_context() {
-    let fake = Fake::load().session(Options::default());
+    make_each_call_without_a_context(Options::default());
+}
+
+#[test]
+fn every_call_succeeds_on_a_thread_without_a_context_with_an_older_driver() {
+    make_each_call_without_a_context(Options { driver_version: 12_000, ..Options::default() });
+}
+
+fn make_each_call_without_a_context(options: Options) {
+    let fake = Fake::load().session(options);
     let device = Device::new(0).unwrap();
     let [first, second] = [(); 2].map(|()| TimedEvent::new(&device).unwrap());
     let stream = Stream::new(&device).unwrap();
