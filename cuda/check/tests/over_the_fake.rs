@@ -35,7 +35,7 @@ fn all_checks_pass_and_every_figure_is_present() {
     assert!(checks.len() == 10 && checks.iter().all(|check| check["ok"] == true), "{report}");
 
     let copies = list(&report, "copy");
-    assert_eq!(copies.len(), 2 * 3);
+    assert_eq!(copies.len(), 2 * 4);
     assert!(copies.iter().all(|copy| is_spread(&copy["gb_per_s"]) && copy["gb_per_s"]["median"] != 0.0), "{copies:?}");
     let locks = list(&report, "lock");
     assert_eq!(locks.len(), 3);
@@ -52,6 +52,14 @@ fn all_checks_pass_and_every_figure_is_present() {
         let shares = [&step["wait_share"], &step["floor_share"]];
         assert!(shares.iter().all(|share| is_spread(share) && share["high"].as_f64() <= Some(1.0)), "{step}");
         assert!(step["step_us"].as_f64() >= step["copy_us"].as_f64(), "{step}");
+    }
+    let nexts = list(&report, "next");
+    assert_eq!(nexts.len(), 2);
+    for next in nexts {
+        let [median, p99, most] = ["median_us", "p99_us", "max_us"].map(|name| next[name].as_f64().unwrap());
+        assert!(0.0 < median && median <= p99 && p99 <= most, "{next}");
+        // The fake driver's memory is what was asked for.
+        assert_eq!(next["device_bytes"], next["slot_bytes"], "{next}");
     }
     let calls = &report["measure"]["calls"];
     assert_eq!(calls["pageable"], 0);
