@@ -256,7 +256,12 @@ pub(crate) fn receive<'py>(
             (own.start(), Owner::Block(Arc::new(own)))
         };
         let (data, owner) = match receiver.is_crowded() {
-            false => (data, owner),
+            false => {
+                if let Owner::Block(block) = &owner {
+                    block.expose();
+                }
+                (data, owner)
+            }
             true => {
                 let copy = pool.take(len);
                 // SAFETY: both have so many bytes.

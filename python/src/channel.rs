@@ -8,6 +8,7 @@
 //! A process that vanishes leaves nothing half done: what it wrote into a block is nobody's until the message is
 //! published, which is the store of one word. What a message says is checked before it is used.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, size_of};
@@ -72,10 +73,19 @@ struct Head {
 #[derive(Debug)]
 struct Shared {
     mapping: Mapping,
-    /// How many blocks this process has received and not given back.
+    /// How many blocks this process has received and not given back, those that are held back among them.
     kept: AtomicUsize,
-    /// If blocks are held back: those that were dropped, and are not given back yet.
-    held_back: Mutex<Option<Vec<u32>>>,
+    /// The process that created or mapped the memory here. One that was forked from it must give nothing back.
+    owner: u32,
+    held_back: Mutex<Option<HeldBack>>,
+}
+
+/// Blocks that were dropped and are not given back yet, in the order in which they were dropped.
+#[derive(Debug, Default)]
+struct HeldBack {
+    blocks: VecDeque<u32>,
+    /// How many blocks were given back.
+    given: u64,
 }
 
 impl Shared {
@@ -85,8 +95,9 @@ impl Shared {
         unsafe { self.mapping.start().cast().as_ref() }
     }
 
-    fn held_back(&self) -> MutexGuard<'_, Option<Vec<u32>>> {
-        self.held_back.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
+    fn held_back(&self) -> Option<MutexGuard<'_, Option<HeldBack>>> {
+        (std::process::id() == self.owner).then(|| self.held_back.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -141,7 +152,8 @@ pub(crate) struct Memory(Arc<Shared>);
 
 impl Memory {
     fn new(mapping: Mapping) -> Self {
-        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0), held_back: Mutex::default() }))
+        let owner = std::process::id();
+        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0), owner, held_back: Mutex::default() }))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -153,22 +165,33 @@ impl Memory {
         Duration::from_nanos(self.0.head().busy.load(Ordering::Relaxed))
     }
 
-    /// Holds blocks back from now on: a block that is dropped is given back by [`give_back`](Self::give_back) only, since a
-    /// device may still copy it. The memory may be page-locked as it grows: no block that is taken from now on crosses a
+    /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
+    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows: no block that is taken from now on crosses a
     /// place where the memory ended once. The sender must not have been taken.
     pub(crate) fn hold_back(&self) {
         self.0.head().is_locked.store(true, Ordering::Relaxed);
-        self.0.held_back().get_or_insert_default();
+        if let Some(mut held_back) = self.0.held_back() {
+            held_back.get_or_insert_default();
+        }
     }
 
-    /// Returns the blocks that were dropped and are not given back.
-    pub(crate) fn dropped(&self) -> Vec<u32> {
-        self.0.held_back().as_mut().map(std::mem::take).unwrap_or_default()
+    /// Returns how many blocks that were held back have been dropped so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        let held_back = self.0.held_back();
+        held_back.as_deref().and_then(Option::as_ref).map_or(0, |held| held.given + held.blocks.len() as u64)
     }
 
-    /// Gives blocks back that [`dropped`](Self::dropped) has returned.
-    pub(crate) fn give_back(&self, blocks: &[u32]) {
-        blocks.iter().for_each(|&block| give(&self.0, block));
+    /// Gives back the first `count` of the blocks that were held back, except for those that were given back before.
+    pub(crate) fn give_back(&self, count: u64) {
+        let Some(mut held_back) = self.0.held_back() else { return };
+        let Some(held) = &mut *held_back else { return };
+        while held.given < count
+            && let Some(block) = held.blocks.pop_front()
+        {
+            held.given += 1;
+            self.0.kept.fetch_sub(1, Ordering::Relaxed);
+            give(&self.0, block);
+        }
     }
 
     /// Returns where the memory is, and how long it is now.
@@ -353,6 +376,8 @@ pub(crate) struct Block {
     block: u32,
     start: NonNull<u8>,
     len: usize,
+    /// Whether the program has seen its address.
+    is_exposed: AtomicBool,
 }
 
 // SAFETY: it refers to shared memory, of which nobody writes this part while it exists.
@@ -366,6 +391,11 @@ impl Block {
         self.start
     }
 
+    /// Remembers that the program sees its address, so that a device may copy it.
+    pub(crate) fn expose(&self) {
+        self.is_exposed.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `receive` has checked that the range is in the mapping. Only the user's tensors write there, into
         // the parts that hold their elements, and nobody reads those through this slice.
@@ -376,11 +406,15 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
-            self.shared.kept.fetch_sub(1, Ordering::Relaxed);
-            match &mut *self.shared.held_back() {
-                Some(blocks) => blocks.push(self.block),
-                None => give(&self.shared, self.block),
+            if *self.is_exposed.get_mut()
+                && let Some(mut held_back) = self.shared.held_back()
+                && let Some(held) = &mut *held_back
+            {
+                held.blocks.push_back(self.block);
+                return;
             }
+            self.shared.kept.fetch_sub(1, Ordering::Relaxed);
+            give(&self.shared, self.block);
         }
     }
 }
@@ -444,7 +478,14 @@ impl Receiver {
     pub(crate) fn block(&self, number: u32, offset: usize, len: usize) -> Option<Block> {
         let start = self.shared.mapping.bytes(offset, len)?;
         self.shared.kept.fetch_add(1, Ordering::Relaxed);
-        Some(Block { shared: self.shared.clone(), owner: self.owner, block: number, start, len })
+        Some(Block {
+            shared: self.shared.clone(),
+            owner: self.owner,
+            block: number,
+            start,
+            len,
+            is_exposed: AtomicBool::new(false),
+        })
     }
 }
 

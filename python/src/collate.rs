@@ -25,6 +25,8 @@ pub(crate) struct Tools {
     pub(crate) torch: Torch,
     /// `numpy.ndarray` and `numpy.memmap`, if there is NumPy.
     arrays: Vec<Py<PyAny>>,
+    /// `numpy.integer`.
+    array_integer: Option<Py<PyAny>>,
     /// Makes the batch of a part of the samples as torch does.
     fallback: Py<PyAny>,
 }
@@ -38,15 +40,33 @@ impl Tools {
 
     fn new(py: Python<'_>) -> PyResult<Self> {
         let fallback = py.import("slotline.torch._collate")?.getattr("column")?.unbind();
-        let arrays = match py.import("numpy") {
-            Ok(numpy) => vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
-            Err(_) => Vec::new(),
+        let (arrays, array_integer) = match py.import("numpy") {
+            Ok(numpy) => (
+                vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
+                Some(numpy.getattr("integer")?.unbind()),
+            ),
+            Err(_) => (Vec::new(), None),
         };
-        Ok(Self { torch: Torch::new(py)?, arrays, fallback })
+        Ok(Self { torch: Torch::new(py)?, arrays, array_integer, fallback })
     }
 
     pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
         value.get_type().as_ptr() == self.torch.tensor.as_ptr()
+    }
+
+    /// Returns the number of a row that a tensor and an array take for one row: an `int`, an integer of NumPy, or a tensor of
+    /// an integer. (Of a `bool` they make a dimension, of a `uint8` tensor a mask, and of a sequence several rows.)
+    pub(crate) fn row_number(&self, index: &Bound<'_, PyAny>) -> Option<i64> {
+        if index.is_exact_instance_of::<PyInt>() {
+            return integer(index);
+        }
+        if self.is_tensor(index) {
+            // SAFETY: the view is used only here, where the tensor is there.
+            let view = unsafe { self.torch.view(index) }?;
+            return (view.shape.is_empty() && view.dtype.code == DType::I64.code).then(|| index.extract().ok())?;
+        }
+        let integer = self.array_integer.as_ref()?;
+        if index.is_instance(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
     }
 
     pub(crate) fn is_array(&self, value: &Bound<'_, PyAny>) -> bool {

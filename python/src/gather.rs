@@ -123,8 +123,8 @@ impl<'py> Search<'_, 'py> {
             }
         } else if is(&self.kinds.subset) {
             let indices = dataset.getattr(intern!(py, "indices")).ok()?;
-            let inner =
-                index.iter().map(|&k| indices.get_item(k).ok()?.extract().ok()).collect::<Option<Vec<i64>>>()?;
+            let number = |&k| self.tools.row_number(&indices.get_item(k).ok()?);
+            let inner = index.iter().map(number).collect::<Option<Vec<i64>>>()?;
             self.find(found, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, places, depth + 1)
         } else if is(&self.kinds.concat) {
             let parts = dataset.getattr(intern!(py, "datasets")).ok()?;

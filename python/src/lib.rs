@@ -155,19 +155,20 @@ impl Channel {
         self.0.close();
     }
 
-    /// Holds blocks back: the memory of a tensor that is dropped is used again only after `give_back`. Before the other
-    /// process has its end.
+    /// Holds the memory of tensors back: after they are dropped it is used again only after `give_back`. To be called before the
+    /// other process has its end.
     fn hold_back(&self) {
         self.0.hold_back();
     }
 
-    /// Returns the blocks that were dropped since the last call.
-    fn dropped(&self) -> Vec<u32> {
+    /// Returns how many blocks that were held back have been dropped so far.
+    fn dropped(&self) -> u64 {
         self.0.dropped()
     }
 
-    fn give_back(&self, blocks: Vec<u32>) {
-        self.0.give_back(&blocks);
+    /// Gives back the first `count` of them.
+    fn give_back(&self, count: u64) {
+        self.0.give_back(count);
     }
 
     /// Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once.

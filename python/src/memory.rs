@@ -209,7 +209,9 @@ impl Heap {
         let last = self.free.last_key_value().filter(|(start, size)| *start + *size == self.end && !self.keeps_seams);
         let start = last.map_or(self.end, |(start, _)| *start);
         let begin = start.next_multiple_of(align);
-        let end = begin.checked_add(len.max(GROWTH)).ok_or(io::ErrorKind::OutOfMemory)?.next_multiple_of(PAGE);
+        // What is free cannot grow across a seam. So that blocks which become larger and larger find room, there are few seams.
+        let growth = if self.keeps_seams { (self.end / 4).max(GROWTH) } else { GROWTH };
+        let end = begin.checked_add(len.max(growth)).ok_or(io::ErrorKind::OutOfMemory)?.next_multiple_of(PAGE);
         // Less than the usual growth, if that is all there may be.
         let end = if end > mapping.limit { begin + len } else { end };
         mapping.grow(end)?;

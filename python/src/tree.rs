@@ -2,7 +2,7 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
 
 /// The containers of a batch, and what is in which place.
 #[derive(Debug)]
@@ -27,7 +27,8 @@ const NAMED: u8 = 4;
 const DICT: u8 = 5;
 
 impl Node {
-    /// Whether both are the same containers. Keys must be identical, or equal and of one type.
+    /// Whether both are the same containers, so that a batch of one can be built from the other. Keys must be identical, or
+    /// equal and of a type whose equal values cannot be told apart: others may be equal and differ, as `0.0` and `-0.0` do.
     pub(crate) fn is(&self, other: &Self, py: Python<'_>) -> bool {
         let all = |a: &[Self], b: &[Self]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b, py));
         match (self, other) {
@@ -38,9 +39,11 @@ impl Node {
                 a.len() == b.len()
                     && a.iter().zip(b).all(|((key, a), (other, b))| {
                         let (key, other) = (key.bind(py), other.bind(py));
-                        let same =
-                            key.is(other) || (key.get_type().is(other.get_type()) && key.eq(other).unwrap_or(false));
-                        same && a.is(b, py)
+                        let is_plain = key.is_exact_instance_of::<PyString>()
+                            || key.is_exact_instance_of::<PyInt>()
+                            || key.is_exact_instance_of::<PyBytes>();
+                        let same = is_plain && key.get_type().is(other.get_type()) && key.eq(other).unwrap_or(false);
+                        (same || key.is(other)) && a.is(b, py)
                     })
             }
             _ => false,

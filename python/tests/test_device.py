@@ -124,6 +124,9 @@ class Recorded:
     def current_stream(self, device):
         return Stream(self.log, "loop")
 
+    def current_device(self):
+        return 0
+
     @contextlib.contextmanager
     def stream(self, stream):
         self.now = stream.name
@@ -209,20 +212,47 @@ def test_the_loop_s_stream_waits_for_copies_that_the_loop_does_not_get(monkeypat
 
 def test_a_tensor_s_memory_is_taken_on_the_loop_s_stream(monkeypatch):
     log = []
-    loader = recorded(monkeypatch, log, [])
-    loader.loader = [(torch.arange(3), torch.ones(2, requires_grad=True)), (torch.arange(4), None)]
-    loader.device = torch.device("meta")
-    module = loader.module = _device.torch.get_device_module(None)
+    recorded(monkeypatch, log, [])
+    module = _device.torch.get_device_module(None)
     empty_like, to = torch.empty_like, torch.Tensor.to
     monkeypatch.setattr(torch, "empty_like", lambda *a, **k: log.append(f"take on {module.now}") or empty_like(*a, **k))
     monkeypatch.setattr(torch.Tensor, "to", lambda *a, **k: log.append(f"copy on {module.now}") or to(*a, **k))
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: log.append(f"{stream.name} uses it, too"))
     copies = _device._Copies(torch.device("cuda"))
-    copies._device = torch.device("meta")
-    for batch in loader.loader:
-        copied = copies.begin(batch)
-        assert [part is None or part.device.type for part in copies.end(copied)] in (["meta", "meta"], ["meta", True])
+    assert copies._target == torch.device("cuda:0")
+    copies._target = torch.device("meta")
+    there = torch.empty(5, device="meta")
+    for batch in [(torch.arange(3), torch.ones(2, requires_grad=True)), (torch.arange(4), there)]:
+        copied = copies.end(copies.begin(batch))
+        assert [part.device.type for part in copied] == ["meta", "meta"]
+    assert copied[1] is there
+    assert log.count("take on loop") == 2 and log.count("copy on copies") == log.count("copy on loop") == 1
     # The loop may have another stream by then, as here, where each call gives another object.
-    assert log.count("take on loop") == 2 and log.count("copy on copies") == 1
-    assert log.count("loop uses it, too") == 3
+    assert log.count("loop uses it, too") == 4
+
+
+def test_an_error_of_the_state_does_not_lose_a_copy(monkeypatch):
+    log = []
+    loader = recorded(monkeypatch, log, range(2))
+
+    class Stateful(list):
+        states = 0
+
+        def state_dict(self):
+            self.states += 1
+            if self.states == 3:
+                raise KeyboardInterrupt
+            return {}
+
+    loader.loader = Stateful(loader.loader)
+    with pytest.raises(KeyboardInterrupt):
+        list(loader)
+    assert log[-2:] == ["loop waits for 3", "loop waits for 6"]
+
+
+def test_dicts_of_any_kind_are_moved():
+    batch = collections.defaultdict(list, x=torch.ones(2))
+    [moved] = DeviceLoader([batch], "meta")
+    assert type(moved) is collections.defaultdict and moved["x"].device.type == "meta" and moved["y"] == []
+    assert batch["x"].device.type == "cpu"

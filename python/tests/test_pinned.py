@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import sys
+import threading
 
 import pytest
 import torch
@@ -21,7 +23,8 @@ class Driver:
         self.retained = 0
         self.events = 0
         self.recorded = {}
-        self.refuses = False
+        self.refuses = 0
+        self.broken = 0
         self.was_synchronized = False
 
     def reach(self):
@@ -47,9 +50,11 @@ class Driver:
         return 0
 
     def cuCtxSynchronize(self):
+        if self.refuses == CAPTURING:
+            return CAPTURING
         self.was_synchronized = True
         self.reach()
-        return 0
+        return self.broken
 
     def cuMemHostRegister_v2(self, start, size, flags):
         assert start.value % 4096 == size.value % 4096 == 0 and size.value > 0
@@ -72,11 +77,11 @@ class Driver:
         return 0
 
     def cuEventQuery(self, event):
-        return 0 if self.recorded[event.value] else NOT_READY
+        return self.broken or (0 if self.recorded[event.value] else NOT_READY)
 
     def cuCtxRecordEvent(self, context, event):
         if self.refuses:
-            return CAPTURING
+            return self.refuses
         self.recorded[event.value] = False
         return 0
 
@@ -114,7 +119,7 @@ def value_at(address):
     return ctypes.c_int32.from_address(address).value
 
 
-@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("refuses", [0, CAPTURING])
 def test_memory_is_used_again_only_when_the_device_is_done(driver, refuses):
     """Also while no event can be recorded, during a capture in another thread."""
     driver.refuses = refuses
@@ -129,7 +134,7 @@ def test_memory_is_used_again_only_when_the_device_is_done(driver, refuses):
     assert len(dropped) == 200, "each batch has memory of its own"
     for address, value in dropped.items():
         assert value_at(address) == value
-    driver.refuses = False
+    driver.refuses = 0
     for _ in range(3):
         driver.reach()
         next(batches)
@@ -167,14 +172,27 @@ def test_nothing_is_left_registered(driver):
 
 def test_a_forked_process_does_not_call_the_driver(driver):
     batches = iter(make(40))
-    next(batches)
+    kept = [next(batches) for _ in range(3)]
+    del kept[0]
+    pinned = batches._pinned
     child = os.fork()
     if child == 0:
-        before = dict(driver.registered)
-        batches._pinned.close()
-        del batches
-        os._exit(0 if driver.registered == before and not driver.was_synchronized else 1)
+        code = 1
+        try:
+            before = dict(driver.registered), dict(driver.recorded)
+            with pytest.raises(RuntimeError, match="has its workers in another process"):
+                next(batches)
+            del kept
+            pinned.close()
+            assert (driver.registered, driver.recorded) == before and not driver.was_synchronized
+            assert not any(channel.dropped() for channel in pinned._channels)
+            code = 0
+        finally:
+            os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+    assert kept[0][0][0, 0] == 4
+    # Its large tensor, and its numbers with the description of the batch.
+    assert sum(channel.dropped() for channel in pinned._channels) == 2
 
 
 def test_a_limit_or_a_driver_that_is_missing_leaves_the_memory_as_it_is(driver, monkeypatch):
@@ -187,3 +205,146 @@ def test_a_limit_or_a_driver_that_is_missing_leaves_the_memory_as_it_is(driver, 
 def test_there_is_no_driver_here():
     if not torch.cuda.is_available():
         assert _pinned.find_driver() is None
+
+
+@pytest.mark.parametrize("refuses, broken", [(801, 0), (0, 719), (719, 719)])
+def test_memory_does_not_grow_if_the_driver_cannot_say_when_it_is_done(driver, refuses, broken):
+    """It is waited for instead; and after an error that stays, a device does nothing any more."""
+    driver.refuses, driver.broken = refuses, broken
+    for _ in make(800):
+        pass
+    assert sum(driver.registered.values()) == 0
+    batches = iter(make(800))
+    for _ in range(190):
+        next(batches)
+    assert sum(driver.registered.values()) < 64 << 20
+    del batches
+
+
+def test_samples_that_are_left_out_are_not_held_back(driver):
+    class Bad(Rows):
+        def __getitem__(self, k):
+            if k % 64 != 0:
+                raise ValueError("bad")
+            return super().__getitem__(k)
+
+    loader = DataLoader(Bad(4096), 1, num_workers=1, on_error="skip", persistent_workers=True)
+    loader._pins = True
+    assert len(list(loader)) == 64
+    assert sum(channel.dropped() for channel in loader._iterator._pinned._channels) <= 2 * 64
+
+
+def test_sizes_that_rise_take_no_more_than_twice_the_memory(driver):
+    class Rising(Dataset):
+        def __len__(self):
+            return 400
+
+        def __getitem__(self, k):
+            return torch.zeros(100_000 + 4000 * (k // 4), dtype=torch.uint8)
+
+    loader = DataLoader(Rising(), 4, num_workers=1)
+    loader._pins = True
+    for _ in loader:
+        driver.reach()
+        most = sum(driver.registered.values())
+    assert most < 32 << 20, "a batch has 2 MB at most"
+
+
+def test_a_capture_puts_everything_off(driver, monkeypatch):
+    monkeypatch.setattr(_pinned, "_unclosed", [])
+    batches = iter(make(80))
+    next(batches)
+    registered = dict(driver.registered)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    kept = [next(batches) for _ in range(10)]
+    assert driver.registered == registered
+    del batches
+    assert driver.registered == registered and not driver.was_synchronized
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    driver.refuses = CAPTURING
+    others = iter(make(80))
+    next(others)
+    assert set(registered) <= set(driver.registered), "another thread captures"
+    driver.refuses = 0
+    next(others)
+    assert not set(registered) & set(driver.registered)
+    del others
+    assert not driver.registered and driver.retained == driver.events == 0
+    assert kept[0][0][0, 0] == 4
+
+
+def test_threads_may_share_an_iterator(driver):
+    batches, errors, seen = iter(make(2000)), [], []
+
+    def take():
+        try:
+            for x, _ in batches:
+                seen.append(int(x[0, 0]))
+                driver.reach()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and sorted(seen) == list(range(0, 2000, 4))
+
+
+def test_an_exception_at_any_moment_gives_nothing_back_twice_or_never(driver):
+    """One that a signal handler raises, at each line of the module in turn."""
+
+    class Interrupt(Exception):
+        pass
+
+    for line in range(40):
+        channels = [Recorded() for _ in range(2)]
+        pinned = _pinned.PinnedChannels(driver, channels)
+        left = line
+
+        def trace(frame, event, argument):
+            nonlocal left
+            if frame.f_code.co_filename != _pinned.__file__:
+                return None
+            if event == "line":
+                left -= 1
+                if left == -1:
+                    raise Interrupt
+            return trace
+
+        for turn in range(6):
+            for channel in channels:
+                channel.count += 1
+            sys.settrace(trace)
+            try:
+                pinned.give_back()
+            except Interrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            # Only what was dropped before an event that is reached.
+            assert all(channel.given <= turn for channel in channels)
+            driver.reach()
+        for _ in range(3):
+            pinned.give_back()
+            driver.reach()
+        assert [channel.given for channel in channels] == [6, 6]
+        pinned.close()
+
+
+class Recorded:
+    """In the place of a channel."""
+
+    def __init__(self):
+        self.count = self.given = 0
+
+    def hold_back(self):
+        pass
+
+    def dropped(self):
+        return self.count
+
+    def give_back(self, count):
+        assert count <= self.count
+        self.given = max(self.given, count)

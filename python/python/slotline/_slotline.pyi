@@ -67,16 +67,16 @@ class Channel:
         """Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once."""
 
     def hold_back(self) -> None:
-        """Holds blocks back: the memory of a tensor that is dropped is used again only after ``give_back``.
+        """Holds the memory of tensors back: after they are dropped it is used again only after ``give_back``.
 
         To be called before the other process has its end.
         """
 
-    def dropped(self) -> list[int]:
-        """Returns the blocks that were dropped since the last call."""
+    def dropped(self) -> int:
+        """Returns how many blocks that were held back have been dropped so far."""
 
-    def give_back(self, blocks: list[int]) -> None:
-        """Gives blocks back that ``dropped`` has returned."""
+    def give_back(self, count: int) -> None:
+        """Gives back the first ``count`` of them, except for those that were given back before."""
 
     @property
     def busy(self) -> float:

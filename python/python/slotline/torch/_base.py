@@ -34,8 +34,6 @@ class BaseIterator(_BaseDataLoaderIter):
                 self._set_generator(loader)
             super().__init__(loader)
         self._on_error = loader.on_error
-        # The memory of worker processes, if it is page-locked.
-        self._pinned = None
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 
     def _seed(self, loader):
@@ -75,16 +73,12 @@ class BaseIterator(_BaseDataLoaderIter):
         stats = self._pass.stats
         begun = time.perf_counter()
         try:
-            if self._pinned is not None:
-                self._pinned.give_back()
             # Recording costs as much as loading a small batch.
             if profiler._is_profiler_enabled:
                 with profiler.record_function(self._profile_name):
                     data = self._next_data()
             else:
                 data = self._next_data()
-            if self._pinned is not None:
-                self._pinned.cover(self._pass.last_worker)
             if self._pin_memory:
                 data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
         except StopIteration:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+import torch
 import torch.utils.data._utils.worker as _worker
+from torch.utils.data._utils import collate as _torchs
 from torch.utils.data._utils.collate import collate, default_collate, default_collate_fn_map
 
 # If this thread is a worker: which one, as torch's `WorkerInfo`.
 worker_of_thread = threading.local()
-# The functions that torch has for tensors, arrays, numbers and strings. Programs may register more of them.
-_TORCHS = dict(default_collate_fn_map)
+# The functions that torch has for tensors, arrays, numbers and strings. Programs may register others, also before this module is
+# imported.
+_TORCHS = {
+    torch.Tensor: _torchs.collate_tensor_fn,
+    np.ndarray: _torchs.collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): _torchs.collate_numpy_scalar_fn,
+    float: _torchs.collate_float_fn,
+    int: _torchs.collate_int_fn,
+    str: _torchs.collate_str_fn,
+    bytes: _torchs.collate_str_fn,
+}
 
 
 def is_default(collate_fn) -> bool:

@@ -74,13 +74,12 @@ class DeviceLoader:
         while True:
             while error is None and len(ahead) <= self.prefetch:
                 try:
-                    batch = copies.begin(next(batches))
+                    ahead.append([copies.begin(next(batches)), None])
+                    if has_state:
+                        ahead[-1][1] = self.loader.state_dict()
                 except Exception as raised:
                     # It is raised after the batches before it.
                     error = raised
-                else:
-                    ahead.append((batch, self.loader.state_dict() if has_state else None))
-                batch = None
             if not ahead:
                 if has_state:
                     self._state = self.loader.state_dict()
@@ -113,15 +112,18 @@ class _Copies:
     """
 
     def __init__(self, device):
-        self._device = device
         module = None if device.type in ("cpu", "meta") else torch.get_device_module(device)
         self._module = module if hasattr(module, "Stream") else None
-        self._stream = None if self._module is None else self._module.Stream(device)
+        self._target = device
+        if self._module is not None:
+            if device.index is None:
+                self._target = torch.device(device.type, self._module.current_device())
+            self._stream = self._module.Stream(self._target)
 
     def begin(self, batch):
         if self._module is None:
-            return moved(batch, lambda tensor: tensor.to(self._device)), None, None
-        current = self._module.current_stream(self._device)
+            return moved(batch, lambda tensor: tensor.to(self._target)), None, None
+        current = self._module.current_stream(self._target)
         self._stream.wait_stream(current)
         try:
             return moved(batch, self._copy), self._stream.record_event(), current
@@ -131,14 +133,17 @@ class _Copies:
             raise
 
     def _copy(self, value):
-        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.requires_grad:
-            # Whatever it is, its memory is the copying stream's, and the loop's stream uses it, too.
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            # If it is there already, it is the batch's. Otherwise torch orders the streams of both devices.
+            return value.to(self._target, non_blocking=True)
+        if type(value) is not torch.Tensor or value.layout is not torch.strided or value.requires_grad or value.is_nested or value.is_quantized:
+            # Its memory on the device becomes the copying stream's, which waits for the loop's before it is used again.
             with self._module.stream(self._stream):
-                return _Foreign(value.to(self._device, non_blocking=True))
+                return value.to(self._target, non_blocking=True)
         # torch's own page-locked memory is used again only after the copies that read it.
-        if value.device.type == "cpu" and not value.is_pinned():
+        if not value.is_pinned():
             value = value.pin_memory()
-        target = torch.empty_like(value, device=self._device)
+        target = torch.empty_like(value, device=self._target)
         with self._module.stream(self._stream):
             return target.copy_(value, non_blocking=True)
 
@@ -146,17 +151,11 @@ class _Copies:
         batch, event, begun_on = copied
         if event is None:
             return batch
-        current = self._module.current_stream(self._device)
+        current = self._module.current_stream(self._target)
         current.wait_event(event)
-
-        def take(value):
-            foreign = isinstance(value, _Foreign)
-            value = value.value if foreign else value
-            if (foreign or current != begun_on) and isinstance(value, torch.Tensor):
-                value.record_stream(current)
-            return value
-
-        return moved(batch, take)
+        if current != begun_on:
+            moved(batch, lambda value: value.record_stream(current) if isinstance(value, torch.Tensor) else None)
+        return batch
 
     def drop(self, copied):
         """Lets go of a batch that the loop does not get: its memory is free once it is copied."""
@@ -165,23 +164,18 @@ class _Copies:
             begun_on.wait_event(event)
 
 
-class _Foreign:
-    """A value whose memory belongs to the copying stream."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def to(self, *_, **__):
-        raise NotImplementedError
-
-
 def moved(value, move):
     """Returns a batch with ``move`` applied to the tensors, and to other objects that have a method ``to``."""
     if isinstance(value, torch.Tensor) or hasattr(value, "to"):
         return move(value)
     if isinstance(value, dict):
         items = {key: moved(item, move) for key, item in value.items()}
-        return items if type(value) is dict else type(value)(items)
+        if type(value) is dict:
+            return items
+        # As torch's own functions do, for those that are made in another way, such as `defaultdict`.
+        clone = copy.copy(value)
+        clone.update(items)
+        return clone
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(moved(item, move) for item in value))
     if isinstance(value, (list, tuple)):

@@ -4,12 +4,16 @@ The memory that workers share with the loop is registered with CUDA's driver as 
 page-locked where they are. A copy that was started with ``non_blocking=True`` may still read a tensor after the program has
 dropped it. So a worker gets that memory back only when everything is done that the devices had to do when the tensor was
 dropped. An event of a whole context tells when: it waits for all of its streams, also for those that only the program knows.
+
+A signal handler can raise an exception at any point. A channel counts what was dropped and what was given back, so whatever is
+done here can be done once more.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +24,16 @@ from slotline.torch._messages import Channel
 
 _PAGE = 4096
 _SUCCESS = 0
+_NOT_READY = 600
+_CAPTURING = 900
 _PORTABLE = 1
 _NO_TIMING = 2
+
+# An event, and the device of its context.
+_Event = tuple[int, ctypes.c_void_p]
+
+# Those that could not be closed while a graph was captured.
+_unclosed: list[PinnedChannels] = []
 
 
 def find_driver() -> Any:
@@ -36,6 +48,15 @@ def find_driver() -> Any:
     return driver
 
 
+def _is_capturing() -> bool:
+    """Whether this thread's stream captures a graph: an event of the context would end the capture."""
+    try:
+        return torch.cuda.is_current_stream_capturing()
+    except RuntimeError:
+        # An error of an earlier kernel, which is for the program to see where it uses the device.
+        return False
+
+
 class PinnedChannels:
     """Registers the memory of channels, and gives dropped blocks back when the devices are done with them.
 
@@ -46,15 +67,15 @@ class PinnedChannels:
         self._driver = driver
         self._channels = channels
         self._owner = os.getpid()
-        # How much of each channel's memory was looked at, and the addresses that were registered.
+        # How much of each channel's memory was registered, and at which addresses.
         self._covered = [0] * len(channels)
         self._registered: list[int] = []
         # The primary contexts in use, by device, each with events that are free.
         self._contexts: dict[int, tuple[ctypes.c_void_p, list[ctypes.c_void_p]]] = {}
-        # Blocks, and the events after which they may be written, oldest first.
-        self._waiting: deque[tuple[list[tuple[int, ctypes.c_void_p]], list[tuple[Channel, list[int]]]]] = deque()
-        # Blocks without events, since recording one has failed.
-        self._unmarked: list[tuple[Channel, list[int]]] = []
+        # How many blocks of each channel may be written after these events, oldest first, and the last of these numbers.
+        self._waiting: deque[tuple[list[_Event], list[int]]] = deque()
+        self._marked = [0] * len(channels)
+        self._is_closing = threading.Lock()
         # CUDA is first used after the workers are forked, which could not use it otherwise.
         for channel in channels:
             channel.hold_back()
@@ -64,88 +85,126 @@ class PinnedChannels:
         start, size = self._channels[number].range()
         size -= size % _PAGE
         covered = self._covered[number]
-        if size == covered:
+        if size == covered or _is_capturing():
             return
-        self._covered[number] = size
         device = torch.cuda.current_device()
-        if device not in self._contexts and not self._context(device):
-            return
-        added = ctypes.c_void_p(start + covered), ctypes.c_size_t(size - covered)
-        with _Current(self._driver, self._contexts[device][0]):
-            if self._driver.cuMemHostRegister_v2(*added, _PORTABLE) == _SUCCESS:
-                self._registered.append(start + covered)
+        if device in self._contexts or self._retain(device):
+            added = ctypes.c_void_p(start + covered), ctypes.c_size_t(size - covered)
+            self._registered.append(start + covered)
+            with _Current(self._driver, self._contexts[device][0]):
+                self._driver.cuMemHostRegister_v2(*added, _PORTABLE)
+        self._covered[number] = size
 
     def give_back(self) -> None:
         """Gives blocks back that no device uses any more, and marks those that were dropped since the last call."""
-        if torch.cuda.is_current_stream_capturing():
-            # An event would end the capture.
+        if _is_capturing():
             return
-        while self._waiting and all(self._driver.cuEventQuery(event) == _SUCCESS for _, event in self._waiting[0][0]):
-            events, dropped = self._waiting.popleft()
-            for device, event in events:
-                self._contexts[device][1].append(event)
-            for channel, blocks in dropped:
-                channel.give_back(blocks)
-        dropped = [(channel, blocks) for channel in self._channels if (blocks := channel.dropped())]
-        self._unmarked += dropped
-        if self._unmarked and (events := self._record()) is not None:
-            self._waiting.append((events, self._unmarked))
-            self._unmarked = []
+        _close_later()
+        while self._waiting and self._is_reached(self._waiting[0][0]):
+            events, counts = self._waiting[0]
+            self._give(counts)
+            self._waiting.popleft()
+            self._free(events)
+        counts = [channel.dropped() for channel in self._channels]
+        if counts != self._marked:
+            events = self._record()
+            if events is not None:
+                self._waiting.append((events, counts))
+                self._marked = counts
 
-    def _record(self) -> list[tuple[int, ctypes.c_void_p]] | None:
-        """Records an event in each context, or returns ``None`` if one refuses, as during another thread's capture."""
+    def _give(self, counts: list[int]) -> None:
+        for channel, count in zip(self._channels, counts):
+            channel.give_back(count)
+
+    def _is_reached(self, events: list[_Event]) -> bool:
+        """Whether nothing is left to do before these events. After an error the context does nothing any more."""
+        return all(self._driver.cuEventQuery(event) not in (_NOT_READY, _CAPTURING) for _, event in events)
+
+    def _record(self) -> list[_Event] | None:
+        """Records an event in each context. Waits for the contexts, and returns none, if one cannot record events. Returns
+        ``None`` if nothing can be said now, since another thread captures a graph."""
         for device in range(torch.cuda.device_count()):
-            if device not in self._contexts and self._is_active(device) and not self._context(device):
+            if device not in self._contexts and self._is_active(device) and not self._retain(device):
                 return None
-        events = []
+        events: list[_Event] = []
+        code = _SUCCESS
         for device, (context, free) in self._contexts.items():
-            event = free.pop() if free else self._event(context)
-            if event is not None:
+            event = free.pop() if free else ctypes.c_void_p()
+            if event.value is None:
+                with _Current(self._driver, context):
+                    code = self._driver.cuEventCreate(ctypes.byref(event), _NO_TIMING)
+            if code == _SUCCESS:
                 events.append((device, event))
-            if event is None or self._driver.cuCtxRecordEvent(context, event) != _SUCCESS:
-                for device, event in events:
-                    self._contexts[device][1].append(event)
-                return None
-        return events
+                code = self._driver.cuCtxRecordEvent(context, event)
+            if code != _SUCCESS:
+                break
+        else:
+            return events
+        self._free(events)
+        return [] if code != _CAPTURING and self._wait() else None
+
+    def _wait(self) -> bool:
+        """Waits until the devices have done everything. Returns whether that was possible."""
+        codes = []
+        for context, _ in self._contexts.values():
+            with _Current(self._driver, context):
+                codes.append(self._driver.cuCtxSynchronize())
+        return _CAPTURING not in codes
+
+    def _free(self, events: list[_Event]) -> None:
+        for device, event in events:
+            self._contexts[device][1].append(event)
 
     def _is_active(self, device: int) -> bool:
         flags, active = ctypes.c_uint(), ctypes.c_int()
         code = self._driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
         return code == _SUCCESS and active.value != 0
 
-    def _context(self, device: int) -> bool:
+    def _retain(self, device: int) -> bool:
         context = ctypes.c_void_p()
         if self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != _SUCCESS:
             return False
         self._contexts[device] = context, []
         return True
 
-    def _event(self, context: ctypes.c_void_p) -> ctypes.c_void_p | None:
-        event = ctypes.c_void_p()
-        with _Current(self._driver, context):
-            return event if self._driver.cuEventCreate(ctypes.byref(event), _NO_TIMING) == _SUCCESS else None
-
     def close(self) -> None:
-        """Waits for the devices, and ends the registrations: the memory may be unmapped from then on."""
-        if self._owner != os.getpid():
+        """Waits for the devices, and ends the registrations: the memory may be unmapped from then on. While a graph is
+        captured that is not possible, and is done later."""
+        if self._owner != os.getpid() or not self._is_closing.acquire(blocking=False):
             return
-        for context, free in self._contexts.values():
-            with _Current(self._driver, context):
-                self._driver.cuCtxSynchronize()
-                for event in free:
-                    self._driver.cuEventDestroy_v2(event)
-        for events, _ in self._waiting:
-            for _, event in events:
-                self._driver.cuEventDestroy_v2(event)
-        for context, _ in list(self._contexts.values())[:1]:
-            with _Current(self._driver, context):
-                for start in self._registered:
-                    self._driver.cuMemHostUnregister(ctypes.c_void_p(start))
-        for device in self._contexts:
-            self._driver.cuDevicePrimaryCtxRelease_v2(device)
-        self._registered = []
-        self._contexts = {}
-        self._waiting.clear()
+        try:
+            if _is_capturing() or not self._wait():
+                close_later(self)
+                return
+            for events, _ in self._waiting:
+                self._free(events)
+            self._waiting.clear()
+            for context, free in self._contexts.values():
+                with _Current(self._driver, context):
+                    while free:
+                        self._driver.cuEventDestroy_v2(free.pop())
+                    while self._registered:
+                        self._driver.cuMemHostUnregister(ctypes.c_void_p(self._registered[-1]))
+                        self._registered.pop()
+            while self._contexts:
+                self._driver.cuDevicePrimaryCtxRelease_v2(self._contexts.popitem()[0])
+        finally:
+            self._is_closing.release()
+
+
+def close_later(pinned: PinnedChannels) -> None:
+    """Closes it when a loader is next asked for a batch. Until then its memory stays mapped."""
+    _unclosed.append(pinned)
+
+
+def _close_later() -> None:
+    for pinned in list(_unclosed):
+        try:
+            _unclosed.remove(pinned)
+        except ValueError:
+            # Another thread closes it.
+            continue
+        pinned.close()
 
 
 class _Current:

@@ -71,6 +71,8 @@ class ProcessIterator(BaseIterator):
     """An iterator whose batches come from worker processes."""
 
     _shutdown = True
+    # The memory of the workers, if it is page-locked.
+    _pinned = None
 
     def __init__(self, loader):
         super().__init__(loader)
@@ -189,6 +191,7 @@ class ProcessIterator(BaseIterator):
     def _disown(self):
         # So that the next use is checked.
         self._is_torn = True
+        self._pinned = None
         # Another thread of the parent may have had it.
         self._lock = threading.RLock()
 
@@ -247,7 +250,13 @@ class ProcessIterator(BaseIterator):
 
     def _next_data(self):
         with self._lock:
-            return self._next_batch()
+            if self._pinned is None:
+                return self._next_batch()
+            self._pinned.give_back()
+            data = self._next_batch()
+            if self._pinned is not None:
+                self._pinned.cover(self._pass.last_worker)
+            return data
 
     def _next_batch(self):
         if self._is_torn:
@@ -389,9 +398,16 @@ class ProcessIterator(BaseIterator):
             return
         self._shutdown = True
         try:
-            if self._pinned is not None:
-                self._pinned.close()
-                self._pinned = None
+            pinned, self._pinned = self._pinned, None
+            if pinned is not None:
+                # Another thread may be using it.
+                if self._lock.acquire(blocking=False):
+                    try:
+                        pinned.close()
+                    finally:
+                        self._lock.release()
+                else:
+                    _pinned.close_later(pinned)
             for channels in self._channels:
                 for channel in channels:
                     channel.close()

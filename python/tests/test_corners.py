@@ -1,0 +1,116 @@
+"""What is easily taken for something else: torch's answer is the right one."""
+
+import datetime
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data
+from conftest import same
+from torch.utils.data import StackDataset, Subset, TensorDataset
+
+from slotline.torch import DataLoader
+
+X = torch.arange(24.0).reshape(12, 2)
+Y = torch.tensor([0, 1] * 6)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        torch.nonzero(Y),
+        torch.nonzero(Y)[:, 0],
+        Y.bool(),
+        Y.to(torch.uint8),
+        Y.to(torch.int16),
+        Y.numpy(),
+        Y.numpy().astype(bool),
+        Y.numpy().astype(np.uint8),
+        np.argwhere(Y.numpy()),
+        [True, False, True],
+        [1, 3, 5],
+        [-1, np.int32(4), torch.tensor(2)],
+        [torch.tensor(True), torch.tensor(1)],
+        [[1, 2], [3, 4]],
+        [slice(2), slice(3, 5)],
+        (2, 4, 6),
+        range(3, 9, 2),
+        [1.0, 2.0],
+        [None, None],
+        ["1", "2"],
+        [10**30, 2],
+        [50, 1],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "data",
+    [TensorDataset(X, Y), StackDataset(X, X.numpy()), StackDataset(x=X, y=TensorDataset(Y)), Subset(TensorDataset(X), list(range(12)))],
+    ids=["tensors", "arrays", "names", "subset"],
+)
+def test_indices_mean_what_they_mean_to_the_dataset(data, indices):
+    def batches(kind):
+        try:
+            return list(kind(Subset(data, indices), 2))
+        except Exception as error:
+            return type(error)
+
+    expected = batches(torch.utils.data.DataLoader)
+    found = batches(DataLoader)
+    if isinstance(expected, type):
+        assert found is expected
+    else:
+        same(found, expected)
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    step: int = field(compare=False)
+
+
+KEYS = [
+    lambda k: Key("x", k),
+    lambda k: (1, True)[k % 2],
+    lambda k: ((1,), (True,))[k % 2],
+    lambda k: (0.0, -0.0)[k % 2],
+    lambda k: datetime.datetime(2024, 1, 1, 12 + k % 2, tzinfo=datetime.timezone(datetime.timedelta(hours=k % 2))),
+    lambda k: ("a", b"a")[k % 2],
+    lambda k: frozenset([(1, True)[k % 2]]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(KEYS)))
+@pytest.mark.parametrize("workers", [0, 1])
+def test_keys_that_are_equal_are_not_taken_for_each_other(number, workers):
+    make = KEYS[number]
+    loader = DataLoader(range(4), num_workers=workers, collate_fn=lambda batch: {make(batch[0]): batch[0]})
+    assert [[repr(key) for key in batch] for batch in loader] == [[repr(make(k))] for k in range(4)]
+
+
+REGISTERED = """
+import sys
+import torch
+from torch.utils.data._utils.collate import default_collate_fn_map
+def own(batch, *, collate_fn_map=None):
+    return "own", list(batch)
+for kind in (str, torch.Tensor, int, complex):
+    default_collate_fn_map[kind] = own
+if sys.argv[1] == "late":
+    import slotline.torch
+    del default_collate_fn_map[complex]
+from slotline.torch import DataLoader
+for data in (["a", "b"], [torch.zeros(2)] * 2, [1, 2], torch.utils.data.TensorDataset(torch.zeros(2))):
+    for workers in (0, 1):
+        [batch] = DataLoader(data, 2, num_workers=workers)
+        batch = batch[0] if isinstance(batch[0], tuple) else batch
+        assert batch[0] == "own", (data, workers, batch)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "late"])
+def test_collate_functions_count_whenever_they_were_registered(when):
+    subprocess.run([sys.executable, "-c", REGISTERED, when], check=True)
