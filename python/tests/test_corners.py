@@ -114,3 +114,78 @@ for data in (["a", "b"], [torch.zeros(2)] * 2, [1, 2], torch.utils.data.TensorDa
 @pytest.mark.parametrize("when", ["before", "late"])
 def test_collate_functions_count_whenever_they_were_registered(when):
     subprocess.run([sys.executable, "-c", REGISTERED, when], check=True)
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, k):
+        return k
+
+    def load_state_dict(self, state):
+        raise AssertionError("nothing was saved")
+
+
+class WithArguments(Numbers):
+    def state_dict(self, num_samples, from_beginning):
+        raise AssertionError("another library's loader calls this")
+
+
+class NotImplementedYet(Numbers):
+    def state_dict(self):
+        raise NotImplementedError
+
+
+class AnyAttribute(Numbers):
+    load_state_dict = None
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(8))
+
+    def state_dict(self, num_samples_yielded, num_workers, batch_size):
+        raise AssertionError("another library's loader calls this")
+
+    def load_state_dict(self, state):
+        raise AssertionError("nothing was saved")
+
+
+@pytest.mark.parametrize("data", [WithArguments(), NotImplementedYet(), AnyAttribute(), Stream()])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dataset_without_a_state_that_can_be_asked_for_has_none(data, workers):
+    loader = DataLoader(data, 2, num_workers=workers)
+    batches = iter(loader)
+    got = [next(batches).tolist() for _ in range(2)]
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    assert got + rest == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    resumed = DataLoader(data, 2, num_workers=workers)
+    resumed.load_state_dict(state)
+    assert [batch.tolist() for batch in resumed] == rest
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_optional_arguments_of_a_state_are_left_out(workers):
+    class Counts(Numbers):
+        start = 0
+
+        def state_dict(self, prefix="", *rest, keep=False, **more):
+            return {"start": 4}
+
+        def load_state_dict(self, state):
+            self.start = state["start"]
+
+        def __getitem__(self, k):
+            return 10 * self.start + k
+
+    loader = DataLoader(Counts(), 4, num_workers=workers)
+    next(iter(loader))
+    resumed = DataLoader(Counts(), 4, num_workers=workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for batch in resumed] == [[44, 45, 46, 47]]

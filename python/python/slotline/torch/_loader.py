@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
@@ -83,10 +83,10 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         snapshot_every_n_steps: int = 1,
-        worker_method: str | None = None,
+        worker_method: Literal["multiprocessing", "thread"] | None = None,
         copy_dataset: bool | None = None,
         round_robin: bool = True,
-        on_error: str = "raise",
+        on_error: Literal["raise", "skip"] = "raise",
         memory_limit: int | None = None,
         watchdog: float | None = None,
         affinity: Sequence[int] | None = None,

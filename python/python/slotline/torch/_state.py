@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import inspect
+import weakref
+from typing import Any
 
 import torch
 from torch.utils.data import (
@@ -58,12 +61,40 @@ _OF_FIXED_LENGTH = (SequentialSampler, RandomSampler, WeightedRandomSampler, Sub
 
 
 def is_stateful(value) -> bool:
-    """Whether ``value`` has a state that it can be given again."""
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    """Whether ``value`` has a state that it can be given again: methods of these names that take nothing and the state."""
+    state_dict, load = getattr(value, "state_dict", None), getattr(value, "load_state_dict", None)
+    # Those of other libraries' datasets may want more, which only their own loaders know.
+    return callable(state_dict) and callable(load) and _takes_nothing(getattr(state_dict, "__func__", state_dict), state_dict)
+
+
+_known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def _takes_nothing(function, method) -> bool:
+    """Whether a method can be called without arguments. ``function`` is the same for all objects of a class."""
+    try:
+        return _known[function]
+    except (KeyError, TypeError):
+        pass
+    try:
+        inspect.signature(method).bind()
+        answer = True
+    except TypeError:
+        answer = False
+    except ValueError:
+        # It does not say what it takes.
+        answer = True
+    with contextlib.suppress(TypeError):
+        _known[function] = answer
+    return answer
 
 
 def state_of(value):
-    return value.state_dict() if is_stateful(value) else None
+    """Returns the state of an object, or ``None`` if it has none, or says that it has none at present."""
+    try:
+        return value.state_dict() if is_stateful(value) else None
+    except NotImplementedError:
+        return None
 
 
 def fetcher_state(fetcher, is_stream):
