@@ -24,6 +24,7 @@ use slotline_core::handle;
 use slotline_core::spsc::{Consumer, NextError, Producer, Ring, Slot};
 use slotline_core::wait::{Deadline, Park};
 
+use crate::forks::{self, Time};
 use crate::memory::{Heap, Mapping};
 
 /// The messages that fit in a ring.
@@ -78,12 +79,24 @@ struct Shared {
     /// The process that created or mapped the memory here. One that was forked from it must give nothing back.
     owner: u32,
     held_back: Mutex<Option<HeldBack>>,
+    /// Blocks that were dropped, but that a forked process may still read.
+    seen: Mutex<Vec<Dropped>>,
+    /// Whether there are any.
+    has_seen: AtomicBool,
+}
+
+/// A block that was dropped, when it was received, and when it was dropped.
+#[derive(Clone, Copy, Debug)]
+struct Dropped {
+    block: u32,
+    from: Time,
+    until: Time,
 }
 
 /// Blocks that were dropped and are not given back yet, in the order in which they were dropped.
 #[derive(Debug, Default)]
 struct HeldBack {
-    blocks: VecDeque<u32>,
+    blocks: VecDeque<Dropped>,
     /// How many blocks were given back.
     given: u64,
 }
@@ -93,6 +106,33 @@ impl Shared {
         // SAFETY: `channel` puts a head at the start of the mapping, and `attach` checks that there is one. Its parts are
         // atomics and a ring, and it stays in place until the mapping is dropped.
         unsafe { self.mapping.start().cast().as_ref() }
+    }
+
+    /// Gives a block back, as soon as no forked process sees it. Only in the owner.
+    fn release(&self, dropped: Dropped) {
+        if forks::is_seen(dropped.from, dropped.until) {
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
+            self.has_seen.store(true, Ordering::Relaxed);
+        } else {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+            give(self, dropped.block);
+        }
+    }
+
+    /// Gives back what forked processes do not see any more. Only in the owner.
+    fn release_seen(&self) {
+        if self.has_seen.load(Ordering::Relaxed) {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.retain(|dropped| {
+                let is_seen = forks::is_seen(dropped.from, dropped.until);
+                if !is_seen {
+                    self.kept.fetch_sub(1, Ordering::Relaxed);
+                    give(self, dropped.block);
+                }
+                is_seen
+            });
+            self.has_seen.store(!seen.is_empty(), Ordering::Relaxed);
+        }
     }
 
     /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
@@ -153,7 +193,14 @@ pub(crate) struct Memory(Arc<Shared>);
 impl Memory {
     fn new(mapping: Mapping) -> Self {
         let owner = std::process::id();
-        Self(Arc::new(Shared { mapping, kept: AtomicUsize::new(0), owner, held_back: Mutex::default() }))
+        Self(Arc::new(Shared {
+            mapping,
+            kept: AtomicUsize::new(0),
+            owner,
+            held_back: Mutex::default(),
+            seen: Mutex::default(),
+            has_seen: AtomicBool::new(false),
+        }))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -189,8 +236,7 @@ impl Memory {
             && let Some(block) = held.blocks.pop_front()
         {
             held.given += 1;
-            self.0.kept.fetch_sub(1, Ordering::Relaxed);
-            give(&self.0, block);
+            self.0.release(block);
         }
     }
 
@@ -378,6 +424,8 @@ pub(crate) struct Block {
     len: usize,
     /// Whether the program has seen its address.
     is_exposed: AtomicBool,
+    /// When it was received.
+    from: Time,
 }
 
 // SAFETY: it refers to shared memory, of which nobody writes this part while it exists.
@@ -406,15 +454,16 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
+            forks::note_drop();
+            let dropped = Dropped { block: self.block, from: self.from, until: Time::now() };
             if *self.is_exposed.get_mut()
                 && let Some(mut held_back) = self.shared.held_back()
                 && let Some(held) = &mut *held_back
             {
-                held.blocks.push_back(self.block);
+                held.blocks.push_back(dropped);
                 return;
             }
-            self.shared.kept.fetch_sub(1, Ordering::Relaxed);
-            give(&self.shared, self.block);
+            self.shared.release(dropped);
         }
     }
 }
@@ -465,8 +514,12 @@ impl Receiver {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
     }
 
+    /// Makes a message. That may be in another process than the owner's, where nothing is given back.
     fn accept(&self, wire: Wire) -> Result<(Message, Option<Block>), Nothing> {
         let message = Message { kind: wire.kind, task: wire.task };
+        if std::process::id() == self.owner {
+            self.shared.release_seen();
+        }
         match wire.block {
             u32::MAX => Ok((message, None)),
             number => Ok((message, Some(self.block(number, wire.offset, wire.len).ok_or(Nothing::Ever)?))),
@@ -485,6 +538,7 @@ impl Receiver {
             start,
             len,
             is_exposed: AtomicBool::new(false),
+            from: forks::note_block(),
         })
     }
 }

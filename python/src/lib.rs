@@ -16,6 +16,7 @@ mod capsule;
 mod channel;
 mod collate;
 mod dlpack;
+mod forks;
 mod fresh;
 mod gather;
 mod loader;
@@ -345,6 +346,9 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Pass>()?;
     module.add_class::<loader::Tensor>()?;
     module.add_class::<loader::Memory>()?;
+    module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::after_fork_in_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(loader::ranks::ranks_from_env, module)?)?;
     module.add_function(wrap_pyfunction!(loader::ranks::merge_states, module)?)
 }

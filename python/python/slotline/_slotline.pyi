@@ -18,6 +18,9 @@ __all__ = [
     "Source",
     "Tensor",
     "__version__",
+    "after_fork_in_child",
+    "after_fork_in_parent",
+    "before_fork",
     "merge_states",
     "ranks_from_env",
 ]
@@ -310,3 +313,9 @@ def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
 
 def merge_states(states: Sequence[str]) -> str:
     """Makes one state, as JSON, of those of all ranks."""
+
+def before_fork() -> None:
+    """To be called before each fork: the child sees the memory of the batches that there are."""
+
+def after_fork_in_parent() -> None: ...
+def after_fork_in_child() -> None: ...

@@ -23,6 +23,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe, MapDataPipe, _utils
 from torch.utils.data.dataloader import _sharding_worker_init_fn
 
+from slotline import _slotline
 from slotline._slotline import Port
 from slotline.torch import _pinned, _state, _worker
 from slotline.torch._base import BaseIterator
@@ -49,6 +50,11 @@ def _after_fork():
 
 
 os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_slotline.before_fork,
+    after_in_parent=_slotline.after_fork_in_parent,
+    after_in_child=_slotline.after_fork_in_child,
+)
 
 
 class Spec(NamedTuple):

@@ -1,0 +1,168 @@
+"""Batches that a forked process sees do not change there."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from slotline.torch import DataLoader
+
+
+class Rows(Dataset):
+    def __init__(self, count=4000, size=20_000):
+        self.count, self.size = count, size
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, k):
+        return torch.full((self.size,), k, dtype=torch.int32), k
+
+
+class Child:
+    """A forked process, which checks when it is told to."""
+
+    def __init__(self, check):
+        (self.read, write), (told, self.tell) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            answer = b"error"
+            try:
+                os.close(self.tell)
+                os.read(told, 1)
+                answer = b"same" if check() else b"changed"
+            finally:
+                os.write(write, answer)
+                os._exit(0)
+        os.close(write)
+        os.close(told)
+
+    def end(self):
+        os.write(self.tell, b"x")
+        os.close(self.tell)
+        answer = os.read(self.read, 100)
+        os.close(self.read)
+        os.waitpid(self.pid, 0)
+        return answer
+
+
+def is_whole(batch, number, size=4):
+    x, y = batch
+    return y.tolist() == list(range(size * number, size * number + size)) and torch.equal(x[:, 0], y) and torch.equal(x[:, -1], y)
+
+
+@pytest.mark.parametrize("pins", [False, True])
+def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, monkeypatch):
+    if pins:
+        from test_pinned import Driver, _pinned
+
+        driver = Driver()
+        monkeypatch.setattr(_pinned, "find_driver", lambda: driver)
+        for name, value in (("current_device", 0), ("device_count", 1), ("is_current_stream_capturing", False)):
+            monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    loader = DataLoader(Rows(), 4, num_workers=2)
+    loader._pins = pins
+    children = []
+    for number, batch in enumerate(loader):
+        if pins:
+            driver.reach()
+        if number in (3, 4, 40):
+            kept = batch
+            children.append(Child(lambda: is_whole(kept, number)))
+            kept = None
+        if number == 60:
+            # One of them ends early.
+            assert children.pop(0).end() == b"same"
+        batch = None
+    assert [child.end() for child in children] == [b"same"] * 2
+
+
+def memory(loader):
+    return sum(channels[1].range()[1] for channels in loader._iterator._channels)
+
+
+def test_the_memory_is_used_again_when_the_child_has_ended():
+    loader = DataLoader(Rows(count=2000), 4, num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    for _ in loader:
+        pass
+    before = memory(loader)
+    for number, batch in enumerate(loader):
+        if number % 5 == 0:
+            child = Child(lambda: is_whole(batch, number))
+            assert child.end() == b"same"
+    assert memory(loader) <= before + (2 << 20), "100 children have ended"
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for number, batch in enumerate(loader):
+        if number % 5 == 0:
+            assert Child(lambda: True).end() == b"same"
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+
+
+def test_workers_of_another_loader_are_children_too():
+    batches = iter(DataLoader(Rows(), 4, num_workers=1))
+    first = [next(batches) for _ in range(5)]
+
+    class Look(Rows):
+        def __getitem__(self, k):
+            return int(all(is_whole(batch, number) for number, batch in enumerate(first)))
+
+    others = iter(DataLoader(Look(count=60), 1, num_workers=1, prefetch_factor=1))
+    next(others)
+    del first
+    gc.collect()
+    for _ in range(200):
+        next(batches)
+    assert all(answer.item() == 1 for answer in others)
+
+
+def test_programs_that_are_run_hold_nothing_back():
+    loader = DataLoader(Rows(count=800), 4, num_workers=1, persistent_workers=True)
+    for _ in loader:
+        pass
+    before = memory(loader)
+    running = []
+    for number, _batch in enumerate(loader):
+        if number % 10 == 0:
+            start = (lambda: None) if number % 20 == 0 else None
+            running.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, preexec_fn=start))
+    assert memory(loader) <= before + (1 << 20)
+    for process in running:
+        process.communicate(b"\n")
+
+
+def test_a_child_has_loaders_of_its_own():
+    batches = iter(DataLoader(Rows(), 4, num_workers=1))
+    kept = next(batches)
+
+    def check():
+        mine = list(DataLoader(Rows(count=200), 4, num_workers=1))
+        return all(is_whole(batch, number) for number, batch in enumerate(mine)) and is_whole(kept, 0)
+
+    child = Child(check)
+    del kept
+    for _ in range(100):
+        next(batches)
+    assert child.end() == b"same"
+
+
+def test_a_collection_in_the_middle_of_a_fork_does_not_wait_for_it():
+    code = """
+import gc, os, sys, torch
+dropped = []
+# Hooks run in the opposite order: this one while ours hold their lock.
+os.register_at_fork(before=lambda: dropped.clear())
+from slotline.torch import DataLoader
+batches = iter(DataLoader(range(100), 4, num_workers=1))
+for _ in range(10):
+    dropped.extend(next(batches) for _ in range(2))
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
