@@ -1,8 +1,12 @@
 """What is easily taken for something else: torch's answer is the right one."""
 
 import datetime
+import itertools
+import json
+import random
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -93,6 +97,7 @@ def test_keys_that_are_equal_are_not_taken_for_each_other(number, workers):
 
 REGISTERED = """
 import sys
+import time
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 def own(batch, *, collate_fn_map=None):
@@ -189,3 +194,59 @@ def test_optional_arguments_of_a_state_are_left_out(workers):
     resumed = DataLoader(Counts(), 4, num_workers=workers)
     resumed.load_state_dict(loader.state_dict())
     assert [batch.tolist() for batch in resumed] == [[44, 45, 46, 47]]
+
+
+class Counting(torch.utils.data.Sampler):
+    """A sampler whose state is how far it is."""
+
+    def __init__(self):
+        self.k = 0
+
+    def __len__(self):
+        return 40
+
+    def __iter__(self):
+        while self.k < 40:
+            self.k += 1
+            yield self.k - 1
+        self.k = 0
+
+    def state_dict(self):
+        return {"k": self.k}
+
+    def load_state_dict(self, state):
+        self.k = state["k"]
+
+
+class Uneven(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, k):
+        if k % 12 < 2:
+            time.sleep(0.02)
+        return k
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("sampler", [None, Counting])
+def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(seed, sampler):
+    rng = random.Random(seed)
+    state, got = None, []
+    while True:
+        loader = DataLoader(
+            Uneven(),
+            2,
+            sampler=sampler and sampler(),
+            num_workers=rng.randint(1, 3),
+            prefetch_factor=rng.randint(1, 3),
+            in_order=False,
+        )
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = list(itertools.islice(loader, rng.randint(1, 5)))
+        got += torch.cat(batches).tolist() if batches else []
+        state = loader.state_dict()
+        if len(batches) == 0 or len(got) >= 40:
+            break
+    assert sorted(got) == list(range(40))

@@ -230,8 +230,7 @@ class ProcessIterator(BaseIterator):
         worker_id = self._turn() if self._round_robin else self._idlest()
         if worker_id is None:
             return
-        while self._number in self._draws.ahead:
-            # It was done before the pass was resumed, and is not drawn again.
+        while self._number in self._draws.skipped:
             self._number += 1
         self._sent = self._base + self._number
         self._number += 1

@@ -34,6 +34,8 @@ class Draws:
         if resumed is not None and not resumed[_state.FINISHED]:
             self.done = resumed[_state.SAMPLER_ITER_YIELDED]
             self.ahead = set(resumed.get(_state.AHEAD, ()))
+        # The numbers of those that were done before the pass was resumed, and are not drawn again.
+        self.skipped = frozenset(self.ahead)
         # The sampler that decides about the indices, and where its random numbers come from.
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
@@ -82,21 +84,21 @@ class Draws:
             with self._as_at_first(resumed):
                 batches, inner = self._begin(iterator)
                 batches = self._skip(batches, inner, resumed)
-        if self.ahead:
-            batches = _without(batches, self.done, set(self.ahead))
+        first, skipped = self.done, self.skipped
         if self._stateful is None and not _state.is_stateful(inner):
-            yield from batches
+            yield from _without(batches, first, skipped) if skipped else batches
             return
-        self._states[self.done] = self._snapshot(inner)
-        for count in itertools.count(self.done + 1):
+        self._states[first] = self._snapshot(inner)
+        for number in itertools.count(first):
             batch = next(batches, None)
             if batch is None:
                 self._end = self._snapshot(None)
                 return
-            self._states[count] = self._snapshot(inner)
+            self._states[number + 1] = self._snapshot(inner)
             for old in [old for old in self._states if old < self.done]:
                 del self._states[old]
-            yield batch
+            if number not in skipped:
+                yield batch
 
     def state_dict(self, is_finished):
         """Returns the part of the state that is about the sampler."""
