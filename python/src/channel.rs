@@ -3,7 +3,8 @@
 //! A channel is one [`Mapping`]: a ring of messages ([`slotline_core::spsc`]), a byte for each block that is in use, and a
 //! [`Heap`] of blocks. The sender takes a block, writes into it, and publishes a message that says where it is. The
 //! receiver reads the block in place, for as long as it wants, and then clears its byte. The sender looks at the bytes
-//! when it needs memory.
+//! when it needs memory. Others may still read a block that the receiver has dropped: processes that were forked from it
+//! ([`forks`](crate::forks)), and devices ([`Memory::hold_back`]). Its byte is cleared when they are done.
 //!
 //! A process that vanishes leaves nothing half done: what it wrote into a block is nobody's until the message is
 //! published, which is the store of one word. What a message says is checked before it is used.
@@ -514,7 +515,6 @@ impl Receiver {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
     }
 
-    /// Makes a message. That may be in another process than the owner's, where nothing is given back.
     fn accept(&self, wire: Wire) -> Result<(Message, Option<Block>), Nothing> {
         let message = Message { kind: wire.kind, task: wire.task };
         if std::process::id() == self.owner {
