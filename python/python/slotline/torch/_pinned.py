@@ -107,9 +107,9 @@ class PinnedChannels:
             self._free(events)
         counts = [channel.dropped() for channel in self._channels]
         if counts != self._marked:
-            events = self._record()
-            if events is not None:
-                self._waiting.append((events, counts))
+            recorded = self._record()
+            if recorded is not None:
+                self._waiting.append((recorded, counts))
                 self._marked = counts
 
     def _give(self, counts: list[int]) -> None:
