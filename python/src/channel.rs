@@ -117,6 +117,7 @@ impl Shared {
         } else {
             self.kept.fetch_sub(1, Ordering::Relaxed);
             give(self, dropped.block);
+            forks::note_end(1);
         }
     }
 
@@ -129,6 +130,7 @@ impl Shared {
                 if !is_seen {
                     self.kept.fetch_sub(1, Ordering::Relaxed);
                     give(self, dropped.block);
+                    forks::note_end(1);
                 }
                 is_seen
             });
@@ -139,6 +141,15 @@ impl Shared {
     /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
     fn held_back(&self) -> Option<MutexGuard<'_, Option<HeldBack>>> {
         (std::process::id() == self.owner).then(|| self.held_back.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::process::id() == self.owner {
+            // Of the blocks that were received, those that are not given back.
+            forks::note_end(*self.kept.get_mut());
+        }
     }
 }
 
@@ -455,7 +466,6 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
-            forks::note_drop();
             let dropped = Dropped { block: self.block, from: self.from, until: Time::now() };
             if *self.is_exposed.get_mut()
                 && let Some(mut held_back) = self.shared.held_back()

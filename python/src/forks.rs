@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 /// How many forks were made while there were blocks.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// How many blocks this process has received and not dropped.
+/// How many blocks this process has received and not given back.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 static CHILDREN: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
@@ -57,8 +57,21 @@ pub(crate) fn note_block() -> Time {
     Time::now()
 }
 
-pub(crate) fn note_drop() {
-    BLOCKS.fetch_sub(1, Ordering::Relaxed);
+/// Counts blocks that are given back, or whose memory is gone.
+pub(crate) fn note_end(blocks: usize) {
+    // What comes later is not seen by the processes that there are.
+    if BLOCKS.fetch_sub(blocks, Ordering::AcqRel) == blocks
+        && blocks > 0
+        && !is_forking()
+        && let Ok(mut children) = CHILDREN.try_lock()
+    {
+        children.clear();
+    }
+}
+
+/// Whether this thread is in a fork: the collector may drop a block meanwhile.
+fn is_forking() -> bool {
+    FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false)
 }
 
 /// Whether a process that is alive was forked between these times.
@@ -66,8 +79,7 @@ pub(crate) fn is_seen(from: Time, until: Time) -> bool {
     if from == until {
         return false;
     }
-    // The collector may drop a block while this thread is in `fork`.
-    if FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false) {
+    if is_forking() {
         return true;
     }
     let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
