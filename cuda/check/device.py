@@ -7,7 +7,6 @@ import argparse
 import io
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 import torch.utils.data
 from torch.utils.data import Dataset
+from torch_loader import spread
 
 import slotline
 import slotline.torch
@@ -57,11 +57,6 @@ class Jpegs(Dataset):
 
     def __getitem__(self, index):
         return self.folder[index]
-
-
-def spread(values):
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return {"low": low, "median": median, "high": high}
 
 
 def on_device(batch):

@@ -142,7 +142,7 @@ impl<'b> Views<'b> {
         let start = (ptr - self.batch.slot().ptr()) as usize;
         let bytes = self.memory.slice(start..start + len * size_of::<T>());
         // SAFETY: the caller says that the bytes are elements of type `T`.
-        unsafe { bytes.transmute(len) }.expect("the bytes of so many elements")
+        unsafe { bytes.transmute(len) }.expect("the bytes are those of `len` elements")
     }
 
     fn no_field(&self, field: String) -> Error {

@@ -6,8 +6,9 @@ mod support;
 use slotline::Loader;
 use slotline_cuda::{Device, DeviceLoader, Error, Pinned, Stream, Unavailable, leaked, probe};
 use slotline_cuda_fake::{Fake, Options};
+use support::forked::{exit, is_child};
 use support::reads::Reads;
-use support::{Things, check_passes, exit, is_child, loader, nothing_is_lost};
+use support::{Things, check_passes, loader, nothing_is_lost};
 
 /// Returns whether the error says that CUDA does not survive a fork.
 fn is_forked<T>(outcome: Result<T, Error>) -> bool {

@@ -10,10 +10,10 @@ use slotline_cuda::cudarc::driver::sys::CUresult::{CUDA_ERROR_ILLEGAL_ADDRESS, C
 use slotline_cuda::cudarc::driver::{CudaContext, CudaStream, DevicePtr};
 use slotline_cuda::{Device, DeviceLoader, Error, Stream, Views};
 use slotline_cuda_fake::{Fake, Options, Session};
+#[cfg(target_os = "linux")]
+use support::forked::{exit, is_child};
 use support::reads::Reads;
 use support::{Things, seeds, thing};
-#[cfg(target_os = "linux")]
-use support::{exit, is_child};
 
 fn options(seed: u64) -> Options {
     let latency = [0, 4, 10, 30][seed as usize / 4 % 4];

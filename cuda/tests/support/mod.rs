@@ -1,6 +1,9 @@
 //! Shared helpers of the device loader's tests.
 #![allow(dead_code)] // Each test uses only some of it.
 
+#[cfg(target_os = "linux")]
+#[path = "../../../runtime/tests/support/forked.rs"]
+pub(crate) mod forked;
 pub(crate) mod reads;
 
 use std::collections::BTreeSet;
@@ -176,38 +179,6 @@ pub(crate) fn nothing_is_lost(fake: &Fake, leaked_before: slotline_cuda::Leaked)
     assert_eq!(host as u64, leaked.host_bytes - leaked_before.host_bytes, "{live:?}");
     let handles = live.streams + live.events + live.contexts;
     assert_eq!(handles as u64, leaked.handles - leaked_before.handles, "{live:?}");
-}
-
-/// Forks this process, and returns whether this is the child. The child exits at a panic, and is killed if it hangs.
-/// The parent waits until the child has exited successfully.
-#[cfg(target_os = "linux")]
-pub(crate) fn is_child() -> bool {
-    // SAFETY: the child is a copy of this process with only this thread. What it may do then is the subject of the
-    // test.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", std::io::Error::last_os_error());
-    if child == 0 {
-        // SAFETY: `alarm` only sets a timer that kills the process.
-        unsafe { libc::alarm(30) };
-        std::panic::set_hook(Box::new(|panic| {
-            eprintln!("{panic}");
-            exit(1)
-        }));
-        return true;
-    }
-    let mut status = 0;
-    // SAFETY: `child` is a child of this process, and `status` is a valid place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child hung: signal {}", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
-    false
-}
-
-/// Ends a child, without cleaning up anything that belongs to its parent.
-#[cfg(target_os = "linux")]
-pub(crate) fn exit(code: i32) -> ! {
-    // SAFETY: `_exit` has no preconditions.
-    unsafe { libc::_exit(code) }
 }
 
 /// Returns the error that was returned instead of a batch.

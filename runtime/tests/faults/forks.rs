@@ -1,5 +1,8 @@
 //! Processes that are forked while a loader runs.
 
+#[path = "../support/forked.rs"]
+mod forked;
+
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::ptr::NonNull;
@@ -14,6 +17,7 @@ use slotline::rng::{Generator, SharedGenerator, default_generator};
 use slotline::sample::{Apart, Fields, Packed, Sample};
 use slotline::{Batch, Error, Loader};
 
+use self::forked::{exit, is_child};
 use crate::child;
 use crate::support::{LONG, OneByOne, Run, dawdling, from_fn, items};
 
@@ -22,36 +26,6 @@ const PASSES: usize = 30;
 
 fn samples() -> impl Dataset {
     items(RUN.len, dawdling)
-}
-
-/// Forks this process, and returns whether this is the child. The child exits at a panic and is killed if it hangs. The parent
-/// waits for the child and asserts that it succeeded.
-fn is_child() -> bool {
-    // SAFETY: the child is a copy of this process with only this thread. That the code below works in such a process is what the
-    // tests check.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", io::Error::last_os_error());
-    if child == 0 {
-        // SAFETY: `alarm` only sets a timer, whose signal ends the process.
-        unsafe { libc::alarm(30) };
-        set_hook(Box::new(|panic| {
-            eprintln!("{panic}");
-            exit(1)
-        }));
-        return true;
-    }
-    let mut status = 0;
-    // SAFETY: `child` is a child of this process, and `status` outlives the call.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child hung: signal {}", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
-    false
-}
-
-/// Ends a child without any clean-up of what belongs to its parent.
-fn exit(code: i32) -> ! {
-    // SAFETY: `_exit` ends the process and has no preconditions.
-    unsafe { libc::_exit(code) }
 }
 
 /// Returns the samples of a batch and their random numbers.
