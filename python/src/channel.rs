@@ -115,27 +115,28 @@ impl Shared {
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
             self.has_seen.store(true, Ordering::Relaxed);
         } else {
-            self.kept.fetch_sub(1, Ordering::Relaxed);
-            give(self, dropped.block);
-            forks::note_end(1);
+            self.end(dropped.block);
         }
     }
 
     /// Gives back what forked processes do not see any more. Only in the owner.
     fn release_seen(&self) {
-        if self.has_seen.load(Ordering::Relaxed) {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.retain(|dropped| {
-                let is_seen = forks::is_seen(dropped.from, dropped.until);
-                if !is_seen {
-                    self.kept.fetch_sub(1, Ordering::Relaxed);
-                    give(self, dropped.block);
-                    forks::note_end(1);
-                }
-                is_seen
-            });
-            self.has_seen.store(!seen.is_empty(), Ordering::Relaxed);
-        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|dropped| {
+            let is_seen = forks::is_seen(dropped.from, dropped.until);
+            if !is_seen {
+                self.end(dropped.block);
+            }
+            is_seen
+        });
+        self.has_seen.store(!seen.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Gives a block back that was received.
+    fn end(&self, block: u32) {
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+        give(self, block);
+        forks::note_end(1);
     }
 
     /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
@@ -225,8 +226,8 @@ impl Memory {
     }
 
     /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
-    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows: no block that is taken from now on crosses a
-    /// place where the memory ended once. The sender must not have been taken.
+    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows:
+    /// no block crosses a place where the memory ended once. The sender must not have been taken.
     pub(crate) fn hold_back(&self) {
         self.0.head().is_locked.store(true, Ordering::Relaxed);
         if let Some(mut held_back) = self.0.held_back() {
@@ -467,7 +468,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         if std::process::id() == self.owner {
             let dropped = Dropped { block: self.block, from: self.from, until: Time::now() };
+            // Most memory is not page-locked, and needs no lock.
             if *self.is_exposed.get_mut()
+                && self.shared.head().is_locked.load(Ordering::Relaxed)
                 && let Some(mut held_back) = self.shared.held_back()
                 && let Some(held) = &mut *held_back
             {
@@ -527,7 +530,7 @@ impl Receiver {
 
     fn accept(&self, wire: Wire) -> Result<(Message, Option<Block>), Nothing> {
         let message = Message { kind: wire.kind, task: wire.task };
-        if std::process::id() == self.owner {
+        if self.shared.has_seen.load(Ordering::Relaxed) && std::process::id() == self.owner {
             self.shared.release_seen();
         }
         match wire.block {
