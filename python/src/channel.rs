@@ -367,6 +367,11 @@ impl Sender {
         }
     }
 
+    /// Whether nobody will receive what is sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.producer.is_closed()
+    }
+
     /// Adds to how long this side was busy.
     pub(crate) fn add_busy(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

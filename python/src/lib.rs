@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyEOFError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyBytes, PyList, PyType};
 
 use crate::batch::Pickle;
 use crate::channel::{Block, Memory, Message, Nothing, Receiver, Sender};
@@ -188,6 +188,8 @@ mod form {
     pub(super) const NONES: u32 = 2;
     /// See `batch`.
     pub(super) const BATCH: u32 = 3;
+    /// The states of generators.
+    pub(super) const GENERATORS: u32 = 4;
 }
 
 /// One end of two channels.
@@ -201,6 +203,9 @@ struct Port {
     receiver: Box<Receiver>,
     sent: Option<Node>,
     received: Option<Node>,
+    /// The states of the worker's generators after the message that was received last, and those before the next one.
+    generators: Option<Block>,
+    next_generators: Option<Block>,
     /// The tasks whose answers have not been received, oldest first. Python's signal handlers can raise an exception after any
     /// call, so only here is it known what was sent and received.
     due: VecDeque<u64>,
@@ -252,6 +257,8 @@ impl Port {
             receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
             sent: None,
             received: None,
+            generators: None,
+            next_generators: None,
             due: VecDeque::new(),
         })
     }
@@ -298,6 +305,23 @@ impl Port {
         batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
     }
 
+    /// Sends bytes as they are. For the states of generators, which the other end's port keeps.
+    fn send_bytes(&mut self, kind: u16, value: &[u8]) -> PyResult<bool> {
+        self.bytes(Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, value)
+    }
+
+    /// The states of the worker's generators after the message that was received last, if they have come.
+    #[getter]
+    fn generators<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.generators.as_ref().map(|block| PyBytes::new(py, block.bytes()))
+    }
+
+    /// Whether nobody will receive what is sent.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// How many messages can be received without waiting.
     #[getter]
     fn ready(&self) -> usize {
@@ -313,14 +337,24 @@ impl Port {
     /// seconds, and raises `EOFError` if there will not be one.
     #[pyo3(signature = (timeout = 0.0))]
     fn receive<'py>(&mut self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
-        let mut received = self.receiver.try_receive();
-        if matches!(received, Err(Nothing::Yet)) && timeout > 0.0 {
-            let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-            let receiver = &mut self.receiver;
-            received = py.detach(|| receiver.receive(patience));
-        }
+        let received = loop {
+            let mut received = self.receiver.try_receive();
+            if matches!(received, Err(Nothing::Yet)) && timeout > 0.0 {
+                let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+                let receiver = &mut self.receiver;
+                received = py.detach(|| receiver.receive(patience));
+            }
+            match received {
+                Ok((message, block)) if message.kind >> 16 == form::GENERATORS => self.next_generators = block,
+                received => break received,
+            }
+        };
         match received {
             Ok((message, block)) => {
+                // They are those after the batch that an answer has, and other messages may come in between.
+                if message.task > 0 && self.next_generators.is_some() {
+                    self.generators = self.next_generators.take();
+                }
                 // Answers keep their order, so older ones will not come.
                 while self.due.front().is_some_and(|&task| task <= message.task) {
                     self.due.pop_front();

@@ -31,6 +31,7 @@ from slotline._errors import (
 from slotline._files import folder, open, tokens
 from slotline._loader import Loader, merge_states
 from slotline._ranks import Ranks, find_ranks
+from slotline._rng import rng
 from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
     "from_npy",
     "merge_states",
     "open",
+    "rng",
     "tokens",
 ]

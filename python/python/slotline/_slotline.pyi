@@ -108,6 +108,17 @@ class Port:
     def due(self) -> list[int]:
         """The tasks whose answers have not been received."""
 
+    def send_bytes(self, kind: int, value: bytes) -> bool:
+        """Sends bytes as they are. For the states of generators, which the other end's port keeps."""
+
+    @property
+    def generators(self) -> bytes | None:
+        """The states of the worker's generators after the message that was received last, if they have come."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody will receive what is sent."""
+
     @property
     def ready(self) -> int:
         """How many messages can be received without waiting."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import warnings
 
 import torch
+import torch.utils.data
 from torch.autograd import profiler
 from torch.utils.data import IterDataPipe, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
@@ -17,6 +20,9 @@ from slotline.torch._pass import Pass
 
 class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
+
+    # How many passes it had before this one.
+    _pass_number = 0
 
     def __init__(self, loader):
         # The state to resume from, and whether this pass has its seeds, so that none are drawn.
@@ -38,6 +44,7 @@ class BaseIterator(_BaseDataLoaderIter):
 
     def _seed(self, loader):
         self._base_seed = self._resumed[_state.BASE_SEED]
+        self._pass_number = self._resumed[_state.PASS_NUMBER] + self._resumed[_state.FINISHED]
         if isinstance(self._dataset, IterDataPipe) and not self._resumed[_state.FINISHED]:
             self._shared_seed = self._resumed[_state.SHARED_SEED]
             rng = torch.Generator()
@@ -56,10 +63,11 @@ class BaseIterator(_BaseDataLoaderIter):
         self._pass = loader._pass = Pass(self, loader, shared_seed, resumed)
         self._draws = self._pass.draws
         self._num_yielded = self._pass.yielded
-        self._sampler_iter = self._draws.batches(self._sampler_iter)
+        self._draws.begin(self._sampler_iter)
 
     def _reset(self, loader, first_iter=False):
         shared_seed = self._shared_seed
+        self._pass_number += not first_iter
         if first_iter and self._is_seeded:
             with _state.undisturbed():
                 super()._reset(loader, first_iter)
@@ -68,6 +76,17 @@ class BaseIterator(_BaseDataLoaderIter):
             super()._reset(loader, first_iter)
         # For the first pass, torch draws the shared seed a second time, and uses the first one.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
+
+    def __len__(self):
+        """The number of batches that are left in the pass."""
+        return self.remaining()
+
+    def remaining(self) -> int:
+        """Returns how many batches are left in the pass: after a resume in the middle, fewer than ``len(loader)``.
+
+        Raises a ``TypeError`` if the sampler or the dataset has no length.
+        """
+        return max(self._pass.length(self._dataset) - self._pass.passed, 0)
 
     def __next__(self):
         stats = self._pass.stats
@@ -82,6 +101,11 @@ class BaseIterator(_BaseDataLoaderIter):
             if self._pin_memory:
                 data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
         except StopIteration:
+            if stats.bad_samples and not self._pass.is_finished:
+                warn(
+                    f"{stats.bad_samples} samples were left out of this pass, since they raised exceptions; the last one was "
+                    f"{stats.bad_causes[-1][1]}; stats() lists them"
+                )
             self._pass.finish()
             raise
         except Exception:
@@ -110,4 +134,16 @@ class BaseIterator(_BaseDataLoaderIter):
                 "IterableDataset replica at each worker. Please see "
                 "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for examples."
             )
-        warnings.warn(message, stacklevel=3)
+        warn(message, UserWarning)
+
+
+# What is between the loader and the program.
+_OWN = tuple(os.path.dirname(path) + os.sep for path in (__file__, torch.utils.data.__file__))
+
+
+def warn(message, category=RuntimeWarning):
+    """Warns of something at the line of the program that asked for a batch."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

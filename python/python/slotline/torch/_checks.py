@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._checks import ANYTHING, COUNT, COUNTS, DICT, FLAG, TEXT, Kind, check_fields, integer, nullable, wrong
 from slotline._errors import StateError
-from slotline.torch import _state
+from slotline.torch import _generators, _state
 from slotline.torch._samplers import Draws
 
 
@@ -27,7 +27,15 @@ def _is_random(text) -> bool:
     return True
 
 
+def _is_packed(text) -> bool:
+    try:
+        return _generators.is_packed(base64.b64decode(text, validate=True))
+    except (TypeError, ValueError):
+        return False
+
+
 _RANDOM = Kind(_is_random, "the state of a generator in base64")
+_GENERATORS = Kind(_is_packed, "the states of a worker's generators in base64")
 _LOADER = {
     _state.NUM_WORKERS: COUNT,
     _state.BATCH_SIZE: nullable(integer(1, (1 << 63) - 1)),
@@ -41,10 +49,17 @@ _LOADER = {
     _state.GENERATOR: nullable(_RANDOM),
     _state.SAMPLER_GENERATOR: nullable(_RANDOM),
     _state.SAMPLER_ITER_YIELDED: COUNT,
+    _state.SAMPLER_DRAWN: COUNT,
+    _state.SAMPLER_SINCE: COUNT,
+    _state.PASS_NUMBER: COUNT,
+}
+_OPTIONAL = {
+    _state.AHEAD: COUNTS,
+    _state.SAMPLER_EPOCH: COUNT,
 }
 # What reads the dataset: the loop, or a worker.
 _FETCHER = {_state.FETCHER_STATE: nullable(DICT), _state.DATASET_STATE: ANYTHING}
-_WORKER = {**_FETCHER, _state.SINCE: COUNT}
+_WORKER = {**_FETCHER, _state.SINCE: COUNT, _state.STEPS: COUNT, _state.GENERATORS: nullable(_GENERATORS)}
 _STREAM = {_state.DATASET_ITER_STATE: ANYTHING, _state.FETCHER_ENDED: FLAG}
 
 
@@ -58,10 +73,7 @@ def checked(state, loader):
     if not state:
         return None
     check_fields(state, _LOADER)
-    if _state.AHEAD in state:
-        check_fields(state, {_state.AHEAD: COUNTS})
-    if _state.SAMPLER_EPOCH in state:
-        check_fields(state, {_state.SAMPLER_EPOCH: COUNT})
+    check_fields(state, {name: kind for name, kind in _OPTIONAL.items() if name in state})
     _check_workers(state)
     _check_counts(state)
     if not state[_state.FINISHED]:
@@ -103,12 +115,14 @@ def _check_counts(state):
     if any(number <= first for number in ahead):
         raise wrong(_state.AHEAD, ahead, f"all batches up to number {first} are done")
     done = first + len(ahead)
-    counts = [(_state.NUM_YIELDED, state[_state.NUM_YIELDED])]
+    counts = [(name, state[name]) for name in (_state.NUM_YIELDED, _state.SAMPLER_SINCE)]
     if state[_state.NUM_WORKERS] > 0:
         counts += [(path + _state.SINCE, part[_state.SINCE]) for path, part in _parts(state).items()]
     for name, count in counts:
         if count > done:
             raise wrong(name, count, f"only {done} batches are done")
+    if state[_state.SAMPLER_DRAWN] < first:
+        raise wrong(_state.SAMPLER_DRAWN, state[_state.SAMPLER_DRAWN], f"{first} batches are done")
 
 
 def _check_order(state, order):
@@ -169,7 +183,7 @@ def _check_num_workers(state, loader):
 
 def _check_randomness(state, loader):
     """Checks that the state has what the sampler drew from, if it has drawn anything."""
-    draws = Draws(loader._index_sampler, loader.generator, None)
+    draws = Draws(loader._index_sampler, loader.generator, None, is_ahead=False)
     is_finished = state[_state.FINISHED]
     if not is_finished and state[_state.SAMPLER_ITER_YIELDED] == 0 and _state.AHEAD not in state:
         return

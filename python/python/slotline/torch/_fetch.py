@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import time
+
+from torch.utils.data import Subset
 from torch.utils.data.dataloader import _DatasetKind
 
 # This many samples of a stream may be left out in a row.
 _MOST_BAD = 100
 # In the place of a batch of which no sample is left.
 NOTHING = object()
+# Samples that take longer than this together are slow, in seconds.
+SLOW = 0.05
+
+
+class Watched(list):
+    """The indices of a batch. While its samples are slow, ``check`` is called between them."""
+
+    def __init__(self, index, check):
+        super().__init__(index)
+        self._check = check
+
+    def __iter__(self):
+        checked = time.perf_counter()
+        for index in super().__iter__():
+            now = time.perf_counter()
+            if now - checked > SLOW:
+                self._check()
+                checked = now
+            yield index
+
+
+def takes_one_by_one(dataset) -> bool:
+    """Whether the samples of a batch are asked for one by one, so that the dataset never sees the list of indices."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return not hasattr(dataset, "__getitems__")
 
 
 def make_fetcher(kind, dataset, auto_collation, collate_fn, drop_last, on_error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.utils.data.graph_settings
 from torch.utils.data import IterDataPipe, MapDataPipe
 
+from slotline import _rng
 from slotline._slotline import Collator
 from slotline.torch import _collate, _state
 from slotline.torch._base import BaseIterator
@@ -47,25 +48,39 @@ class InlineIterator(BaseIterator):
         if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
             _state.load_stream(source, resumed)
             if resumed[_state.FETCHER_STATE] is None or not _state.has_state(source, True):
-                _state.skip(source, [None] * loader.batch_size if self._auto_collation else None, self._draws.done)
+                self._again = 0
+                index = [None] * loader.batch_size if self._auto_collation else None
+                _state.skip(source, index, self._draws.done, self._begin_again)
         if _state.has_state(source, self._is_iterable):
             self._pass.fetcher = source
         self._source = source
         self._fetch = source.fetch if self._on_error == "raise" else self._fetch_good
 
+    def _begin_again(self):
+        _rng.begin(self._key(self._again))
+        self._again += 1
+
+    def _key(self, number):
+        """What ``slotline.rng`` depends on, as in a worker that is the only one."""
+        return self._base_seed, self._pass_number, int(self._is_iterable), number
+
     def _fetch_good(self, index):
-        """Makes a batch of the samples that are not errors, or of the next ones."""
-        while True:
-            try:
-                batch = self._source.fetch(index)
-            finally:
-                self._pass.stats.leave_out(self._source.take_bad())
-            if batch is not NOTHING:
-                return batch
-            index = next(self._sampler_iter)
-            self._draws.finish(self._draws.done)
+        """Returns the batch without the samples that are errors."""
+        try:
+            return self._source.fetch(index)
+        finally:
+            self._pass.stats.leave_out(self._source.take_bad())
 
     def _next_data(self):
-        index = next(self._sampler_iter)
-        self._draws.finish(self._draws.done)
-        return self._fetch(index)
+        before = _rng.current.key, _rng.current.generators
+        batch = NOTHING
+        try:
+            while batch is NOTHING:
+                index, number = self._draws.look()
+                self._draws.give()
+                self._draws.finish(number)
+                _rng.begin(self._key(number))
+                batch = self._fetch(index)
+        finally:
+            _rng.current.key, _rng.current.generators = before
+        return batch

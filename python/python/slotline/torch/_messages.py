@@ -27,6 +27,8 @@ STATE = 8
 BAD = 9
 # All samples of the batch were left out.
 SKIPPED = 10
+# The states of the worker's generators, after the batch whose message is next. The port keeps them.
+GENERATORS = 11
 
 
 class Channel(_slotline.Channel):

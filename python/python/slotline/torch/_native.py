@@ -75,9 +75,11 @@ class NativeIterator(BaseIterator):
             self._draw()
 
     def _draw(self):
-        index = next(self._sampler_iter, None)
-        if index is not None:
-            self._drawn.append(index)
+        try:
+            self._drawn.append(self._draws.look()[0])
+        except StopIteration:
+            return
+        self._draws.give()
 
     def _call(self, index):
         """Calls the dataset for the batch, or its error."""
@@ -90,7 +92,8 @@ class NativeIterator(BaseIterator):
 
     def _next_data(self):
         if self._num_workers == 0:
-            index = next(self._sampler_iter)
+            index, _ = self._draws.look()
+            self._draws.give()
         elif self._drawn:
             index = self._drawn.popleft()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from types import SimpleNamespace
 
@@ -31,6 +32,7 @@ def before_first(loader):
             _is_iterable=is_iterable,
             _IterableDataset_len_called=loader._IterableDataset_len_called,
             _base_seed=torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(),
+            _pass_number=0,
         )
         first = Pass(iterator, loader, None, None)
         if loader.num_workers == 0 and _state.is_stateful(loader.dataset):
@@ -42,7 +44,7 @@ class Pass:
     """How far a pass is. It outlives the pass's iterator, so it does not refer to it."""
 
     def __init__(self, iterator, loader, shared_seed, resumed):
-        self.draws = Draws(iterator._index_sampler, loader.generator, resumed)
+        self.draws = Draws(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
         self.stats = Stats(iterator._num_workers)
         self.yielded = 0
         self.is_finished = False
@@ -51,6 +53,8 @@ class Pass:
         # If the loop itself reads a dataset that has a state: what reads it, which is asked for the state.
         self.fetcher = None
         self._is_stream = iterator._is_iterable
+        self._sampler = iterator._index_sampler
+        self._number = iterator._pass_number
         self._len_called = iterator._IterableDataset_len_called
         self._order = _state.order_of(loader)
         self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
@@ -63,6 +67,24 @@ class Pass:
                 self.last_worker = resumed.get(_state.LAST_WORKER, -1)
                 for k, worker in enumerate(self.workers):
                     worker.load(resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS][f"worker_{k}"])
+
+    @property
+    def passed(self):
+        """How many batches are done, of which some may have been errors."""
+        return self.yielded if self._is_stream else self.draws.done + len(self.draws.ahead)
+
+    def length(self, dataset):
+        """Returns the number of batches of the whole pass."""
+        if not self._is_stream:
+            return len(self._sampler)
+        try:
+            length = len(dataset)
+        except NotImplementedError as error:
+            raise TypeError(f"the dataset has no length: {error!r}") from None
+        size = self._order[_state.BATCH_SIZE]
+        if size is None:
+            return length
+        return length // size if self._sampler.drop_last else -(-length // size)
 
     def finish(self):
         self.is_finished = True
@@ -77,6 +99,7 @@ class Pass:
             _state.FINISHED: self.is_finished,
             _state.LEN_CALLED: self._len_called,
             **self._seeds,
+            _state.PASS_NUMBER: self._number,
             _state.GENERATOR: self._generator.text(),
             **self.draws.state_dict(self.is_finished),
         }
@@ -99,14 +122,29 @@ class Worker:
         stream = {_state.DATASET_ITER_STATE: None, _state.FETCHER_ENDED: False} if is_stream else None
         self.state = {_state.FETCHER_STATE: stream, _state.DATASET_STATE: None}
         self.since = 0
+        self.steps = 0
         self.is_ended = False
+        # Where the states of its generators come, and what they were in the state from which this pass was resumed.
+        self.port = None
+        self._generators = None
 
     def load(self, snapshot):
         self.state = {key: snapshot[key] for key in self.state}
         self.since = snapshot[_state.SINCE]
+        self.steps = snapshot[_state.STEPS]
+        self._generators = snapshot[_state.GENERATORS]
+
+    def let_go(self):
+        """Lets go of the port, whose memory may be needed no more."""
+        self._generators, self.port = self._generators_now(), None
+
+    def _generators_now(self):
+        packed = None if self.port is None else self.port.generators
+        return self._generators if packed is None else base64.b64encode(packed).decode()
 
     def receive(self, state):
         """Remembers that a batch has come, and the state before the next one, if that has come too."""
+        self.steps += 1
         if state is None:
             self.since += 1
         else:
@@ -116,6 +154,8 @@ class Worker:
         # Most have nothing to copy, and a loader may be asked after each batch.
         state = {key: None if value is None else copy.deepcopy(value) for key, value in self.state.items()}
         state[_state.SINCE] = self.since
+        state[_state.STEPS] = self.steps
+        state[_state.GENERATORS] = self._generators_now()
         if self.is_ended:
             state[_state.FETCHER_STATE][_state.FETCHER_ENDED] = True
         return state

@@ -12,7 +12,6 @@ import itertools
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from multiprocessing import util
@@ -24,13 +23,13 @@ from torch.utils.data import IterDataPipe, MapDataPipe, _utils
 from torch.utils.data.dataloader import _sharding_worker_init_fn
 
 from slotline import _slotline
-from slotline._slotline import Port
-from slotline.torch import _pinned, _state, _worker
-from slotline.torch._base import BaseIterator
+from slotline._slotline import Collator, Port
+from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
+from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 
-# The most tasks that are given out at a time. A channel has room for as many batches, each with a state.
-_MOST_TASKS = 500
+# The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
+_MOST_TASKS = 250
 # How long the loop waits before it checks whether its workers are alive, in seconds: at first, and at most.
 _FIRST_PATIENCE = 0.01
 _PATIENCE = 0.1
@@ -55,6 +54,10 @@ os.register_at_fork(
     after_in_parent=_slotline.after_fork_in_parent,
     after_in_child=_slotline.after_fork_in_child,
 )
+
+
+# Workers that are forked import nothing: another thread could be importing it at that moment, and they would wait for that thread.
+Collator()
 
 
 class Spec(NamedTuple):
@@ -135,7 +138,9 @@ class ProcessIterator(BaseIterator):
             self._pinned = _pinned.PinnedChannels(driver, [replies for _, replies in channels])
         for worker_id, (requests, replies) in enumerate(channels):
             # A list, so that the worker can let go of the dataset.
-            arguments = (spec, [self._dataset], requests, replies, worker_id, self._shared_seed, states[worker_id])
+            arguments = (
+                spec, [self._dataset], requests, replies, worker_id, self._origin(), self._shared_seed, states[worker_id]
+            )  # fmt: skip
             worker = context.Process(target=_worker.work, args=arguments)
             worker.daemon = True
             worker.start()
@@ -145,6 +150,12 @@ class ProcessIterator(BaseIterator):
         _utils.signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
         _utils.signal_handling._set_SIGCHLD_handler()
         self._worker_pids_set = True
+
+    def _origin(self):
+        """Returns the number of the first pass of the workers, and the task of its first batch."""
+        resumed = self._resumed
+        done = 0 if resumed is None or resumed[_state.FINISHED] else resumed[_state.SAMPLER_ITER_YIELDED]
+        return [self._pass_number, 1 - done]
 
     def _worker_states(self):
         """Returns for each worker the state that it begins with, or `None`."""
@@ -165,12 +176,15 @@ class ProcessIterator(BaseIterator):
         if first_iter:
             self._sent = 0
         else:
+            first = self._sent + self._num_workers + 1
             for worker_id, port in enumerate(self._ports):
                 self._sent += 1
-                port.ask(RESUME, self._sent, self._shared_seed)
+                port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
                 # Batches of the pass before may come first.
                 while self._receive(worker_id)[:2] != (RESUMED, self._sent):
                     pass
+        for worker, port in zip(self._pass.workers, self._ports):
+            worker.port = port
         self._busy_before = [replies.busy for _, replies in self._channels]
         # States that have come before the batch to which they belong.
         self._states = {}
@@ -179,9 +193,8 @@ class ProcessIterator(BaseIterator):
         self._given = [0] * self._num_workers
         first = (self._pass.last_worker + 1) % self._num_workers
         self._turns = itertools.cycle([*range(first, self._num_workers), *range(first)])
-        # The number of the next batch in the pass, and the task of the pass's first one.
-        self._number = self._draws.done
-        self._base = self._sent + 1 - self._number
+        # The task of the pass's first batch.
+        self._base = self._sent + 1 - self._draws.done
         self._fill()
 
     def _fill(self):
@@ -211,17 +224,19 @@ class ProcessIterator(BaseIterator):
                 due += [(task, worker_id) for task in port.due]
         self._tasks = deque(worker_id for _, worker_id in sorted(due))
         self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
+        numbers = {task - self._base for task, _ in due}
+        if self._draws.next_number in numbers:
+            self._draws.give()
         if not self._is_iterable:
             # Batches that were received, and that the program has not got.
-            given = set(range(self._draws.done, self._number))
-            for number in given - {task - self._base for task, _ in due} - self._draws.ahead:
+            for number in set(range(self._draws.done, self._draws.next_number)) - numbers - self._draws.ahead:
                 self._draws.finish(number)
         self._fill()
 
     def _give_task(self):
         """Gives the next task to a worker."""
         try:
-            index = next(self._sampler_iter)
+            index, number = self._draws.look()
         except StopIteration:
             return
         except Exception:
@@ -230,11 +245,9 @@ class ProcessIterator(BaseIterator):
         worker_id = self._turn() if self._round_robin else self._idlest()
         if worker_id is None:
             return
-        while self._number in self._draws.skipped:
-            self._number += 1
-        self._sent = self._base + self._number
-        self._number += 1
+        self._sent = self._base + number
         self._ports[worker_id].ask(TASK, self._sent, index)
+        self._draws.give()
         self._given[worker_id] += 1
         self._tasks.append(worker_id)
 
@@ -328,13 +341,13 @@ class ProcessIterator(BaseIterator):
             if message is not None:
                 return message
             self._check(deadline)
-            self._warn(worker_id, waiting)
+            self._warn([worker_id], waiting)
             patience = min(2 * patience, _PATIENCE)
 
     def _receive_any(self):
         """Waits for a message of any worker that has a task."""
         deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
-        checked = time.monotonic()
+        waiting = checked = time.monotonic()
         wait = 0.0
         while True:
             for worker_id in range(self._num_workers):
@@ -345,6 +358,7 @@ class ProcessIterator(BaseIterator):
             wait = _TURN
             if time.monotonic() - checked > _PATIENCE:
                 self._check(deadline)
+                self._warn([k for k, given in enumerate(self._given) if given and self._active[k]], waiting)
                 checked = time.monotonic()
 
     def _try(self, worker_id, timeout=0.0):
@@ -386,14 +400,13 @@ class ProcessIterator(BaseIterator):
         if deadline is not None and time.monotonic() >= deadline:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
 
-    def _warn(self, worker_id, since):
-        """Warns once for each batch that a worker takes long for."""
+    def _warn(self, waiting, since):
+        """Warns once for each batch that the workers take long for."""
         limit = self._watchdog
         if limit is not None and time.monotonic() - since > limit and self._warned != self._sent:
             self._warned = self._sent
-            warnings.warn(
-                f"worker {worker_id} has been making a batch for more than {limit} s", RuntimeWarning, stacklevel=5
-            )
+            who = f"worker {waiting[0]} has" if len(waiting) == 1 else f"workers {', '.join(map(str, waiting))} have"
+            warn(f"{who} been making a batch for more than {limit} s")
 
     def _death(self, workers):
         return f"DataLoader worker (pid(s) {', '.join(str(worker.pid) for worker in workers)}) exited unexpectedly"
@@ -402,6 +415,7 @@ class ProcessIterator(BaseIterator):
         if self._shutdown or self.belongs_to_parent() or _utils is None or _utils.python_exit_status is not False:
             return
         self._shutdown = True
+        self._let_go()
         try:
             pinned, self._pinned = self._pinned, None
             if pinned is not None:
@@ -426,6 +440,12 @@ class ProcessIterator(BaseIterator):
                 if worker.is_alive():
                     worker.terminate()
                     worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+
+    def _let_go(self):
+        """Keeps what a state of the latest pass needs without the workers."""
+        if self._ports:
+            for worker in self._pass.workers:
+                worker.let_go()
 
     def __del__(self):
         self._shutdown_workers()

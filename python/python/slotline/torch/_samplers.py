@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import time
 
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
@@ -15,19 +16,24 @@ from slotline.torch import _state
 
 # Samplers that draw nothing, or only from a generator that they make anew for each pass.
 _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
+# After the state of a sampler was copied, this many times as long passes before it is copied again.
+_STATE_PAUSE = 50.0
 
 
 class Draws:
     """The batches of indices of one pass, and which of them are done.
 
     It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
-    index by index.
+    index by index. A signal handler can raise an exception at any point: whatever was drawn then is still there.
     """
 
-    def __init__(self, sampler, loader_generator, resumed):
-        """``resumed`` is the state to resume from, or ``None``."""
+    def __init__(self, sampler, loader_generator, resumed, is_ahead):
+        """``resumed`` is the state to resume from, or ``None``; ``is_ahead`` says whether batches are drawn before the loop asks
+        for them.
+        """
         self._sampler = sampler
         self._resumed = resumed
+        self._is_ahead = is_ahead
         # All batches before number `done` are done, and of those after it, the ones in `ahead`.
         self.done = 0
         self.ahead = set()
@@ -35,7 +41,15 @@ class Draws:
             self.done = resumed[_state.SAMPLER_ITER_YIELDED]
             self.ahead = set(resumed.get(_state.AHEAD, ()))
         # The numbers of those that were done before the pass was resumed, and are not drawn again.
-        self.skipped = frozenset(self.ahead)
+        self._skipped = frozenset(self.ahead)
+        # The sampler's iterator before anything was drawn, then the batches with their numbers; the one that was drawn last
+        # until it is given out; and after how many batches the next one comes.
+        self._iterator = None
+        self._batches = None
+        self._waiting = []
+        self._drawn = self.done
+        # Whether an exception came while a batch was drawn.
+        self._is_drawing = False
         # The sampler that decides about the indices, and where its random numbers come from.
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
@@ -45,9 +59,12 @@ class Draws:
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of that source before anything was drawn, or after everything was.
         self._random = _state.Random()
-        # The sampler that has a state of its own, and that state after so many batches, from `done` on, and at the end.
+        # The sampler that has a state of its own, the iterator that has one, and that state after so many batches, and at
+        # the end.
         self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
+        self._stateful_iterator = None
         self._states = {}
+        self._next_state = 0.0
         self._end = None
         # The epoch that the order was drawn for, if the sampler has one.
         self._epoch = None
@@ -57,9 +74,19 @@ class Draws:
         """Whether the sampler has a state of its own."""
         return self._stateful is not None
 
-    def finish(self, task):
+    @property
+    def drawn(self):
+        """How many batches were drawn in this pass."""
+        return self._waiting[-1][1] + 1 if self._waiting else self._drawn
+
+    @property
+    def next_number(self):
+        """The number of the next batch to give out."""
+        return self._waiting[0][1] if self._waiting else self._drawn
+
+    def finish(self, number):
         """Records that a batch is done. With ``in_order=False``, others before it may not be."""
-        self.ahead.add(task)
+        self.ahead.add(number)
         while self.done in self.ahead:
             self.ahead.remove(self.done)
             self.done += 1
@@ -70,9 +97,58 @@ class Draws:
             # The default generator is the program's to save.
             self._random = _state.Random(self._generator)
 
-    def batches(self, iterator):
-        """Yields the batches of indices that are not done. ``iterator`` is the sampler's, and was not used yet."""
-        resumed, self._resumed = self._resumed, None
+    def begin(self, iterator):
+        """Takes the sampler's iterator, which was not used yet. Nothing is drawn before the first batch is asked for."""
+        self._iterator = iterator
+
+    def look(self):
+        """Returns the indices and the number of the next batch that is not done. It is the next one until :meth:`give`."""
+        while True:
+            if self._waiting:
+                self._is_drawing = False
+            else:
+                self._draw()
+            if self._waiting[0][1] not in self._skipped:
+                return self._waiting[0]
+            self.give()
+
+    def give(self):
+        """Records that the batch was given out."""
+        self._drawn = self.drawn
+        self._waiting.clear()
+
+    def _draw(self):
+        if self._batches is None:
+            self._start()
+        was_interrupted, self._is_drawing = self._is_drawing, True
+        # In one step for a signal handler, as far as the sampler is not of Python.
+        self._waiting.extend(itertools.islice(self._batches, 1))
+        self._is_drawing = False
+        if self._waiting:
+            if self._is_ahead and self._has_state():
+                self._note_state()
+            return
+        if self._has_state():
+            self._end = copy.deepcopy(self._snapshot(None))
+        if was_interrupted and not self._is_complete():
+            raise RuntimeError(
+                f"an exception came while the sampler was drawing indices, and ended it: the pass ends after {self._drawn} batches"
+            )
+        raise StopIteration
+
+    def _is_complete(self):
+        try:
+            return self._drawn >= len(self._sampler)
+        except (TypeError, NotImplementedError):
+            return False
+
+    def _start(self):
+        """Begins or resumes the pass. After an exception, it is called again."""
+        resumed, iterator = self._resumed, self._iterator
+        if iterator is None:
+            iterator = iter(self._sampler)
+        # Whatever happens to it, the next call has another one.
+        self._iterator = None
         if resumed is not None:
             iterator = self._load(resumed, iterator)
         self._epoch = self._epoch_now()
@@ -84,45 +160,55 @@ class Draws:
             with self._as_at_first(resumed):
                 batches, inner = self._begin(iterator)
                 batches = self._skip(batches, inner, resumed)
-        first, skipped = self.done, self.skipped
-        if self._stateful is None and not _state.is_stateful(inner):
-            yield from _without(batches, first, skipped) if skipped else batches
+        self._stateful_iterator = inner if _state.is_stateful(inner) else None
+        if self._is_ahead and self._has_state():
+            self._states = {self.done: copy.deepcopy(self._snapshot(inner))}
+        self._resumed = None
+        self._batches = zip(batches, itertools.count(self.done))
+
+    def _has_state(self):
+        return self._stateful is not None or self._stateful_iterator is not None
+
+    def _note_state(self):
+        """Keeps the sampler's state, if that does not take much of the time: batches after it can be drawn once more."""
+        begun = time.perf_counter()
+        if begun < self._next_state:
             return
-        self._states[first] = self._snapshot(inner)
-        for number in itertools.count(first):
-            batch = next(batches, None)
-            if batch is None:
-                self._end = self._snapshot(None)
-                return
-            self._states[number + 1] = self._snapshot(inner)
-            for old in [old for old in self._states if old < self.done]:
-                del self._states[old]
-            if number not in skipped:
-                yield batch
+        self._states[self.drawn] = copy.deepcopy(self._snapshot(self._stateful_iterator))
+        last = max((number for number in self._states if number <= self.done), default=0)
+        self._states = {number: state for number, state in self._states.items() if number >= last}
+        now = time.perf_counter()
+        self._next_state = now + _STATE_PAUSE * (now - begun)
+
+    def _own_state(self):
+        """Returns the state of the sampler, and how many batches were done with since."""
+        known = max((number for number in self._states if number <= self.done), default=None)
+        if known is None:
+            return self._snapshot(self._stateful_iterator), 0
+        return self._states[known], self.done - known
 
     def state_dict(self, is_finished):
         """Returns the part of the state that is about the sampler."""
+        state = {_state.SAMPLER_ITER_YIELDED: self.done, _state.SAMPLER_DRAWN: self.drawn, _state.SAMPLER_SINCE: 0}
         if self._resumed is not None and not is_finished:
             # Nothing was drawn yet.
-            keys = (_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE, _state.SAMPLER_ITER_STATE, _state.SAMPLER_EPOCH)
-            state = {key: self._resumed[key] for key in keys if key in self._resumed}
-            if self._resumed[_state.FINISHED]:
-                state.pop(_state.SAMPLER_ITER_STATE, None)
-                state.pop(_state.SAMPLER_EPOCH, None)
+            keys = [_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE]
+            if not self._resumed[_state.FINISHED]:
+                keys += [_state.SAMPLER_ITER_STATE, _state.SAMPLER_EPOCH, _state.SAMPLER_SINCE, _state.SAMPLER_DRAWN]
+            state.update({key: self._resumed[key] for key in keys if key in self._resumed})
         else:
             random = self._random
             if random.state is None and self.is_random and not is_finished:
                 random = self._now()
-            state = {_state.SAMPLER_GENERATOR: random.text()}
-            own = self._end if is_finished else self._states.get(self.done)
-            if own is None and self._stateful is not None:
-                own = self._snapshot(None)
-            if own:
+            state[_state.SAMPLER_GENERATOR] = random.text()
+            if is_finished and self._end is not None:
+                state.update(copy.deepcopy(self._end))
+            elif self._has_state():
+                own, state[_state.SAMPLER_SINCE] = self._own_state()
                 state.update(copy.deepcopy(own))
             epoch = self._epoch_now() if self._epoch is None else self._epoch
             if epoch is not None and not is_finished:
                 state[_state.SAMPLER_EPOCH] = epoch
-        state[_state.SAMPLER_ITER_YIELDED] = self.done
         if self.ahead:
             state[_state.AHEAD] = sorted(self.ahead)
         return state
@@ -174,78 +260,111 @@ class Draws:
         if inner is sampler:
             return iterator, iterator
         if type(inner) in (RandomSampler, SequentialSampler):
-            return _slices(_parts(inner), sampler.batch_size, sampler.drop_last), None
+            return _Slices(inner, sampler.batch_size, sampler.drop_last), None
         indices = iter(inner)
-        return _groups(indices, sampler.batch_size, sampler.drop_last), indices
+        return _Groups(indices, sampler.batch_size, sampler.drop_last), indices
 
     def _skip(self, batches, inner, resumed):
         """Leaves out the batches that are done."""
+        # As many as were drawn then, since the sampler may draw their numbers one by one; and the first one in any case, for which
+        # others draw those of the whole pass.
+        done, drawn = self.done, max(resumed[_state.SAMPLER_DRAWN], 1)
         if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
             inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
+            done = drawn = resumed[_state.SAMPLER_SINCE]
         elif self._stateful is not None and resumed.get(_state.SAMPLER_STATE) is not None:
-            pass
-        elif type(self._inner) is not _InfiniteConstantSampler:
-            # One more, since the numbers of a pass are drawn for its first batch.
-            skipped = sum(1 for _ in itertools.islice(batches, self.done))
-            if skipped < self.done:
-                raise wrong(_state.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {skipped} batches")
-            more = 0 if self._stateful is not None or _state.is_stateful(inner) else 1
-            return itertools.chain(list(itertools.islice(batches, more)), batches)
-        return batches
+            done = drawn = resumed[_state.SAMPLER_SINCE]
+        elif self._stateful is not None or _state.is_stateful(inner):
+            drawn = done
+        if type(self._inner) is _InfiniteConstantSampler:
+            return batches
+        skipped = sum(1 for _ in itertools.islice(batches, done))
+        if skipped < done:
+            raise wrong(_state.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {skipped} batches")
+        return itertools.chain(list(itertools.islice(batches, drawn - done)), batches)
 
     def _snapshot(self, inner):
-        return copy.deepcopy(
-            {
-                _state.SAMPLER_STATE: _state.state_of(self._stateful),
-                _state.SAMPLER_ITER_STATE: _state.state_of(inner),
-            }
-        )
+        return {
+            _state.SAMPLER_STATE: _state.state_of(self._stateful),
+            _state.SAMPLER_ITER_STATE: _state.state_of(inner),
+        }
 
 
-def _without(batches, first, numbers):
-    for number, batch in enumerate(batches, first):
-        if number not in numbers:
-            yield batch
+class _Groups:
+    """Batches of a sampler's indices. What was drawn for a batch when an exception came is in it."""
+
+    def __init__(self, indices, size, drop_last):
+        self._indices = indices
+        self._size = size
+        self._drop_last = drop_last
+        self._batch = []
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self._batch.extend(itertools.islice(self._indices, self._size - len(self._batch)))
+        if not self._batch or (self._drop_last and len(self._batch) < self._size):
+            raise StopIteration
+        batch, self._batch = self._batch, []
+        return batch
 
 
-def _groups(indices, size, drop_last):
-    while batch := list(itertools.islice(indices, size)):
-        if drop_last and len(batch) < size:
-            return
-        yield batch
+class _Slices:
+    """Batches of the indices of one of torch's samplers, which are drawn in whole lists, and only when they are needed, as with
+    torch. What an exception interrupts is done once more, from the same random numbers.
+    """
+
+    def __init__(self, sampler, size, drop_last):
+        self._sampler = sampler
+        self._size = size
+        self._drop_last = drop_last
+        self._lengths = _lengths(sampler)
+        # The indices that were drawn, how many of them were given, and how many lists were drawn.
+        self._indices = ()
+        self._given = 0
+        self._lists = 0
+        self._generator = getattr(sampler, "generator", None)
+        # The state that it had before the next list was drawn.
+        self._before = None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        end = self._given + self._size
+        while end > len(self._indices) and self._lists < len(self._lengths):
+            rest, new = self._indices[self._given :], self._draw(self._lengths[self._lists])
+            # A signal handler does not run between these assignments.
+            self._indices = [*rest, *new] if rest else new
+            self._given, self._before, self._lists = 0, None, self._lists + 1
+            end = self._size
+        batch = list(self._indices[self._given : end])
+        if not batch or (self._drop_last and len(batch) < self._size):
+            raise StopIteration
+        self._given = end
+        return batch
+
+    def _draw(self, length):
+        sampler = self._sampler
+        count = len(sampler.data_source)
+        if type(sampler) is SequentialSampler:
+            return range(count)
+        if self._generator is None:
+            seed = int(torch.empty((), dtype=torch.int64).random_().item())
+            self._generator = torch.Generator().manual_seed(seed)
+        if self._before is None:
+            self._before = self._generator.get_state()
+        else:
+            self._generator.set_state(self._before)
+        if sampler.replacement:
+            return torch.randint(high=count, size=(length,), dtype=torch.int64, generator=self._generator).tolist()
+        return torch.randperm(count, generator=self._generator).tolist()[:length]
 
 
-def _parts(sampler):
-    """Yields the indices of a sampler in lists."""
+def _lengths(sampler):
+    """Returns how long the lists of a pass are."""
     if type(sampler) is SequentialSampler:
-        yield range(len(sampler.data_source))
-        return
-    count = len(sampler.data_source)
-    generator = sampler.generator
-    if generator is None:
-        generator = torch.Generator()
-        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
-    if sampler.replacement:
-        for size in [32] * (sampler.num_samples // 32) + [sampler.num_samples % 32]:
-            yield torch.randint(high=count, size=(size,), dtype=torch.int64, generator=generator).tolist()
-    else:
-        for _ in range(sampler.num_samples // count):
-            yield torch.randperm(count, generator=generator).tolist()
-        yield torch.randperm(count, generator=generator).tolist()[: sampler.num_samples % count]
-
-
-def _slices(parts, size, drop_last):
-    part, start = (), 0
-    while True:
-        batch = list(part[start : start + size])
-        start += size
-        while len(batch) < size:
-            # Only now, as with torch, is the next part drawn.
-            part = next(parts, None)
-            if part is None:
-                if batch and not drop_last:
-                    yield batch
-                return
-            start = size - len(batch)
-            batch += part[:start]
-        yield batch
+        return [len(sampler.data_source)]
+    whole = 32 if sampler.replacement else len(sampler.data_source)
+    return [whole] * (sampler.num_samples // whole) + [sampler.num_samples % whole]

@@ -45,6 +45,10 @@ GENERATOR = "_generator"
 SAMPLER_GENERATOR = "_sampler_generator"
 SAMPLER_STATE = "_sampler_state"
 SAMPLER_ITER_STATE = "_sampler_iter_state"
+# How many batches were done with since the sampler had that state.
+SAMPLER_SINCE = "_sampler_steps_since_state"
+# How many batches of indices were drawn, of which the last ones may not be done.
+SAMPLER_DRAWN = "_sampler_drawn"
 # The epoch of a DistributedSampler, which decides about its order.
 SAMPLER_EPOCH = "_sampler_epoch"
 LAST_WORKER = "_last_yielded_worker_id"
@@ -56,6 +60,12 @@ DATASET_ITER_STATE = "dataset_iter_state"
 FETCHER_ENDED = "fetcher_ended"
 # How many batches a worker's stream has given since its state was taken.
 SINCE = "_steps_since_snapshot"
+# How many batches a worker has made in this pass.
+STEPS = "_steps"
+# The states of a worker's generators, in base64, if they were used.
+GENERATORS = "_generators"
+# How many passes the workers had before this one.
+PASS_NUMBER = "_pass_number"
 
 _OF_FIXED_LENGTH = (SequentialSampler, RandomSampler, WeightedRandomSampler, SubsetRandomSampler, DistributedSampler)
 
@@ -107,6 +117,11 @@ def fetcher_state(fetcher, is_stream):
     return {FETCHER_STATE: stream, DATASET_STATE: None if is_own else state_of(fetcher.dataset)}
 
 
+def is_snapshot(state) -> bool:
+    """Whether ``state``, which ``fetcher_state`` gave for a stream, has anything to resume from."""
+    return state[DATASET_STATE] is not None or state[FETCHER_STATE][DATASET_ITER_STATE] is not None
+
+
 def has_state(fetcher, is_stream) -> bool:
     return is_stateful(fetcher.dataset) or (is_stream and is_stateful(fetcher.dataset_iter))
 
@@ -135,11 +150,12 @@ def _load_iterator(iterator, state):
             iterator.load_state_dict(stream[DATASET_ITER_STATE])
 
 
-def skip(fetcher, index, count):
-    """Reads the first ``count`` batches of a stream again, and leaves them out."""
+def skip(fetcher, index, count, begin):
+    """Reads the first ``count`` batches of a stream again, and leaves them out. ``begin`` is called before each."""
     if fetcher.ended:
         return
     for number in range(count):
+        begin()
         try:
             fetcher.fetch(index)
         except StopIteration:

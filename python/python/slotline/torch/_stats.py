@@ -9,8 +9,8 @@ import time
 _KEPT_UP = 0.1
 # Workers that are busy for more than this share of the time are the limit.
 _BUSY = 0.6
-# How many of the samples that were left out are remembered.
-_MOST_CAUSES = 8
+# How many of the samples that were left out are listed.
+_MOST_CAUSES = 1000
 
 
 class Stats:
@@ -39,7 +39,8 @@ class Stats:
 
     def leave_out(self, bad):
         self.bad_samples += len(bad)
-        self.bad_causes = [*self.bad_causes, *bad][-_MOST_CAUSES:]
+        self.bad_causes.extend(bad)
+        del self.bad_causes[:-_MOST_CAUSES]
 
     @property
     def elapsed(self):

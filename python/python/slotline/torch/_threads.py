@@ -21,8 +21,9 @@ import torch.utils.data._utils.worker as _torch_worker
 from torch.utils.data import _utils
 
 from slotline._slotline import Collator
-from slotline.torch import _worker
+from slotline.torch import _generators, _worker
 from slotline.torch._collate import worker_of_thread
+from slotline.torch._messages import GENERATORS
 from slotline.torch._processes import ProcessIterator
 
 # The last message of a channel.
@@ -43,12 +44,19 @@ class _End:
         self._collator = Collator(pool)
         # The tasks whose answers were not received, oldest first.
         self.due = deque()
+        # The states of the worker's generators after the message that was received last, and before the next one.
+        self.generators = self._next_generators = None
+        # Whether the loader wants no more batches.
+        self.closed = False
         # How long this end's thread was busy, in seconds.
         self.busy = 0.0
 
     def send(self, kind, task=0, value=None):
         self._outbox.put((kind, task, value))
         return True
+
+    def send_bytes(self, kind, value):
+        return self.send(kind, 0, value)
 
     def ask(self, kind, task, value=None):
         self.due.append(task)
@@ -65,7 +73,13 @@ class _End:
         if message is _CLOSED:
             self._inbox.put(_CLOSED)
             raise EOFError("the channel is closed")
-        while self.due and self.due[0] <= message[1]:
+        kind, task, value = message
+        if kind == GENERATORS:
+            self._next_generators = value
+            return self.receive(timeout)
+        if task > 0 and self._next_generators is not None:
+            self.generators, self._next_generators = self._next_generators, None
+        while self.due and self.due[0] <= task:
             self.due.popleft()
         return message
 
@@ -89,8 +103,8 @@ class ThreadIterator(ProcessIterator):
         for worker_id in range(self._num_workers):
             requests, replies = queue.SimpleQueue(), queue.SimpleQueue()
             end = _End(requests, replies, self._pool)
-            dataset = copy.deepcopy(self._dataset) if is_copied else self._dataset
-            arguments = (spec, dataset, end, worker_id, self._shared_seed, states[worker_id])
+            dataset = _copy(self._dataset) if is_copied else self._dataset
+            arguments = (spec, dataset, end, worker_id, self._origin(), self._shared_seed, states[worker_id])
             worker = threading.Thread(target=_work, args=arguments, name=f"sl_data_worker_{worker_id}", daemon=True)
             self._channels.append((requests, end))
             self._ports.append(_End(replies, requests, self._pool))
@@ -105,7 +119,9 @@ class ThreadIterator(ProcessIterator):
         if self._shutdown or self._owner != os.getpid():
             return
         self._shutdown = True
-        for requests, _ in self._channels:
+        self._let_go()
+        for requests, end in self._channels:
+            end.closed = True
             # Tasks that were not begun are dropped.
             while not requests.empty():
                 try:
@@ -118,21 +134,49 @@ class ThreadIterator(ProcessIterator):
                 worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
 
 
+class _Copying(threading.local):
+    is_on = False
+
+
+_copying = _Copying()
+
+
+def _copy(dataset):
+    """Returns a copy of a dataset for a thread. As in a process, tensors in shared memory are the same in all workers: with them,
+    the program tells the workers something, such as the number of the epoch.
+    """
+    _copying.is_on = True
+    try:
+        return copy.deepcopy(dataset)
+    finally:
+        _copying.is_on = False
+
+
+def _copy_tensor(tensor, memo):
+    return tensor if _copying.is_on and tensor.is_shared() else tensor.__deepcopy__(memo)
+
+
+# It is asked before a type's own method.
+copy._deepcopy_dispatch[torch.Tensor] = _copy_tensor  # type: ignore[attr-defined]
+
+
 class _Worker(_worker.Worker):
     # Only the dataset can raise it here: that of a signal is raised in the main thread.
     errors = (Exception, KeyboardInterrupt)
 
 
-def _work(spec, dataset, port, worker_id, shared_seed, state):
+def _work(spec, dataset, port, worker_id, origin, shared_seed, state):
     seed = spec.base_seed + worker_id
 
     def inform(dataset):
-        worker_of_thread.info = _info(worker_id, spec.num_workers, seed, dataset)
+        info = worker_of_thread.info = _info(worker_id, spec.num_workers, seed, dataset)
+        rng = getattr(info, "rng", None)
+        return None if rng is None else _generators.OfThread(rng)
 
     _worker.pin(spec, worker_id)
     where = f"in DataLoader worker thread {worker_id}"
     try:
-        _Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, lambda: True)
+        _Worker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, lambda: True).serve()
     finally:
         worker_of_thread.info = None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
 import random
 import time
 
+import numpy as np
 import torch
 import torch.utils.data._utils.worker as _torch_worker
 from torch._utils import ExceptionWrapper
@@ -14,13 +17,18 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _DatasetKind
 from torch.utils.data.graph_settings import apply_random_seed
 
+from slotline import _rng
 from slotline._slotline import Port
-from slotline.torch import _collate, _state
-from slotline.torch._fetch import NOTHING, make_fetcher
-from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK
+from slotline.torch import _collate, _generators, _state
+from slotline.torch._fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one
+from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
 
 # How often a worker that has nothing to do checks whether its loader is still there, in seconds.
-_PATIENCE = 5.0
+_PATIENCE = 1.0
+
+
+class _Unwanted(BaseException):
+    """Nobody wants the batch any more."""
 
 
 class _Samples:
@@ -32,7 +40,7 @@ class _Samples:
         self.samples = samples
 
 
-def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state):
+def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed, state):
     """Runs a worker process, which resumes from ``state`` if there is one."""
     dataset = dataset_holder.pop()
     pin(spec, worker_id)
@@ -44,21 +52,20 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state)
         seed = spec.base_seed + worker_id
         random.seed(seed)
         torch.manual_seed(seed)
-        if _torch_worker.HAS_NUMPY:
-            import numpy as np
-
-            np.random.seed(_torch_worker._generate_state(spec.base_seed, worker_id))
+        np.random.seed(_torch_worker._generate_state(spec.base_seed, worker_id))
 
         def inform(dataset):
             _torch_worker._worker_info = _torch_worker.WorkerInfo(
                 id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
             )
+            return _generators.OfProcess()
 
         def is_wanted():
             return os.getppid() == parent
 
         where = f"in DataLoader worker process {worker_id}"
-        Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(Port(replies, requests), is_wanted)
+        port = Port(replies, requests)
+        Worker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, is_wanted).serve()
     except KeyboardInterrupt:
         # The loader's process has been interrupted too.
         pass
@@ -78,56 +85,108 @@ class Worker:
     # The exceptions that are raised in the loop. An interrupt of a process has interrupted the loop too, and ends the worker.
     errors: tuple[type[BaseException], ...] = (Exception,)
 
-    def __init__(self, spec, dataset, worker_id, shared_seed, state, inform, where):
+    def __init__(self, spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, is_wanted):
+        """``origin`` is the number of the pass, and the task of its first batch. ``is_wanted`` says whether the loader's process
+        is still there.
+        """
         self._spec = spec
+        self._worker_id = worker_id
+        self._origin = origin
+        self._port = port
+        self._is_wanted = is_wanted
         self._is_stream = spec.kind == _DatasetKind.Iterable
         self._where = where
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
-        inform(self._dataset)
+        self._generators = inform(self._dataset)
         # The error with which all tasks are answered.
         self._failure = None
         self._is_exhausted = False
         self._steps = 0
+        # How long the last batch took.
+        self._took = SLOW
         try:
+            self._begin_step(None)
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
-            self._fetcher = _fetcher(spec, self._dataset, state)
+            self._prepare(state)
         except self.errors:
             self._failure = ExceptionWrapper(where=where)
 
-    def serve(self, port, is_wanted):
-        """Answers requests until there will be no more. ``is_wanted`` says whether the loader is still there."""
-        while True:
-            try:
-                message = port.receive(_PATIENCE)
-            except EOFError:
-                return
-            if message is None:
-                if not is_wanted():
-                    return
-                continue
-            kind, task, value = message
-            if kind == TASK:
-                begun = time.perf_counter()
-                self._make(port, task, value)
-                port.add_busy(time.perf_counter() - begun)
-            elif kind == RESUME:
-                port.send(RESUMED, task)
-                self._begin(value)
-            elif kind == END:
-                return
-            # What it refers to must be freed before the next task comes.
-            message = value = None
+    def _prepare(self, state):
+        """Makes what reads the dataset, which resumes from ``state`` if there is one."""
+        is_within = state is not None and self._is_stream and not state[_state.FINISHED]
+        # Whether what was drawn for the iterator of a stream is to be forgotten.
+        is_late = is_within and (_state.is_snapshot(state) or state[_state.FETCHER_STATE][_state.FETCHER_ENDED])
+        if state is not None:
+            _state.load_dataset(self._dataset, state)
+            if not is_late:
+                self._restore(state)
+        self._fetcher = _fetcher(self._spec, self._dataset)
+        self._takes_one_by_one = self._is_stream or takes_one_by_one(self._dataset)
+        if is_within:
+            _state.load_stream(self._fetcher, state)
+            if is_late:
+                self._restore(state)
+            since = state[_state.SINCE]
+            self._steps = state[_state.STEPS] - since
+            index = [None] * self._spec.batch_size if self._spec.auto_collation else None
+            _state.skip(self._fetcher, index, since, self._begin_stream_step)
 
-    def _begin(self, shared_seed):
+    def _restore(self, state):
+        text = state[_state.GENERATORS]
+        if text is not None and self._generators is not None:
+            self._generators.restore(base64.b64decode(text))
+
+    def _begin_step(self, number):
+        """Gives ``slotline.rng`` what is made now: the batch with this number, or with ``None`` what comes before the first."""
+        lane = self._worker_id + 1 if self._is_stream else 0
+        key = self._spec.base_seed, self._origin[0], lane
+        _rng.begin(key if number is None else (*key, number))
+
+    def _begin_stream_step(self):
+        self._begin_step(self._steps)
+        self._steps += 1
+
+    def serve(self):
+        """Answers requests until there will be no more."""
+        port = self._port
+        with contextlib.suppress(EOFError, _Unwanted):
+            while True:
+                message = port.receive(_PATIENCE)
+                self._check()
+                if message is None:
+                    continue
+                kind, task, value = message
+                if kind == TASK:
+                    begun = time.perf_counter()
+                    self._make(port, task, value)
+                    self._took = time.perf_counter() - begun
+                    port.add_busy(self._took)
+                elif kind == RESUME:
+                    self._send_generators()
+                    port.send(RESUMED, task)
+                    self._begin(value)
+                elif kind == END:
+                    return
+                # What it refers to must be freed before the next task comes.
+                message = value = None
+
+    def _check(self):
+        """Ends the worker if its loader does not want anything any more."""
+        if self._port.closed or not self._is_wanted():
+            raise _Unwanted
+
+    def _begin(self, value):
         """Begins another pass."""
+        *self._origin, shared_seed = value
         self._is_exhausted = False
         self._steps = 0
         self._failure = None
         self._dataset = _seeded(self._dataset, self._rng, shared_seed)
         try:
-            self._fetcher = _fetcher(self._spec, self._dataset, None)
+            self._begin_step(None)
+            self._prepare(None)
         except self.errors:
             self._failure = ExceptionWrapper(where=self._where)
 
@@ -139,7 +198,12 @@ class Worker:
             return
         try:
             try:
-                self._steps += 1
+                if self._is_stream:
+                    self._begin_stream_step()
+                else:
+                    self._begin_step(task - self._origin[1])
+                if self._took >= SLOW and self._takes_one_by_one and type(index) is list:
+                    index = Watched(index, self._check)
                 batch = self._fetcher.fetch(index)
             finally:
                 self._send_state(port)
@@ -157,17 +221,30 @@ class Worker:
                 # The next pass begins with what the dataset has now.
                 self._steps = 0
                 self._send_state(port)
+                self._send_generators()
                 port.send(EXHAUSTED, task)
             else:
                 _report(port, task, ExceptionWrapper(where=self._where))
 
     def _send_state(self, port):
-        """Sends the state of the dataset after a step, if it has one and it is time."""
+        """Sends the state of the dataset after a step, if it has one and it is time, and those of the generators with it."""
         every = self._spec.snapshot_every
         # A dataset that is read by index cannot be told to read a batch once more, so its state must be the latest one.
-        is_due = every and (not self._is_stream or self._steps % every == 0)
-        if is_due and _state.has_state(self._fetcher, self._is_stream):
-            port.send(STATE, 0, _state.fetcher_state(self._fetcher, self._is_stream))
+        if self._is_stream and (not every or self._steps % every != 0):
+            return
+        if every and _state.has_state(self._fetcher, self._is_stream):
+            state = _state.fetcher_state(self._fetcher, self._is_stream)
+            if self._is_stream and not _state.is_snapshot(state):
+                return
+            port.send(STATE, 0, state)
+        elif self._is_stream:
+            return
+        self._send_generators()
+
+    def _send_generators(self):
+        """Sends the states of the generators, if they are not the same as before."""
+        if self._generators is not None and (packed := self._generators.changed()) is not None:
+            self._port.send_bytes(GENERATORS, packed)
 
 
 def _report(port, task, wrapper):
@@ -187,18 +264,11 @@ def _seeded(dataset, rng, seed):
     return dataset
 
 
-def _fetcher(spec, dataset, state):
+def _fetcher(spec, dataset):
     collate_fn = spec.collate_fn
     if spec.auto_collation and _collate.is_default(collate_fn):
         collate_fn = _samples
-
-    if state is not None:
-        _state.load_dataset(dataset, state)
-    fetcher = make_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last, spec.on_error)
-    if state is not None and spec.kind == _DatasetKind.Iterable and not state[_state.FINISHED]:
-        _state.load_stream(fetcher, state)
-        _state.skip(fetcher, [None] * spec.batch_size if spec.auto_collation else None, state[_state.SINCE])
-    return fetcher
+    return make_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last, spec.on_error)
 
 
 def _samples(samples):

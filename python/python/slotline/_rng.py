@@ -1,0 +1,80 @@
+"""Random numbers for the code of a dataset, which do not depend on the workers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+class _Current(threading.local):
+    """What this thread makes at present for a loader, as integers from 0 on, and the generators, if they were asked for."""
+
+    key: tuple[int, ...] | None = None
+    generators: Generators | None = None
+
+
+current = _Current()
+
+
+class Generators:
+    """Generators of random numbers with one seed, each made when it is first asked for."""
+
+    def __init__(self, key: tuple[int, ...] | None) -> None:
+        """``key`` has integers from 0 on. ``None``: the seed is a new one."""
+        self._seeds = np.random.SeedSequence(key)
+
+    def _seed(self, number: int) -> int:
+        words = np.random.SeedSequence(self._seeds.entropy, spawn_key=(number,)).generate_state(2, np.uint64)
+        return int(words[0]) | int(words[1]) << 64
+
+    @cached_property
+    def numpy(self) -> np.random.Generator:
+        """A generator of NumPy."""
+        return np.random.default_rng(self._seeds)
+
+    @cached_property
+    def random(self) -> random.Random:
+        """A generator of the standard library."""
+        return random.Random(self._seed(0))
+
+    @cached_property
+    def torch(self) -> torch.Generator:
+        """A generator of PyTorch, on the CPU."""
+        import torch
+
+        return torch.Generator().manual_seed(self._seed(1) >> 64)
+
+
+def rng() -> Generators:
+    """Returns generators for the batch that is made at present, the same for the whole batch.
+
+    To be called by a dataset, a transform or a collate function that ``slotline.torch.DataLoader`` calls. What they draw depends
+    on the loader's seed, the pass and the number of the batch in it, and not on the workers: it is the same with processes,
+    with threads and without workers, with any number of them, and after a resume. Of a stream, it depends on the worker and the
+    number of the batch among those of this worker.
+
+    Elsewhere, the generators have a new random seed each time.
+
+    Example::
+
+        def __getitem__(self, index):
+            noise = slotline.rng().numpy.normal(size=3)
+    """
+    if current.key is None:
+        return Generators(None)
+    if current.generators is None:
+        current.generators = Generators(current.key)
+    return current.generators
+
+
+def begin(key: tuple[int, ...] | None) -> None:
+    """Says what this thread makes from now on."""
+    current.key = key
+    current.generators = None

@@ -1,0 +1,133 @@
+"""The generators of random numbers that a worker has, whose states are part of the loader's, so that it resumes with them.
+
+What a dataset draws cannot be seen, only that a generator has another state than before. The worker finds that out after each
+batch, and sends the states only then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import struct
+
+import numpy as np
+import torch
+
+# A generator of Python, or NumPy's default one, which is the same algorithm: 624 words and the position in them, whether a
+# normally distributed number is waiting, and that number.
+_TWISTER = struct.Struct("=625I?d")
+_WORDS = struct.Struct("=625I")
+_WAITING = struct.Struct("=?d")
+# Loaded here, since workers that are forked import nothing.
+_MT19937 = np.random.MT19937
+# The generators that `numpy.random.default_rng` makes.
+_PCG = struct.Struct(f"=16s16s?I{_TWISTER.size - 37}x")
+# The program has set another one, which is its own to save.
+_OTHER = bytes(_TWISTER.size)
+LENGTH = 1 + 2 * _TWISTER.size + len(torch.default_generator.get_state())
+
+
+class OfProcess:
+    """The default generators of this process."""
+
+    def __init__(self):
+        self._seen = self._packed = None
+        # NumPy's may have a number waiting, which its words do not tell.
+        self._is_waiting = False
+        self.changed()
+
+    def changed(self):
+        """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
+        bits = np.random.get_bit_generator()
+        is_known = type(bits) is _MT19937
+        words = ctypes.string_at(bits.ctypes.state_address, _WORDS.size) if is_known else None
+        seen = _torchs(torch.default_generator), random.getstate(), words
+        if seen == self._seen and not self._is_waiting:
+            return None
+        # A number can only begin to wait when others are drawn.
+        is_drawn = is_known and (self._is_waiting or self._seen is None or words != self._seen[2])
+        waiting = np.random.get_state()[3:] if is_drawn else (0, 0.0)
+        packed = b"".join((b"p", _pack(seen[1]), words + _WAITING.pack(*waiting) if is_known else _OTHER, seen[0]))
+        is_same, self._seen, self._packed, self._is_waiting = packed == self._packed, seen, packed, bool(waiting[0])
+        return None if is_same else packed
+
+    def restore(self, packed):
+        """Gives the generators the states that they had. Those of threads are no use to a process."""
+        if packed[:1] == b"p":
+            randoms, numpys, torchs = _parts(packed)
+            random.setstate(_unpack(randoms))
+            if numpys != _OTHER:
+                *words, position, is_waiting, number = _TWISTER.unpack(numpys)
+                np.random.set_state(("MT19937", np.array(words, np.uint32), position, int(is_waiting), number))
+            torch.default_generator.set_state(torchs)
+            self.changed()
+
+
+class OfThread:
+    """The generators that ``get_worker_info().rng`` has."""
+
+    def __init__(self, rng):
+        self._rng = rng
+        self._packed = self._pack()
+
+    def _pack(self):
+        numpys = _OTHER
+        if self._rng.numpy_generator is not None:
+            state = self._rng.numpy_generator.bit_generator.state
+            numbers = (state["state"][name].to_bytes(16, "little") for name in ("state", "inc"))
+            numpys = _PCG.pack(*numbers, bool(state["has_uint32"]), state["uinteger"])
+        return b"t" + _pack(self._rng.random_generator.getstate()) + numpys + _torchs(self._rng.torch_generator)
+
+    def changed(self):
+        """See :meth:`OfProcess.changed`."""
+        packed = self._pack()
+        is_same, self._packed = packed == self._packed, packed
+        return None if is_same else packed
+
+    def restore(self, packed):
+        """See :meth:`OfProcess.restore`."""
+        if packed[:1] == b"t":
+            randoms, numpys, torchs = _parts(packed)
+            self._rng.random_generator.setstate(_unpack(randoms))
+            if self._rng.numpy_generator is not None and numpys != _OTHER:
+                state, inc, has_uint32, uinteger = _PCG.unpack(numpys)
+                self._rng.numpy_generator.bit_generator.state = {
+                    "bit_generator": "PCG64",
+                    "state": {"state": int.from_bytes(state, "little"), "inc": int.from_bytes(inc, "little")},
+                    "has_uint32": int(has_uint32),
+                    "uinteger": uinteger,
+                }
+            self._rng.torch_generator.set_state(torchs)
+            self._packed = packed
+
+
+def is_packed(packed):
+    """Whether generators can be given these states."""
+    if len(packed) != LENGTH or packed[0] not in b"pt":
+        return False
+    randoms, _, torchs = _parts(packed)
+    try:
+        random.Random().setstate(_unpack(randoms))
+        torch.Generator().set_state(torchs)
+    except (ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _torchs(generator):
+    return generator.get_state().numpy().tobytes()
+
+
+def _pack(state):
+    _, words, number = state
+    return _TWISTER.pack(*words, number is not None, number or 0.0)
+
+
+def _unpack(randoms):
+    *words, is_waiting, number = _TWISTER.unpack(randoms)
+    return 3, tuple(words), number if is_waiting else None
+
+
+def _parts(packed):
+    size = _TWISTER.size
+    return packed[1 : 1 + size], packed[1 + size : 1 + 2 * size], torch.frombuffer(bytearray(packed[1 + 2 * size :]), dtype=torch.uint8)

@@ -1,0 +1,230 @@
+"""Random numbers in workers: those of a resumed pass are the ones that it would have had."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+
+import slotline
+from slotline.torch import DataLoader
+
+
+class Augmented(Dataset):
+    """Samples that draw from the default generators, but not each from all of them."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        numbers = [float(i), 0.0, 0.0, 0.0]
+        if i % 3:
+            numbers[1] = random.gauss(0, 1)
+        if i % 2:
+            numbers[2] = np.random.randn()
+        if i % 5:
+            numbers[3] = torch.randn(1).item()
+        return torch.tensor(numbers, dtype=torch.float64)
+
+
+class OfThreads(Dataset):
+    """Samples that draw from the generators of their thread."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        rng = get_worker_info().rng
+        numbers = rng.random_generator.gauss(0, 1), rng.numpy_generator.normal(), torch.rand(1, generator=rng.torch_generator)
+        return torch.tensor([float(i), *numbers], dtype=torch.float64)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        offset = random.random()
+        for k in range(20):
+            yield torch.tensor([k, offset, random.random(), np.random.randn()], dtype=torch.float64)
+
+
+class StatefulStream(Stream):
+    def __init__(self):
+        self.k, self.offset = 0, None
+
+    def __iter__(self):
+        if self.offset is None:
+            self.offset = random.random()
+        return self
+
+    def __next__(self):
+        if self.k == 20:
+            self.k, self.offset = 0, None
+            raise StopIteration
+        self.k += 1
+        return torch.tensor([self.k, self.offset, random.random(), np.random.randn()], dtype=torch.float64)
+
+    def state_dict(self):
+        return {"k": self.k, "offset": self.offset}
+
+    def load_state_dict(self, state):
+        self.k, self.offset = state["k"], state["offset"]
+
+
+def passes(loader, count):
+    return [[batch.tolist() for batch in loader] for _ in range(count)]
+
+
+def resumed(make, epoch, steps, count):
+    """The batches of ``count`` passes, in the pass ``epoch`` of which another loader takes over after ``steps`` batches."""
+    torch.manual_seed(1)
+    loader = make()
+    found = passes(loader, epoch)
+    batches = iter(loader)
+    begun = [next(batches).tolist() for _ in range(steps)]
+    state, numbers = json.loads(json.dumps(loader.state_dict())), torch.get_rng_state()
+    del batches, loader
+    random.seed(5)
+    np.random.seed(5)
+    loader = make()
+    loader.load_state_dict(state)
+    torch.set_rng_state(numbers)
+    begun += [batch.tolist() for batch in loader]
+    return [*found, begun, *passes(loader, count - epoch - 1)]
+
+
+@pytest.mark.parametrize("epoch, steps", [(0, 0), (0, 3), (1, 4), (1, 0)])
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", [Augmented, OfThreads, Stream, StatefulStream])
+def test_workers_draw_the_same_after_a_resume(kind, workers, persistent, epoch, steps):
+    options = dict(batch_size=4, num_workers=workers, persistent_workers=persistent, snapshot_every_n_steps=1 + steps % 2)
+    if kind is OfThreads:
+        if not hasattr(torch.utils.data._utils.worker, "_RNG"):
+            pytest.skip("this torch has no generators for threads")
+        options["worker_method"] = "thread"
+    if kind in (Augmented, OfThreads):
+        options["shuffle"] = True
+
+    def make():
+        return DataLoader(kind(), **options)
+
+    torch.manual_seed(1)
+    whole = passes(make(), 3)
+    assert resumed(make, epoch, steps, 3) == whole
+
+
+def test_generators_that_are_not_used_are_not_in_the_state():
+    loader = DataLoader(list(range(8)), num_workers=2)
+    next(iter(loader))
+    workers = loader.state_dict()["_snapshot"]["_worker_snapshots"].values()
+    assert [worker["_generators"] for worker in workers] == [None, None]
+
+
+def test_damaged_generators_are_an_error():
+    loader = DataLoader(Augmented(), num_workers=1)
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    state = loader.state_dict()
+    for text in ("", "AAAA", "p", state["_snapshot"]["_worker_snapshots"]["worker_0"]["_generators"][4:], 5):
+        broken = json.loads(json.dumps(state))
+        broken["_snapshot"]["_worker_snapshots"]["worker_0"]["_generators"] = text
+        with pytest.raises(slotline.StateError, match="_generators"):
+            loader.load_state_dict(broken)
+
+
+class Positioned(Dataset):
+    """Samples that draw from ``slotline.rng``."""
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, i):
+        rng = slotline.rng()
+        return i, rng.random.random(), rng.numpy.random(), torch.rand(1, generator=rng.torch).item()
+
+
+def drawn(**options):
+    torch.manual_seed(3)
+    loader = DataLoader(Positioned(), batch_size=4, shuffle=True, **options)
+    return [[[part.tolist() for part in batch] for batch in loader] for _ in range(2)]
+
+
+@pytest.mark.parametrize("workers, method", [(1, "multiprocessing"), (3, "multiprocessing"), (1, "thread"), (3, "thread")])
+def test_rng_draws_the_same_with_any_workers(workers, method):
+    assert drawn(num_workers=workers, worker_method=method) == drawn()
+    batches = drawn()
+    assert batches[0] != batches[1]
+    numbers = [number for batch in batches[0] for number in batch[1]]
+    assert len(set(numbers)) == 30
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 2])
+def test_rng_draws_the_same_after_a_resume(workers, count):
+    def make(workers):
+        return DataLoader(Positioned(), batch_size=4, num_workers=workers, collate_fn=list)
+
+    torch.manual_seed(3)
+    whole = list(make(workers))
+    torch.manual_seed(3)
+    loader = make(workers)
+    batches = iter(loader)
+    begun = [next(batches) for _ in range(3)]
+    state = loader.state_dict()
+    loader = make(count)
+    loader.load_state_dict(state)
+    assert begun + list(loader) == whole
+
+
+class RandomStream(IterableDataset):
+    def __iter__(self):
+        offset = slotline.rng().random.random()
+        for _ in range(12):
+            yield offset, slotline.rng().random.random()
+
+
+def test_rng_in_a_stream_depends_on_the_worker_and_its_batches():
+    def make(method=None):
+        torch.manual_seed(3)
+        return DataLoader(RandomStream(), batch_size=3, num_workers=2, worker_method=method, collate_fn=list)
+
+    whole = list(make())
+    assert len({sample for batch in whole for sample in batch}) == 24
+    assert list(make("thread")) == whole
+    loader = make()
+    batches = iter(loader)
+    begun = [next(batches) for _ in range(3)]
+    state = loader.state_dict()
+    loader = make()
+    loader.load_state_dict(state)
+    assert begun + list(loader) == whole
+
+
+def test_rng_outside_of_a_loader_has_a_new_seed():
+    assert slotline.rng().random.random() != slotline.rng().random.random()
+    list(DataLoader(Positioned(), batch_size=4))
+    assert slotline.rng() is not slotline.rng()
+
+
+class Lazy(Sampler):
+    """Batches whose indices are drawn from the default generator one by one."""
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        for k in range(12):
+            yield torch.randint(40, (1 + k % 3,)).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("steps", [0, 1, 5, 11])
+def test_a_sampler_that_draws_batch_by_batch_goes_on(workers, steps):
+    def make():
+        return DataLoader(torch.arange(40), batch_sampler=Lazy(), num_workers=workers)
+
+    torch.manual_seed(1)
+    whole = passes(make(), 3)
+    assert resumed(make, 1, steps, 3) == whole
