@@ -37,23 +37,25 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``"multiprocessing"`` for worker processes, ``"thread"`` for threads of this process. Threads start at
         once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
         interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
-        generators of random numbers, so they are not seeded: ``get_worker_info().rng`` has generators for each, with torch
-        2.10 or later.
+        generators of random numbers, so they are not seeded: draw from :func:`slotline.rng`. ``get_worker_info().rng`` has
+        generators for each thread, with torch 2.10 or later.
     copy_dataset (bool):
-        Whether each thread has a copy of the dataset (by ``copy.deepcopy``), or all of them have the same. By default,
-        streams are copied. It is an error with processes, which always have their copies.
+        Whether each thread has a copy of the dataset (by ``copy.deepcopy``, but tensors in shared memory are the same in
+        all), or all of them have the same. By default, streams are copied. It is an error with processes, which always have their copies.
     round_robin (bool):
         Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
         batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
         draw at random then depends on timing, and a dataset that is a stream is an error. Default: ``True``.
     on_error (str):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
-        not come; and in a stream the next sample takes the place. :meth:`stats` counts them. Default: ``"raise"``.
+        not come; and in a stream the next sample takes the place. At the end of a pass there is a ``RuntimeWarning`` with
+        their number, and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
         The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
         batch beyond that is an ``OSError``. By default, each worker may take twice the machine's memory.
     watchdog (float):
-        After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker.
+        After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker, or with
+        ``in_order=False`` those that are making one.
     affinity (sequence of int):
         The cores for workers, one for each in turn.
     snapshot_every_n_steps (int):
@@ -181,7 +183,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         A dataset that has the methods ``state_dict`` and ``load_state_dict`` is asked for its state after each batch, in
         each worker, and so are a stream's iterator and a sampler or its iterator. A sampler that has no state is asked for
         its indices again, and the first ones are left out, and so are the first batches of a stream. What torch's samplers
-        draw is the same as before, whatever the state of the default generator is by then.
+        draw is the same as before, whatever the state of the default generator is by then. So is what samples draw from the
+        default generators in worker processes, with the same number of workers; without workers, these generators are the
+        program's to save.
         """
         if self._resumed is not None:
             return copy.deepcopy(self._resumed)
@@ -210,8 +214,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     def stats(self) -> dict[str, Any]:
         """Returns what happened in the latest pass so far.
 
-        ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` has the last samples that were left out, each
-        an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first batch that was asked
+        ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
+        1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first batch that was asked
         for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
