@@ -1,5 +1,6 @@
 """Random numbers in workers: those of a resumed pass are the ones that it would have had."""
 
+import itertools
 import json
 import random
 
@@ -228,3 +229,19 @@ def test_a_sampler_that_draws_batch_by_batch_goes_on(workers, steps):
     torch.manual_seed(1)
     whole = passes(make(), 3)
     assert resumed(make, 1, steps, 3) == whole
+
+
+def test_a_sampler_that_draws_batch_by_batch_goes_on_twice():
+    torch.manual_seed(1)
+    loader = DataLoader(torch.arange(40), batch_sampler=Lazy(), num_workers=2)
+    whole = [batch.tolist() for batch in loader]
+    torch.manual_seed(1)
+    found = []
+    for steps in (3, 1, 20):
+        batches = iter(loader)
+        found += [batch.tolist() for batch in itertools.islice(batches, steps)]
+        state, numbers = loader.state_dict(), torch.get_rng_state()
+        loader = DataLoader(torch.arange(40), batch_sampler=Lazy(), num_workers=0)
+        loader.load_state_dict(state)
+        torch.set_rng_state(numbers)
+    assert found == whole

@@ -48,6 +48,8 @@ class Draws:
         self._batches = None
         self._waiting = []
         self._drawn = self.done
+        # As many were drawn, with the numbers of the pass that was resumed, though some of them were not asked for yet.
+        self._drawn_before = 0
         # Whether an exception came while a batch was drawn.
         self._is_drawing = False
         # The sampler that decides about the indices, and where its random numbers come from.
@@ -76,7 +78,7 @@ class Draws:
 
     @property
     def drawn(self):
-        """How many batches were drawn in this pass."""
+        """How many batches were asked for in this pass."""
         return self._waiting[-1][1] + 1 if self._waiting else self._drawn
 
     @property
@@ -189,7 +191,8 @@ class Draws:
 
     def state_dict(self, is_finished):
         """Returns the part of the state that is about the sampler."""
-        state = {_state.SAMPLER_ITER_YIELDED: self.done, _state.SAMPLER_DRAWN: self.drawn, _state.SAMPLER_SINCE: 0}
+        state = {_state.SAMPLER_ITER_YIELDED: self.done, _state.SAMPLER_SINCE: 0}
+        state[_state.SAMPLER_DRAWN] = max(self.drawn, self._drawn_before)
         if self._resumed is not None and not is_finished:
             # Nothing was drawn yet.
             keys = [_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE]
@@ -276,6 +279,8 @@ class Draws:
             done = drawn = resumed[_state.SAMPLER_SINCE]
         elif self._stateful is not None or _state.is_stateful(inner):
             drawn = done
+        else:
+            self._drawn_before = drawn
         if type(self._inner) is _InfiniteConstantSampler:
             return batches
         skipped = sum(1 for _ in itertools.islice(batches, done))
