@@ -19,6 +19,7 @@ mod dlpack;
 mod forks;
 mod fresh;
 mod gather;
+mod generators;
 mod loader;
 mod memory;
 mod numpy;
@@ -375,6 +376,7 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Gatherer>()?;
     module.add_class::<Channel>()?;
     module.add_class::<Port>()?;
+    module.add_class::<generators::Generators>()?;
     module.add_class::<loader::Source>()?;
     module.add_class::<loader::Engine>()?;
     module.add_class::<loader::Pass>()?;

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class _Current(threading.local):
-    """What this thread makes at present for a loader, as integers from 0 on, and the generators, if they were asked for."""
+    """What this thread makes at present for a loader, as integers from 0 on, and the generators that were asked for last."""
 
     key: tuple[int, ...] | None = None
-    generators: Generators | None = None
+    last: tuple[tuple[int, ...] | None, Generators | None] = None, None
 
 
 current = _Current()
@@ -67,14 +67,11 @@ def rng() -> Generators:
         def __getitem__(self, index):
             noise = slotline.rng().numpy.normal(size=3)
     """
-    if current.key is None:
+    key = current.key
+    if key is None:
         return Generators(None)
-    if current.generators is None:
-        current.generators = Generators(current.key)
-    return current.generators
-
-
-def begin(key: tuple[int, ...] | None) -> None:
-    """Says what this thread makes from now on."""
-    current.key = key
-    current.generators = None
+    known, generators = current.last
+    if generators is None or known is not key:
+        generators = Generators(key)
+        current.last = key, generators
+    return generators

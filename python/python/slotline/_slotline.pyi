@@ -133,6 +133,25 @@ class Port:
         """
 
 @final
+class Generators:
+    """Tells whether the default generators of this process were used."""
+
+    def __new__(cls, torch: Any, random: Any, words: bytes, numpy: tuple[Any, int] | None) -> Generators:
+        """Takes torch's generator, Python's with the words and the position in its state, and NumPy's if it is a Mersenne Twister,
+        with the address of its state.
+        """
+
+    @property
+    def numpy(self) -> bytes | None:
+        """The words of NumPy's generator, and the position in them."""
+
+    waiting: bool
+    """Whether a normally distributed number is waiting in NumPy's, which its words do not tell. Can only be set."""
+
+    def changed(self) -> bool:
+        """Whether any of them may not be as it was when this was last called."""
+
+@final
 class Source:
     """A dataset that the engine reads: the native part of ``slotline.Dataset``."""
 

@@ -6,12 +6,14 @@ batch, and sends the states only then.
 
 from __future__ import annotations
 
-import ctypes
 import random
 import struct
+import sys
 
 import numpy as np
 import torch
+
+from slotline import _slotline
 
 # A generator of Python, or NumPy's default one, which is the same algorithm: 624 words and the position in them, whether a
 # normally distributed number is waiting, and that number.
@@ -31,25 +33,39 @@ class OfProcess:
     """The default generators of this process."""
 
     def __init__(self):
-        self._seen = self._packed = None
-        # NumPy's may have a number waiting, which its words do not tell.
-        self._is_waiting = False
-        self.changed()
+        bits = np.random.get_bit_generator()
+        numpys = (bits, bits.ctypes.state_address) if type(bits) is _MT19937 else None
+        words = _WORDS.pack(*random.getstate()[1])
+        try:
+            self.watch = _slotline.Generators(torch.default_generator, random.random.__self__, words, numpys)
+        except ValueError:
+            # Another version of Python. Then all states are compared.
+            self.watch = None
+        # The words of NumPy's generator, and whether a number is waiting, which they do not tell.
+        self._words, self._is_waiting = None, False
+        self._packed = self._pack()
 
     def changed(self):
         """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
-        bits = np.random.get_bit_generator()
-        is_known = type(bits) is _MT19937
-        words = ctypes.string_at(bits.ctypes.state_address, _WORDS.size) if is_known else None
-        seen = _torchs(torch.default_generator), random.getstate(), words
-        if seen == self._seen and not self._is_waiting:
-            return None
-        # A number can only begin to wait when others are drawn.
-        is_drawn = is_known and (self._is_waiting or self._seen is None or words != self._seen[2])
-        waiting = np.random.get_state()[3:] if is_drawn else (0, 0.0)
-        packed = b"".join((b"p", _pack(seen[1]), words + _WAITING.pack(*waiting) if is_known else _OTHER, seen[0]))
-        is_same, self._seen, self._packed, self._is_waiting = packed == self._packed, seen, packed, bool(waiting[0])
+        packed = self._pack()
+        is_same, self._packed = packed == self._packed, packed
         return None if is_same else packed
+
+    def _pack(self):
+        return b"".join((b"p", _pack(random.getstate()), self._pack_numpys(), _torchs(torch.default_generator)))
+
+    def _pack_numpys(self):
+        words = None if self.watch is None else self.watch.numpy
+        # A number can only begin to wait when others are drawn.
+        if words is not None and words == self._words and not self._is_waiting:
+            return words + _WAITING.pack(False, 0.0)
+        name, key, position, *waiting = np.random.get_state()
+        if name != "MT19937":
+            return _OTHER
+        self._words, self._is_waiting = key.tobytes() + position.to_bytes(4, sys.byteorder), bool(waiting[0])
+        if self.watch is not None:
+            self.watch.waiting = self._is_waiting
+        return self._words + _WAITING.pack(*waiting)
 
     def restore(self, packed):
         """Gives the generators the states that they had. Those of threads are no use to a process."""
@@ -60,7 +76,7 @@ class OfProcess:
                 *words, position, is_waiting, number = _TWISTER.unpack(numpys)
                 np.random.set_state(("MT19937", np.array(words, np.uint32), position, int(is_waiting), number))
             torch.default_generator.set_state(torchs)
-            self.changed()
+            self._packed = self._pack()
 
 
 class OfThread:

@@ -57,7 +57,7 @@ class InlineIterator(BaseIterator):
         self._fetch = source.fetch if self._on_error == "raise" else self._fetch_good
 
     def _begin_again(self):
-        _rng.begin(self._key(self._again))
+        _rng.current.key = self._key(self._again)
         self._again += 1
 
     def _key(self, number):
@@ -72,15 +72,15 @@ class InlineIterator(BaseIterator):
             self._pass.stats.leave_out(self._source.take_bad())
 
     def _next_data(self):
-        before = _rng.current.key, _rng.current.generators
+        before = _rng.current.key
         batch = NOTHING
         try:
             while batch is NOTHING:
                 index, number = self._draws.look()
                 self._draws.give()
                 self._draws.finish(number)
-                _rng.begin(self._key(number))
+                _rng.current.key = self._key(number)
                 batch = self._fetch(index)
         finally:
-            _rng.current.key, _rng.current.generators = before
+            _rng.current.key = before
         return batch

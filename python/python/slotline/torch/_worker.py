@@ -99,6 +99,8 @@ class Worker:
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
         self._generators = inform(self._dataset)
+        # Whether they were used, or `None` if that is found out in another way.
+        self._is_changed = getattr(getattr(self._generators, "watch", None), "changed", None)
         # The error with which all tasks are answered.
         self._failure = None
         self._is_exhausted = False
@@ -123,6 +125,7 @@ class Worker:
             if not is_late:
                 self._restore(state)
         self._fetcher = _fetcher(self._spec, self._dataset)
+        self._has_state = _state.has_state(self._fetcher, self._is_stream)
         self._takes_one_by_one = self._is_stream or takes_one_by_one(self._dataset)
         if is_within:
             _state.load_stream(self._fetcher, state)
@@ -142,7 +145,7 @@ class Worker:
         """Gives ``slotline.rng`` what is made now: the batch with this number, or with ``None`` what comes before the first."""
         lane = self._worker_id + 1 if self._is_stream else 0
         key = self._spec.base_seed, self._origin[0], lane
-        _rng.begin(key if number is None else (*key, number))
+        _rng.current.key = key if number is None else (*key, number)
 
     def _begin_stream_step(self):
         self._begin_step(self._steps)
@@ -198,15 +201,16 @@ class Worker:
             return
         try:
             try:
-                if self._is_stream:
-                    self._begin_stream_step()
-                else:
-                    self._begin_step(task - self._origin[1])
+                self._begin_step(self._steps if self._is_stream else task - self._origin[1])
+                self._steps += 1
                 if self._took >= SLOW and self._takes_one_by_one and type(index) is list:
                     index = Watched(index, self._check)
                 batch = self._fetcher.fetch(index)
             finally:
-                self._send_state(port)
+                if self._is_stream or self._has_state:
+                    self._send_state(port)
+                elif self._is_changed is None or self._is_changed():
+                    self._send_generators()
                 if self._spec.on_error != "raise" and (bad := self._fetcher.take_bad()):
                     port.send(BAD, 0, bad)
             if batch is NOTHING:
@@ -232,7 +236,7 @@ class Worker:
         # A dataset that is read by index cannot be told to read a batch once more, so its state must be the latest one.
         if self._is_stream and (not every or self._steps % every != 0):
             return
-        if every and _state.has_state(self._fetcher, self._is_stream):
+        if every and self._has_state:
             state = _state.fetcher_state(self._fetcher, self._is_stream)
             if self._is_stream and not _state.is_snapshot(state):
                 return

@@ -1,0 +1,147 @@
+//! Whether a worker's generators of random numbers were used.
+//!
+//! A worker asks after each batch, and most batches draw nothing, or not from all generators. To have the states of Python's and
+//! NumPy's generators takes some ten microseconds each, so here they are compared where they are.
+
+use std::ptr::NonNull;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyType};
+
+use crate::collate::Tools;
+use crate::dlpack::DType;
+
+/// The words of a Mersenne Twister and the position in them, of four bytes each.
+const WORDS: usize = 625 * 4;
+
+/// The state of a generator in its own memory, and what it was when it was last looked at.
+struct Words {
+    owner: Py<PyAny>,
+    start: NonNull<u8>,
+    last: [u8; WORDS],
+}
+
+// SAFETY: it is only read while the interpreter is attached, as the owner is only used then.
+unsafe impl Send for Words {}
+// SAFETY: see above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// # Safety
+    ///
+    /// `start` must lead to so many bytes that are the owner's as long as it exists.
+    unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>) -> Self {
+        let mut words = Self { owner: owner.unbind(), start, last: [0; WORDS] };
+        words.is_new();
+        words
+    }
+
+    fn now(&self) -> &[u8; WORDS] {
+        // SAFETY: the owner exists, so these bytes do. They are numbers, which only threads with the interpreter change, and while
+        // the reference is used no code of Python runs.
+        unsafe { self.start.cast().as_ref() }
+    }
+
+    /// Whether they are others than before.
+    fn is_new(&mut self) -> bool {
+        let is_new = *self.now() != self.last;
+        if is_new {
+            self.last = *self.now();
+        }
+        is_new
+    }
+}
+
+/// Tells whether the default generators of this process were used.
+#[pyclass(module = "slotline._slotline")]
+pub(crate) struct Generators {
+    tools: &'static Tools,
+    torchs: Py<PyAny>,
+    torch: Vec<u8>,
+    random: Words,
+    /// A number that `random.gauss` has made and not given yet.
+    gauss: Py<PyAny>,
+    numpy: Option<Words>,
+    /// Whether a normally distributed number is waiting in NumPy's, which its words do not tell: then it may be used at any time.
+    #[pyo3(set)]
+    waiting: bool,
+}
+
+#[pymethods]
+impl Generators {
+    /// Takes torch's generator, Python's with the words and the position in its state, and NumPy's if it is a Mersenne Twister, with the
+    /// address of its state.
+    ///
+    /// # Errors
+    ///
+    /// A `ValueError` if the memory of Python's generator is not as expected.
+    #[new]
+    fn new(
+        torch: &Bound<'_, PyAny>,
+        random: Bound<'_, PyAny>,
+        words: &[u8],
+        numpy: Option<(Bound<'_, PyAny>, usize)>,
+    ) -> PyResult<Self> {
+        let py = torch.py();
+        let base = py.import("_random")?.getattr("Random")?;
+        let size = |kind: &Bound<'_, PyType>| kind.getattr("__basicsize__")?.extract::<usize>();
+        let head = size(&py.get_type::<PyAny>())?;
+        let unexpected = || pyo3::exceptions::PyValueError::new_err("the generator has another layout");
+        if !random.is_instance(&base)? || size(base.cast::<PyType>()?)? < head + WORDS || words.len() != WORDS {
+            return Err(unexpected());
+        }
+        // In it, the position comes first.
+        let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
+        // SAFETY: an instance of the class has so many bytes after the head of every object.
+        let random = unsafe { Words::new(random, place.add(head)) };
+        let (position, key) = random.last.split_at(4);
+        if [key, position].concat() != words {
+            return Err(unexpected());
+        }
+        let numpy = numpy.and_then(|(owner, address)| {
+            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
+            // SAFETY: NumPy gives the address of the state, a `mt19937_state`, for the use by others.
+            Some(unsafe { Words::new(owner, start) })
+        });
+        let gauss = py.None();
+        let tools = Tools::get(py)?;
+        let mut made = Self { tools, torchs: torch.getattr("get_state")?.unbind(), torch: Vec::new(), random, gauss, numpy, waiting: false };
+        made.changed(py)?;
+        Ok(made)
+    }
+
+    /// The words of NumPy's generator, and the position in them.
+    #[getter]
+    fn numpy<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.numpy.as_ref().map(|words| PyBytes::new(py, words.now()))
+    }
+
+    /// Whether any of them may not be as it was when this was last called.
+    fn changed(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let state = self.torchs.bind(py).call0()?;
+        // SAFETY: the tensor is there until the end of this function, and nobody else has it.
+        let view = unsafe { self.tools.torch.view(&state) };
+        let copy;
+        let now = match view.filter(|view| view.dtype == DType::U8) {
+            // SAFETY: the elements, of a byte each, lie one after another.
+            Some(view) => unsafe { std::slice::from_raw_parts(view.data, view.shape.iter().product::<i64>() as usize) },
+            None => {
+                copy = state.call_method0("numpy")?.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+                copy.as_bytes()
+            }
+        };
+        let mut changed = self.waiting;
+        if now != self.torch {
+            self.torch = now.to_vec();
+            changed = true;
+        }
+        changed |= self.random.is_new();
+        let gauss = self.random.owner.bind(py).getattr(pyo3::intern!(py, "gauss_next"))?;
+        changed |= !gauss.is(&self.gauss);
+        self.gauss = gauss.unbind();
+        if let Some(numpy) = &mut self.numpy {
+            changed |= numpy.is_new();
+        }
+        Ok(changed)
+    }
+}
