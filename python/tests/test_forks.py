@@ -82,7 +82,7 @@ def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, monkeyp
 
 
 def memory(loader):
-    return sum(channels[1].range()[1] for channels in loader._iterator._channels)
+    return sum(size for _, replies in loader._iterator._channels for _, size in replies.regions())
 
 
 def test_the_memory_is_used_again_when_the_child_has_ended():

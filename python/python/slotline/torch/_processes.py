@@ -426,6 +426,9 @@ class ProcessIterator(BaseIterator):
                 if worker.is_alive():
                     worker.terminate()
                     worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            # Their memory goes back to the system, except for what the program has kept.
+            self._ports.clear()
+            self._channels.clear()
 
     def __del__(self):
         self._shutdown_workers()

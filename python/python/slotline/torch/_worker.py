@@ -54,11 +54,15 @@ def work(spec, dataset_holder, requests, replies, worker_id, shared_seed, state)
                 id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
             )
 
+        port = Port(replies, requests)
+
         def is_wanted():
+            # It has nothing to do.
+            port.trim()
             return os.getppid() == parent
 
         where = f"in DataLoader worker process {worker_id}"
-        Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(Port(replies, requests), is_wanted)
+        Worker(spec, dataset, worker_id, shared_seed, state, inform, where).serve(port, is_wanted)
     except KeyboardInterrupt:
         # The loader's process has been interrupted too.
         pass
@@ -177,7 +181,11 @@ def _report(port, task, wrapper):
     except Exception:
         plain = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=wrapper.where)
         plain.exc_msg = wrapper.exc_msg
-        port.send(ERROR, task, plain)
+        try:
+            port.send(ERROR, task, plain)
+        except Exception:
+            # There is no memory for it.
+            port.send(ERROR, task)
 
 
 def _seeded(dataset, rng, seed):
