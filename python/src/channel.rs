@@ -545,7 +545,9 @@ impl Drop for Block {
             return;
         }
         forks::release(lease, until);
-        forks::release_seen();
+        if forks::has_seen() {
+            forks::release_seen();
+        }
     }
 }
 
@@ -596,7 +598,7 @@ impl Receiver {
     }
 
     fn accept(&self, wire: Wire) -> (Message, Option<Place>) {
-        if std::process::id() == self.owner {
+        if forks::has_seen() && std::process::id() == self.owner {
             forks::release_seen();
         }
         let place = Place { block: wire.block, offset: wire.offset, len: wire.len };

@@ -126,9 +126,14 @@ pub(crate) fn release(lease: Lease, until: Time) {
     }
 }
 
+/// Whether there are blocks that a forked process sees, or did when that was last looked at.
+pub(crate) fn has_seen() -> bool {
+    HAS_SEEN.load(Ordering::Relaxed)
+}
+
 /// Gives the blocks back that forked processes do not see any more. Only in the process that has received them.
 pub(crate) fn release_seen() {
-    if !HAS_SEEN.load(Ordering::Relaxed) || is_forking() {
+    if !has_seen() || is_forking() {
         return;
     }
     let mut forked = forked();

@@ -238,7 +238,8 @@ impl Mapping {
             regions.push(Arc::new(Region::map(&self.file, mapped..length)?));
         }
         let index = regions.partition_point(|region| region.range.end <= block.start);
-        let region = regions.get(index).filter(|region| region.range.start <= block.start && block.end <= region.range.end);
+        let region =
+            regions.get(index).filter(|region| region.range.start <= block.start && block.end <= region.range.end);
         Ok(region.cloned())
     }
 }
