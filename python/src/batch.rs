@@ -17,7 +17,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
-use crate::channel::{Block, Draft, Message, Receiver, Sender};
+use crate::channel::{Block, Draft, Message, Place, Receiver, Sender};
 use crate::collate::{self, Gathered, Leaf, Tools};
 use crate::dlpack::{DType, Owner, broken, is_within, size};
 use crate::fresh::Pool;
@@ -116,12 +116,13 @@ impl Pickle {
     }
 }
 
-/// Sends a batch. Returns whether somebody may receive it. `last` is the description that the receiver knows.
+/// Sends a batch, or another value, to which the limit does not apply. Returns whether somebody may receive it. `last` is the
+/// description that the receiver knows.
 pub(crate) fn send<'py>(
     py: Python<'py>,
     pickle: &Pickle,
     sender: &mut Sender,
-    message: Message,
+    (message, is_batch): (Message, bool),
     node: Node,
     mut gathered: Gathered<'py>,
     last: &mut Option<Node>,
@@ -132,7 +133,7 @@ pub(crate) fn send<'py>(
     let (shape, objects) = (bytes_of(shape.as_ref()), bytes_of(objects.as_ref()));
 
     let mut drafts = Vec::new();
-    let sent = write(sender, shape, objects, &gathered.leaves, inner.unwrap_or(0), &mut drafts);
+    let sent = write((sender, is_batch), shape, objects, &gathered.leaves, inner.unwrap_or(0), &mut drafts);
     let head = match sent {
         Ok(head) => head,
         Err(error) => {
@@ -157,7 +158,7 @@ fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
 
 /// Writes a batch into blocks, and returns the first one. The others are in `drafts`.
 fn write(
-    sender: &mut Sender,
+    (sender, is_batch): (&mut Sender, bool),
     shape: &[u8],
     objects: &[u8],
     leaves: &[Leaf],
@@ -170,9 +171,16 @@ fn write(
     let mut at = Vec::with_capacity(words);
     at.extend([leaves.len() as u64, inner as u64, shape.len() as u64, objects.len() as u64]);
     let mut here = Vec::new();
+    if is_batch {
+        let of_leaves = |total: usize, leaf: &Leaf| match leaf.bytes >= LARGE {
+            true => total + leaf.bytes,
+            false => total.next_multiple_of(ALIGN) + leaf.bytes,
+        };
+        sender.admit(leaves.iter().fold(end, of_leaves))?;
+    }
     for leaf in leaves {
         let (block, offset) = if leaf.bytes >= LARGE {
-            let draft = sender.draft(leaf.bytes)?;
+            let draft = sender.draft(leaf.bytes, is_batch)?;
             // SAFETY: the block is ours and large enough, and the samples are still there.
             unsafe { leaf.write(draft.start().as_ptr()) };
             let place = (u64::from(draft.block()), draft.offset() as u64);
@@ -192,7 +200,7 @@ fn write(
         at.extend([block, offset, leaf.bytes as u64, dtype, leaf.shape.len() as u64]);
         at.extend(leaf.shape.iter().chain(leaf.strides.iter().flatten()).map(|&dim| dim as u64));
     }
-    let head = sender.draft(end)?;
+    let head = sender.draft(end, is_batch)?;
     let start = head.start().as_ptr();
     // SAFETY: the block is ours, and has `end` bytes, which is where all of this ends.
     unsafe {
@@ -226,6 +234,8 @@ pub(crate) fn receive<'py>(
     };
     let (count, inner, shape_len, objects_len) = (next()?, next()?, next()?, next()?);
     let mut tensors = Vec::with_capacity(count.min(bytes.len() / 40));
+    // After an error the other blocks are given back, too.
+    let mut failure = None;
     for _ in 0..count {
         let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
         let is_strided = dtype as u64 & STRIDED != 0;
@@ -251,9 +261,14 @@ pub(crate) fn receive<'py>(
             // SAFETY: just checked.
             (unsafe { block.start().add(offset) }, Owner::Block(block.clone()))
         } else {
-            let own = u32::try_from(number).ok().and_then(|number| receiver.block(number, offset, len));
-            let own = own.ok_or_else(|| broken("a tensor is outside of its memory"))?;
-            (own.start(), Owner::Block(Arc::new(own)))
+            let number = u32::try_from(number).map_err(|_| broken("it has no such block"))?;
+            match receiver.block(Place { block: number, offset, len }) {
+                Ok(own) => (own.start(), Owner::Block(Arc::new(own))),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                    continue;
+                }
+            }
         };
         let (data, owner) = match receiver.is_crowded() {
             false => {
@@ -271,6 +286,9 @@ pub(crate) fn receive<'py>(
         };
         // SAFETY: the memory has so many bytes, and if it is a worker's, it does not write there before it is given back.
         tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, (&shape, strides.as_deref()), owner) }?);
+    }
+    if let Some(error) = failure {
+        return Err(error.into());
     }
     let mut part = |len: usize| {
         let part = bytes.get(read..).and_then(|rest| rest.get(..len)).ok_or_else(|| broken("it is too short"));

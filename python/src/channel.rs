@@ -6,6 +6,8 @@
 //! when it needs memory. Others may still read a block that the receiver has dropped: processes that were forked from it
 //! ([`forks`](crate::forks)), and devices ([`Memory::hold_back`]). Its byte is cleared when they are done.
 //!
+//! When the receiver's end of a channel is gone, only the pages of the blocks that are kept have memory still.
+//!
 //! A process that vanishes leaves nothing half done: what it wrote into a block is nobody's until the message is
 //! published, which is the store of one word. What a message says is checked before it is used.
 
@@ -13,11 +15,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, size_of};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use slotline::SharedFutex;
@@ -26,7 +28,7 @@ use slotline_core::spsc::{Consumer, NextError, Producer, Ring, Slot};
 use slotline_core::wait::{Deadline, Park};
 
 use crate::forks::{self, Time};
-use crate::memory::{Heap, Mapping};
+use crate::memory::{Heap, Mapping, Region};
 
 /// The messages that fit in a ring.
 const CAPACITY: usize = 1024;
@@ -63,6 +65,8 @@ struct Head {
     ring: Messages,
     /// For how many nanoseconds the sender was busy.
     busy: AtomicU64,
+    /// How many bytes the blocks of batches may have together.
+    limit: usize,
     /// How many blocks were given back, wrapping.
     given: AtomicU32,
     /// Whether the receiver page-locks the memory.
@@ -77,80 +81,84 @@ struct Shared {
     mapping: Mapping,
     /// How many blocks this process has received and not given back, those that are held back among them.
     kept: AtomicUsize,
-    /// The process that created or mapped the memory here. One that was forked from it must give nothing back.
+    /// The process that created or mapped the memory here.
     owner: u32,
+    /// The process that has taken the receiver, as far as this one knows.
+    receiver: AtomicU32,
+    /// Only if blocks are held back.
     held_back: Mutex<Option<HeldBack>>,
-    /// Blocks that were dropped, but that a forked process may still read.
-    seen: Mutex<Vec<Dropped>>,
-    /// Whether there are any.
-    has_seen: AtomicBool,
 }
 
-/// A block that was dropped, when it was received, and when it was dropped.
-#[derive(Clone, Copy, Debug)]
-struct Dropped {
-    block: u32,
-    from: Time,
-    until: Time,
-}
-
-/// Blocks that were dropped and are not given back yet, in the order in which they were dropped.
+/// Blocks that were dropped and are not given back yet, in the order in which they were dropped, and when that was.
 #[derive(Debug, Default)]
 struct HeldBack {
-    blocks: VecDeque<Dropped>,
+    blocks: VecDeque<(Lease, Time)>,
     /// How many blocks were given back.
     given: u64,
 }
 
 impl Shared {
     fn head(&self) -> &Head {
-        // SAFETY: `channel` puts a head at the start of the mapping, and `attach` checks that there is one. Its parts are
-        // atomics and a ring, and it stays in place until the mapping is dropped.
-        unsafe { self.mapping.start().cast().as_ref() }
-    }
-
-    /// Gives a block back, as soon as no forked process sees it. Only in the owner.
-    fn release(&self, dropped: Dropped) {
-        if forks::is_seen(dropped.from, dropped.until) {
-            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(dropped);
-            self.has_seen.store(true, Ordering::Relaxed);
-        } else {
-            self.end(dropped.block);
-        }
-    }
-
-    /// Gives back what forked processes do not see any more. Only in the owner.
-    fn release_seen(&self) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.retain(|dropped| {
-            let is_seen = forks::is_seen(dropped.from, dropped.until);
-            if !is_seen {
-                self.end(dropped.block);
-            }
-            is_seen
-        });
-        self.has_seen.store(!seen.is_empty(), Ordering::Relaxed);
-    }
-
-    /// Gives a block back that was received.
-    fn end(&self, block: u32) {
-        self.kept.fetch_sub(1, Ordering::Relaxed);
-        give(self, block);
-        forks::note_end(1);
+        // SAFETY: `channel` puts a head at the start of the file, and `attach` checks that there is one. Its parts are
+        // atomics, a ring, and a number that stays, and it is there until the mapping is dropped.
+        unsafe { self.mapping.head().cast().as_ref() }
     }
 
     /// Returns `None` in a process that was forked from the owner, where another thread may have locked it.
     fn held_back(&self) -> Option<MutexGuard<'_, Option<HeldBack>>> {
         (std::process::id() == self.owner).then(|| self.held_back.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn give(&self, block: u32) {
+        let head = self.head();
+        if let Some(used) = head.used.get(block as usize) {
+            used.store(0, Ordering::Release);
+            head.given.fetch_add(1, Ordering::Release);
+        }
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if std::process::id() == self.owner {
-            // Of the blocks that were received, those that are not given back.
-            forks::note_end(*self.kept.get_mut());
+        if std::process::id() != *self.receiver.get_mut() {
+            return;
         }
+        // Nobody else receives anything that is still there.
+        for region in &*self.mapping.regions() {
+            region.free_all();
+        }
+        // No device copies anything any more: whoever page-locks the memory keeps the channel meanwhile.
+        let held_back = self.held_back.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        for (lease, until) in held_back.unwrap_or_default().blocks {
+            forks::release(lease, until);
+        }
+    }
+}
+
+/// A block that was received and is not given back yet.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    shared: Weak<Shared>,
+    region: Arc<Region>,
+    range: Range<usize>,
+    block: u32,
+    /// When it was received.
+    from: Time,
+}
+
+impl Lease {
+    pub(crate) fn from(&self) -> Time {
+        self.from
+    }
+
+    /// Gives the block back. Only in the process that has received it.
+    pub(crate) fn end(self) {
+        self.region.end(&self.range);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.kept.fetch_sub(1, Ordering::Relaxed);
+            shared.give(self.block);
+        }
+        forks::note_end();
     }
 }
 
@@ -171,15 +179,15 @@ unsafe impl handle::Handle for Handle {}
 
 /// Creates a channel.
 ///
-/// All blocks together may have `limit` bytes, or as many as the machine can have.
+/// The blocks of all batches together may have `limit` bytes.
 pub(crate) fn channel(limit: Option<usize>) -> io::Result<Memory> {
-    let limit = limit.map(|limit| limit.saturating_add(size_of::<Head>()));
-    let mapping = Mapping::new(size_of::<Head>(), limit)?;
-    let head = mapping.start().cast::<Head>().as_ptr();
+    let mapping = Mapping::new(size_of::<Head>())?;
+    let head = mapping.head().cast::<Head>().as_ptr();
     let (items, space) = (Park::new(SharedFutex), Park::new(SharedFutex));
-    // SAFETY: the mapping is large enough, begins at a page, and is all zeros, which are valid atomics.
+    // SAFETY: the head is large enough, begins at a page, and is all zeros, which are valid atomics.
     unsafe {
         (&raw mut (*head).ring).write(Ring::with_wait([const { Slot::new(EMPTY) }; CAPACITY], items, space));
+        (&raw mut (*head).limit).write(limit.unwrap_or(usize::MAX));
         (&raw mut (*head).size).write(size_of::<Head>());
     }
     Ok(Memory::new(mapping))
@@ -189,14 +197,13 @@ const EMPTY: Wire = Wire { kind: 0, block: 0, task: 0, offset: 0, len: 0 };
 
 /// Maps the memory of a channel that another process has created.
 pub(crate) fn attach(file: OwnedFd) -> io::Result<Memory> {
-    let mapping = Mapping::attach(file)?;
+    let mapping = Mapping::attach(file, size_of::<Head>())?;
     // SAFETY: the file is long enough for a number, if it is long enough for the struct.
-    let fits =
-        mapping.size() >= size_of::<Head>() && unsafe { mapping.start().cast::<usize>().read() } == size_of::<Head>();
-    if !fits {
-        return Err(io::Error::other("the worker has another version of slotline than the loader"));
+    let is_ours = |mapping: &Mapping| unsafe { mapping.head().cast::<usize>().read() } == size_of::<Head>();
+    match mapping.filter(is_ours) {
+        Some(mapping) => Ok(Memory::new(mapping)),
+        None => Err(io::Error::other("the worker has another version of slotline than the loader")),
     }
-    Ok(Memory::new(mapping))
 }
 
 /// The memory of a channel, of which either side can be taken.
@@ -210,9 +217,8 @@ impl Memory {
             mapping,
             kept: AtomicUsize::new(0),
             owner,
+            receiver: AtomicU32::new(0),
             held_back: Mutex::default(),
-            seen: Mutex::default(),
-            has_seen: AtomicBool::new(false),
         }))
     }
 
@@ -226,8 +232,8 @@ impl Memory {
     }
 
     /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
-    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows:
-    /// no block crosses a place where the memory ended once. The sender must not have been taken.
+    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows.
+    /// The sender must not have been taken.
     pub(crate) fn hold_back(&self) {
         self.0.head().is_locked.store(true, Ordering::Relaxed);
         if let Some(mut held_back) = self.0.held_back() {
@@ -243,19 +249,22 @@ impl Memory {
 
     /// Gives back the first `count` of the blocks that were held back, except for those that were given back before.
     pub(crate) fn give_back(&self, count: u64) {
-        let Some(mut held_back) = self.0.held_back() else { return };
-        let Some(held) = &mut *held_back else { return };
-        while held.given < count
-            && let Some(block) = held.blocks.pop_front()
-        {
-            held.given += 1;
-            self.0.release(block);
+        while let Some((lease, until)) = self.pop_held_back(count) {
+            forks::release(lease, until);
         }
     }
 
-    /// Returns where the memory is, and how long it is now.
-    pub(crate) fn range(&self) -> io::Result<(usize, usize)> {
-        Ok((self.0.mapping.start().addr().get(), self.0.mapping.size_now()?))
+    fn pop_held_back(&self, count: u64) -> Option<(Lease, Time)> {
+        let mut held_back = self.0.held_back()?;
+        let held = held_back.as_mut().filter(|held| held.given < count)?;
+        let first = held.blocks.pop_front()?;
+        held.given += 1;
+        Some(first)
+    }
+
+    /// Returns where the memory is that was mapped for blocks, in parts, and how long each is. Others are added as it grows.
+    pub(crate) fn regions(&self) -> Vec<(usize, usize)> {
+        self.0.mapping.regions().iter().map(|region| region.place()).collect()
     }
 
     /// Ends the channel for both sides.
@@ -266,16 +275,16 @@ impl Memory {
     /// Returns the sender, once.
     pub(crate) fn sender(&self) -> Option<Sender> {
         let producer = Producer::new(Handle(self.0.clone()))?;
-        let mut heap = Heap::new(size_of::<Head>());
-        if self.0.head().is_locked.load(Ordering::Relaxed) {
-            heap.keep_seams();
-        }
         let owner = std::process::id();
+        let head = self.0.head();
         Some(Sender {
             shared: self.0.clone(),
             producer: ManuallyDrop::new(producer),
             owner,
-            heap,
+            heap: Heap::new(size_of::<Head>(), head.limit),
+            limit: head.limit,
+            charged: 0,
+            is_trimmed: true,
             free: (0..BLOCKS as u32).rev().collect(),
             taken: Vec::new(),
             given: 0,
@@ -285,6 +294,7 @@ impl Memory {
     /// Returns the receiver, once.
     pub(crate) fn receiver(&self) -> Option<Receiver> {
         let consumer = Consumer::new(Handle(self.0.clone()))?;
+        self.0.receiver.store(std::process::id(), Ordering::Relaxed);
         Some(Receiver { shared: self.0.clone(), consumer: ManuallyDrop::new(consumer), owner: std::process::id() })
     }
 }
@@ -296,12 +306,24 @@ pub(crate) struct Sender {
     /// The process that took this side. What a fork has copied must not touch the shared memory.
     owner: u32,
     heap: Heap,
+    /// How many bytes batches may take together, and how many they take.
+    limit: usize,
+    charged: usize,
+    /// Whether nothing was taken since the last [`trim`](Self::trim).
+    is_trimmed: bool,
     /// Numbers of blocks that are not in use.
     free: Vec<u32>,
-    /// The blocks in use, and where they are.
-    taken: Vec<(u32, usize, usize)>,
+    taken: Vec<Taken>,
     /// `given`, when it was last looked at.
     given: u32,
+}
+
+/// A block in use, where it is, and how much of it counts for the limit.
+#[derive(Debug)]
+struct Taken {
+    block: u32,
+    range: Range<usize>,
+    charge: usize,
 }
 
 /// A block that a sender writes into.
@@ -331,26 +353,71 @@ impl Draft {
 }
 
 impl Sender {
-    /// Takes a block of at least `len` bytes.
-    pub(crate) fn draft(&mut self, len: usize) -> io::Result<Draft> {
+    /// Fails if a batch of so many bytes would exceed the limit.
+    pub(crate) fn admit(&mut self, len: usize) -> io::Result<()> {
         self.reclaim();
+        let limit = self.limit;
+        if len <= limit.saturating_sub(self.charged) {
+            self.heap.bound(&self.shared.mapping);
+            return Ok(());
+        }
+        let limit = match limit {
+            1 => "1 byte".to_owned(),
+            _ if limit.is_multiple_of(1 << 20) => format!("{} MiB", limit >> 20),
+            _ if limit.is_multiple_of(1 << 10) => format!("{} KiB", limit >> 10),
+            _ => format!("{limit} bytes"),
+        };
+        Err(io::Error::other(if len > self.limit {
+            format!(
+                "a batch takes {len} bytes, and the batches of a worker may take {limit}: raise memory_limit, or make batches smaller"
+            )
+        } else {
+            format!(
+                "the batches of a worker that are in use take more than {limit} together; keep fewer of them, or raise \
+                 memory_limit, or lower prefetch_factor"
+            )
+        }))
+    }
+
+    /// Takes a block of at least `len` bytes. It counts for the limit if it is part of a batch.
+    pub(crate) fn draft(&mut self, len: usize, is_batch: bool) -> io::Result<Draft> {
+        self.reclaim();
+        self.is_trimmed = false;
         let block = self.free.pop().ok_or_else(|| io::Error::other("too many batches are kept"))?;
-        let (offset, taken) = match self.heap.take(len, &self.shared.mapping) {
-            Ok(range) => range,
+        let mapping = &self.shared.mapping;
+        let taken = self.heap.take(len, mapping).and_then(|range| match mapping.find(&range) {
+            Ok(Some(region)) => Ok((range, region)),
+            // It was mapped when it was added.
+            _ => Err(io::ErrorKind::OutOfMemory.into()),
+        });
+        let (range, region) = match taken {
+            Ok(taken) => taken,
             Err(error) => {
                 self.free.push(block);
                 return Err(error);
             }
         };
-        let start = self.shared.mapping.bytes(offset, taken).ok_or(io::ErrorKind::OutOfMemory)?;
-        self.taken.push((block, offset, taken));
+        let (offset, start) = (range.start, region.at(range.start));
+        let charge = if is_batch { len } else { 0 };
+        self.charged += charge;
+        self.taken.push(Taken { block, range, charge });
         self.shared.head().used[block as usize].store(1, Ordering::Relaxed);
         Ok(Draft { block, offset, len, start })
     }
 
     /// Gives a block back that was not sent.
     pub(crate) fn discard(&mut self, draft: Draft) {
-        give(&self.shared, draft.block);
+        self.shared.give(draft.block);
+    }
+
+    /// Gives the memory that is not in use to the system, until it is used again.
+    pub(crate) fn trim(&mut self) {
+        self.reclaim();
+        // A device may have the addresses of what is page-locked.
+        if !self.is_trimmed && !self.shared.head().is_locked.load(Ordering::Relaxed) {
+            self.heap.trim(&self.shared.mapping);
+            self.is_trimmed = true;
+        }
     }
 
     /// Sends a message with a block. Returns `false` if the channel is closed.
@@ -386,13 +453,15 @@ impl Sender {
             return;
         }
         self.given = given;
-        let (heap, free) = (&mut self.heap, &mut self.free);
-        self.taken.retain(|&(block, offset, len)| {
+        let (heap, free, charged) = (&mut self.heap, &mut self.free, &mut self.charged);
+        self.is_trimmed = false;
+        self.taken.retain(|taken| {
             // Acquire: whatever the receiver read there was read before we write again.
-            let is_used = head.used[block as usize].load(Ordering::Acquire) != 0;
+            let is_used = head.used[taken.block as usize].load(Ordering::Acquire) != 0;
             if !is_used {
-                heap.give((offset, len));
-                free.push(block);
+                heap.give(taken.range.clone());
+                free.push(taken.block);
+                *charged -= taken.charge;
             }
             is_used
         });
@@ -405,14 +474,6 @@ impl Drop for Sender {
             // SAFETY: it is dropped once.
             unsafe { ManuallyDrop::drop(&mut self.producer) };
         }
-    }
-}
-
-fn give(shared: &Shared, block: u32) {
-    let head = shared.head();
-    if let Some(used) = head.used.get(block as usize) {
-        used.store(0, Ordering::Release);
-        head.given.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -433,17 +494,23 @@ pub(crate) enum Nothing {
     Ever,
 }
 
+/// Where a block is that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) block: u32,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
 /// A block that was received. Dropping it gives it back, in the process that has received it.
 pub(crate) struct Block {
-    shared: Arc<Shared>,
+    /// Until it is dropped.
+    lease: Option<Lease>,
     owner: u32,
-    block: u32,
     start: NonNull<u8>,
     len: usize,
     /// Whether the program has seen its address.
     is_exposed: AtomicBool,
-    /// When it was received.
-    from: Time,
 }
 
 // SAFETY: it refers to shared memory, of which nobody writes this part while it exists.
@@ -471,25 +538,27 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if std::process::id() == self.owner {
-            let dropped = Dropped { block: self.block, from: self.from, until: Time::now() };
-            // Most memory is not page-locked, and needs no lock.
-            if *self.is_exposed.get_mut()
-                && self.shared.head().is_locked.load(Ordering::Relaxed)
-                && let Some(mut held_back) = self.shared.held_back()
-                && let Some(held) = &mut *held_back
-            {
-                held.blocks.push_back(dropped);
-                return;
-            }
-            self.shared.release(dropped);
+        let Some(lease) = self.lease.take().filter(|_| std::process::id() == self.owner) else { return };
+        let until = Time::now();
+        // Most memory is not page-locked.
+        if *self.is_exposed.get_mut()
+            && let Some(shared) = lease.shared.upgrade()
+            && shared.head().is_locked.load(Ordering::Relaxed)
+            && let Some(held) = shared.held_back().as_deref_mut().and_then(Option::as_mut)
+        {
+            held.blocks.push_back((lease, until));
+            return;
+        }
+        forks::release(lease, until);
+        if forks::has_seen() {
+            forks::release_seen();
         }
     }
 }
 
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("block", &self.block).field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Block").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
@@ -504,23 +573,23 @@ impl Deadline for At {
 
 impl Receiver {
     /// Returns the next message, if it is there.
-    pub(crate) fn try_receive(&mut self) -> Result<(Message, Option<Block>), Nothing> {
+    pub(crate) fn try_receive(&mut self) -> Result<(Message, Option<Place>), Nothing> {
         let wire = match self.consumer.try_next() {
             Ok(slot) => *slot,
             Err(NextError::Empty) => return Err(Nothing::Yet),
             Err(_) => return Err(Nothing::Ever),
         };
-        self.accept(wire)
+        Ok(self.accept(wire))
     }
 
     /// Returns the next message. Waits for it, but not longer than `patience`.
-    pub(crate) fn receive(&mut self, patience: Duration) -> Result<(Message, Option<Block>), Nothing> {
+    pub(crate) fn receive(&mut self, patience: Duration) -> Result<(Message, Option<Place>), Nothing> {
         let wire = match self.consumer.next_until(&At(Instant::now() + patience)) {
             Ok(slot) => *slot,
             Err(NextError::Empty) => return Err(Nothing::Yet),
             Err(_) => return Err(Nothing::Ever),
         };
-        self.accept(wire)
+        Ok(self.accept(wire))
     }
 
     /// Returns how many messages are there.
@@ -533,31 +602,33 @@ impl Receiver {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
     }
 
-    fn accept(&self, wire: Wire) -> Result<(Message, Option<Block>), Nothing> {
-        let message = Message { kind: wire.kind, task: wire.task };
-        if self.shared.has_seen.load(Ordering::Relaxed) && std::process::id() == self.owner {
-            self.shared.release_seen();
+    fn accept(&self, wire: Wire) -> (Message, Option<Place>) {
+        if forks::has_seen() && std::process::id() == self.owner {
+            forks::release_seen();
         }
-        match wire.block {
-            u32::MAX => Ok((message, None)),
-            number => Ok((message, Some(self.block(number, wire.offset, wire.len).ok_or(Nothing::Ever)?))),
-        }
+        let place = Place { block: wire.block, offset: wire.offset, len: wire.len };
+        (Message { kind: wire.kind, task: wire.task }, (wire.block != u32::MAX).then_some(place))
     }
 
     /// Takes a block that a message speaks of. A sender that wrote over its memory by mistake must not make us read
-    /// outside of it, so returns `None` if that is where it would be.
-    pub(crate) fn block(&self, number: u32, offset: usize, len: usize) -> Option<Block> {
-        let start = self.shared.mapping.bytes(offset, len)?;
+    /// outside of it, so that is an error. So is memory that cannot be mapped, of which the sender gets the block back.
+    pub(crate) fn block(&self, place: Place) -> io::Result<Block> {
+        let Place { block, offset, len } = place;
+        let range = offset..offset.saturating_add(len.max(1));
+        let region = match self.shared.mapping.find(&range) {
+            Ok(region) => region.filter(|region| region.keep(range.clone())),
+            Err(error) => {
+                self.shared.give(block);
+                return Err(error);
+            }
+        };
+        let region = region.ok_or_else(|| {
+            io::Error::other("a worker has sent a batch that cannot be read: a tensor is outside of its memory")
+        })?;
         self.shared.kept.fetch_add(1, Ordering::Relaxed);
-        Some(Block {
-            shared: self.shared.clone(),
-            owner: self.owner,
-            block: number,
-            start,
-            len,
-            is_exposed: AtomicBool::new(false),
-            from: forks::note_block(),
-        })
+        let start = region.at(offset);
+        let lease = Lease { shared: Arc::downgrade(&self.shared), region, range, block, from: forks::note_block() };
+        Ok(Block { lease: Some(lease), owner: self.owner, start, len, is_exposed: AtomicBool::new(false) })
     }
 }
 

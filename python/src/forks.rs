@@ -1,27 +1,56 @@
 //! The forked processes that are alive, since they see the memory that was shared with workers when they were forked.
 //!
 //! Each of them inherits the writing end of a pipe. When it has ended, or runs another program, the reading end says so. The
-//! hooks are called by Python, for all forks that it makes (`os.register_at_fork`).
+//! hooks are called by Python, for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a
+//! forked process sees, are given back when something happens to a block after that process has ended.
 
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+use crate::channel::Lease;
 
 /// How many forks were made while there were blocks.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 /// How many blocks this process has received and not given back.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
-static CHILDREN: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static FORKED: Mutex<Forked> = Mutex::new(Forked { children: Vec::new(), seen: Vec::new() });
+/// Whether there are blocks that a forked process sees.
+static HAS_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// What a thread has while it forks: the list, so that no other thread holds it in the child, and the pipe for the child.
-type Forking = (MutexGuard<'static, Vec<Child>>, Option<[OwnedFd; 2]>);
+/// What a thread has while it forks: the lists, so that no other thread holds them in the child, and the pipe for the child.
+type Forking = (MutexGuard<'static, Forked>, Option<[OwnedFd; 2]>);
 
 thread_local! {
     static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+struct Forked {
+    children: Vec<Child>,
+    /// Blocks that were dropped, but that one of them may still read, and when they were dropped.
+    seen: Vec<(Lease, Time)>,
+}
+
+impl Forked {
+    /// Whether a process that is alive was forked between these times.
+    fn sees(&self, from: Time, until: Time) -> bool {
+        self.children.iter().any(|child| from.0 < child.number && child.number <= until.0)
+    }
+}
+
+fn forked() -> MutexGuard<'static, Forked> {
+    let waited = || FORKED.lock().unwrap_or_else(PoisonError::into_inner);
+    match FORKED.try_lock() {
+        Ok(forked) => forked,
+        // A thread that forks may need the interpreter to go on.
+        Err(_) => Python::try_attach(|py| FORKED.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
+            .unwrap_or_else(waited),
+    }
 }
 
 /// A forked process that may be alive.
@@ -57,15 +86,14 @@ pub(crate) fn note_block() -> Time {
     Time::now()
 }
 
-/// Counts blocks that are given back, or whose memory is gone.
-pub(crate) fn note_end(blocks: usize) {
+/// Counts a block that is given back.
+pub(crate) fn note_end() {
     // What comes later is not seen by the processes that there are.
-    if BLOCKS.fetch_sub(blocks, Ordering::AcqRel) == blocks
-        && blocks > 0
+    if BLOCKS.fetch_sub(1, Ordering::AcqRel) == 1
         && !is_forking()
-        && let Ok(mut children) = CHILDREN.try_lock()
+        && let Ok(mut forked) = FORKED.try_lock()
     {
-        children.clear();
+        forked.children.clear();
     }
 }
 
@@ -74,17 +102,50 @@ fn is_forking() -> bool {
     FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(false)
 }
 
-/// Whether a process that is alive was forked between these times.
-pub(crate) fn is_seen(from: Time, until: Time) -> bool {
-    if from == until {
-        return false;
-    }
+/// Gives a block back that was dropped at some time, as soon as no forked process sees it. Only in the process that has
+/// received it.
+pub(crate) fn release(lease: Lease, until: Time) {
     if is_forking() {
-        return true;
+        // The process may have been forked already.
+        let seen = (lease, Time(until.0 + 1));
+        FORKING.with_borrow_mut(|forking| forking.as_mut().map(|(forked, _)| forked.seen.push(seen)));
+        HAS_SEEN.store(true, Ordering::Relaxed);
+        return;
     }
-    let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-    children.retain(Child::is_alive);
-    children.iter().any(|child| from.0 < child.number && child.number <= until.0)
+    if lease.from() == until {
+        return lease.end();
+    }
+    let mut forked = forked();
+    forked.children.retain(Child::is_alive);
+    if forked.sees(lease.from(), until) {
+        forked.seen.push((lease, until));
+        HAS_SEEN.store(true, Ordering::Relaxed);
+    } else {
+        drop(forked);
+        lease.end();
+    }
+}
+
+/// Whether there are blocks that a forked process sees, or did when that was last looked at.
+pub(crate) fn has_seen() -> bool {
+    HAS_SEEN.load(Ordering::Relaxed)
+}
+
+/// Gives the blocks back that forked processes do not see any more. Only in the process that has received them.
+pub(crate) fn release_seen() {
+    if !has_seen() || is_forking() {
+        return;
+    }
+    let mut forked = forked();
+    forked.children.retain(Child::is_alive);
+    let all = std::mem::take(&mut forked.seen);
+    let (seen, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(|(lease, until)| forked.sees(lease.from(), *until));
+    HAS_SEEN.store(!seen.is_empty(), Ordering::Relaxed);
+    forked.seen = seen;
+    drop(forked);
+    for (lease, _) in ended {
+        lease.end();
+    }
 }
 
 fn pipe() -> io::Result<[OwnedFd; 2]> {
@@ -100,29 +161,32 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
 /// To be called before a fork.
 #[pyfunction]
 pub(crate) fn before_fork() {
-    let children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    release_seen();
+    let forked = forked();
     let pipe = if BLOCKS.load(Ordering::Relaxed) > 0 { pipe().ok() } else { None };
-    FORKING.set(Some((children, pipe)));
+    FORKING.set(Some((forked, pipe)));
 }
 
 /// To be called after it in the parent.
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
-    let Some((mut children, pipe)) = FORKING.take() else { return };
+    let Some((mut forked, pipe)) = FORKING.take() else { return };
     if BLOCKS.load(Ordering::Relaxed) > 0 {
         let number = FORKS.fetch_add(1, Ordering::AcqRel) + 1;
         let ended = pipe.map(|[read, _]| read);
-        children.retain(Child::is_alive);
-        children.push(Child { number, ended });
+        forked.children.retain(Child::is_alive);
+        forked.children.push(Child { number, ended });
     }
 }
 
 /// To be called after it in the child.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    let Some((mut children, pipe)) = FORKING.take() else { return };
+    let Some((mut forked, pipe)) = FORKING.take() else { return };
     // The parent's. Its blocks are not given back here.
-    children.clear();
+    forked.children.clear();
+    forked.seen.clear();
+    HAS_SEEN.store(false, Ordering::Relaxed);
     BLOCKS.store(0, Ordering::Relaxed);
     if let Some([_, write]) = pipe {
         // It stays open until this process ends.

@@ -131,7 +131,7 @@ struct Channel(Memory);
 impl Channel {
     /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
     ///
-    /// The blocks of a new one may have `limit` bytes together.
+    /// The batches in a new one may have `limit` bytes together.
     #[new]
     #[pyo3(signature = (fd = None, limit = None))]
     fn new(fd: Option<RawFd>, limit: Option<usize>) -> PyResult<Self> {
@@ -173,9 +173,10 @@ impl Channel {
         self.0.give_back(count);
     }
 
-    /// Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once.
-    fn range(&self) -> PyResult<(usize, usize)> {
-        Ok(self.0.range()?)
+    /// Returns the parts of the memory that were mapped here for tensors, each with its address and its length. Others are added
+    /// as it grows. Each tensor is in one of them.
+    fn regions(&self) -> Vec<(usize, usize)> {
+        self.0.regions()
     }
 }
 
@@ -192,6 +193,10 @@ mod form {
     /// The states of generators.
     pub(super) const GENERATORS: u32 = 4;
 }
+
+/// The kind of messages that have batches, as in `slotline.torch._messages`. Only these have a limit, so that an error that is
+/// about the limit can be sent.
+const BATCH: u16 = 4;
 
 /// One end of two channels.
 #[pyclass(module = "slotline._slotline")]
@@ -235,8 +240,11 @@ impl Port {
     }
 
     /// Sends plain bytes.
-    fn bytes(&mut self, message: Message, bytes: &[u8]) -> PyResult<bool> {
-        let draft = self.sender.draft(bytes.len())?;
+    fn bytes(&mut self, (message, is_batch): (Message, bool), bytes: &[u8]) -> PyResult<bool> {
+        if is_batch {
+            self.sender.admit(bytes.len())?;
+        }
+        let draft = self.sender.draft(bytes.len(), is_batch)?;
         // SAFETY: the block is ours, and large enough.
         unsafe { draft.start().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(self.sender.send(message, Some(draft)))
@@ -267,8 +275,8 @@ impl Port {
     /// Sends a value. Returns `False` if nobody will receive it.
     #[pyo3(signature = (kind, task = 0, value = None))]
     fn send(&mut self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
-        let message = |form: u32| Message { kind: u32::from(kind) | form << 16, task };
-        let Some(value) = value else { return Ok(self.sender.send(message(form::EMPTY), None)) };
+        let message = |form: u32| (Message { kind: u32::from(kind) | form << 16, task }, kind == BATCH);
+        let Some(value) = value else { return Ok(self.sender.send(message(form::EMPTY).0, None)) };
         if let Some(integers) = collate::integers(&value) {
             let bytes: Vec<u8> = integers.iter().flat_map(|value| value.to_ne_bytes()).collect();
             return self.bytes(message(form::INTEGERS), &bytes);
@@ -302,13 +310,13 @@ impl Port {
     fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
         let mut gathered = Gathered::new();
         let node = gathered.collate(self.tools, samples)?;
-        let message = Message { kind: u32::from(kind) | form::BATCH << 16, task };
+        let message = (Message { kind: u32::from(kind) | form::BATCH << 16, task }, kind == BATCH);
         batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
     }
 
     /// Sends bytes as they are. For the states of generators, which the other end's port keeps.
     fn send_bytes(&mut self, kind: u16, value: &[u8]) -> PyResult<bool> {
-        self.bytes(Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, value)
+        self.bytes((Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, false), value)
     }
 
     /// The states of the worker's generators after the message that was received last, if they have come.
@@ -329,6 +337,11 @@ impl Port {
         self.receiver.ready()
     }
 
+    /// Gives memory that is not in use to the system, until it is used again.
+    fn trim(&mut self) {
+        self.sender.trim();
+    }
+
     /// Adds to how long this end was busy, in seconds.
     fn add_busy(&mut self, seconds: f64) {
         self.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
@@ -346,12 +359,14 @@ impl Port {
                 received = py.detach(|| receiver.receive(patience));
             }
             match received {
-                Ok((message, block)) if message.kind >> 16 == form::GENERATORS => self.next_generators = block,
+                Ok((message, Some(place))) if message.kind >> 16 == form::GENERATORS => {
+                    self.next_generators = Some(self.receiver.block(place)?);
+                }
                 received => break received,
             }
         };
         match received {
-            Ok((message, block)) => {
+            Ok((message, place)) => {
                 // They are those after the batch that an answer has, and other messages may come in between.
                 if message.task > 0 && self.next_generators.is_some() {
                     self.generators = self.next_generators.take();
@@ -360,6 +375,7 @@ impl Port {
                 while self.due.front().is_some_and(|&task| task <= message.task) {
                     self.due.pop_front();
                 }
+                let block = place.map(|place| self.receiver.block(place)).transpose()?;
                 self.message(py, message, block).map(Some)
             }
             Err(Nothing::Yet) => Ok(None),

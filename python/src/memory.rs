@@ -1,45 +1,178 @@
 //! Memory that processes share, which grows.
 //!
-//! A [`Mapping`] is a file without a name, mapped for as much as it may ever hold. Beyond its present size there is
-//! nothing, so that it can grow without moving: one process makes the file longer, and all others have the new pages at
-//! the same place.
+//! A [`Mapping`] is a file without a name. What is added to it is mapped as a [`Region`] of its own when a process needs it,
+//! so that a process reserves no more address space than the file is long. No block crosses a place where the file ended
+//! once, so each lies in one region, also in a process that has mapped several additions at once.
 //!
 //! A [`Heap`] divides such memory into blocks. Only the process that writes the blocks has a heap; those that read them
-//! know offsets, which they [check](Mapping::bytes).
+//! know offsets, which they [check](Mapping::find).
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The alignment of all blocks, a cache line.
 pub(crate) const ALIGN: usize = 64;
 /// A file grows by at least as much.
 const GROWTH: usize = 1 << 20;
-/// Large blocks begin at a page.
-const PAGE: usize = 4096;
 
-/// A file without a name, mapped for as much as it may ever hold.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    reserved: usize,
-    /// How large the file may become.
-    limit: usize,
-    file: OwnedFd,
-    /// The size of the file when it was last looked at. It never shrinks.
-    size: AtomicUsize,
+/// The size of a page.
+fn page() -> usize {
+    // SAFETY: asks for a number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-// SAFETY: the memory belongs to the mapping, and is accessed through raw pointers whose users say why they may.
-unsafe impl Send for Mapping {}
+/// A part of a file that is mapped.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    /// Where it is in the file.
+    range: Range<usize>,
+    blocks: Mutex<Blocks>,
+}
+
+/// The blocks of a region that this process has received and not given back.
+#[derive(Debug, Default)]
+struct Blocks {
+    /// The end of each by its offset. No two of them overlap.
+    ends: BTreeMap<usize, usize>,
+    /// Whether all other pages were given back to the system, and are no longer mapped.
+    is_freed: bool,
+}
+
+// SAFETY: the memory belongs to the region, and is accessed through raw pointers whose users say why they may.
+unsafe impl Send for Region {}
 // SAFETY: see above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn map(file: &OwnedFd, range: Range<usize>) -> io::Result<Self> {
+        // SAFETY: maps the file at a new place. No memory is taken until it is used.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                range.len(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                libc::off_t::try_from(range.start).map_err(io::Error::other)?,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            let size = range.len().div_ceil(1 << 20);
+            return Err(io::Error::other(format!(
+                "{size} MiB of memory for batches cannot be mapped ({error}): if the address space is limited (ulimit -v), \
+                 raise the limit; or use fewer workers, a smaller prefetch_factor, or smaller batches"
+            )));
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, range, blocks: Mutex::default() })
+    }
+
+    /// Returns where it is, and how long it is.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.start.addr().get(), self.range.len())
+    }
+
+    /// Returns where an offset of the file is, which must be in the region.
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(self.range.contains(&offset));
+        // SAFETY: it is in the mapping.
+        unsafe { self.start.add(offset - self.range.start) }
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a block that was received. Returns `false` if it overlaps another one.
+    pub(crate) fn keep(&self, block: Range<usize>) -> bool {
+        let mut blocks = self.blocks();
+        let before = blocks.ends.range(..=block.start).next_back().is_none_or(|(_, &end)| end <= block.start);
+        let after = blocks.ends.range(block.start..).next().is_none_or(|(&start, _)| block.end <= start);
+        let is_new = before && after && !block.is_empty() && !blocks.is_freed;
+        if is_new {
+            blocks.ends.insert(block.start, block.end);
+        }
+        is_new
+    }
+
+    /// Ends the use of a block that was [kept](Self::keep).
+    pub(crate) fn end(&self, block: &Range<usize>) {
+        let mut blocks = self.blocks();
+        blocks.ends.remove(&block.start);
+        if blocks.is_freed {
+            let page = page();
+            let before = blocks.ends.range(..block.start).next_back().map_or(0, |(_, end)| end.next_multiple_of(page));
+            let after = blocks.ends.range(block.start..).next().map_or(usize::MAX, |(start, _)| start / page * page);
+            let (start, end) = (block.start / page * page, block.end.next_multiple_of(page));
+            self.free(start.max(before)..end.min(after));
+        }
+    }
+
+    /// Gives everything to the system that no block covers that is kept, from now on also what is given back later. The
+    /// memory must not be used otherwise any more.
+    pub(crate) fn free_all(&self) {
+        let mut blocks = self.blocks();
+        if blocks.is_freed {
+            return;
+        }
+        blocks.is_freed = true;
+        let page = page();
+        let mut free = self.range.start;
+        for (&start, &end) in &blocks.ends {
+            self.free(free..start / page * page);
+            free = end.next_multiple_of(page);
+        }
+        self.free(free..self.range.end);
+    }
+
+    /// Gives whole pages to the system, and unmaps them.
+    fn free(&self, pages: Range<usize>) {
+        if !pages.is_empty() {
+            self.punch(pages.clone());
+            // SAFETY: nothing refers to these pages any more, and they are unmapped once.
+            unsafe { libc::munmap(self.at(pages.start).as_ptr().cast(), pages.len()) };
+        }
+    }
+
+    /// Gives the whole pages of a range to the system. Whoever looks at them next finds zeros, in all processes.
+    fn punch(&self, range: Range<usize>) {
+        let page = page();
+        let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if start < end {
+            // SAFETY: these pages are in the mapping, and hold nothing. If that is not possible, they keep their memory.
+            unsafe { libc::madvise(self.at(start).as_ptr().cast(), end - start, libc::MADV_REMOVE) };
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let blocks = self.blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !blocks.is_freed {
+            // SAFETY: the mapping is this one's, and nothing refers to it any more.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.range.len()) };
+        }
+    }
+}
+
+/// A file without a name, and the parts of it that this process has mapped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    file: OwnedFd,
+    head: Region,
+    /// What follows the head, in its order and without gaps.
+    regions: Mutex<Vec<Arc<Region>>>,
+}
 
 impl Mapping {
-    /// Creates a file of `size` bytes, which grows to `limit` at most.
-    pub(crate) fn new(size: usize, limit: Option<usize>) -> io::Result<Self> {
+    /// Creates a file that begins with `head` bytes.
+    pub(crate) fn new(head: usize) -> io::Result<Self> {
         // SAFETY: creates a file; the name is a string that ends with a zero.
         let file = unsafe { libc::memfd_create(c"slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if file < 0 {
@@ -51,186 +184,153 @@ impl Mapping {
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut mapping = Self::map(file)?;
-        mapping.limit = limit.unwrap_or(mapping.reserved).min(mapping.reserved);
-        mapping.grow(size)?;
-        Ok(mapping)
+        lengthen(&file, head.next_multiple_of(page()))?;
+        Self::map(file, head)
     }
 
-    /// Maps a file that another process has created.
-    pub(crate) fn attach(file: OwnedFd) -> io::Result<Self> {
-        let mapping = Self::map(file)?;
-        mapping.look()?;
-        Ok(mapping)
+    /// Maps the head of a file that another process has created, if it is long enough.
+    pub(crate) fn attach(file: OwnedFd, head: usize) -> io::Result<Option<Self>> {
+        if length(&file)? < head { Ok(None) } else { Self::map(file, head).map(Some) }
     }
 
-    fn map(file: OwnedFd) -> io::Result<Self> {
-        let mut reserved = most();
-        loop {
-            // SAFETY: maps the file at a new place. No memory is taken until it is used.
-            let start = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    reserved,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_NORESERVE,
-                    file.as_raw_fd(),
-                    0,
-                )
-            };
-            if start != libc::MAP_FAILED {
-                let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-                return Ok(Self { start, reserved, file, limit: reserved, size: AtomicUsize::new(0) });
-            }
-            // A limit on the address space (`ulimit -v`) allows less.
-            if reserved <= 64 * GROWTH {
-                return Err(io::Error::last_os_error());
-            }
-            reserved /= 4;
-        }
+    fn map(file: OwnedFd, head: usize) -> io::Result<Self> {
+        let head = Region::map(&file, 0..head.next_multiple_of(page()))?;
+        Ok(Self { file, head, regions: Mutex::default() })
     }
 
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
+    pub(crate) fn head(&self) -> NonNull<u8> {
+        self.head.start
     }
 
-    /// Returns the size of the file as it is now.
-    pub(crate) fn size_now(&self) -> io::Result<usize> {
-        self.look()
+    /// Returns the regions that were mapped here, without the head.
+    pub(crate) fn regions(&self) -> MutexGuard<'_, Vec<Arc<Region>>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the size of the file.
-    pub(crate) fn size(&self) -> usize {
-        self.size.load(Ordering::Relaxed)
+    /// Where the part ends that is mapped.
+    fn end(&self, regions: &[Arc<Region>]) -> usize {
+        regions.last().map_or(self.head.range.end, |last| last.range.end)
     }
 
-    /// Makes the file longer.
-    fn grow(&self, size: usize) -> io::Result<()> {
-        if size > self.limit {
-            return Err(io::Error::other(format!(
-                "the batches of a worker that are in use take more than {} MiB together; keep fewer of them, or raise memory_limit",
-                self.limit >> 20
-            )));
-        }
-        // SAFETY: changes the size of the file, which is mapped as far.
-        if unsafe { libc::ftruncate(self.file.as_raw_fd(), size as libc::off_t) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        self.size.store(size, Ordering::Relaxed);
+    /// Makes the file longer by a region.
+    fn grow(&self, added: Range<usize>) -> io::Result<()> {
+        let mut regions = self.regions();
+        // First, since a file cannot be made shorter.
+        let region = Region::map(&self.file, added)?;
+        lengthen(&self.file, region.range.end)?;
+        regions.push(Arc::new(region));
         Ok(())
     }
 
-    /// Looks how long the file is by now.
-    fn look(&self) -> io::Result<usize> {
-        // SAFETY: a stat is a struct of numbers, for which zeros are valid.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: writes into the local variable.
-        if unsafe { libc::fstat(self.file.as_raw_fd(), &raw mut stat) } < 0 {
-            return Err(io::Error::last_os_error());
+    /// Returns the region that has a block, if the file has it.
+    pub(crate) fn find(&self, block: &Range<usize>) -> io::Result<Option<Arc<Region>>> {
+        let mut regions = self.regions();
+        let mapped = self.end(&regions);
+        if block.end > mapped {
+            let length = length(&self.file)?;
+            if block.end > length {
+                return Ok(None);
+            }
+            regions.push(Arc::new(Region::map(&self.file, mapped..length)?));
         }
-        let size = usize::try_from(stat.st_size).unwrap_or(0).min(self.reserved);
-        self.size.store(size, Ordering::Relaxed);
-        Ok(size)
-    }
-
-    /// Returns the start of a range of bytes, if the file has them.
-    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let end = offset.checked_add(len)?;
-        if end > self.size() && end > self.look().ok()? {
-            return None;
-        }
-        // SAFETY: the range is within the mapping.
-        Some(unsafe { self.start.add(offset) })
+        let index = regions.partition_point(|region| region.range.end <= block.start);
+        let region =
+            regions.get(index).filter(|region| region.range.start <= block.start && block.end <= region.range.end);
+        Ok(region.cloned())
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this one's, and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.reserved) };
+fn lengthen(file: &OwnedFd, length: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(length).map_err(io::Error::other)?;
+    // SAFETY: changes the size of the file.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), length) } < 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(())
 }
 
-/// The most that one worker's batches can take: twice the machine's memory.
-fn most() -> usize {
-    // SAFETY: asks for numbers.
-    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    let memory = usize::try_from(pages).unwrap_or(0).saturating_mul(usize::try_from(page).unwrap_or(0));
-    memory.saturating_mul(2).clamp(1 << 30, 1 << 43).next_multiple_of(PAGE)
+/// Returns how long a file is, in whole pages.
+fn length(file: &OwnedFd) -> io::Result<usize> {
+    // SAFETY: a stat is a struct of numbers, for which zeros are valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes into the local variable.
+    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let page = page();
+    Ok(usize::try_from(stat.st_size).unwrap_or(0) / page * page)
 }
 
 /// Divides memory into blocks.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// Free ranges by offset. No two of them touch.
+    /// Free ranges by offset. No two of them touch, except where the file ended once.
     free: BTreeMap<usize, usize>,
     /// Where the file ends.
     end: usize,
-    /// Whether no block may cross a place where the file ended once: the receiver page-locks what was added each time, and
-    /// no device copies a block that lies in two such parts.
-    keeps_seams: bool,
+    /// Where it ended.
     seams: Vec<usize>,
+    /// Where it may end as long as free ranges have memory.
+    most: usize,
+    page: usize,
 }
 
 impl Heap {
-    /// Manages what follows the first `start` bytes of a file.
-    pub(crate) fn new(start: usize) -> Self {
-        Self { free: BTreeMap::new(), end: start.next_multiple_of(PAGE), keeps_seams: false, seams: Vec::new() }
+    /// Manages what follows the first `start` bytes of a file. Free ranges keep their memory until there are `limit` bytes.
+    pub(crate) fn new(start: usize, limit: usize) -> Self {
+        let page = page();
+        let end = start.next_multiple_of(page);
+        Self { free: BTreeMap::new(), end, seams: Vec::new(), most: end.saturating_add(limit), page }
     }
 
-    /// Makes no block cross a place where the file ended before it was made longer. For a heap without blocks.
-    pub(crate) fn keep_seams(&mut self) {
-        self.keeps_seams = true;
-    }
-
-    /// Takes a block, and returns its offset and its length, which is at least `len`. Makes the file longer if need be.
-    pub(crate) fn take(&mut self, len: usize, mapping: &Mapping) -> io::Result<(usize, usize)> {
-        let align = if len >= GROWTH { PAGE } else { ALIGN };
+    /// Takes a block of at least `len` bytes. Makes the file longer if need be.
+    pub(crate) fn take(&mut self, len: usize, mapping: &Mapping) -> io::Result<Range<usize>> {
+        // Large blocks begin at a page.
+        let align = if len >= GROWTH { self.page } else { ALIGN };
         let len = len.max(1).checked_next_multiple_of(align).ok_or(io::ErrorKind::OutOfMemory)?;
         let fits = |(&start, &size): (&usize, &usize)| {
             let skipped = start.next_multiple_of(align) - start;
             (size >= skipped + len).then_some((start, size, skipped))
         };
-        if let Some((start, size, skipped)) = self.free.iter().find_map(fits) {
-            self.free.remove(&start);
-            if skipped > 0 {
-                self.free.insert(start, skipped);
+        let (start, size, skipped) = match self.free.iter().find_map(fits) {
+            Some(range) => range,
+            None => {
+                let start = self.end;
+                // What is free cannot grow across a seam. So that blocks which become larger and larger find room, there
+                // are few seams.
+                let growth = len.max(GROWTH).max(start / 4);
+                self.grow(growth, mapping).or_else(|_| self.grow(len, mapping))?;
+                (start, self.end - start, 0)
             }
-            if size > skipped + len {
-                self.free.insert(start + skipped + len, size - skipped - len);
-            }
-            return Ok((start + skipped, len));
-        }
-        // The file's end is a multiple of a page, and what is free before it becomes part of the block.
-        let last = self.free.last_key_value().filter(|(start, size)| *start + *size == self.end && !self.keeps_seams);
-        let start = last.map_or(self.end, |(start, _)| *start);
-        let begin = start.next_multiple_of(align);
-        // What is free cannot grow across a seam. So that blocks which become larger and larger find room, there are few seams.
-        let growth = if self.keeps_seams { (self.end / 4).max(GROWTH) } else { GROWTH };
-        let end = begin.checked_add(len.max(growth)).ok_or(io::ErrorKind::OutOfMemory)?.next_multiple_of(PAGE);
-        // Less than the usual growth, if that is all there may be.
-        let end = if end > mapping.limit { begin + len } else { end };
-        mapping.grow(end)?;
+        };
         self.free.remove(&start);
-        if self.keeps_seams {
-            self.seams.push(self.end);
+        if skipped > 0 {
+            self.free.insert(start, skipped);
         }
+        if size > skipped + len {
+            self.free.insert(start + skipped + len, size - skipped - len);
+        }
+        Ok(start + skipped..start + skipped + len)
+    }
+
+    fn grow(&mut self, len: usize, mapping: &Mapping) -> io::Result<()> {
+        let end = self.end.checked_add(len).and_then(|end| end.checked_next_multiple_of(self.page));
+        let end = end.ok_or(io::ErrorKind::OutOfMemory)?;
+        mapping.grow(self.end..end)?;
+        self.seams.push(self.end);
+        self.free.insert(self.end, end - self.end);
         self.end = end;
-        if begin > start {
-            self.free.insert(start, begin - start);
-        }
-        if end > begin + len {
-            self.free.insert(begin + len, end - begin - len);
-        }
-        Ok((begin, len))
+        self.bound(mapping);
+        Ok(())
     }
 
     /// Gives a block back.
-    pub(crate) fn give(&mut self, (mut offset, mut len): (usize, usize)) {
+    pub(crate) fn give(&mut self, block: Range<usize>) {
+        let (mut offset, mut len) = (block.start, block.len());
         let is_seam = |offset: usize| self.seams.binary_search(&offset).is_ok();
         let (starts, ends) = (is_seam(offset), is_seam(offset + len));
         if let Some((&before, &size)) = self.free.range(..offset).next_back()
@@ -244,5 +344,21 @@ impl Heap {
             len += size;
         }
         self.free.insert(offset, len);
+    }
+
+    /// If the file has become longer than the limit, gives the memory of all free ranges to the system.
+    pub(crate) fn bound(&self, mapping: &Mapping) {
+        if self.end > self.most {
+            self.trim(mapping);
+        }
+    }
+
+    /// Gives the memory of all free ranges to the system, which gives it back when they are used.
+    pub(crate) fn trim(&self, mapping: &Mapping) {
+        for (&offset, &len) in &self.free {
+            if let Ok(Some(region)) = mapping.find(&(offset..offset + len)) {
+                region.punch(offset..offset + len);
+            }
+        }
     }
 }

@@ -82,7 +82,7 @@ def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, monkeyp
 
 
 def memory(loader):
-    return sum(channels[1].range()[1] for channels in loader._iterator._channels)
+    return sum(size for _, replies in loader._iterator._channels for _, size in replies.regions())
 
 
 def test_the_memory_is_used_again_when_the_child_has_ended():
@@ -166,3 +166,34 @@ for _ in range(10):
     os.waitpid(pid, 0)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_loop_goes_on_while_another_thread_forks():
+    """The forking thread needs the interpreter, which the loop must not keep while it waits for it."""
+    code = """
+import os, threading, time
+# Hooks run in the opposite order: this one while ours hold their lock.
+os.register_at_fork(before=lambda: time.sleep(0.01))
+from slotline.torch import DataLoader
+batches = iter(DataLoader(range(4000), 4, num_workers=1))
+kept = next(batches)
+read, write = os.pipe()
+
+def fork(act):
+    pid = os.fork()
+    if pid == 0:
+        act()
+        os._exit(0)
+    return pid
+
+# It sees that batch for as long as it lives.
+child = fork(lambda: (os.close(write), os.read(read, 1)))
+kept = None
+thread = threading.Thread(target=lambda: [time.sleep(0.0005) for _ in batches])
+thread.start()
+while thread.is_alive():
+    os.waitpid(fork(lambda: None), 0)
+os.close(write)
+os.waitpid(child, 0)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)

@@ -60,14 +60,17 @@ class Channel:
     def __new__(cls, fd: int | None = None, limit: int | None = None) -> Channel:
         """Creates a channel, or maps one that another process has created, whose descriptor it then owns.
 
-        The blocks of a new one may have ``limit`` bytes together.
+        The batches in a new one may have ``limit`` bytes together.
         """
 
     def fileno(self) -> int:
         """Returns the descriptor of the memory."""
 
-    def range(self) -> tuple[int, int]:
-        """Returns the address of the memory, and its length, which grows. No tensor crosses a length that it had once."""
+    def regions(self) -> list[tuple[int, int]]:
+        """Returns the parts of the memory that were mapped here for tensors, each with its address and its length.
+
+        Others are added as it grows. Each tensor is in one of them.
+        """
 
     def hold_back(self) -> None:
         """Holds the memory of tensors back: after they are dropped it is used again only after ``give_back``.
@@ -122,6 +125,9 @@ class Port:
     @property
     def ready(self) -> int:
         """How many messages can be received without waiting."""
+
+    def trim(self) -> None:
+        """Gives memory that is not in use to the system, until it is used again."""
 
     def add_busy(self, seconds: float) -> None:
         """Adds to how long this end was busy."""

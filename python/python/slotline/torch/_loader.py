@@ -52,7 +52,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         their number, and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
         The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
-        batch beyond that is an ``OSError``. By default, each worker may take twice the machine's memory.
+        batch beyond that is an ``OSError``.
     watchdog (float):
         After the loop has waited so many seconds for one batch, there is a ``RuntimeWarning`` that names the worker, or with
         ``in_order=False`` those that are making one.

@@ -13,7 +13,7 @@ RESUME = 2
 # No more tasks will come.
 END = 3
 
-# From a worker to the loader.
+# From a worker to the loader. The extension knows the number of this one, to which a limit of the memory applies.
 BATCH = 4
 # The value is an ``ExceptionWrapper``.
 ERROR = 5

@@ -22,7 +22,6 @@ import torch
 
 from slotline.torch._messages import Channel
 
-_PAGE = 4096
 _SUCCESS = 0
 _NOT_READY = 600
 _CAPTURING = 900
@@ -67,7 +66,7 @@ class PinnedChannels:
         self._driver = driver
         self._channels = channels
         self._owner = os.getpid()
-        # How much of each channel's memory was registered, and at which addresses.
+        # How many regions of each channel's memory were registered, and at which addresses.
         self._covered = [0] * len(channels)
         self._registered: list[int] = []
         # The primary contexts in use, by device, each with events that are free.
@@ -82,18 +81,17 @@ class PinnedChannels:
 
     def cover(self, number: int) -> None:
         """Registers what has been added to a channel's memory. If the driver refuses, those tensors are not page-locked."""
-        start, size = self._channels[number].range()
-        size -= size % _PAGE
-        covered = self._covered[number]
-        if size == covered or _is_capturing():
+        added = self._channels[number].regions()[self._covered[number] :]
+        if not added or _is_capturing():
             return
         device = torch.cuda.current_device()
-        if device in self._contexts or self._retain(device):
-            added = ctypes.c_void_p(start + covered), ctypes.c_size_t(size - covered)
-            self._registered.append(start + covered)
-            with _Current(self._driver, self._contexts[device][0]):
-                self._driver.cuMemHostRegister_v2(*added, _PORTABLE)
-        self._covered[number] = size
+        is_retained = device in self._contexts or self._retain(device)
+        for start, size in added:
+            if is_retained:
+                self._registered.append(start)
+                with _Current(self._driver, self._contexts[device][0]):
+                    self._driver.cuMemHostRegister_v2(ctypes.c_void_p(start), ctypes.c_size_t(size), _PORTABLE)
+            self._covered[number] += 1
 
     def give_back(self) -> None:
         """Gives blocks back that no device uses any more, and marks those that were dropped since the last call."""

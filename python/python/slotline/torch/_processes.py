@@ -440,6 +440,9 @@ class ProcessIterator(BaseIterator):
                 if worker.is_alive():
                     worker.terminate()
                     worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            # Their memory goes back to the system, except for what the program has kept.
+            self._ports.clear()
+            self._channels.clear()
 
     def _let_go(self):
         """Keeps what a state of the latest pass needs without the workers."""

@@ -87,6 +87,9 @@ class _End:
     def ready(self):
         return self._inbox.qsize()
 
+    def trim(self):
+        pass
+
     def add_busy(self, seconds):
         self.busy += seconds
 

@@ -60,11 +60,12 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
             )
             return _generators.OfProcess()
 
+        port = Port(replies, requests)
+
         def is_wanted():
             return os.getppid() == parent
 
         where = f"in DataLoader worker process {worker_id}"
-        port = Port(replies, requests)
         Worker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, is_wanted).serve()
     except KeyboardInterrupt:
         # The loader's process has been interrupted too.
@@ -159,6 +160,8 @@ class Worker:
                 message = port.receive(_PATIENCE)
                 self._check()
                 if message is None:
+                    # There is nothing to do.
+                    port.trim()
                     continue
                 kind, task, value = message
                 if kind == TASK:
@@ -258,7 +261,11 @@ def _report(port, task, wrapper):
     except Exception:
         plain = ExceptionWrapper((RuntimeError, RuntimeError(), None), where=wrapper.where)
         plain.exc_msg = wrapper.exc_msg
-        port.send(ERROR, task, plain)
+        try:
+            port.send(ERROR, task, plain)
+        except Exception:
+            # There is no memory for it.
+            port.send(ERROR, task)
 
 
 def _seeded(dataset, rng, seed):
