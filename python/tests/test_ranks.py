@@ -180,8 +180,19 @@ def test_states_that_do_not_belong_together_are_refused():
     next(batches)
     with pytest.raises(slotline.StateError, match="save the states of all ranks after the same step"):
         slotline.merge_states([first, two.state_dict()])
+    assert slotline.merge_states([first, second])["dataset"] == first["dataset"]
+    another = {**second, "dataset": {**second["dataset"], "image": "hflip"}}
+    with pytest.raises(slotline.StateError, match=r"state 1 was .* another image pipeline \('hflip', and not 'none'\) than"):
+        slotline.merge_states([first, another])
+    # As older versions wrote them.
+    old = [{**state, "fields": "abc"} for state in (first, second)]
+    for state in old:
+        del state["dataset"]
+    assert slotline.merge_states(old)["fields"] == "abc"
     with pytest.raises(slotline.StateError, match="state 1 was taken with a dataset of other fields"):
-        slotline.merge_states([first, {**second, "fields": "another"}])
+        slotline.merge_states([old[0], {**old[1], "fields": "another"}])
+    with pytest.raises(slotline.StateError, match="state 1 was taken with a dataset of other fields"):
+        slotline.merge_states([old[0], second])
     with pytest.raises(slotline.StateError, match="'epoch'"):
         slotline.merge_states([first, {**second, "epoch": "one"}])
     with pytest.raises(slotline.StateError, match="batch_size"):

@@ -31,7 +31,10 @@ _STATE = {
     "batches": COUNT,
     "start": DICT,
 }
-_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT}
+# "fields" is the digest of the fields in older states, which have no "dataset".
+_OPTIONAL = {"missing": COUNTS, "bad_samples": COUNT, "streams": DICT, "fields": TEXT, "dataset": DICT}
+# What a state says about the dataset, and what it is in an error.
+_DATASET = {"format": "another format", "fields": "other fields", "lengths": "other lengths", "image": "another image pipeline"}
 # Loaders of Python have generators of their own. To get to a later position of another one could take minutes.
 _UNUSED = Kind(lambda value: isinstance(value, str) and value.endswith(":0"), "the start of a generator")
 _START = {
@@ -74,7 +77,7 @@ class Loader:
             equally many samples: some come twice if the dataset cannot be divided, or are left out with ``drop_last``.
         drop_last: Whether to leave out a last batch that is not full.
         num_workers: The number of threads. The loop's own thread helps them where it would wait, unless there is a
-            ``timeout``. With 0, it loads each batch when it is asked for.
+            ``timeout``, or another thread in its place. With 0, each batch is loaded when it is asked for.
         prefetch_factor: Batches that are loaded ahead for each worker. ``None``: 2, or more if batches are small.
         in_order: Whether batches come in order, or as soon as they are finished.
         hold: Batches that the loop keeps while it asks for the next one. There is memory for them from the start.
@@ -87,6 +90,12 @@ class Loader:
         memory_limit: The most bytes that the loader may take for batches and the order of a pass. As many batches are
             loaded ahead as fit.
         affinity: The cores that the threads run on. ``None``: any; ``"spread"``: each on another; or a list of cores.
+
+    A signal, such as that of Ctrl-C, is handled within about 0.1 s while the loop waits, however long a sample takes: where
+    loading takes long, or files are in a network, another thread does it in place of the loop's. Only while batches take
+    less than a millisecond does the loop's own thread load them, so that the first one that suddenly takes longer is waited
+    for. After the exception of a handler, the next ``next()`` gets the batch that was waited for, and a state is that
+    before it. An iterator that is dropped or closed instead does not wait for a sample either.
 
     Loaders can be pickled and copied; the copy has the same dataset and options, and is at its first pass.
     """
@@ -144,6 +153,7 @@ class Loader:
             "affinity": affinity,
         }
         self._dataset = _checked(dataset)
+        self._outline: dict[str, str] | None = None
         self._make = partial(Loader, dataset, output=output, **options)
         if seed is None:
             options["seed"] = 0 if world_size is not None else int.from_bytes(os.urandom(6), "little")
@@ -201,32 +211,46 @@ class Loader:
         """Returns the position in the latest pass, or the start of the next one if that has ended.
 
         It is a plain dict of some hundred bytes, which can be written as JSON. It counts the batches that the loop has
-        got. It is a state of slotline for Rust, and has a digest of the dataset's fields in addition.
+        got. It is a state of slotline for Rust, and says in addition what the dataset is, by the entry "dataset".
         """
         state: dict[str, Any] = json.loads(self._engine.state())
-        return {**state, "fields": self._fields()}
+        return {**state, "dataset": self._about()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next pass the rest of the pass that a state was saved in, bit for bit.
 
         The number of workers, ``prefetch_factor`` and the number of ranks may differ from those of the loader that saved
-        it; the dataset's length and fields (their names, dtypes and shapes), ``batch_size``, ``drop_last``, the kind of
-        order and ``seed`` must be the same. A loader that was made without a seed takes that of the state. Iterators that
-        exist already are not affected.
+        it, and the files may be elsewhere. The dataset's format, fields (their names, dtypes and shapes), lengths and image
+        pipeline, ``batch_size``, ``drop_last``, the kind of order and ``seed`` must be the same. A loader that was made
+        without a seed takes that of the state. Iterators that exist already are not affected.
 
-        Raises :class:`slotline.StateError` if the state is damaged, or of another loader. This one is then unchanged.
+        Raises :class:`slotline.StateError` if the state is damaged, or of another loader, and names the difference. This
+        loader is then unchanged.
         """
         own = _of_engine(state)
-        # A state of slotline for Rust does not have it.
+        # A state of slotline for Rust has neither.
         if state.get("fields", self._fields()) != self._fields():
             raise StateError(
                 f"the state was taken with a dataset of other fields, since its digest of them is {state['fields']!r}, but "
                 f"the loader's is {self._fields()!r}: finish the pass with the names, dtypes and shapes of that dataset"
             )
+        about = self._about()
+        different = _differences(state.get("dataset", about), about)
+        if different:
+            raise StateError(f"the state was taken with a dataset of {'; and of '.join(different)}: finish the pass with that dataset")
         self._engine.load_state(own)
 
+    def _about(self) -> dict[str, str]:
+        """Returns what a state says about the dataset: what decides the samples of the same files, wherever these are."""
+        if self._outline is None:
+            format, lengths, image = self._dataset._source.outline()
+            fields = ", ".join(f"{field.name}: {field.dtype} {list(field.shape)}" for field in self._dataset.fields)
+            parts = {"format": format, "fields": fields, "lengths": lengths, "image": image}
+            self._outline = {name: _shortened(text) for name, text in parts.items()}
+        return dict(self._outline)
+
     def _fields(self) -> str:
-        """Returns a digest of the fields of a sample."""
+        """Returns the digest of the fields of a sample that older states have."""
         fields = json.dumps([(field.name, field.dtype, field.shape) for field in self._dataset.fields])
         return hashlib.sha256(fields.encode()).hexdigest()[:16]
 
@@ -259,11 +283,25 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """
     states = list(states)
     own = [_of_engine(state) for state in states]
+    about = {name: states[0][name] for name in ("dataset", "fields") if states and name in states[0]}
     for number, state in enumerate(states):
-        if state.get("fields") != states[0].get("fields"):
-            raise StateError(f"state {number} was taken with a dataset of other fields than the first one; they are not of one run")
+        different = [name for name in ("dataset", "fields") if state.get(name) != about.get(name)]
+        if different:
+            named = _differences(state["dataset"], about["dataset"]) if "dataset" in state and "dataset" in about else []
+            words = "; and of ".join(named) or "other fields"
+            raise StateError(f"state {number} was taken with a dataset of {words} than the first one; they are not of one run")
     merged: dict[str, Any] = json.loads(_slotline.merge_states(own))
-    return merged if "fields" not in states[0] else {**merged, "fields": states[0]["fields"]}
+    return {**merged, **about}
+
+
+def _differences(found: dict[str, str], expected: dict[str, str]) -> list[str]:
+    """Names what differs in what two states say about the dataset."""
+    return [f"{words} ({found[n]!r}, and not {expected[n]!r})" for n, words in _DATASET.items() if found[n] != expected[n]]
+
+
+def _shortened(text: str) -> str:
+    """Returns a text, or its beginning and its digest if it is long."""
+    return text if len(text) <= 120 else f"{text[:80]}... {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _of_engine(state: dict[str, Any]) -> str:
@@ -273,6 +311,8 @@ def _of_engine(state: dict[str, Any]) -> str:
     check_fields(state, _STATE)
     check_fields(state, {name: kind for name, kind in _OPTIONAL.items() if name in state})
     check_fields(state["start"], _START, "start.")
+    if "dataset" in state:
+        check_fields(state["dataset"], dict.fromkeys(_DATASET, TEXT), "dataset.")
     if state["start"]["sampler"] is not None:
         check_fields(state["start"]["sampler"], _SAMPLER, "start.sampler.")
     known = {**_STATE, **_OPTIONAL}

@@ -230,6 +230,9 @@ class Source:
     def fields(self) -> list[tuple[str, tuple[int | None, ...]]]:
         """The name of the type and the shape of each field of a sample."""
 
+    def outline(self) -> tuple[str, str, str]:
+        """Returns what a state records: the formats, the lengths of the parts, and how pictures are decoded."""
+
     @property
     def names(self) -> list[str] | None:
         """The names of the fields of files."""
@@ -312,6 +315,15 @@ class Pass:
 
     def __iter__(self) -> Pass: ...
     def __next__(self) -> Any: ...
+    def __len__(self) -> int:
+        """The number of batches that are left: see ``remaining``."""
+
+    def remaining(self) -> int:
+        """Returns the number of batches of this pass that the loop has not got yet; 0 once the pass has ended.
+
+        Batches of which no sample can be read, and which ``on_error="skip"`` leaves out, are among them.
+        """
+
     def close(self) -> None:
         """Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same."""
 

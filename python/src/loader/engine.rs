@@ -7,21 +7,24 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use serde_json::Value;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
-use slotline::loader::{BuildError, State, StateError};
+use slotline::loader::{BuildError, State, StateError, StatsReader, Stopper};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
 
+use super::aide::Aide;
 use super::failure;
+use super::files::Files;
 use super::options::{self, Options};
 use super::output::Output;
-use super::pass::Pass;
+use super::pass::{Next, Pass, SLICE};
 use super::source::{Node, Source};
 
 /// An engine, and where it is.
@@ -42,6 +45,11 @@ pub(crate) struct Seat {
     generator: SharedGenerator,
     epoch: EpochHandle,
     process: Process,
+    pub(crate) aide: Aide,
+    /// The position, and the warnings, before what the aide loads or has loaded.
+    kept: Mutex<Option<(State, Vec<String>)>>,
+    stats: StatsReader,
+    stopper: Stopper,
 }
 
 /// Why a pass could not begin.
@@ -49,6 +57,8 @@ enum NotBegun {
     Build(BuildError),
     State(StateError),
     Run(Error),
+    /// A handler of a signal raised an exception.
+    Signal(PyErr),
 }
 
 impl From<BuildError> for NotBegun {
@@ -81,22 +91,91 @@ impl Seat {
         self.is_here() && !self.busy.swap(true, Ordering::Acquire)
     }
 
+    /// Returns the next batch, or `None` if it takes longer than `patience`. `loads`: whether the calling thread may have to
+    /// load, which another thread then does if it may take long.
+    pub(crate) fn next_within(self: &Arc<Self>, patience: Duration, loads: bool) -> Option<Next> {
+        if loads && (self.aide.is_used() || self.aide.is_due()) {
+            return self.aide.load(self, patience);
+        }
+        Some(self.load(patience))
+    }
+
+    /// Returns the next batch in the calling thread.
+    pub(crate) fn load(&self, patience: Duration) -> Next {
+        load(&mut self.lock(), &self.aide, patience)
+    }
+
+    /// Loads the next batch for another thread, which may never ask for it.
+    pub(crate) fn load_ahead(&self, patience: Duration) -> Next {
+        let mut running = self.lock();
+        *self.kept() = Some((running.loader.state(), warnings(&running)));
+        load(&mut running, &self.aide, patience)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<(State, Vec<String>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets where the engine was before the aide loaded: the loop has got the batch, or begins another pass.
+    pub(crate) fn forget_kept(&self) {
+        *self.kept() = None;
+    }
+
     /// Ends the pass, and lets another iterator use it.
     pub(crate) fn leave(&self) {
-        if self.is_here() {
-            self.lock().loader.end_epoch();
-            self.busy.store(false, Ordering::Release);
+        if !self.is_here() {
+            return;
+        }
+        if self.aide.leave() {
+            // Nobody waits for it: the engine is not used again.
+            return self.stopper.stop();
+        }
+        self.lock().loader.end_epoch();
+        self.busy.store(false, Ordering::Release);
+    }
+
+    /// Reads from the engine, or from what is kept while the aide has it. Returns `None` if a thread has locked it that does
+    /// not exist in this process.
+    fn read<T>(&self, read: impl Fn(&Running) -> T, kept: impl Fn(&State, &[String]) -> T) -> Option<T> {
+        let is_here = self.is_here();
+        loop {
+            if let Ok(found) = self.kept.try_lock()
+                && let Some((state, warnings)) = &*found
+            {
+                return Some(kept(state, warnings));
+            }
+            if let Some(running) = self.try_lock() {
+                return Some(read(&running));
+            }
+            if !is_here {
+                return None;
+            }
+            // The aide is just about to keep it, or another thread of Python loads.
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
 
-    /// Returns the position, unless a thread that does not exist in this process has locked it.
     fn state(&self) -> Option<State> {
-        if self.is_here() {
-            Some(self.lock().loader.state())
-        } else {
-            self.try_lock().map(|running| running.loader.state())
-        }
+        self.read(|running| running.loader.state(), |state, _| state.clone())
     }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.aide.end(self.process.is_this());
+    }
+}
+
+/// Returns the next batch, and how many come after it.
+fn load(running: &mut Running, aide: &Aide, patience: Duration) -> Next {
+    let begun = Instant::now();
+    let batch = running.loader.next_within(patience);
+    aide.save(begun.elapsed());
+    (batch, running.loader.remaining().unwrap_or_default())
+}
+
+fn warnings(running: &Running) -> Vec<String> {
+    running.loader.warnings().iter().map(ToString::to_string).collect()
 }
 
 /// What changes.
@@ -119,6 +198,7 @@ pub(crate) struct Engine {
     /// Whether the seed of a state replaces the loader's, since none was given.
     adopts_seed: bool,
     len: usize,
+    memory_ceiling: usize,
     /// How many words of the generator a pass draws.
     words: OnceLock<u64>,
     control: Mutex<Control>,
@@ -134,8 +214,12 @@ impl Engine {
     fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<Seat, BuildError> {
         let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
         let loader = options.builder(node, (&generator, seed), &epoch)?.build()?.untyped();
+        let (stats, stopper) = (loader.stats_reader(), loader.stopper());
+        let aide =
+            Aide::new(node.has_files(|_| true) || loader.batch_bytes() >= LARGE, node.has_files(Files::is_remote));
         let running = Mutex::new(Running { loader, due: Some(0) });
-        Ok(Seat { running, busy: AtomicBool::new(false), generator, epoch, process: Process::this() })
+        let (busy, kept, process) = (AtomicBool::new(false), Mutex::default(), Process::this());
+        Ok(Seat { running, busy, generator, epoch, process, aide, kept, stats, stopper })
     }
 
     /// Moves an engine to the start of a pass.
@@ -148,6 +232,7 @@ impl Engine {
             running.due = Some(epoch);
         }
         running.loader.set_next_epoch(epoch);
+        seat.forget_kept();
         seat.epoch.set(epoch.into());
         Ok(())
     }
@@ -160,8 +245,8 @@ impl Engine {
         Ok(*self.words.get_or_init(|| words))
     }
 
-    /// Begins a pass, in this engine or in a new one.
-    fn start(&self, seat: Option<Arc<Seat>>, from: &Start) -> Result<Arc<Seat>, NotBegun> {
+    /// Gets this engine or a new one ready to begin a pass.
+    fn prepare(&self, seat: Option<Arc<Seat>>, from: &Start) -> Result<Arc<Seat>, NotBegun> {
         let (taken, seat) = match seat {
             Some(seat) => (true, seat),
             None => (false, Arc::new(Self::build(&self.node, &self.options, from.seed)?)),
@@ -172,14 +257,38 @@ impl Engine {
             Some(_) => {}
             None => self.go_to(&seat, &mut running, from.epoch, from.seed)?,
         }
-        running.loader.begin_epoch().map_err(NotBegun::Run)?;
-        let next = from.epoch.wrapping_add(1);
-        running.due = Some(next);
-        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
-        seat.epoch.set(next.into());
         drop(running);
-        seat.busy.store(true, Ordering::Relaxed);
         Ok(seat)
+    }
+
+    /// Begins a pass, in this engine or in a new one. Returns how many batches it has, too.
+    fn start(&self, py: Python<'_>, seat: Option<Arc<Seat>>, from: &Start) -> Result<(Arc<Seat>, usize), NotBegun> {
+        let seat = py.detach(|| self.prepare(seat, from))?;
+        let (begun, timeout) = (Instant::now(), self.options.timeout);
+        // Workers may still be at samples of the pass before.
+        let left = loop {
+            let left = if timeout.is_zero() { SLICE } else { timeout.saturating_sub(begun.elapsed()) };
+            let outcome = py.detach(|| {
+                let mut running = seat.lock();
+                running.loader.begin_epoch_within(SLICE.min(left))?;
+                running.due = Some(from.epoch.wrapping_add(1));
+                Ok(running.loader.remaining().unwrap_or_default())
+            });
+            match outcome {
+                Ok(left) => break left,
+                Err(Error::Timeout { .. }) if timeout.is_zero() || left > SLICE => {
+                    py.check_signals().map_err(NotBegun::Signal)?;
+                }
+                Err(Error::Timeout { task, busy, .. }) => {
+                    return Err(NotBegun::Run(Error::Timeout { after: timeout, task, busy }));
+                }
+                Err(error) => return Err(NotBegun::Run(error)),
+            }
+        };
+        // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
+        seat.epoch.set(from.epoch.wrapping_add(1).into());
+        seat.busy.store(true, Ordering::Relaxed);
+        Ok((seat, left))
     }
 }
 
@@ -190,6 +299,9 @@ struct Start {
     /// The position within the pass.
     resume: Option<State>,
 }
+
+/// Batches of so many bytes may take long to copy.
+const LARGE: usize = 64 << 20;
 
 /// A generator takes too long to get to passes beyond so many words.
 const MOST_WORDS: u64 = 1 << 40;
@@ -255,9 +367,12 @@ impl Engine {
         let node = source.node.clone();
         let output = Arc::new(Output::new(py, output, packed, names, &node, batch_size)?);
         let seat = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
-        let len = seat.lock().loader.len().unwrap_or_default();
+        let (len, memory_ceiling) = {
+            let running = seat.lock();
+            (running.loader.len().unwrap_or_default(), running.loader.memory_ceiling())
+        };
         let control = Mutex::new(Control { seat: Arc::new(seat), next: 0, resumed: false, seed });
-        Ok(Self { node, options, output, adopts_seed, len, words: OnceLock::new(), control })
+        Ok(Self { node, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
     }
 
     /// Begins the next pass.
@@ -270,10 +385,10 @@ impl Engine {
         let from = Start { epoch: control.next, seed: control.seed, resume };
         control.next = control.next.wrapping_add(1);
         drop(control);
-        match py.detach(|| self.start(taken.then(|| seat.clone()), &from)) {
-            Ok(seat) => {
+        match self.start(py, taken.then(|| seat.clone()), &from) {
+            Ok((seat, left)) => {
                 self.control().seat = seat.clone();
-                Ok(Pass::new(seat, self.output.clone(), self.options.timeout, self.options.on_held))
+                Ok(Pass::new(seat, self.output.clone(), &self.options, left))
             }
             Err(error) => {
                 if taken {
@@ -285,6 +400,7 @@ impl Engine {
                     NotBegun::Build(error) => failure::build(py, &error),
                     NotBegun::State(error) => failure::state(py, &error),
                     NotBegun::Run(error) => failure::run(py, &error),
+                    NotBegun::Signal(error) => error,
                 })
             }
         }
@@ -357,6 +473,7 @@ impl Engine {
             let loaded = running.loader.load_state(&state);
             if loaded.is_ok() {
                 running.due = None;
+                seat.forget_kept();
             }
             loaded
         };
@@ -369,23 +486,24 @@ impl Engine {
 
     /// What the engine of the latest pass has done, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = self.running(py, |running| running.loader.stats())?;
+        let stats = self.control().seat.stats.stats();
         serde_json::to_string(&stats).map_err(|error| failure::no_state(py, &error))
     }
 
     /// What held the loop back.
-    fn verdict(&self, py: Python<'_>) -> PyResult<String> {
-        self.running(py, |running| running.loader.stats().verdict().to_string())
+    fn verdict(&self) -> String {
+        self.control().seat.stats.stats().verdict().to_string()
     }
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.running(py, |running| running.loader.warnings().iter().map(ToString::to_string).collect())
+        let seat = self.control().seat.clone();
+        seat.read(warnings, |_, warnings| warnings.to_vec()).ok_or_else(|| failure::forked(py))
     }
 
     /// The most bytes that batches and the order of a pass take.
     #[getter]
-    fn memory_ceiling(&self, py: Python<'_>) -> PyResult<usize> {
-        self.running(py, |running| running.loader.memory_ceiling())
+    fn memory_ceiling(&self) -> usize {
+        self.memory_ceiling
     }
 }
 
@@ -419,12 +537,5 @@ impl Engine {
             return malformed("generator", found, reason);
         }
         Ok(())
-    }
-
-    /// Reads from the engine of the latest pass.
-    fn running<T>(&self, py: Python<'_>, read: impl FnOnce(&Running) -> T) -> PyResult<T> {
-        let seat = self.control().seat.clone();
-        let running = if seat.is_here() { Some(seat.lock()) } else { seat.try_lock() };
-        running.map(|running| read(&running)).ok_or_else(|| failure::forked(py))
     }
 }

@@ -9,9 +9,17 @@ use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
 use slotline::sample::Row;
 use slotline_image::{AnyPipeline, PipelineBuilder};
+use slotline_sources::arrow::Arrow;
 use slotline_sources::folder::{Folder, FolderOptions};
+use slotline_sources::litdata::LitData;
+use slotline_sources::manifest::Manifest;
+use slotline_sources::mds::Mds;
+use slotline_sources::parquet::Parquet;
 use slotline_sources::pictures::Pictures;
-use slotline_sources::tokens::BlockOptions;
+use slotline_sources::rows::Rows;
+use slotline_sources::tar::Tar;
+use slotline_sources::tfrecord::TfRecord;
+use slotline_sources::tokens::{self, BlockOptions};
 use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, RecordField, Records};
 
 use super::failure;
@@ -24,7 +32,11 @@ pub(crate) struct Files {
     records: Records<dyn Format>,
     /// The same, with their pictures.
     pictures: Option<Box<Pictures>>,
+    /// How these are decoded.
+    image: Option<String>,
     fields: Box<[Field]>,
+    /// How far apart blocks of tokens begin, if they overlap or leave some out.
+    stride: Option<usize>,
 }
 
 impl Files {
@@ -80,10 +92,11 @@ impl Files {
             let magic = start.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
             Ok::<_, Error>(matches!(magic, Some(20_240_520 | 20_240_801)))
         };
-        Self::of(py, reading, || match blocks.dtype.is_none() && has_header()? {
+        let files = Self::of(py, reading, || match blocks.dtype.is_none() && has_header()? {
             true => Ok(options.open_llmc(paths)?.erased()),
             false => Ok(options.open_raw(paths)?.erased()),
-        })
+        })?;
+        Ok(Self { stride: blocks.stride.filter(|&stride| stride != blocks.size), ..files })
     }
 
     fn of(
@@ -93,10 +106,44 @@ impl Files {
     ) -> PyResult<Self> {
         let records = py.detach(|| cached(open()?, reading)).map_err(|error| failure::data(py, &error))?;
         let records = records.read_ahead(reading.ahead);
-        let pictures = reading.image.as_ref().map(|image| decoded(py, &records, image).map(Box::new)).transpose()?;
+        let (pictures, image) = match &reading.image {
+            Some(image) => {
+                let (pictures, pipeline) = decoded(py, &records, image)?;
+                let (_, _, dtype, channels_last) = image;
+                let last = if *channels_last { ", channels last" } else { "" };
+                (Some(Box::new(pictures)), Some(format!("{pipeline} as {dtype}{last}")))
+            }
+            None => (None, None),
+        };
         let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.record_fields());
         let fields = fields.as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
-        Ok(Self { records, pictures, fields })
+        Ok(Self { records, pictures, image, fields, stride: None })
+    }
+
+    /// Returns the name of the format, with what decides which samples are in the files.
+    pub(crate) fn format(&self) -> String {
+        let format: &dyn Any = self.records.format();
+        let names = [
+            ("folder", format.is::<Folder>()),
+            ("manifest", format.is::<Manifest>()),
+            ("tar", format.is::<Tar>()),
+            ("tfrecord", format.is::<TfRecord>()),
+            ("parquet", format.is::<Parquet>()),
+            ("arrow", format.is::<Arrow>()),
+            ("mds", format.is::<Mds>()),
+            ("litdata", format.is::<LitData>()),
+            ("rows", format.is::<Rows>()),
+            ("tokens", format.is::<tokens::Blocks>()),
+            ("sequences", format.is::<tokens::Sequences>()),
+        ];
+        let name = names.into_iter().find(|(_, is_it)| *is_it).map_or("files", |(name, _)| name);
+        self.stride.map_or_else(|| name.to_owned(), |stride| format!("{name} with stride {stride}"))
+    }
+
+    /// Returns how pictures are decoded, and which field they are.
+    pub(crate) fn image(&self) -> Option<String> {
+        let (image, pictures) = (self.image.as_ref()?, self.pictures.as_ref()?);
+        Some(format!("{image} of {}", self.names().get(pictures.field())?))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -151,6 +198,11 @@ impl Files {
         Ok(())
     }
 
+    /// Whether they are in a bucket or on a web server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.records.format().files().is_remote()
+    }
+
     pub(crate) fn reads_ahead(&self) -> bool {
         self.records.reads_ahead()
     }
@@ -160,15 +212,19 @@ impl Files {
     }
 }
 
-/// Decodes the pictures in a field of the records.
-fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyResult<Pictures> {
+/// Decodes the pictures in a field of the records. Returns the pipeline's text, too, as the engine writes it.
+fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyResult<(Pictures, String)> {
     let (text, field, dtype, channels_last) = image;
     let dtype: DType = dtype.parse().map_err(|_| failure::invalid(py, format!("pictures of type {dtype}")))?;
     let builder = text.parse::<PipelineBuilder>();
-    let pipeline = builder.and_then(|builder| AnyPipeline::new(builder, dtype));
-    let pipeline = pipeline.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
+    let pipeline = builder.and_then(|builder| {
+        let text = builder.to_string();
+        Ok((AnyPipeline::new(builder, dtype)?, text))
+    });
+    let (pipeline, text) = pipeline.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
     let pictures = Pictures::new(records.clone(), pipeline.channels_last(*channels_last), field.as_deref());
-    pictures.map_err(|error| failure::invalid(py, format!("image: {error}")))
+    let pictures = pictures.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
+    Ok((pictures, text))
 }
 
 /// Describes a field for Python.

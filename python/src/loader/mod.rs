@@ -3,7 +3,8 @@
 //! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
 //!   samples in files; `source`: datasets of these.
 //! - `options`: the options of a loader, and the engine's builder made of them.
-//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass.
+//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `aide`: a thread that
+//!   loads in place of the loop's.
 //! - `ranks`: which of several processes this is, and one state for all of them.
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
 //! - `failure`: the engine's errors as exceptions.
@@ -11,6 +12,7 @@
 //! The engine's threads never touch Python. What they read is kept by Python objects, which are released only by threads
 //! that are attached to the interpreter. A batch is kept by what was made of it, and given back without Python.
 
+mod aide;
 mod column;
 mod engine;
 pub(crate) mod failure;

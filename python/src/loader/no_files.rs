@@ -54,7 +54,19 @@ impl Files {
         match *self {}
     }
 
+    pub(crate) fn format(&self) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn image(&self) -> Option<String> {
+        match *self {}
+    }
+
     pub(crate) fn write(&self, _: usize, _: &mut Row<'_>, _: &mut Context) -> Result<(), BoxError> {
+        match *self {}
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
         match *self {}
     }
 

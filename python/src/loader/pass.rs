@@ -1,7 +1,7 @@
 //! An iterator over the batches of one pass.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -10,10 +10,11 @@ use slotline::{Batch, Error, sample::Dynamic};
 
 use super::engine::Seat;
 use super::failure;
+use super::options::Options;
 use super::output::Output;
 
 /// How long a thread waits before it looks for signals, such as that of Ctrl-C.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// The batches of one pass. Several threads may take batches from it; each batch goes to one of them.
 #[pyclass(module = "slotline", frozen)]
@@ -23,26 +24,37 @@ pub(crate) struct Pass {
     /// How long the loop waits for a batch; zero if there is no limit.
     timeout: Duration,
     on_held: OnHeld,
+    /// Whether the loop's thread loads, too.
+    loads: bool,
+    /// How many batches the loop has not got yet.
+    left: AtomicUsize,
     over: AtomicBool,
 }
 
-/// The next batch, or why there is none; `None` at the end.
-type Next = Option<Result<Batch<Dynamic>, Error>>;
+/// The next batch, or why there is none, `None` at the end; and how many come after it.
+pub(crate) type Next = (Option<Result<Batch<Dynamic>, Error>>, usize);
 
 impl Pass {
     /// Makes the iterator over the pass that the engine in this seat has begun.
-    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, timeout: Duration, on_held: OnHeld) -> Self {
-        Self { seat, output, timeout, on_held, over: AtomicBool::new(false) }
+    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options, left: usize) -> Self {
+        let Options { timeout, on_held, num_workers, in_order, .. } = *options;
+        let loads = num_workers == 0 || in_order && timeout.is_zero();
+        Self { seat, output, timeout, on_held, loads, left: AtomicUsize::new(left), over: AtomicBool::new(false) }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
-    fn ready(&self) -> Next {
+    fn ready(&self) -> Option<Result<Batch<Dynamic>, Error>> {
+        if self.seat.aide.is_used() {
+            return None;
+        }
         let mut engine = self.seat.try_lock()?;
         if !engine.loader.is_ready() {
             return None;
         }
         // There may be no memory for the batch, so do not wait for it.
-        engine.loader.next_within(Duration::ZERO)
+        let batch = engine.loader.next_within(Duration::ZERO);
+        self.left.store(engine.loader.remaining().unwrap_or_default(), Ordering::Relaxed);
+        batch
     }
 
     /// Whether the engine only gave up waiting, for now.
@@ -63,7 +75,12 @@ impl Pass {
                 timeout => timeout.saturating_sub(begun.elapsed()),
             };
             let patience = SLICE.min(left);
-            match py.detach(|| self.seat.lock().loader.next_within(patience)) {
+            let Some((next, left_batches)) = py.detach(|| self.seat.next_within(patience, self.loads)) else {
+                py.check_signals()?;
+                continue;
+            };
+            self.left.fetch_min(left_batches, Ordering::Relaxed);
+            match next {
                 Some(Ok(batch)) => return Ok(Some(batch)),
                 Some(Err(error))
                     if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
@@ -119,6 +136,15 @@ impl Pass {
                 Ok(None)
             }
         }
+    }
+
+    fn __len__(&self) -> usize {
+        self.remaining()
+    }
+
+    /// The number of batches of this pass that the loop has not got yet.
+    fn remaining(&self) -> usize {
+        if self.over.load(Ordering::Relaxed) { 0 } else { self.left.load(Ordering::Relaxed) }
     }
 
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.

@@ -59,6 +59,49 @@ impl Node {
         }
     }
 
+    /// Says something about the dataset and about each part of it, in the order in which it is made of them.
+    fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
+        let parts = match self {
+            Self::Columns { .. } | Self::Files(_) => return of(self),
+            Self::Subset(subset) => std::slice::from_ref(subset.dataset()),
+            Self::Concat(concat) => concat.datasets(),
+            Self::Stack(parts) => parts,
+        };
+        let parts: Vec<_> = parts.iter().map(|part| part.outline(of)).collect();
+        format!("{}({})", of(self), parts.join(", "))
+    }
+
+    /// Whether some samples are in such files.
+    pub(crate) fn has_files(&self, such: fn(&Files) -> bool) -> bool {
+        match self {
+            Self::Columns { .. } => false,
+            Self::Files(files) => such(files),
+            Self::Subset(subset) => subset.dataset().has_files(such),
+            Self::Concat(concat) => concat.datasets().iter().any(|part| part.has_files(such)),
+            Self::Stack(parts) => parts.iter().any(|part| part.has_files(such)),
+        }
+    }
+
+    /// Returns the format of files, or how the dataset is made of others.
+    fn format(&self) -> String {
+        match self {
+            Self::Columns { .. } => "arrays".to_owned(),
+            Self::Files(files) => files.format(),
+            Self::Subset(_) => "subset".to_owned(),
+            Self::Concat(_) => "concat".to_owned(),
+            Self::Stack(_) => "stack".to_owned(),
+        }
+    }
+
+    /// Returns how pictures are decoded, or how the dataset is made of others.
+    fn image(&self) -> String {
+        match self {
+            Self::Columns { .. } => "none".to_owned(),
+            Self::Files(files) => files.image().unwrap_or_else(|| "none".to_owned()),
+            _ => self.format(),
+        }
+    }
+
     /// Writes a sample, which must exist.
     fn write(&self, index: usize, row: &mut Row<'_>, cx: &mut Context) -> Result<(), BoxError> {
         let Record { node, index, cx } = match self {
@@ -365,6 +408,12 @@ impl Source {
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let about = |field: &Field| (field.dtype().to_owned(), PyTuple::new(py, field.dims())?).into_pyobject(py);
         PyList::new(py, self.node.list().into_iter().map(about).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// What a state records: the formats, the lengths of the parts, and how pictures are decoded.
+    fn outline(&self) -> (String, String, String) {
+        let node = &self.node;
+        (node.outline(&Node::format), node.outline(&|node| node.len().to_string()), node.outline(&Node::image))
     }
 
     /// The names of the fields of files.

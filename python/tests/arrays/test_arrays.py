@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import operator
 import pickle
 import queue
 import threading
@@ -365,6 +366,47 @@ def test_resuming(options, seed):
             loader.load_state_dict(state)
             assert loader.state_dict() == state and loader.epoch == epoch and loader.seed == source.seed
             assert [indices(loader) for _ in rest] == rest
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_knows_how_many_batches_are_left(workers):
+    loader = Loader(DATA, 5, shuffle=True, seed=1, num_workers=workers)
+    batches, whole = iter(loader), len(loader)
+    for got in range(whole):
+        assert len(batches) == batches.remaining() == whole - got
+        next(batches)
+        if got == 2:
+            state = loader.state_dict()
+    assert len(batches) == batches.remaining() == 0 and list(batches) == []
+    # What is left of a pass that is resumed; the loader has the length of a pass.
+    loader.load_state_dict(state)
+    batches = iter(loader)
+    assert batches.remaining() == operator.length_hint(batches) == whole - 3 and len(loader) == whole
+    next(batches)
+    other = iter(loader)
+    assert (batches.remaining(), other.remaining()) == (whole - 4, whole)
+    batches.close()
+    assert (batches.remaining(), other.remaining()) == (0, whole)
+
+
+def test_a_batch_that_is_skipped_or_an_error_is_not_left(tmp_path):
+    (tmp_path / "data.jsonl").write_text("".join(f'{{"file_name": "{i}"}}\n' for i in range(6)))
+    for i in (0, 3, 4, 5):
+        (tmp_path / str(i)).write_bytes(b"x")
+    data = slotline.open(tmp_path / "data.jsonl")
+    batches = iter(Loader(data, 2, on_error="skip"))
+    assert [batches.remaining() for _ in batches] == [2, 1, 0]
+    # Single samples, of which two are missing.
+    batches = iter(Loader(data, None, on_error="skip"))
+    assert [batches.remaining() for _ in batches] == [5, 2, 1, 0]
+    batches = iter(Loader(data, 2))
+    next_or_error = []
+    while batches.remaining():
+        try:
+            next(batches)
+        except slotline.SampleError:
+            next_or_error.append(batches.remaining())
+    assert next_or_error == [2, 1]
 
 
 def test_the_state_of_a_pass_that_was_left():

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -432,6 +433,27 @@ def test_a_state_of_other_fields_is_refused(tmp_path):
     for columns in (["label"], ["data"]):
         with pytest.raises(slotline.StateError, match="dataset of other fields"):
             Loader(slotline.open(manifest(tmp_path)[0], columns=columns), 4).load_state_dict(state)
+
+
+def test_a_state_fits_the_same_files_elsewhere(tmp_path):
+    (tmp_path / "one").mkdir()
+    path, samples = tar(tmp_path / "one")
+    batches = iter(loader := Loader(slotline.open(path), 4))
+    next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert len(json.dumps(state)) < 700
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    moved = Loader(slotline.open(str(path).replace("/one/", "/two/")), 4, num_workers=2)
+    moved.load_state_dict(state)
+    assert_same(rows(moved), samples[4:])
+
+
+def test_a_state_of_another_stride_is_refused(tmp_path):
+    np.arange(100, dtype="u2").tofile(tmp_path / "t.bin")
+    state = Loader(slotline.tokens(tmp_path / "t.bin", 9, stride=10)).state_dict()
+    for options in ({"stride": 11}, {"stride": 10, "labels": True}):
+        with pytest.raises(slotline.StateError, match="another format" if options["stride"] == 11 else "other fields"):
+            Loader(slotline.tokens(tmp_path / "t.bin", 9, **options)).load_state_dict(state)
 
 
 def reading_ahead():

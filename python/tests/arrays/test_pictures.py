@@ -114,3 +114,18 @@ def test_a_rank_whose_pictures_are_all_damaged_has_as_many_batches(photos):
         loader = Loader(data, 2, rank=rank, world_size=2, on_error="skip")
         sizes.append([len(batch["label"]) for batch in loader])
     assert sizes == [[2, 2, 1], [0, 2, 1]]
+
+
+def test_a_state_of_other_pictures_is_refused(photos):
+    def loader(image, **options):
+        return Loader(slotline.folder(photos, image=image, **options), 4, shuffle=True, seed=1)
+
+    text = "resize(16), center_crop(8), normalize(imagenet)"
+    state = loader(text).state_dict()
+    # The same pipeline, written in another way.
+    loader("resize( 16 ),center_crop(8),  normalize(imagenet)").load_state_dict(state)
+    words = r"another image pipeline \('resize\(16\), .*', and not 'resize\(17\), .*'\): finish the pass with that dataset"
+    with pytest.raises(slotline.StateError, match=words):
+        loader(text.replace("16", "17")).load_state_dict(state)
+    with pytest.raises(slotline.StateError, match="another image pipeline .* as f32 of data', and not .* as f32, channels last of data"):
+        loader(text, channels_last=True).load_state_dict(state)

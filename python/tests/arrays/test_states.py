@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import slotline
-from slotline import Arrays, Loader
+from slotline import Arrays, Loader, Subset
 
 COUNT = 37
 DATA = Arrays(x=np.zeros((COUNT, 2), "u1"), i=np.arange(COUNT))
@@ -79,7 +79,9 @@ def test_damage_is_an_error_or_makes_no_difference(options, passes):
         ("start.generator", 7, "'start.generator' is 7, but it must be a string"),
         ("start.generator", "1:999", "generator is at number 999, but epoch 0 begins at number 0"),
         ("start.sampler.name", 7, "'start.sampler.name' is 7, but it must be a string"),
-        ("fields", "x", "'x', but the loader's is '[0-9a-f]{16}': finish the pass with the names, dtypes and shapes"),
+        ("dataset.fields", "x", r"other fields \('x', and not 'x: uint8 \[2\], i: int64 \[\]'\): finish the pass with that"),
+        ("dataset.image", 7, "'dataset.image' is 7, but it must be a string"),
+        ("dataset.lengths", ..., "the state has no 'dataset.lengths'"),
     ],
 )
 def test_the_error_names_the_field(path, value, words):
@@ -127,7 +129,43 @@ def test_a_state_of_other_contents_with_the_same_fields_is_accepted():
     loader = make({}, Arrays(x=np.ones((COUNT, 2), "u1"), i=np.arange(COUNT) + 100))
     loader.load_state_dict(state)
     assert sum(rest(loader), []) == list(range(112, 137))
-    # A state of slotline for Rust has no digest.
-    del state["fields"]
+    # A state of slotline for Rust does not say what the dataset is.
+    del state["dataset"]
     loader.load_state_dict(state)
     assert sum(rest(loader), []) == list(range(112, 137))
+
+
+def test_a_state_with_the_digest_of_fields_is_accepted():
+    state = state_of(make({}), 0, 3)
+    del state["dataset"]
+    # As the versions before wrote it.
+    loader = make({})
+    loader.load_state_dict({**state, "fields": "f2cf3bd3f5ea8134"})
+    assert sum(rest(loader), []) == list(range(12, 37))
+    with pytest.raises(slotline.StateError, match="dataset of other fields, since its digest of them is 'x'"):
+        loader.load_state_dict({**state, "fields": "x"})
+
+
+def test_a_state_of_parts_with_other_lengths_is_refused():
+    def parts(first):
+        return Subset(DATA, range(first)) + Subset(DATA, range(first, COUNT))
+
+    state = state_of(make({}, parts(12)), 0, 3)
+    loader = make({}, parts(12))
+    loader.load_state_dict(state)
+    assert sum(rest(loader), []) == list(range(12, 37))
+    words = r"other lengths \('37\(12\(37\), 25\(37\)\)', and not '37\(20\(37\), 17\(37\)\)'\): finish"
+    with pytest.raises(slotline.StateError, match=words):
+        make({}, parts(20)).load_state_dict(state)
+    with pytest.raises(slotline.StateError, match=r"another format \('concat\(subset\(arrays\), .*; and of other lengths"):
+        make({}).load_state_dict(state)
+
+
+def test_a_state_stays_small():
+    many = slotline.ConcatDataset([DATA] * 1000)
+    state = state_of(make({"shuffle": True}, many), 0, 3)
+    assert len(json.dumps(state)) < 1000
+    other = slotline.ConcatDataset([*[DATA] * 998, Subset(DATA, [*range(COUNT), 0]), Subset(DATA, range(COUNT - 1))])
+    assert len(other) == len(many)
+    with pytest.raises(slotline.StateError, match=r"other lengths \('37000\(37, 37, "):
+        make({"shuffle": True}, other).load_state_dict(state)

@@ -1,7 +1,7 @@
 //! Law 5: a timeout names the worker that is stuck and does not exceed its limit, and a stuck worker keeps its memory.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -109,6 +109,58 @@ fn a_caller_that_loads_can_wait_for_a_limited_time() {
         let tasks = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap().task());
         assert!(tasks.eq(0..6));
     }
+}
+
+#[test]
+fn a_caller_that_helps_looks_at_the_time_between_samples() {
+    let (latch, own) = (Latch::default(), Arc::new(AtomicUsize::new(0)));
+    let (stuck, loaded) = (latch.clone(), own.clone());
+    let dataset = items(12, move |_, cx| {
+        match cx.worker() {
+            Some(_) => stuck.wait(),
+            None => {
+                std::thread::sleep(Duration::from_millis(10));
+                loaded.fetch_add(1, SeqCst);
+            }
+        }
+        Ok(())
+    });
+    let mut loader = Loader::builder(dataset).batch_size(12).num_workers(1).build().unwrap();
+    loader.begin_epoch().unwrap();
+    latch.until_waiting(1);
+    assert!(matches!(loader.next_within(Duration::from_millis(15)), Some(Err(Error::Timeout { task: 0, .. }))));
+    // The worker has one sample, and the caller has not loaded all of the others.
+    let loaded = own.load(SeqCst);
+    assert!((1..11).contains(&loaded), "{loaded}");
+    assert_eq!(loader.remaining(), Some(1));
+    latch.open();
+    assert_eq!(loader.next_batch().unwrap().unwrap().indices(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!(loader.remaining(), Some(0));
+}
+
+#[test]
+fn a_caller_can_wait_for_the_previous_pass_for_a_limited_time() {
+    let latch = Latch::default();
+    let stuck = latch.clone();
+    let dataset = items(12, move |index, cx| {
+        if index == 1 && cx.epoch() == 0 {
+            stuck.wait();
+        }
+        Ok(())
+    });
+    let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).help(false).build().unwrap();
+    loader.begin_epoch().unwrap();
+    latch.until_waiting(1);
+    loader.end_epoch();
+    for patience in [Duration::ZERO, Duration::from_millis(20)] {
+        let error = loader.begin_epoch_within(patience).unwrap_err();
+        assert!(matches!(error, Error::Timeout { after, .. } if after == patience), "{error}");
+        assert_eq!(loader.next_epoch(), 1);
+    }
+    latch.open();
+    loader.begin_epoch().unwrap();
+    let batches: Vec<_> = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap()).collect();
+    assert!(batches.iter().map(|batch| (batch.epoch(), batch.task())).eq((0..6).map(|task| (1, task))));
 }
 
 /// Lets `epoch` time out while `worker_init` is stuck, and then begins the pass.

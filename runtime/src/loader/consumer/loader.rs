@@ -156,6 +156,26 @@ impl<B: Output> Loader<B> {
         self.inner.begin()
     }
 
+    /// Works like [`begin_epoch`](Self::begin_epoch), but waits for no longer than `patience` for the workers to leave the
+    /// previous pass, whatever the [`timeout`](Builder::timeout) is. After [`Error::Timeout`] the next call begins the same
+    /// pass. For callers of [`next_within`](Self::next_within).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`epoch`](Self::epoch).
+    pub fn begin_epoch_within(&mut self, patience: Duration) -> Result<(), Error> {
+        let timeout = self.inner.timeout.replace(patience);
+        let begun = self.begin_epoch();
+        self.inner.timeout = timeout;
+        begun
+    }
+
+    /// The number of batches of the pass still to come: see [`Pass::remaining`].
+    pub fn remaining(&self) -> Option<usize> {
+        let pass = &self.inner.pass;
+        if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
+    }
+
     /// Returns the next batch of the pass, or the error instead of it. Returns `None` after the last batch, and if no
     /// pass was begun.
     ///
@@ -213,7 +233,8 @@ impl<B: Output> Loader<B> {
     /// [`timeout`](Builder::timeout) is, and then returns [`Error::Timeout`]; the next call asks for the same batch. For
     /// callers that have to look after something else while they wait, such as signals.
     ///
-    /// What the calling thread loads itself is not interrupted. Where [`OnHeld::Wait`] makes it wait for a batch to be
+    /// Where the calling thread helps workers, it looks at the time between samples, or groups of quick ones. A batch that
+    /// it makes without workers is not interrupted. Where [`OnHeld::Wait`] makes it wait for a batch to be
     /// dropped, the error is [`Error::Held`].
     ///
     /// ```

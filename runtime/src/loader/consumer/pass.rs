@@ -1,6 +1,9 @@
 //! One pass over the dataset.
 
 use std::fmt;
+use std::time::Duration;
+
+use slotline_core::wait::Deadline;
 
 use crate::loader::backend::{Got, Nothing};
 use crate::loader::checkpoint::state::State;
@@ -51,8 +54,7 @@ impl<'a, B: Output> Pass<'a, B> {
     /// The number of batches of the pass still to come, including those that consist only of
     /// [bad samples](crate::loader::OnError::Skip); `None` if it is not known before the end.
     pub fn remaining(&self) -> Option<usize> {
-        let pass = &self.loader.inner.pass;
-        if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
+        self.loader.remaining()
     }
 
     /// Returns the loader's position, at any time in the pass; see [`Loader::state`].
@@ -143,7 +145,12 @@ impl<P: Storage> Inner<P> {
     #[inline(never)]
     fn handle(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
         Err(Box::new(match nothing {
-            Nothing::Again => return Ok(true),
+            // Only where the caller looks after something else may it load for a limited time.
+            Nothing::Again if self.timeout.is_none() => return Ok(true),
+            Nothing::Again => match deadline.get_or_insert_with(|| Until::after(self.timeout)).remaining() {
+                Duration::ZERO => self.timed_out(),
+                _ => return Ok(true),
+            },
             Nothing::Empty | Nothing::Held if self.pool.is_lost() => self.forked(),
             Nothing::Empty => {
                 let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));

@@ -1,0 +1,223 @@
+"""Samples that take long: a signal ends the wait for them, and no batch is lost."""
+
+import contextlib
+import gc
+import http.server
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_files import Server
+from test_pictures import png
+
+import slotline
+from slotline import Loader, StackDataset, Subset
+
+COUNT = 24
+
+
+class Gate:
+    """A web server whose files can be withheld: a sample then takes as long as the test wants."""
+
+    def __init__(self, folder):
+        self.open = threading.Event()
+        self.open.set()
+        self.arrived, self.free = threading.Semaphore(0), threading.Semaphore(0)
+        gate = self
+
+        class Gated(Server):
+            def do_GET(self):
+                gate.arrived.release()
+                if not gate.free.acquire(blocking=False):
+                    gate.open.wait()
+                with contextlib.suppress(OSError):
+                    super().do_GET()
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Gated(*args, directory=folder))
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        np.arange(COUNT, dtype="u1").tofile(folder / "tokens.bin")
+        url = f"http://127.0.0.1:{self.server.server_port}/tokens.bin"
+        self.data = slotline.tokens(url, 1, stride=1, dtype="u1", labels=True, read_ahead=0)
+
+    def close(self, free=0):
+        """Withholds what is asked for from now on, except for the first `free` samples."""
+        self.open.clear()
+        while self.arrived.acquire(blocking=False):
+            pass
+        for _ in range(free):
+            self.free.release()
+
+    def end(self):
+        self.open.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate(tmp_path)
+    yield gate
+    gate.end()
+
+
+@contextlib.contextmanager
+def interrupted(begun=None):
+    """Sends the signal of Ctrl-C 0.1 s after `begun` is released, and checks that the block is left soon after it."""
+    sent = []
+
+    def send():
+        if begun is None or begun.acquire(timeout=20):
+            time.sleep(0.1)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+        thread.join()
+    took = time.perf_counter() - sent[0]
+    thread.join()
+    assert took < 0.5, took
+
+
+def aides():
+    """The threads that load in place of the loop's."""
+    gc.collect()
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text().strip())
+    return names.count("slotline-aide")
+
+
+def numbers(batches):
+    return [batch["tokens"].ravel().tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("quick", [0, 2])
+def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
+    loader = Loader(gate.data, 4, shuffle=True, seed=3, num_workers=workers)
+    expected = numbers(loader)
+    loader.set_epoch(0)
+    gate.close(4 * quick)
+    batches, got = iter(loader), []
+    for _ in range(2):
+        with interrupted():
+            while True:
+                got.append(next(batches))
+    # The loader answers while the sample is still withheld.
+    state = loader.state_dict()
+    assert len(got) == quick or 0 < workers and len(got) < quick
+    assert state["batches"] == len(got) and batches.remaining() == len(loader) - len(got)
+    assert loader.warnings() == Loader(gate.data, num_workers=workers).warnings() and loader.stats()["passes"] == 2
+    gate.open.set()
+    assert numbers(got) + numbers(batches) == expected
+    loader.load_state_dict(state)
+    assert numbers(got) + numbers(loader) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
+    before = aides()
+    loader = Loader(gate.data, 4, num_workers=workers)
+    expected = numbers(loader)
+    gate.close()
+    batches = iter(loader)
+    with interrupted(gate.arrived):
+        next(batches)
+    begun = time.perf_counter()
+    batches.close()
+    del batches
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    # Another pass begins, and is interrupted too.
+    batches = iter(loader)
+    with interrupted():
+        next(batches)
+    del batches
+    loader.load_state_dict(state)
+    assert time.perf_counter() - begun < 2
+    gate.open.set()
+    assert numbers(loader) == expected and loader.epoch == 2
+    del loader
+    for _ in range(200):
+        if aides() == before:
+            break
+        time.sleep(0.02)
+    assert aides() == before
+
+
+def test_an_interrupt_ends_the_wait_for_the_pass_before(gate):
+    # With a timeout, only workers load: the next pass waits until they have left this one.
+    loader = Loader(gate.data, 4, shuffle=True, seed=3, num_workers=1, timeout=60)
+    first, second = numbers(loader), numbers(loader)
+    loader.set_epoch(0)
+    gate.close()
+    batches = iter(loader)
+    with interrupted(gate.arrived):
+        next(batches)
+    batches.close()
+    with interrupted():
+        iter(loader)
+    assert loader.epoch == 1 and loader.state_dict()["epoch"] == 1
+    gate.open.set()
+    assert numbers(loader) == second
+    loader.set_epoch(0)
+    assert numbers(loader) == first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_ends_the_wait_for_a_large_batch(tmp_path, workers):
+    # Decoding takes seconds in all, and the loop's thread takes part in it.
+    (tmp_path / "a").mkdir()
+    for i in range(2):
+        (tmp_path / "a" / f"{i}.png").write_bytes(png(np.full((1500, 1500, 3), i, "u1")))
+    photos = Subset(slotline.folder(tmp_path, image="resize(8), center_crop(8)", image_dtype="uint8"), [0, 1] * 400)
+    data = StackDataset(photos, slotline.Arrays(i=np.arange(800)))
+    batches = iter(Loader(data, 800, num_workers=workers))
+    with interrupted():
+        next(batches)
+    assert batches.remaining() == 1
+    begun = time.perf_counter()
+    del batches
+    assert time.perf_counter() - begun < 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_slow_and_quick_batches_come_in_order(tmp_path, workers):
+    (tmp_path / "a").mkdir()
+    for i, size in enumerate([1000, 4, 4, 4]):
+        (tmp_path / "a" / f"{i}.png").write_bytes(png(np.full((size, size, 3), 50 * i, "u1")))
+    photos = Subset(slotline.folder(tmp_path, image="resize(2), center_crop(2)", image_dtype="uint8"), [0, *[1, 2, 3] * 20] * 3)
+    data = StackDataset(photos, slotline.Arrays(i=np.arange(len(photos))))
+    loader = Loader(data, 1, num_workers=workers)
+    for _ in range(2):
+        for i, batch in enumerate(loader):
+            picture = 0 if i % 61 == 0 else (i % 61 - 1) % 3 + 1
+            # Shrunk that much, a picture has other levels by some.
+            assert batch["i"].item() == i and (np.abs(batch["data"].astype(int) - 50 * picture) < 9).all()
+        assert i == len(photos) - 1
+
+
+def test_threads_share_an_iterator_over_slow_samples(gate):
+    batches, found, lock = iter(Loader(gate.data, 1)), [], threading.Lock()
+
+    def take():
+        for batch in batches:
+            with lock:
+                found.append(batch["tokens"].item())
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(COUNT - 1))
