@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from slotline._slotline import Pool
 from slotline.torch import _threads
@@ -152,14 +152,14 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
 
-    def __iter__(self):
+    def __iter__(self) -> _BaseDataLoaderIter:
         for iterator in (self._iterator, self._early):
             if isinstance(iterator, ProcessIterator) and iterator.belongs_to_parent():
                 self._iterator = self._early = None
         early, self._early = self._early, None
         return super().__iter__() if early is None else early
 
-    def _get_iterator(self):
+    def _get_iterator(self) -> _BaseDataLoaderIter:
         if is_native(self):
             return NativeIterator(self)
         if self.num_workers == 0:

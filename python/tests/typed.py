@@ -1,0 +1,84 @@
+"""Type checkers see the same in slotline's loader as in torch's: `mypy --strict typed.py` has nothing to say."""
+
+from collections.abc import Iterator
+from typing import Any, TypedDict, assert_type
+
+import torch
+import torch.utils.data as tud
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from slotline.torch import DataLoader
+
+
+class Sample(TypedDict):
+    x: torch.Tensor
+    y: int
+
+
+class Numbers(tud.Dataset[Sample]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Sample:
+        return {"x": torch.zeros(1), "y": index}
+
+
+class Stream(tud.IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def collate(samples: list[Sample]) -> torch.Tensor:
+    return torch.stack([sample["x"] for sample in samples])
+
+
+def init(worker_id: int) -> None:
+    pass
+
+
+def train(loader: tud.DataLoader[Sample]) -> None:
+    pass
+
+
+class Torchs(tud.DataLoader[Sample]):
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return super().__iter__()
+
+
+class Ours(DataLoader[Sample]):
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return super().__iter__()
+
+
+def torchs() -> None:
+    loader = tud.DataLoader(Numbers(), 2, num_workers=2, collate_fn=collate, worker_init_fn=init, generator=torch.Generator())
+    assert_type(loader, tud.DataLoader[Sample])
+    assert_type(loader.dataset, tud.Dataset[Sample])
+    assert_type(iter(loader), _BaseDataLoaderIter)
+    for batch in loader:
+        assert_type(batch, Any)
+    assert_type(tud.DataLoader(Stream(), batch_size=None), tud.DataLoader[int])
+    wrong: tud.DataLoader[str] = tud.DataLoader(Numbers())  # type: ignore[arg-type]
+    tud.DataLoader(Numbers(), batch_size="2")  # type: ignore[arg-type]
+    tud.DataLoader(Numbers(), collate_fn=3)  # type: ignore[arg-type]
+    tud.DataLoader(Numbers(), worker_init_fn=collate)  # type: ignore[arg-type]
+    train(loader)
+
+
+def ours() -> None:
+    loader = DataLoader(Numbers(), 2, num_workers=2, collate_fn=collate, worker_init_fn=init, generator=torch.Generator())
+    assert_type(loader, DataLoader[Sample])
+    assert_type(loader.dataset, tud.Dataset[Sample])
+    assert_type(iter(loader), _BaseDataLoaderIter)
+    for batch in loader:
+        assert_type(batch, Any)
+    assert_type(DataLoader(Stream(), batch_size=None), DataLoader[int])
+    wrong: DataLoader[str] = DataLoader(Numbers())  # type: ignore[arg-type]
+    DataLoader(Numbers(), batch_size="2")  # type: ignore[arg-type]
+    DataLoader(Numbers(), collate_fn=3)  # type: ignore[arg-type]
+    DataLoader(Numbers(), worker_init_fn=collate)  # type: ignore[arg-type]
+    train(loader)
+    # What torch has not.
+    DataLoader(Numbers(), worker_method="fibre")  # type: ignore[arg-type]
+    DataLoader(Numbers(), on_error="ignore")  # type: ignore[arg-type]
+    assert_type(loader.state_dict(), dict[str, Any])
