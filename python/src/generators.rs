@@ -105,7 +105,15 @@ impl Generators {
         });
         let gauss = py.None();
         let tools = Tools::get(py)?;
-        let mut made = Self { tools, torchs: torch.getattr("get_state")?.unbind(), torch: Vec::new(), random, gauss, numpy, waiting: false };
+        let mut made = Self {
+            tools,
+            torchs: torch.getattr("get_state")?.unbind(),
+            torch: Vec::new(),
+            random,
+            gauss,
+            numpy,
+            waiting: false,
+        };
         made.changed(py)?;
         Ok(made)
     }

@@ -145,5 +145,5 @@ def _unpack(randoms):
 
 
 def _parts(packed):
-    size = _TWISTER.size
-    return packed[1 : 1 + size], packed[1 + size : 1 + 2 * size], torch.frombuffer(bytearray(packed[1 + 2 * size :]), dtype=torch.uint8)
+    numpys, torchs = 1 + _TWISTER.size, 1 + 2 * _TWISTER.size
+    return packed[1:numpys], packed[numpys:torchs], torch.frombuffer(bytearray(packed[torchs:]), dtype=torch.uint8)

@@ -40,8 +40,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         generators of random numbers, so they are not seeded: draw from :func:`slotline.rng`. ``get_worker_info().rng`` has
         generators for each thread, with torch 2.10 or later.
     copy_dataset (bool):
-        Whether each thread has a copy of the dataset (by ``copy.deepcopy``, but tensors in shared memory are the same in
-        all), or all of them have the same. By default, streams are copied. It is an error with processes, which always have their copies.
+        Whether each thread has a copy of the dataset (by ``copy.deepcopy``, but tensors in shared memory are the same in all
+        workers), or all of them have the same. By default, streams are copied. It is an error with processes, which always
+        have their copies.
     round_robin (bool):
         Whether worker ``i % num_workers`` makes batch ``i``, as with torch. With ``False``, the worker that has the fewest
         batches left to make is given the next one, so that slow batches are shared; they still come in order. What workers
@@ -215,8 +216,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         """Returns what happened in the latest pass so far.
 
         ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
-        1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first batch that was asked
-        for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
+        1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first
+        batch that was asked for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
 
