@@ -283,7 +283,7 @@ def merge_states(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """
     states = list(states)
     own = [_of_engine(state) for state in states]
-    about = {name: states[0][name] for name in ("dataset", "fields") if states and name in states[0]}
+    about: dict[str, Any] = {name: states[0][name] for name in ("dataset", "fields") if states and name in states[0]}
     for number, state in enumerate(states):
         different = [name for name in ("dataset", "fields") if state.get(name) != about.get(name)]
         if different:

@@ -11,6 +11,7 @@ __all__ = [
     "Collator",
     "Engine",
     "Gatherer",
+    "Generators",
     "Memory",
     "Pass",
     "Pool",
