@@ -15,7 +15,7 @@ use pyo3::sync::MutexExt;
 
 use crate::channel::Lease;
 
-/// How many forks were made while there were blocks.
+/// How often a fork began or ended: it is odd during a fork.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 /// How many blocks this process has received and not given back.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
@@ -37,9 +37,9 @@ struct Forked {
 }
 
 impl Forked {
-    /// Whether a process that is alive was forked between these times.
+    /// Whether a process that is alive may have been forked between these times.
     fn sees(&self, from: Time, until: Time) -> bool {
-        self.children.iter().any(|child| from.0 < child.number && child.number <= until.0)
+        self.children.iter().any(|child| from <= child.time && child.time <= until)
     }
 }
 
@@ -55,8 +55,8 @@ fn forked() -> MutexGuard<'static, Forked> {
 
 /// A forked process that may be alive.
 struct Child {
-    /// How many forks there were with it.
-    number: u64,
+    /// When it was forked.
+    time: Time,
     /// `None` if it cannot be found out whether it is alive.
     ended: Option<OwnedFd>,
 }
@@ -70,8 +70,8 @@ impl Child {
     }
 }
 
-/// A time, as the number of forks until then.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A time, as what [`FORKS`] was.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) struct Time(u64);
 
 impl Time {
@@ -107,12 +107,11 @@ fn is_forking() -> bool {
 pub(crate) fn release(lease: Lease, until: Time) {
     if is_forking() {
         // The process may have been forked already.
-        let seen = (lease, Time(until.0 + 1));
-        FORKING.with_borrow_mut(|forking| forking.as_mut().map(|(forked, _)| forked.seen.push(seen)));
+        FORKING.with_borrow_mut(|forking| forking.as_mut().map(|(forked, _)| forked.seen.push((lease, until))));
         HAS_SEEN.store(true, Ordering::Relaxed);
         return;
     }
-    if lease.from() == until {
+    if lease.from() == until && until.0.is_multiple_of(2) {
         return lease.end();
     }
     let mut forked = forked();
@@ -163,6 +162,7 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
 pub(crate) fn before_fork() {
     release_seen();
     let forked = forked();
+    FORKS.fetch_add(1, Ordering::AcqRel);
     let pipe = if BLOCKS.load(Ordering::Relaxed) > 0 { pipe().ok() } else { None };
     FORKING.set(Some((forked, pipe)));
 }
@@ -171,11 +171,11 @@ pub(crate) fn before_fork() {
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
     let Some((mut forked, pipe)) = FORKING.take() else { return };
+    let time = Time(FORKS.fetch_add(1, Ordering::AcqRel));
     if BLOCKS.load(Ordering::Relaxed) > 0 {
-        let number = FORKS.fetch_add(1, Ordering::AcqRel) + 1;
         let ended = pipe.map(|[read, _]| read);
         forked.children.retain(Child::is_alive);
-        forked.children.push(Child { number, ended });
+        forked.children.push(Child { time, ended });
     }
 }
 
@@ -183,6 +183,7 @@ pub(crate) fn after_fork_in_parent() {
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
     let Some((mut forked, pipe)) = FORKING.take() else { return };
+    FORKS.fetch_add(1, Ordering::AcqRel);
     // The parent's. Its blocks are not given back here.
     forked.children.clear();
     forked.seen.clear();
