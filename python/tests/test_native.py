@@ -201,3 +201,10 @@ def test_programs_that_end_workers_find_none():
         worker.terminate()
     batches._shutdown_workers()
     assert len(list(batches)) == 4
+
+
+@pytest.mark.parametrize("dataset", [TensorDataset(X), range(3)])
+def test_a_timeout_needs_workers(dataset):
+    for kind in (tud.DataLoader, DataLoader):
+        with pytest.raises(AssertionError, match="requires timeout == 0"):
+            iter(kind(dataset, timeout=5))
