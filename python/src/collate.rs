@@ -29,6 +29,8 @@ pub(crate) struct Tools {
     array_integer: Option<Py<PyAny>>,
     /// Makes the batch of a part of the samples as torch does.
     fallback: Py<PyAny>,
+    /// Adds to an error where in the samples it comes from.
+    explain: Py<PyAny>,
 }
 
 impl Tools {
@@ -39,7 +41,8 @@ impl Tools {
     }
 
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let fallback = py.import("slotline.torch._collate")?.getattr("column")?.unbind();
+        let ours = py.import("slotline.torch._collate")?;
+        let (fallback, explain) = (ours.getattr("part")?.unbind(), ours.getattr("explain")?.unbind());
         let (arrays, array_integer) = match py.import("numpy") {
             Ok(numpy) => (
                 vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
@@ -47,7 +50,7 @@ impl Tools {
             ),
             Err(_) => (Vec::new(), None),
         };
-        Ok(Self { torch: Torch::new(py)?, arrays, array_integer, fallback })
+        Ok(Self { torch: Torch::new(py)?, arrays, array_integer, fallback, explain })
     }
 
     pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
@@ -143,9 +146,13 @@ impl<'py> Gathered<'py> {
     ///
     /// # Errors
     ///
-    /// Those of `default_collate`.
+    /// Those of `default_collate`, with a note that says where in the samples it is.
     pub(crate) fn collate(&mut self, tools: &Tools, samples: &Bound<'py, PyList>) -> PyResult<Node> {
-        self.column(samples.py(), tools, samples.iter().collect(), false, 0)
+        let py = samples.py();
+        self.column(py, tools, samples.iter().collect(), false, 0).inspect_err(|error| {
+            // It raises nothing: the first error matters.
+            drop(tools.explain.bind(py).call1((samples, error.value(py))));
+        })
     }
 
     /// Collates a column: the values that the samples have in one place. `is_tuple` says whether torch would have it as a

@@ -196,6 +196,92 @@ def test_batches_can_be_written_and_resized_as_torchs():
     assert batch.clone().share_memory_().is_shared()
 
 
+class Listed:
+    """A dataset of given samples."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+def x(size):
+    return torch.zeros(size)
+
+
+# Samples that do not fit together, and what the note says.
+MISFITS = {
+    "tensors": ([x(3), x(3), x(4)], "In the samples, sample 2 of the batch does not fit sample 0."),
+    "a field": (
+        [{"id": 1, "image": x(3)}, {"id": 2, "image": x(4)}],
+        "In field 'image', sample 1 of the batch does not fit sample 0.",
+    ),
+    "a nested field": (
+        [({"x": x(3)}, "a"), ({"x": x(3)}, "b"), ({"x": x(5)}, "c")],
+        "In field [0]['x'], sample 2 of the batch does not fit sample 0.",
+    ),
+    "arrays": (
+        [(1, np.zeros(3)), (2, np.zeros(2))],
+        "In field [1], sample 1 of the batch does not fit sample 0.",
+    ),
+    "types": ([{"a": x(1)}, {"a": 2.5}], "In field 'a', sample 1 of the batch does not fit sample 0."),
+    "number and text": ([{"a": 1}, {"a": "b"}], "In field 'a', sample 1 of the batch does not fit sample 0."),
+    "a missing key": (
+        [{"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}],
+        "In field 'a', sample 1 of the batch has no 'c', which sample 0 has.",
+    ),
+    "lengths": ([{"a": [1, 2]}, {"a": [1, 2, 3]}], "In field 'a', sample 1 of the batch has 3 parts, and sample 0 has 2."),
+    "list and number": ([{"a": [1, 2]}, {"a": 3}], "In field 'a', sample 1 of the batch has no parts, and sample 0 has 2."),
+    "named tuples": ([Point(x(1), x(2)), Point(x(1), x(3))], "In field 'y', sample 1 of the batch does not fit sample 0."),
+    "objects": ([{"a": None}, {"a": None}], "In field 'a', sample 0 of the batch cannot be collated."),
+    "objects of a class": ([[1, Plain(1)]] * 2, "In field [1], sample 0 of the batch cannot be collated."),
+    "arrays of objects": ([(np.array(["a"]),)] * 2, "In field [0], sample 0 of the batch cannot be collated."),
+    "in another mapping": (
+        [Bag(a=Row([1, x(2)])), Bag(a=Row([1, x(3)]))],
+        "In field ['a'][1], sample 1 of the batch does not fit sample 0.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_an_error_names_the_field_and_the_sample(name):
+    samples, note = MISFITS[name]
+    with pytest.raises(Exception) as torchs:
+        default_collate(samples)
+    with pytest.raises(torchs.type) as ours:
+        next(iter(slotline.torch.DataLoader(Listed(samples), batch_size=len(samples))))
+    assert str(ours.value) == str(torchs.value)
+    assert ours.value.__notes__ == [note]
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+@pytest.mark.parametrize("name", ["a nested field", "a missing key", "in another mapping"])
+def test_an_error_of_a_worker_names_the_field_too(name, method):
+    samples, note = MISFITS[name]
+    options = dict(batch_size=len(samples), num_workers=1)
+    with pytest.raises(Exception) as torchs:
+        next(iter(torch.utils.data.DataLoader(Listed(samples), **options)))
+    with pytest.raises(torchs.type) as ours:
+        next(iter(slotline.torch.DataLoader(Listed(samples), worker_method=method, **options)))
+    last = str(torchs.value).rstrip().splitlines()[-1]
+    assert str(ours.value).rstrip().splitlines()[-2:] == [last, note]
+
+
+def test_the_rows_of_a_list_of_tuples_name_the_field_too():
+    class Tuples(Listed):
+        def __getitems__(self, indices):
+            return tuple(self.samples[k] for k in indices)
+
+    samples, note = MISFITS["a field"]
+    with pytest.raises(RuntimeError) as ours:
+        next(iter(slotline.torch.DataLoader(Tuples(samples), batch_size=2)))
+    assert ours.value.__notes__ == [note]
+
+
 @pytest.mark.parametrize("count", [1, 2, 63])
 def test_random_containers_of_random_samples(count):
     random = np.random.default_rng(count)
