@@ -194,6 +194,112 @@ def test_batches_can_be_written_and_resized_as_torchs():
     assert batch.sum() == 24
     assert batch.view(-1).shape == (6,)
     assert batch.clone().share_memory_().is_shared()
+    assert batch.resize_(3, 5).shape == (3, 5)
+    assert batch.flatten()[:6].tolist() == [4] * 6
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __len__(self):
+        return len(self.tensor)
+
+    def __getitem__(self, index):
+        return [self.tensor[index], index]
+
+
+# Rows of which a batch is small, and large enough that its memory is used again.
+WIDTHS = [3, 50_000]
+LOADERS = [torch.utils.data.DataLoader, slotline.torch.DataLoader]
+
+
+def rows(loader, width, kind=torch.utils.data.TensorDataset, **options):
+    numbers = torch.arange(12.0)[:, None].expand(12, width).contiguous()
+    dataset = kind(numbers, torch.arange(12)) if kind is not Rows else Rows(numbers)
+    return loader(dataset, batch_size=4, **options)
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", [torch.utils.data.TensorDataset, Rows])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_batches_of_no_worker_can_be_resized(loader, kind, width):
+    for _ in range(2):
+        kept = []
+        for k, (batch, labels) in enumerate(rows(loader, width, kind)):
+            wanted = torch.arange(4.0 * k, 4.0 * k + 4)
+            assert (batch == wanted[:, None]).all() and (labels == wanted).all()
+            assert batch.untyped_storage().nbytes() == batch.nbytes
+            assert batch._base is None and batch.storage_offset() == 0
+            if k == 0:
+                batch.resize_(8, width).fill_(-1)
+            elif k == 1:
+                torch.stack([torch.full((width + 1,), -2.0)] * 4, out=batch)
+            else:
+                torch.cat([batch, batch], out=labels.resize_(0).to(torch.float32))
+            kept.append(batch)
+        assert (kept[0] == -1).all() and (kept[1] == -2).all() and kept[0].shape == (8, width)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_batches_of_processes_cannot_be_resized(loader):
+    batch, _ = next(iter(rows(loader, 3, Rows, num_workers=1)))
+    with pytest.raises(RuntimeError, match="storage that is not resizable"):
+        batch.resize_(100)
+
+
+KEEPS = {
+    "tensor": lambda batch: batch,
+    "view": lambda batch: batch[1:, 5:9],
+    "detached": lambda batch: batch.detach(),
+    "storage": lambda batch: batch.untyped_storage(),
+    "array": lambda batch: batch.numpy()[:2],
+    "buffer": lambda batch: memoryview(batch.numpy()),
+    "capsule": lambda batch: np.from_dlpack(batch),
+    "graph": lambda batch: (batch * torch.ones((), requires_grad=True)).grad_fn,
+    "shared": lambda batch: batch.share_memory_(),
+}
+
+
+@pytest.mark.parametrize("what", KEEPS)
+def test_whatever_refers_to_a_batch_keeps_its_memory(what):
+    def numbers(kept):
+        if what == "graph":
+            return kept._saved_other if kept._saved_self is None else kept._saved_self
+        return torch.frombuffer(kept, dtype=torch.float32) if what == "buffer" else kept
+
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    kept, first = [], []
+    for _ in range(4):
+        for batch, _ in loader:
+            first.append(batch[1, 5].item())
+            kept.append(KEEPS[what](batch))
+    for value, found in zip(first, kept, strict=True):
+        if what == "storage":
+            found = torch.empty(0).set_(found)
+        assert torch.as_tensor(numbers(found)).flatten()[0 if what == "view" else 50_005].item() == value
+
+
+def test_large_memory_that_nobody_refers_to_is_used_again():
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    addresses = {batch.data_ptr() for _ in range(5) for batch, _ in loader}
+    assert len(addresses) == 2
+
+
+def test_memory_in_another_process_is_not_used_again():
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    batches = iter(loader)
+    batch, _ = next(batches)
+    batch.share_memory_()
+    # As a process sees it that was given the batch.
+    rebuild, arguments = torch.multiprocessing.reductions.reduce_storage(batch.untyped_storage())
+    descriptor = arguments[1].detach()
+    other = torch.UntypedStorage._new_shared_fd_cpu(descriptor, arguments[2])
+    del batch, arguments, rebuild
+    for _ in batches:
+        pass
+    assert (torch.empty(0).set_(other).view(4, -1) == torch.arange(4.0)[:, None]).all()
 
 
 class Listed:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections.abc
+import copyreg
 import threading
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
@@ -109,3 +111,19 @@ def _fit(samples) -> bool:
     except Exception:
         return False
     return True
+
+
+def is_plain_named(kind) -> bool:
+    """Whether ``collections.namedtuple`` has made a type, so that calling it with the values makes the tuple again."""
+    own = vars(kind)
+    return (
+        kind.__bases__ == (tuple,)
+        and own.get("__slots__") == ()
+        and getattr(own.get("__new__"), "__module__", None) == f"namedtuple_{kind.__name__}"
+        and _PICKLING.isdisjoint(own)
+        and kind not in copyreg.dispatch_table
+        and kind not in ForkingPickler._extra_reducers
+    )
+
+
+_PICKLING = {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}
