@@ -453,7 +453,7 @@ impl Torch {
     }
 
     /// Makes a tensor whose elements are nowhere, and which must not be read.
-    fn nowhere<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn nowhere<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: torch only reads the type and the dimensions.
         unsafe { self.make(py, std::ptr::without_provenance_mut(ALIGN), dtype, (shape, None), Owner::Nobody) }
     }

@@ -85,9 +85,8 @@ impl Lent {
     }
 
     /// Makes another tensor of the memory, which can be resized.
-    fn lend<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = self.tensor.bind(py);
-        tensor.call_method1(intern!(py, "new_empty"), (0,))?.call_method1(intern!(py, "set_"), (tensor,))
+    fn lend<'py>(&self, py: Python<'py>, torch: &Torch) -> PyResult<Bound<'py, PyAny>> {
+        torch.nowhere(py, self.dtype, &[0])?.call_method1(intern!(py, "set_"), (&self.tensor,))
     }
 }
 
@@ -115,7 +114,7 @@ impl Pool {
             if old.is_whole(py)? {
                 // What others did with the memory is done.
                 fence(Ordering::Acquire);
-                let tensor = old.lend(py)?;
+                let tensor = old.lend(py, torch)?;
                 lent.push(old);
                 return Ok(tensor);
             }
@@ -130,7 +129,7 @@ impl Pool {
         let (tensor, storage) = (tensor.unbind(), storage.unbind());
         let mut new = Lent { tensor, dtype, shape: shape.to_vec(), bytes, storage, address, unused: (0, 0) };
         new.unused = new.uses(py, count)?;
-        let tensor = new.lend(py)?;
+        let tensor = new.lend(py, torch)?;
         lent.push(new);
         Ok(tensor)
     }
