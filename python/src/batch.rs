@@ -5,8 +5,8 @@
 //!
 //! | what | bytes |
 //! |---|---|
-//! | the number of tensors, how many of them are in other objects, the length of the containers' description, and that of the other objects | 8 each |
-//! | for each tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any | 8 each |
+//! | the number of pieces of memory that several tensors view, that of tensors, how many of them are in other objects, the length of the containers' description, and that of the other objects | 8 each |
+//! | for each piece and tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any. If it is in a piece: `u64::MAX - 1`, and the piece's number instead of the length | 8 each |
 //! | the description of the containers, if it is not that of the batch before: pickled | |
 //! | the objects, if there are any: pickled | |
 //! | the small tensors, each at a multiple of [`ALIGN`] | |
@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
 use crate::channel::{Block, Draft, Message, Place, Receiver, Sender};
-use crate::collate::{self, Gathered, Leaf, Tools};
-use crate::dlpack::{DType, Owner, broken, is_within, size};
+use crate::collate::{Gathered, Leaf, Rows, Tools};
+use crate::dlpack::{DType, Owner, broken, size, span};
 use crate::fresh::Pool;
 use crate::memory::ALIGN;
 use crate::tree::Node;
@@ -28,6 +28,8 @@ use crate::tree::Node;
 const LARGE: usize = 16 << 10;
 /// The block of a tensor that is in the same block as its description.
 const HERE: u64 = u64::MAX;
+/// The block of a tensor that is in a piece of memory.
+const IN_PIECE: u64 = u64::MAX - 1;
 /// Set with a tensor's type if strides follow its dimensions.
 const STRIDED: u64 = 1 << 32;
 
@@ -35,18 +37,17 @@ const STRIDED: u64 = 1 << 32;
 pub(crate) fn fresh<'py>(
     py: Python<'py>,
     tools: &Tools,
-    pool: &Arc<Pool>,
+    pool: &Pool,
     node: &Node,
     gathered: &Gathered<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let make = |leaf: &Leaf| {
-        let memory = pool.take(leaf.bytes);
-        let start = memory.start().as_ptr();
-        // SAFETY: the memory is new and large enough, and the samples are still there. Then it is the tensor's.
-        unsafe {
-            leaf.write(start);
-            tools.torch.make(py, start, leaf.dtype, (&leaf.shape, leaf.strides.as_deref()), Owner::Own(memory))
+        let tensor = pool.take(py, &tools.torch, leaf.dtype, &leaf.shape)?;
+        if leaf.bytes > 0 {
+            // SAFETY: the memory is new and large enough, and the samples are still there.
+            unsafe { leaf.write(tools.torch.start(&tensor)?) };
         }
+        Ok(tensor)
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
     node.build(py, &tensors, &gathered.objects)
@@ -70,8 +71,7 @@ impl Pickle {
         let ours = py.import("slotline.torch._pickle")?;
         let tools = Tools::get(py)?;
         let is_sendable = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<bool> {
-            let value = arguments.get_item(0)?;
-            Ok(tools.is_tensor(&value) && collate::whole(tools, &value).is_some())
+            Ok(tools.is_sendable(&arguments.get_item(0)?))
         };
         Ok(Self {
             dumps: pickle.getattr("dumps")?.unbind(),
@@ -99,12 +99,9 @@ impl Pickle {
         let pickled = self.dumps_with.bind(py).call1((list, &self.is_sendable))?;
         let (bytes, tensors) = pickled.extract::<(Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>)>()?;
         for tensor in &tensors {
-            let leaf = collate::whole(self.tools, tensor).ok_or_else(|| broken("a tensor has changed meanwhile"))?;
-            gathered.leaves.push(leaf);
+            gathered.tensor(self.tools, tensor).ok_or_else(|| broken("a tensor has changed meanwhile"))?;
         }
-        let count = tensors.len();
-        gathered.kept.extend(tensors);
-        Ok(Some((bytes, count)))
+        Ok(Some((bytes, tensors.len())))
     }
 
     pub(crate) fn dumps<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
@@ -132,8 +129,9 @@ pub(crate) fn send<'py>(
     let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
     let (shape, objects) = (bytes_of(shape.as_ref()), bytes_of(objects.as_ref()));
 
+    let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
-    let sent = write((sender, is_batch), shape, objects, &gathered.leaves, inner.unwrap_or(0), &mut drafts);
+    let sent = write((sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
     let head = match sent {
         Ok(head) => head,
         Err(error) => {
@@ -161,25 +159,31 @@ fn write(
     (sender, is_batch): (&mut Sender, bool),
     shape: &[u8],
     objects: &[u8],
-    leaves: &[Leaf],
+    [pieces, tensors]: [&[Leaf]; 2],
     inner: usize,
     drafts: &mut Vec<Draft>,
 ) -> io::Result<Draft> {
+    let leaves = || pieces.iter().chain(tensors);
     let words: usize =
-        4 + leaves.iter().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
+        5 + leaves().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
     let mut end = words * 8 + shape.len() + objects.len();
     let mut at = Vec::with_capacity(words);
-    at.extend([leaves.len() as u64, inner as u64, shape.len() as u64, objects.len() as u64]);
+    at.extend([pieces.len(), tensors.len(), inner, shape.len(), objects.len()].map(|len| len as u64));
     let mut here = Vec::new();
     if is_batch {
         let of_leaves = |total: usize, leaf: &Leaf| match leaf.bytes >= LARGE {
+            _ if matches!(leaf.rows, Rows::Part(..)) => total,
             true => total + leaf.bytes,
             false => total.next_multiple_of(ALIGN) + leaf.bytes,
         };
-        sender.admit(leaves.iter().fold(end, of_leaves))?;
+        sender.admit(leaves().fold(end, of_leaves))?;
     }
-    for leaf in leaves {
-        let (block, offset) = if leaf.bytes >= LARGE {
+    for leaf in leaves() {
+        let mut len = leaf.bytes;
+        let (block, offset) = if let Rows::Part(piece, offset) = leaf.rows {
+            len = piece;
+            (IN_PIECE, offset as u64)
+        } else if leaf.bytes >= LARGE {
             let draft = sender.draft(leaf.bytes, is_batch)?;
             // SAFETY: the block is ours and large enough, and the samples are still there.
             unsafe { leaf.write(draft.start().as_ptr()) };
@@ -197,7 +201,7 @@ fn write(
         if leaf.strides.is_some() {
             dtype |= STRIDED;
         }
-        at.extend([block, offset, leaf.bytes as u64, dtype, leaf.shape.len() as u64]);
+        at.extend([block, offset, len as u64, dtype, leaf.shape.len() as u64]);
         at.extend(leaf.shape.iter().chain(leaf.strides.iter().flatten()).map(|&dim| dim as u64));
     }
     let head = sender.draft(end, is_batch)?;
@@ -219,7 +223,7 @@ pub(crate) fn receive<'py>(
     py: Python<'py>,
     tools: &Tools,
     pickle: &Pickle,
-    pool: &Arc<Pool>,
+    pool: &Pool,
     receiver: &Receiver,
     block: Block,
     last: &mut Option<Node>,
@@ -232,11 +236,12 @@ pub(crate) fn receive<'py>(
         read += 8;
         words.next().and_then(|word| usize::try_from(word).ok()).ok_or_else(|| broken("it is too short"))
     };
-    let (count, inner, shape_len, objects_len) = (next()?, next()?, next()?, next()?);
-    let mut tensors = Vec::with_capacity(count.min(bytes.len() / 40));
+    let (pieces, count, inner, shape_len, objects_len) = (next()?, next()?, next()?, next()?, next()?);
+    let mut tensors: Vec<Bound<'py, PyAny>> = Vec::with_capacity(count.min(bytes.len() / 40));
+    let mut sizes = Vec::new();
     // After an error the other blocks are given back, too.
     let mut failure = None;
-    for _ in 0..count {
+    for k in 0..pieces.saturating_add(count) {
         let (number, offset, len, dtype, ndim) = (next()?, next()?, next()?, next()?, next()?);
         let is_strided = dtype as u64 & STRIDED != 0;
         let dtype = DType { code: dtype as u8, bits: (dtype >> 8) as u8, lanes: (dtype >> 16) as u16 };
@@ -244,15 +249,29 @@ pub(crate) fn receive<'py>(
             return Err(broken("it is too short"));
         }
         let shape = (0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?;
-        if size(&shape, dtype) != Some(len) {
-            return Err(broken("a tensor has another size than its shape"));
-        }
         let strides = match is_strided {
             true => Some((0..ndim).map(|_| Ok(next()? as i64)).collect::<PyResult<Vec<_>>>()?),
             false => None,
         };
-        if strides.as_ref().is_some_and(|strides| !is_within(&shape, strides, dtype, len)) {
-            return Err(broken("a tensor is outside of its memory"));
+        let dims = (&shape[..], strides.as_deref());
+        let bytes_of = strides.as_ref().map_or_else(|| size(&shape, dtype), |strides| span(&shape, strides, dtype));
+        let bytes_of = bytes_of.ok_or_else(|| broken("a tensor has no size"))?;
+        if number as u64 == IN_PIECE {
+            if failure.is_some() {
+                continue;
+            }
+            let piece = tensors.get(len).zip(sizes.get(len));
+            let piece = piece.filter(|&(_, &size)| offset.checked_add(bytes_of).is_some_and(|end| end <= size));
+            let (piece, _) = piece.ok_or_else(|| broken("a tensor is outside of its memory"))?;
+            let part = tools.torch.part(piece, offset, dtype, dims)?;
+            tensors.push(part);
+            continue;
+        }
+        if bytes_of != len {
+            return Err(broken("a tensor has another size than its shape"));
+        }
+        if k < pieces {
+            sizes.push(len);
         }
         let (data, owner) = if number as u64 == HERE {
             if offset.checked_add(len).is_none_or(|end| end > bytes.len()) || !offset.is_multiple_of(ALIGN) {
@@ -270,26 +289,28 @@ pub(crate) fn receive<'py>(
                 }
             }
         };
-        let (data, owner) = match receiver.is_crowded() {
+        tensors.push(match receiver.is_crowded() {
             false => {
                 if let Owner::Block(block) = &owner {
                     block.expose();
                 }
-                (data, owner)
+                // SAFETY: the memory has so many bytes, and the worker does not write there before it is given back.
+                unsafe { tools.torch.make(py, data.as_ptr(), dtype, dims, owner) }?
             }
             true => {
-                let copy = pool.take(len);
-                // SAFETY: both have so many bytes.
-                unsafe { copy.start().copy_from_nonoverlapping(data, len) };
-                (copy.start(), Owner::Own(copy))
+                let copy = pool.take(py, &tools.torch, DType::U8, &[len as i64])?;
+                if len > 0 {
+                    // SAFETY: both have so many bytes.
+                    unsafe { tools.torch.start(&copy)?.copy_from_nonoverlapping(data.as_ptr(), len) };
+                }
+                tools.torch.part(&copy, 0, dtype, dims)?
             }
-        };
-        // SAFETY: the memory has so many bytes, and if it is a worker's, it does not write there before it is given back.
-        tensors.push(unsafe { tools.torch.make(py, data.as_ptr(), dtype, (&shape, strides.as_deref()), owner) }?);
+        });
     }
     if let Some(error) = failure {
         return Err(error.into());
     }
+    tensors.drain(..pieces.min(tensors.len()));
     let mut part = |len: usize| {
         let part = bytes.get(read..).and_then(|rest| rest.get(..len)).ok_or_else(|| broken("it is too short"));
         read += len;

@@ -6,10 +6,11 @@
 //! batch, or the error.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::dlpack::{DType, Torch, View, size};
@@ -29,6 +30,10 @@ pub(crate) struct Tools {
     array_integer: Option<Py<PyAny>>,
     /// Makes the batch of a part of the samples as torch does.
     fallback: Py<PyAny>,
+    /// Adds to an error where in the samples it comes from.
+    explain: Py<PyAny>,
+    /// Whether a type was made by `collections.namedtuple`, and nothing was added.
+    is_plain_named: Py<PyAny>,
 }
 
 impl Tools {
@@ -39,7 +44,8 @@ impl Tools {
     }
 
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let fallback = py.import("slotline.torch._collate")?.getattr("column")?.unbind();
+        let ours = py.import("slotline.torch._collate")?;
+        let [fallback, explain, is_plain_named] = ["part", "explain", "is_plain_named"].map(|name| ours.getattr(name));
         let (arrays, array_integer) = match py.import("numpy") {
             Ok(numpy) => (
                 vec![numpy.getattr("ndarray")?.unbind(), numpy.getattr("memmap")?.unbind()],
@@ -47,7 +53,14 @@ impl Tools {
             ),
             Err(_) => (Vec::new(), None),
         };
-        Ok(Self { torch: Torch::new(py)?, arrays, array_integer, fallback })
+        Ok(Self {
+            torch: Torch::new(py)?,
+            arrays,
+            array_integer,
+            fallback: fallback?.unbind(),
+            explain: explain?.unbind(),
+            is_plain_named: is_plain_named?.unbind(),
+        })
     }
 
     pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
@@ -69,6 +82,12 @@ impl Tools {
         if index.is_instance(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
     }
 
+    /// Whether an object is a tensor that is sent without pickling it.
+    pub(crate) fn is_sendable(&self, value: &Bound<'_, PyAny>) -> bool {
+        // SAFETY: the view is used only here, where the tensor is there.
+        self.is_tensor(value) && unsafe { self.torch.view(value) }.is_some_and(|view| view.span().is_some())
+    }
+
     pub(crate) fn is_array(&self, value: &Bound<'_, PyAny>) -> bool {
         let kind = value.get_type();
         self.arrays.iter().any(|array| array.as_ptr() == kind.as_ptr())
@@ -80,20 +99,25 @@ impl Tools {
 pub(crate) struct Leaf {
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<i64>,
-    /// In elements, if the dimensions do not lie in memory in their order.
+    /// In elements, if they are not those of a new tensor.
     pub(crate) strides: Option<Vec<i64>>,
+    /// The bytes from the first element to the end of the last one.
     pub(crate) bytes: usize,
     pub(crate) rows: Rows,
 }
 
 #[derive(Debug)]
 pub(crate) enum Rows {
-    /// Each is a row, or there is one that is all of it.
+    /// Each is a row.
     Views(Vec<View<'static>>),
     /// Rows of one tensor or array.
     Taken(Taken),
-    /// All elements as they lie in memory.
-    Memory(*const u8),
+    /// All of it, as it lies in memory: that of the tensor that is kept with this number.
+    Memory(*const u8, usize),
+    /// So many bytes that are not used, and then what lies in memory, to the end of the leaf.
+    Piece(usize, *const u8),
+    /// In the piece of memory with this number, from this byte on.
+    Part(usize, usize),
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<u8>),
@@ -111,7 +135,9 @@ impl Leaf {
             match &self.rows {
                 Rows::Views(views) => rows::copy(views, self.bytes / views.len().max(1), to),
                 Rows::Taken(taken) => taken.copy(to),
-                Rows::Memory(start) => to.copy_from_nonoverlapping(*start, self.bytes),
+                Rows::Memory(start, _) => to.copy_from_nonoverlapping(*start, self.bytes),
+                Rows::Piece(lead, start) => to.add(*lead).copy_from_nonoverlapping(*start, self.bytes - lead),
+                Rows::Part(..) => {}
                 Rows::Ints(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Floats(values) => to.copy_from_nonoverlapping(values.as_ptr().cast(), self.bytes),
                 Rows::Bools(values) => to.copy_from_nonoverlapping(values.as_ptr(), self.bytes),
@@ -126,7 +152,9 @@ pub(crate) struct Gathered<'py> {
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
     /// Whether no object can have a tensor in it.
     pub(crate) is_plain: bool,
-    /// Tensors that were seen, by their address: one that is in two places is one tensor.
+    /// Whether the batch stays in this process, so that what torch collates is not taken apart.
+    is_local: bool,
+    /// The numbers of tensors that were seen, by their address: one that is in two places is one tensor. And containers.
     seen: HashMap<usize, usize>,
     /// What the views refer to.
     pub(crate) kept: Vec<Bound<'py, PyAny>>,
@@ -134,18 +162,22 @@ pub(crate) struct Gathered<'py> {
 }
 
 impl<'py> Gathered<'py> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_local: bool) -> Self {
         let (leaves, objects, kept, buffers) = Default::default();
-        Self { leaves, objects, is_plain: true, seen: HashMap::new(), kept, buffers }
+        Self { leaves, objects, is_plain: true, is_local, seen: HashMap::new(), kept, buffers }
     }
 
     /// Collates samples as `default_collate` does.
     ///
     /// # Errors
     ///
-    /// Those of `default_collate`.
+    /// Those of `default_collate`, with a note that says where in the samples it is.
     pub(crate) fn collate(&mut self, tools: &Tools, samples: &Bound<'py, PyList>) -> PyResult<Node> {
-        self.column(samples.py(), tools, samples.iter().collect(), false, 0)
+        let py = samples.py();
+        self.column(py, tools, samples.iter().collect(), false, 0).inspect_err(|error| {
+            // It raises nothing: the first error matters.
+            drop(tools.explain.bind(py).call1((samples, error.value(py))));
+        })
     }
 
     /// Collates a column: the values that the samples have in one place. `is_tuple` says whether torch would have it as a
@@ -223,7 +255,7 @@ impl<'py> Gathered<'py> {
             false => PyList::new(py, column)?.into_any(),
         };
         let batch = tools.fallback.bind(py).call1((column,))?;
-        Ok(self.walk(tools, &batch))
+        Ok(if self.is_local { self.object(batch) } else { self.walk(tools, &batch) })
     }
 
     /// Takes a column of tensors, arrays or numbers that fit together.
@@ -270,49 +302,163 @@ impl<'py> Gathered<'py> {
         Node::Object(self.objects.len() - 1)
     }
 
-    /// Takes a batch apart that somebody has made.
+    /// Takes a batch apart that somebody has made, if it consists of tensors and plain values in plain containers, each in
+    /// one place. Everything else is one object, whose pickle says what is the same.
     pub(crate) fn walk(&mut self, tools: &Tools, batch: &Bound<'py, PyAny>) -> Node {
-        self.part(tools, batch, 0)
+        let (leaves, objects, kept) = (self.leaves.len(), self.objects.len(), self.kept.len());
+        self.seen.clear();
+        self.part(tools, batch, 0).unwrap_or_else(|| {
+            self.leaves.truncate(leaves);
+            self.objects.truncate(objects);
+            self.kept.truncate(kept);
+            self.is_plain = false;
+            self.object(batch.clone())
+        })
     }
 
-    fn part(&mut self, tools: &Tools, part: &Bound<'py, PyAny>, depth: usize) -> Node {
+    fn part(&mut self, tools: &Tools, part: &Bound<'py, PyAny>, depth: usize) -> Option<Node> {
+        let address = part.as_ptr() as usize;
         if tools.is_tensor(part) {
-            let address = part.as_ptr() as usize;
             if let Some(&known) = self.seen.get(&address) {
-                return Node::Tensor(known);
+                return Some(Node::Tensor(known));
             }
-            if let Some(leaf) = whole(tools, part) {
-                self.leaves.push(leaf);
-                self.kept.push(part.clone());
-                self.seen.insert(address, self.leaves.len() - 1);
-                return Node::Tensor(self.leaves.len() - 1);
+            let number = self.tensor(tools, part)?;
+            self.seen.insert(address, number);
+            return Some(Node::Tensor(number));
+        }
+        if is_plain(part) {
+            return Some(self.object(part.clone()));
+        }
+        let tuple = part.cast::<PyTuple>().ok();
+        if tuple.is_some_and(|tuple| tuple.is_empty() && part.is_exact_instance_of::<PyTuple>()) {
+            // There is only one.
+            return Some(Node::Tuple(Vec::new()));
+        }
+        if depth == DEEPEST || self.seen.insert(address, usize::MAX).is_some() {
+            return None;
+        }
+        if let Ok(list) = part.cast_exact::<PyList>() {
+            return Some(Node::List(
+                list.iter().map(|part| self.part(tools, &part, depth + 1)).collect::<Option<_>>()?,
+            ));
+        }
+        if let Ok(dict) = part.cast_exact::<PyDict>() {
+            let items = dict.iter().map(|(key, value)| {
+                is_plain(&key).then(|| Some((key.unbind(), self.part(tools, &value, depth + 1)?)))?
+            });
+            return Some(Node::Dict(items.collect::<Option<_>>()?));
+        }
+        let tuple = tuple?;
+        let kind = part.get_type();
+        let is_exact = part.is_exact_instance_of::<PyTuple>();
+        if !is_exact && !tools.is_plain_named.bind(part.py()).call1((&kind,)).ok()?.is_truthy().ok()? {
+            return None;
+        }
+        let parts = tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect::<Option<_>>()?;
+        Some(if is_exact { Node::Tuple(parts) } else { Node::Named(kind.into_any().unbind(), parts) })
+    }
+
+    /// Takes a tensor as it is, and returns the leaf's number.
+    pub(crate) fn tensor(&mut self, tools: &Tools, tensor: &Bound<'py, PyAny>) -> Option<usize> {
+        // SAFETY: the tensor is kept.
+        let view = unsafe { tools.torch.view(tensor) }?;
+        let (dtype, shape) = (view.dtype, view.shape.to_vec());
+        let strides = view.own_strides().map(<[i64]>::to_vec);
+        let bytes = view.span()?;
+        self.leaves.push(Leaf { dtype, shape, strides, bytes, rows: Rows::Memory(view.data, self.kept.len()) });
+        self.kept.push(tensor.clone());
+        Some(self.leaves.len() - 1)
+    }
+
+    /// Finds tensors that view the same memory, and returns these pieces of memory.
+    pub(crate) fn pieces(&mut self) -> PyResult<Vec<Leaf>> {
+        let place = |(number, leaf): (usize, &Leaf)| match leaf.rows {
+            Rows::Memory(start, _) if leaf.bytes > 0 => {
+                Some(Place { storage: 0, start: start.addr(), end: start.addr() + leaf.bytes, number })
             }
-        } else if depth < DEEPEST {
-            if let Ok(list) = part.cast_exact::<PyList>() {
-                return Node::List(list.iter().map(|part| self.part(tools, &part, depth + 1)).collect());
-            }
-            if let Ok(tuple) = part.cast_exact::<PyTuple>() {
-                return Node::Tuple(tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect());
-            }
-            if let Ok(dict) = part.cast_exact::<PyDict>() {
-                let items = dict.iter().map(|(key, value)| (key.unbind(), self.part(tools, &value, depth + 1)));
-                return Node::Dict(items.collect());
-            }
-            if let Ok(tuple) = part.cast::<PyTuple>()
-                && part.hasattr(intern!(part.py(), "_fields")).unwrap_or(false)
-                && self.fits_fields(part).unwrap_or(false)
-            {
-                let parts = tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect();
-                return Node::Named(part.get_type().into_any().unbind(), parts);
+            _ => None,
+        };
+        let mut places: Vec<_> = self.leaves.iter().enumerate().filter_map(place).collect();
+        places.sort_unstable();
+        // Whoever is alone needs not be asked for its storage.
+        for run in runs(&places).into_iter().filter(|run| run.len() > 1) {
+            for place in &mut places[run] {
+                place.storage = self.storage(place.number)?;
             }
         }
-        self.is_plain &= part.is_none()
-            || part.is_exact_instance_of::<PyString>()
-            || part.is_exact_instance_of::<PyInt>()
-            || part.is_exact_instance_of::<PyFloat>()
-            || part.is_exact_instance_of::<PyBool>();
-        self.object(part.clone())
+        places.sort_unstable();
+        let mut pieces = Vec::new();
+        for run in runs(&places).into_iter().filter(|run| run.len() > 1) {
+            pieces.extend(self.piece(&places[run], pieces.len()));
+        }
+        Ok(pieces)
     }
+
+    /// Returns a number of a tensor's storage.
+    fn storage(&self, leaf: usize) -> PyResult<usize> {
+        let Rows::Memory(_, kept) = self.leaves[leaf].rows else { return Ok(0) };
+        let tensor = &self.kept[kept];
+        let py = tensor.py();
+        tensor.call_method0(intern!(py, "untyped_storage"))?.getattr(intern!(py, "_cdata"))?.extract()
+    }
+
+    /// Makes one piece of memory of what several tensors view.
+    fn piece(&mut self, views: &[Place], number: usize) -> Option<Leaf> {
+        let first = views.first()?;
+        let Rows::Memory(start, _) = self.leaves[first.number].rows else { return None };
+        // torch counts from the start in elements, and these may have several sizes.
+        let mut leads = 0..16;
+        let lead = leads.find(|lead| {
+            views.iter().all(|view| {
+                let size = self.leaves[view.number].dtype.bytes();
+                size.is_some_and(|size| (view.start - first.start + lead).is_multiple_of(size))
+            })
+        })?;
+        for view in views {
+            self.leaves[view.number].rows = Rows::Part(number, view.start - first.start + lead);
+        }
+        let bytes = views.iter().map(|view| view.end).max()? - first.start + lead;
+        let shape = vec![i64::try_from(bytes).ok()?];
+        Some(Leaf { dtype: DType::U8, shape, strides: None, bytes, rows: Rows::Piece(lead, start) })
+    }
+}
+
+/// Where a tensor lies.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The storage, or 0 if it is not known.
+    storage: usize,
+    start: usize,
+    end: usize,
+    number: usize,
+}
+
+/// Splits places, which ascend, where one is of another storage or does not touch those before it.
+fn runs(places: &[Place]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut end = 0;
+    for (k, place) in places.iter().enumerate() {
+        match runs.last_mut() {
+            // What is next to each other may be two parts of one tensor.
+            Some(run) if place.start <= end && place.storage == places[run.start].storage => run.end = k + 1,
+            _ => {
+                runs.push(k..k + 1);
+                end = 0;
+            }
+        }
+        end = end.max(place.end);
+    }
+    runs
+}
+
+/// Whether an object is a value of Python that has no parts.
+fn is_plain(value: &Bound<'_, PyAny>) -> bool {
+    value.is_none()
+        || value.is_exact_instance_of::<PyString>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyBytes>()
 }
 
 /// Returns an item of a list or a tuple.
@@ -338,7 +484,7 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
 /// Whether torch may lay out a batch of such samples in the order of their own dimensions, as with `channels_last`. It does
 /// that itself, if the samples are batches already.
 fn keeps_order(view: &View<'_>) -> bool {
-    view.shape.len() >= 4 && view.permuted().is_some()
+    view.shape.len() >= 4 && view.is_permuted()
 }
 
 /// A tensor of rows of another one, of which there is at least one.
@@ -351,17 +497,6 @@ pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
     let (dtype, shape) = (first.dtype, std::iter::once(count).chain(first.shape.iter().copied()).collect::<Vec<_>>());
     let bytes = size(&shape, dtype)?;
     Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Taken(rows) })
-}
-
-/// A tensor as it is.
-pub(crate) fn whole(tools: &Tools, tensor: &Bound<'_, PyAny>) -> Option<Leaf> {
-    // SAFETY: the caller keeps the tensor.
-    let view = unsafe { tools.torch.view(tensor) }?;
-    let (dtype, shape) = (view.dtype, view.shape.to_vec());
-    let bytes = size(&shape, dtype)?;
-    let strides = view.permuted().map(<[i64]>::to_vec);
-    let rows = if strides.is_some() { Rows::Memory(view.data) } else { Rows::Views(vec![view]) };
-    Some(Leaf { dtype, shape, strides, bytes, rows })
 }
 
 /// Whether an object is a list of integers, which are sent as numbers.

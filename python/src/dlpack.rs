@@ -3,24 +3,29 @@
 //! torch gives a table of C functions (`Tensor.__dlpack_c_exchange_api__`), through which a tensor is read or made in less
 //! than a tenth of a microsecond. Where it does not, `torch.from_dlpack` and `__dlpack__` do the same.
 
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use pyo3::{ffi, intern};
 use slotline::Batch;
 use slotline::sample::Dynamic;
 
 use crate::capsule;
 use crate::channel::Block;
-use crate::fresh::Fresh;
+use crate::fresh::Copied;
+use crate::memory::ALIGN;
 use crate::strided;
 
 /// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
 pub(crate) const VERSION: Version = Version { major: 1, minor: 3 };
 pub(crate) const CPU: c_int = 1;
+/// How many kinds of new tensors are remembered.
+const MOST_LIKES: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -49,6 +54,7 @@ impl DType {
     pub(crate) const U8: Self = Self { code: 1, bits: 8, lanes: 1 };
     pub(crate) const I64: Self = Self { code: 0, bits: 64, lanes: 1 };
     pub(crate) const F64: Self = Self { code: 2, bits: 64, lanes: 1 };
+    pub(crate) const U8: Self = Self { code: 1, bits: 8, lanes: 1 };
     pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
 
     /// Returns the bytes of an element, if it has whole bytes.
@@ -136,7 +142,9 @@ pub(crate) enum Owner {
     /// A block of a channel.
     Block(Arc<Block>),
     /// Memory of this process.
-    Own(Arc<Fresh>),
+    Own(Arc<Copied>),
+    /// Nobody, since the elements are not accessed.
+    Nobody,
     /// A batch of a loader.
     Batch(Arc<Batch<Dynamic>>),
 }
@@ -174,11 +182,7 @@ fn own<M>(
     if let Some(strides) = strides {
         dims[shape.len()..].copy_from_slice(strides);
     } else {
-        let mut stride = 1_i64;
-        for i in (0..shape.len()).rev() {
-            dims[shape.len() + i] = stride;
-            stride = stride.saturating_mul(shape[i].max(1));
-        }
+        dims[shape.len()..].iter_mut().rev().zip(usual(shape)).for_each(|(to, stride)| *to = stride);
     }
     let (shape, strides) = (dims.as_mut_ptr(), dims[shape.len()..].as_mut_ptr());
     let device = Device { kind: CPU, id: 0 };
@@ -236,19 +240,27 @@ impl View<'_> {
         true
     }
 
-    /// Returns the strides, if the elements lie one after another, but the dimensions in another order (`channels_last`).
-    pub(crate) fn permuted(&self) -> Option<&[i64]> {
-        let strides = self.strides.filter(|_| !self.is_dense() && !self.shape.contains(&0))?;
+    /// Whether the elements lie one after another, but the dimensions in another order (`channels_last`).
+    pub(crate) fn is_permuted(&self) -> bool {
+        let Some(strides) = self.strides.filter(|_| !self.is_dense() && !self.shape.contains(&0)) else { return false };
         let mut dims: Vec<_> = strides.iter().zip(self.shape).filter(|&(_, &dim)| dim != 1).collect();
         dims.sort_unstable();
         let mut expected = 1;
-        for (&stride, &dim) in dims {
-            if stride != expected {
-                return None;
-            }
+        dims.iter().all(|&(&stride, &dim)| {
+            let fits = stride == expected;
             expected *= dim;
-        }
-        Some(strides)
+            fits
+        })
+    }
+
+    /// Returns the bytes from the first element to the end of the last one, if they can be counted.
+    pub(crate) fn span(&self) -> Option<usize> {
+        self.own_strides().map_or_else(|| self.bytes(), |strides| span(self.shape, strides, self.dtype))
+    }
+
+    /// Returns the strides, unless they are those of a new tensor of this shape.
+    pub(crate) fn own_strides(&self) -> Option<&[i64]> {
+        self.strides.filter(|strides| !usual(self.shape).eq(strides.iter().rev().copied()))
     }
 
     /// Copies the elements to `to`, one after another.
@@ -278,19 +290,32 @@ pub(crate) fn size(shape: &[i64], dtype: DType) -> Option<usize> {
     Some(bytes)
 }
 
-/// Whether strides lead to elements of a tensor of this size only.
-pub(crate) fn is_within(shape: &[i64], strides: &[i64], dtype: DType, bytes: usize) -> bool {
-    let mut last = 0_i64;
+/// Returns the bytes from the start of a tensor to the end of its last element, if they can be counted.
+pub(crate) fn span(shape: &[i64], strides: &[i64], dtype: DType) -> Option<usize> {
+    // Also if all elements lie in one place, their number must be one.
+    size(shape, dtype)?;
+    let mut last = 0_usize;
     for (&dim, &stride) in shape.iter().zip(strides) {
-        let Some(sum) = (dim - 1).checked_mul(stride).and_then(|step| last.checked_add(step)) else { return false };
-        if stride < 0 {
-            return false;
-        }
-        last = sum;
+        let step = usize::try_from((dim - 1).max(0)).ok()?.checked_mul(usize::try_from(stride).ok()?)?;
+        last = last.checked_add(step)?;
     }
-    let end = usize::try_from(last).ok().and_then(|last| (last + 1).checked_mul(dtype.bytes()?));
-    end.is_some_and(|end| end <= bytes)
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    last.checked_add(1)?.checked_mul(dtype.bytes()?)
 }
+
+/// Returns the strides of a new tensor, last first.
+fn usual(shape: &[i64]) -> impl Iterator<Item = i64> {
+    shape.iter().rev().scan(1_i64, |next, &dim| {
+        let stride = *next;
+        *next = stride.saturating_mul(dim.max(1));
+        Some(stride)
+    })
+}
+
+/// A tensor with its type and its shape.
+type Like = (DType, Box<[i64]>, Py<PyAny>);
 
 /// What we use of torch.
 pub(crate) struct Torch {
@@ -300,6 +325,11 @@ pub(crate) struct Torch {
     /// `torch.int8` and `torch.uint8`.
     bytes: [Py<PyAny>; 2],
     from_dlpack: Py<PyAny>,
+    empty_like: Py<PyAny>,
+    /// What the last new tensors were made like: tensors whose elements are nowhere.
+    likes: Mutex<VecDeque<Like>>,
+    /// Counts the references to a storage, if this torch can.
+    pub(crate) storage_uses: Option<Py<PyAny>>,
 }
 
 // SAFETY: the table is constant.
@@ -333,7 +363,17 @@ impl Torch {
         });
         let from_dlpack = torch.getattr("from_dlpack")?.unbind();
         let bytes = [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()];
-        Ok(Self { table, tensor: tensor.unbind(), bytes, from_dlpack })
+        let empty_like = torch.getattr("empty_like")?.unbind();
+        let storage_uses = torch.getattr("_C")?.getattr_opt("_storage_Use_Count")?.map(Bound::unbind);
+        Ok(Self {
+            table,
+            tensor: tensor.unbind(),
+            bytes,
+            from_dlpack,
+            empty_like,
+            likes: Mutex::default(),
+            storage_uses,
+        })
     }
 
     /// Returns what a tensor of torch views, if it is on the CPU and its elements lie there as they are.
@@ -343,16 +383,8 @@ impl Torch {
     /// The tensor must be kept as long as the view, and keep its shape.
     pub(crate) unsafe fn view<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
         let py = tensor.py();
-        // SAFETY: the table is torch's.
-        let read = unsafe { self.table?.as_ref() }.view_of_object?;
-        let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
-        // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
-        if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {
-            drop(PyErr::take(py));
-            return None;
-        }
-        // SAFETY: torch has filled it in, and the caller keeps the tensor.
-        let view = unsafe { view.assume_init().view() }?;
+        // SAFETY: the caller keeps the tensor.
+        let view = unsafe { self.memory(tensor) }?;
         if view.dtype.is_complex() && tensor.call_method0(intern!(py, "is_conj")).ok()?.is_truthy().ok()? {
             return None;
         }
@@ -371,6 +403,81 @@ impl Torch {
             return None;
         }
         Some(view)
+    }
+
+    /// Returns where a tensor of torch lies on the CPU.
+    ///
+    /// # Safety
+    ///
+    /// As for [`view`](Self::view).
+    unsafe fn memory<'a>(&self, tensor: &Bound<'_, PyAny>) -> Option<View<'a>> {
+        // SAFETY: the table is torch's.
+        let read = unsafe { self.table?.as_ref() }.view_of_object?;
+        let mut view = std::mem::MaybeUninit::<Tensor>::uninit();
+        // SAFETY: an object that is a tensor, and where to write. On failure there is an exception.
+        if unsafe { read(tensor.as_ptr().cast(), view.as_mut_ptr()) } != 0 {
+            drop(PyErr::take(tensor.py()));
+            return None;
+        }
+        // SAFETY: torch has filled it in, and the caller keeps the tensor.
+        unsafe { view.assume_init().view() }
+    }
+
+    /// Makes a new tensor in memory of torch, which can be resized.
+    pub(crate) fn empty<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+        let empty_like = self.empty_like.bind(py);
+        let Ok(mut likes) = self.likes.try_lock() else {
+            return empty_like.call1((self.nowhere(py, dtype, shape)?,));
+        };
+        let like = match likes.iter().find(|(of, dims, _)| *of == dtype && **dims == *shape) {
+            Some((.., like)) => like.bind(py).clone(),
+            None => {
+                let like = self.nowhere(py, dtype, shape)?;
+                likes.truncate(MOST_LIKES - 1);
+                likes.push_front((dtype, shape.into(), like.clone().unbind()));
+                like
+            }
+        };
+        drop(likes);
+        empty_like.call1((like,))
+    }
+
+    /// Returns where the elements of a tensor lie.
+    pub(crate) fn start(&self, tensor: &Bound<'_, PyAny>) -> PyResult<*mut u8> {
+        let address = || tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract();
+        match self.table {
+            // SAFETY: the tensor is there, and only its address is used.
+            Some(_) => unsafe { self.memory(tensor) }.map(|view| view.data.cast_mut()),
+            None => Some(std::ptr::with_exposed_provenance_mut(address()?)),
+        }
+        .ok_or_else(|| PyRuntimeError::new_err("a new tensor has no memory on the CPU"))
+    }
+
+    /// Makes a tensor whose elements are nowhere, and which must not be read.
+    pub(crate) fn nowhere<'py>(&self, py: Python<'py>, dtype: DType, shape: &[i64]) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: torch only reads the type and the dimensions.
+        unsafe { self.make(py, std::ptr::without_provenance_mut(ALIGN), dtype, (shape, None), Owner::Nobody) }
+    }
+
+    /// Makes a tensor that views the memory of another one from this byte on. torch checks that it is within.
+    pub(crate) fn part<'py>(
+        &self,
+        whole: &Bound<'py, PyAny>,
+        offset: usize,
+        dtype: DType,
+        (shape, strides): Dims<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = whole.py();
+        let storage = whole.call_method0(intern!(py, "untyped_storage"))?;
+        let shape = PyTuple::new(py, shape)?;
+        let part = self.nowhere(py, dtype, &[0])?;
+        let offset = offset / dtype.bytes().unwrap_or(1);
+        match strides {
+            Some(strides) => {
+                part.call_method1(intern!(py, "set_"), (storage, offset, shape, PyTuple::new(py, strides)?))
+            }
+            None => part.call_method1(intern!(py, "set_"), (storage, offset, shape)),
+        }
     }
 
     /// Makes a tensor of memory.

@@ -1,92 +1,136 @@
-//! Memory of this process for batches, which is used again.
+//! Memory of this process: copies, and tensors of torch for batches, whose memory is used again.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ffi::c_long;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
+use std::sync::atomic::{Ordering, fence};
 
+use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+
+use crate::dlpack::{DType, Torch, size};
 use crate::memory::ALIGN;
 
-/// Blocks smaller than this come from the allocator, which is quick for them.
-const LARGE: usize = 64 << 10;
-/// How many blocks wait to be used again.
-const MOST: usize = 4;
+/// Smaller tensors come from the allocator, which is quick for them.
+const LARGE: usize = 256 << 10;
+/// How many tensors are remembered.
+const MOST: usize = 8;
 
-/// Memory of which nobody has read anything yet.
+/// A copy of some bytes.
 #[derive(Debug)]
-pub(crate) struct Fresh {
+pub(crate) struct Copied {
     start: NonNull<u8>,
     layout: Layout,
-    pool: Weak<Pool>,
 }
 
 // SAFETY: it owns its memory.
-unsafe impl Send for Fresh {}
+unsafe impl Send for Copied {}
 // SAFETY: see above.
-unsafe impl Sync for Fresh {}
+unsafe impl Sync for Copied {}
 
-impl Fresh {
+impl Copied {
+    /// Copies `bytes` bytes.
+    ///
+    /// # Safety
+    ///
+    /// There must be so many.
+    pub(crate) unsafe fn new(from: *const u8, bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).expect("a copy fits in memory");
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: the caller's guarantee, and the new memory is nobody else's yet.
+        unsafe { start.as_ptr().copy_from_nonoverlapping(from, bytes) };
+        Self { start, layout }
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 }
 
-impl Drop for Fresh {
-    fn drop(&mut self) {
-        if let Some(pool) = self.pool.upgrade().filter(|_| self.layout.size() >= LARGE) {
-            // A process that was forked while another thread held the lock would wait for it forever.
-            if let Ok(mut blocks) = pool.0.try_lock()
-                && blocks.len() < MOST
-            {
-                blocks.push(Spare { start: self.start, layout: self.layout });
-                return;
-            }
-        }
-        drop(Spare { start: self.start, layout: self.layout });
-    }
-}
-
-/// A block that nobody uses.
-#[derive(Debug)]
-struct Spare {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: it owns its memory.
-unsafe impl Send for Spare {}
-
-impl Drop for Spare {
+impl Drop for Copied {
     fn drop(&mut self) {
         // SAFETY: it was allocated with this layout, and nobody else has it.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// Blocks that nobody uses. A new one of many megabytes would cost its page faults.
+/// A tensor whose memory is lent to others.
+#[derive(Debug)]
+struct Lent {
+    tensor: Py<PyAny>,
+    dtype: DType,
+    shape: Vec<i64>,
+    bytes: usize,
+    storage: Py<PyAny>,
+    /// The storage's address, as torch wants it.
+    address: Py<PyAny>,
+    /// How many refer to the storage, and to its object, if nobody else does.
+    unused: (c_long, ffi::Py_ssize_t),
+}
+
+impl Lent {
+    /// Returns how many refer to the storage, and to its object.
+    fn uses(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<(c_long, ffi::Py_ssize_t)> {
+        // SAFETY: an object that is there.
+        Ok((count.call1((&self.address,))?.extract()?, unsafe { ffi::Py_REFCNT(self.storage.bind(py).as_ptr()) }))
+    }
+
+    /// Whether the memory is as it was, and of this process only: a tensor of it may have been resized, or shared.
+    fn is_whole(&self, py: Python<'_>) -> PyResult<bool> {
+        let storage = self.storage.bind(py);
+        Ok(storage.call_method0(intern!(py, "nbytes"))?.extract::<usize>()? == self.bytes
+            && !storage.call_method0(intern!(py, "is_shared"))?.is_truthy()?)
+    }
+
+    /// Makes another tensor of the memory, which can be resized.
+    fn lend<'py>(&self, py: Python<'py>, torch: &Torch) -> PyResult<Bound<'py, PyAny>> {
+        torch.nowhere(py, self.dtype, &[0])?.call_method1(intern!(py, "set_"), (&self.tensor,))
+    }
+}
+
+/// The large tensors of the last batches. What nobody refers to any more is used again: new memory costs its page faults.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Vec<Spare>>);
+pub(crate) struct Pool(Mutex<Vec<Lent>>);
 
 impl Pool {
-    /// Takes a block of `len` bytes.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Arc<Fresh> {
-        let layout =
-            Layout::from_size_align(len.max(1).next_multiple_of(ALIGN), ALIGN).expect("a batch fits in memory");
-        let spare = self.0.try_lock().ok().and_then(|mut blocks| {
-            let found = blocks.iter().position(|spare| spare.layout == layout);
-            if found.is_none() && layout.size() >= LARGE && blocks.len() == MOST {
-                // A size that is not asked for any more is let go.
-                blocks.remove(0);
-            }
-            found.map(|found| blocks.swap_remove(found))
-        });
-        let start = match spare {
-            Some(spare) => std::mem::ManuallyDrop::new(spare).start,
-            None => {
-                // SAFETY: the size is not zero.
-                let start = unsafe { alloc(layout) };
-                NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
-            }
+    /// Returns a tensor, whose elements may be anything.
+    pub(crate) fn take<'py>(
+        &self,
+        py: Python<'py>,
+        torch: &Torch,
+        dtype: DType,
+        shape: &[i64],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes = size(shape, dtype).unwrap_or(0);
+        let count = torch.storage_uses.as_ref().filter(|_| bytes >= LARGE).map(|count| count.bind(py));
+        let (Some(count), Ok(mut lent)) = (count, self.0.try_lock()) else {
+            return torch.empty(py, dtype, shape);
         };
-        Arc::new(Fresh { start, layout, pool: Arc::downgrade(self) })
+        let is_unused = |lent: &Lent| lent.uses(py, count).is_ok_and(|uses| uses == lent.unused);
+        while let Some(k) = lent.iter().rposition(|old| old.dtype == dtype && old.shape == shape && is_unused(old)) {
+            let old = lent.remove(k);
+            if old.is_whole(py)? {
+                // What others did with the memory is done.
+                fence(Ordering::Acquire);
+                let tensor = old.lend(py, torch)?;
+                lent.push(old);
+                return Ok(tensor);
+            }
+        }
+        // Sizes that are not asked for any more are let go.
+        if let Some(k) = (lent.len() == MOST).then(|| lent.iter().position(is_unused).unwrap_or(0)) {
+            lent.remove(k);
+        }
+        let tensor = torch.empty(py, dtype, shape)?;
+        let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+        let address = storage.getattr(intern!(py, "_cdata"))?.unbind();
+        let (tensor, storage) = (tensor.unbind(), storage.unbind());
+        let mut new = Lent { tensor, dtype, shape: shape.to_vec(), bytes, storage, address, unused: (0, 0) };
+        new.unused = new.uses(py, count)?;
+        let tensor = new.lend(py, torch)?;
+        lent.push(new);
+        Ok(tensor)
     }
 }

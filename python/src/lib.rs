@@ -76,7 +76,7 @@ impl Collator {
     }
 
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
-        let mut gathered = Gathered::new();
+        let mut gathered = Gathered::new(true);
         let node = gathered.collate(self.tools, samples)?;
         batch::fresh(py, self.tools, &self.pool, &node, &gathered)
     }
@@ -106,7 +106,7 @@ impl Gatherer {
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(index) = collate::integers(index) else { return Ok(None) };
-        let mut gathered = Gathered::new();
+        let mut gathered = Gathered::new(true);
         match gather::gather(&mut gathered, self.tools, &self.kinds, dataset, &index) {
             Some(node) => batch::fresh(py, self.tools, &self.pool, &node, &gathered).map(Some),
             None => {
@@ -284,7 +284,7 @@ impl Port {
         if let Some(count) = collate::nones(&value) {
             return self.bytes(message(form::NONES), &count.to_ne_bytes());
         }
-        let mut gathered = Gathered::new();
+        let mut gathered = Gathered::new(false);
         let node = gathered.walk(self.tools, &value);
         let message = message(form::BATCH);
         batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
@@ -308,7 +308,7 @@ impl Port {
 
     /// Makes a batch of samples, and sends it.
     fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
-        let mut gathered = Gathered::new();
+        let mut gathered = Gathered::new(false);
         let node = gathered.collate(self.tools, samples)?;
         let message = (Message { kind: u32::from(kind) | form::BATCH << 16, task }, kind == BATCH);
         batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)

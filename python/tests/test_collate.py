@@ -194,6 +194,198 @@ def test_batches_can_be_written_and_resized_as_torchs():
     assert batch.sum() == 24
     assert batch.view(-1).shape == (6,)
     assert batch.clone().share_memory_().is_shared()
+    assert batch.resize_(3, 5).shape == (3, 5)
+    assert batch.flatten()[:6].tolist() == [4] * 6
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __len__(self):
+        return len(self.tensor)
+
+    def __getitem__(self, index):
+        return [self.tensor[index], index]
+
+
+# Rows of which a batch is small, and large enough that its memory is used again.
+WIDTHS = [3, 50_000]
+LOADERS = [torch.utils.data.DataLoader, slotline.torch.DataLoader]
+
+
+def rows(loader, width, kind=torch.utils.data.TensorDataset, **options):
+    numbers = torch.arange(12.0)[:, None].expand(12, width).contiguous()
+    dataset = kind(numbers, torch.arange(12)) if kind is not Rows else Rows(numbers)
+    return loader(dataset, batch_size=4, **options)
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", [torch.utils.data.TensorDataset, Rows])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_batches_of_no_worker_can_be_resized(loader, kind, width):
+    for _ in range(2):
+        kept = []
+        for k, (batch, labels) in enumerate(rows(loader, width, kind)):
+            wanted = torch.arange(4.0 * k, 4.0 * k + 4)
+            assert (batch == wanted[:, None]).all() and (labels == wanted).all()
+            assert batch.untyped_storage().nbytes() == batch.nbytes
+            assert batch._base is None and batch.storage_offset() == 0
+            if k == 0:
+                batch.resize_(8, width).fill_(-1)
+            elif k == 1:
+                torch.stack([torch.full((width + 1,), -2.0)] * 4, out=batch)
+            else:
+                torch.cat([batch, batch], out=labels.resize_(0).to(torch.float32))
+            kept.append(batch)
+        assert (kept[0] == -1).all() and (kept[1] == -2).all() and kept[0].shape == (8, width)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_batches_of_processes_cannot_be_resized(loader):
+    batch, _ = next(iter(rows(loader, 3, Rows, num_workers=1)))
+    with pytest.raises(RuntimeError, match="storage that is not resizable"):
+        batch.resize_(100)
+
+
+KEEPS = {
+    "tensor": lambda batch: batch,
+    "view": lambda batch: batch[1:, 5:9],
+    "detached": lambda batch: batch.detach(),
+    "storage": lambda batch: batch.untyped_storage(),
+    "array": lambda batch: batch.numpy()[:2],
+    "buffer": lambda batch: memoryview(batch.numpy()),
+    "capsule": lambda batch: np.from_dlpack(batch),
+    "graph": lambda batch: (batch * torch.ones((), requires_grad=True)).grad_fn,
+    "shared": lambda batch: batch.share_memory_(),
+}
+
+
+@pytest.mark.parametrize("what", KEEPS)
+def test_whatever_refers_to_a_batch_keeps_its_memory(what):
+    def numbers(kept):
+        if what == "graph":
+            return kept._saved_other if kept._saved_self is None else kept._saved_self
+        return torch.frombuffer(kept, dtype=torch.float32) if what == "buffer" else kept
+
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    kept, first = [], []
+    for _ in range(4):
+        for batch, _ in loader:
+            first.append(batch[1, 5].item())
+            kept.append(KEEPS[what](batch))
+    for value, found in zip(first, kept, strict=True):
+        if what == "storage":
+            found = torch.empty(0).set_(found)
+        assert torch.as_tensor(numbers(found)).flatten()[0 if what == "view" else 50_005].item() == value
+
+
+def test_large_memory_that_nobody_refers_to_is_used_again():
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    addresses = {batch.data_ptr() for _ in range(5) for batch, _ in loader}
+    assert len(addresses) == 2
+
+
+def test_memory_in_another_process_is_not_used_again():
+    loader = rows(slotline.torch.DataLoader, 50_000)
+    batches = iter(loader)
+    batch, _ = next(batches)
+    batch.share_memory_()
+    # As a process sees it that was given the batch.
+    rebuild, arguments = torch.multiprocessing.reductions.reduce_storage(batch.untyped_storage())
+    descriptor = arguments[1].detach()
+    other = torch.UntypedStorage._new_shared_fd_cpu(descriptor, arguments[2])
+    del batch, arguments, rebuild
+    for _ in batches:
+        pass
+    assert (torch.empty(0).set_(other).view(4, -1) == torch.arange(4.0)[:, None]).all()
+
+
+class Listed:
+    """A dataset of given samples."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+def x(size):
+    return torch.zeros(size)
+
+
+# Samples that do not fit together, and what the note says.
+MISFITS = {
+    "tensors": ([x(3), x(3), x(4)], "In the samples, sample 2 of the batch does not fit sample 0."),
+    "a field": (
+        [{"id": 1, "image": x(3)}, {"id": 2, "image": x(4)}],
+        "In field 'image', sample 1 of the batch does not fit sample 0.",
+    ),
+    "a nested field": (
+        [({"x": x(3)}, "a"), ({"x": x(3)}, "b"), ({"x": x(5)}, "c")],
+        "In field [0]['x'], sample 2 of the batch does not fit sample 0.",
+    ),
+    "arrays": (
+        [(1, np.zeros(3)), (2, np.zeros(2))],
+        "In field [1], sample 1 of the batch does not fit sample 0.",
+    ),
+    "types": ([{"a": x(1)}, {"a": 2.5}], "In field 'a', sample 1 of the batch does not fit sample 0."),
+    "number and text": ([{"a": 1}, {"a": "b"}], "In field 'a', sample 1 of the batch does not fit sample 0."),
+    "a missing key": (
+        [{"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}],
+        "In field 'a', sample 1 of the batch has no 'c', which sample 0 has.",
+    ),
+    "lengths": ([{"a": [1, 2]}, {"a": [1, 2, 3]}], "In field 'a', sample 1 of the batch has 3 parts, and sample 0 has 2."),
+    "list and number": ([{"a": [1, 2]}, {"a": 3}], "In field 'a', sample 1 of the batch has no parts, and sample 0 has 2."),
+    "named tuples": ([Point(x(1), x(2)), Point(x(1), x(3))], "In field 'y', sample 1 of the batch does not fit sample 0."),
+    "objects": ([{"a": None}, {"a": None}], "In field 'a', sample 0 of the batch cannot be collated."),
+    "objects of a class": ([[1, Plain(1)]] * 2, "In field [1], sample 0 of the batch cannot be collated."),
+    "arrays of objects": ([(np.array(["a"]),)] * 2, "In field [0], sample 0 of the batch cannot be collated."),
+    "in another mapping": (
+        [Bag(a=Row([1, x(2)])), Bag(a=Row([1, x(3)]))],
+        "In field ['a'][1], sample 1 of the batch does not fit sample 0.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_an_error_names_the_field_and_the_sample(name):
+    samples, note = MISFITS[name]
+    with pytest.raises(Exception) as torchs:
+        default_collate(samples)
+    with pytest.raises(torchs.type) as ours:
+        next(iter(slotline.torch.DataLoader(Listed(samples), batch_size=len(samples))))
+    assert str(ours.value) == str(torchs.value)
+    assert ours.value.__notes__ == [note]
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+@pytest.mark.parametrize("name", ["a nested field", "a missing key", "in another mapping"])
+def test_an_error_of_a_worker_names_the_field_too(name, method):
+    samples, note = MISFITS[name]
+    options = dict(batch_size=len(samples), num_workers=1)
+    with pytest.raises(Exception) as torchs:
+        next(iter(torch.utils.data.DataLoader(Listed(samples), **options)))
+    with pytest.raises(torchs.type) as ours:
+        next(iter(slotline.torch.DataLoader(Listed(samples), worker_method=method, **options)))
+    last = str(torchs.value).rstrip().splitlines()[-1]
+    assert str(ours.value).rstrip().splitlines()[-2:] == [last, note]
+
+
+def test_the_rows_of_a_list_of_tuples_name_the_field_too():
+    class Tuples(Listed):
+        def __getitems__(self, indices):
+            return tuple(self.samples[k] for k in indices)
+
+    samples, note = MISFITS["a field"]
+    with pytest.raises(RuntimeError) as ours:
+        next(iter(slotline.torch.DataLoader(Tuples(samples), batch_size=2)))
+    assert ours.value.__notes__ == [note]
 
 
 @pytest.mark.parametrize("count", [1, 2, 63])

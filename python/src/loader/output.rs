@@ -17,7 +17,7 @@ use super::field::{self, Form, Kind};
 use super::source::Node;
 use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
-use crate::fresh::Pool;
+use crate::fresh::Copied;
 
 /// What the fields of a batch become.
 enum Library {
@@ -178,9 +178,8 @@ impl Output {
             let values = self.array(py, &field.elements, memory, (&[total], None), owner())?;
             // A copy, since the engine relies on its own.
             let bytes = size_of_val(offsets);
-            let copy = Arc::new(Pool::default()).take(bytes);
-            // SAFETY: both have so many bytes, and the new memory is nobody else's yet.
-            unsafe { copy.start().copy_from_nonoverlapping(NonNull::from(offsets).cast(), bytes) };
+            // SAFETY: there are so many bytes.
+            let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes) });
             let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
             let offsets = self.array(py, kind, memory, (&[offsets.len() as i64], None), Owner::Own(copy))?;
             return Ok((values, offsets).into_pyobject(py)?.into_any());

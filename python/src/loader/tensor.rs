@@ -9,7 +9,7 @@ use pyo3::{ffi, types::PyTuple};
 
 use crate::capsule;
 use crate::dlpack::{CPU, DType, Owner, managed, size, unversioned};
-use crate::fresh::Pool;
+use crate::fresh::Copied;
 
 /// DLPack's flag for a tensor that is a copy.
 const COPIED: u64 = 1 << 1;
@@ -106,11 +106,9 @@ impl Tensor {
         let (start, owner, flags) = match copy {
             Some(true) => {
                 let bytes = size(&self.dims, self.kind).unwrap_or_default();
-                let memory = Arc::new(Pool::default()).take(bytes);
-                let start = memory.start().as_ptr();
-                // SAFETY: both have so many bytes, and the new memory is nobody else's yet.
-                unsafe { start.copy_from_nonoverlapping(self.start, bytes) };
-                (start, Owner::Own(memory), COPIED)
+                // SAFETY: the tensor has so many bytes.
+                let memory = Arc::new(unsafe { Copied::new(self.start, bytes) });
+                (memory.start().as_ptr(), Owner::Own(memory), COPIED)
             }
             _ => (self.start, self.owner.clone(), 0),
         };

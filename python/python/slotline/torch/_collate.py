@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
+import copyreg
 import threading
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
@@ -31,6 +34,15 @@ def is_default(collate_fn) -> bool:
 
 
 def column(samples):
+    """Collates samples as torch does. An error gets a note that says where in the samples it is."""
+    try:
+        return part(samples)
+    except Exception as error:
+        explain(samples, error)
+        raise
+
+
+def part(samples):
     """Collates a part of the samples as torch does.
 
     In a worker, torch's function would take a shared-memory file for each tensor, which is not needed here.
@@ -45,3 +57,73 @@ def column(samples):
         return collate(samples, collate_fn_map=default_collate_fn_map)
     finally:
         setattr(owner, name, info)
+
+
+def explain(samples, error):
+    """Adds a note to an error of collating samples: in which field it is, and which sample is the first that does not fit."""
+    try:
+        found = _find(samples, ())
+    except Exception:
+        # The samples are stranger than the error.
+        return
+    if found is not None:
+        path, number, what = found
+        is_name = len(path) == 1 and isinstance(path[0], str)
+        field = repr(path[0]) if is_name else "".join(f"[{step!r}]" for step in path)
+        error.add_note(f"In {f'field {field}' if path else 'the samples'}, sample {number} of the batch {what}.")
+
+
+def _find(column, path):
+    """Returns the first place where samples cannot be collated: its path, the sample's number, and what is wrong."""
+    first = column[0]
+    if isinstance(first, collections.abc.Mapping):
+        for key in first:
+            values = []
+            for number, sample in enumerate(column):
+                try:
+                    values.append(sample[key])
+                except Exception:
+                    return path, number, f"has no {key!r}, which sample 0 has"
+            if (found := _find(values, (*path, key))) is not None:
+                return found
+        return None
+    if isinstance(first, collections.abc.Sequence) and not isinstance(first, (str, bytes)):
+        names = first._fields if isinstance(first, tuple) and hasattr(first, "_fields") else None
+        for number, sample in enumerate(column if names is None else ()):
+            if not hasattr(sample, "__len__") or len(sample) != len(first):
+                size = f"{len(sample)} parts" if hasattr(sample, "__len__") else "no parts"
+                return path, number, f"has {size}, and sample 0 has {len(first)}"
+        for k, values in enumerate(zip(*column)):
+            if (found := _find(values, (*path, names[k] if names else k))) is not None:
+                return found
+        return None
+    if _fit(column):
+        return None
+    for number, sample in enumerate(column):
+        if not _fit([first, sample] if number else [first]):
+            return path, number, "does not fit sample 0" if number else "cannot be collated"
+    return None
+
+
+def _fit(samples) -> bool:
+    try:
+        part(samples)
+    except Exception:
+        return False
+    return True
+
+
+def is_plain_named(kind) -> bool:
+    """Whether ``collections.namedtuple`` has made a type, so that calling it with the values makes the tuple again."""
+    own = vars(kind)
+    return (
+        kind.__bases__ == (tuple,)
+        and own.get("__slots__") == ()
+        and getattr(own.get("__new__"), "__module__", None) == f"namedtuple_{kind.__name__}"
+        and _PICKLING.isdisjoint(own)
+        and kind not in copyreg.dispatch_table
+        and kind not in ForkingPickler._extra_reducers
+    )
+
+
+_PICKLING = {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}

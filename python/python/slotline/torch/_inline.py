@@ -19,7 +19,7 @@ def fetcher(iterator):
         collator = Collator(iterator._pool)
 
         def collate_fn(samples):
-            return collator(samples) if type(samples) is list else _collate.default_collate(samples)
+            return collator(samples) if type(samples) is list else _collate.column(samples)
 
     return make_fetcher(
         iterator._dataset_kind,

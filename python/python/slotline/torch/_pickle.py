@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import threading
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 from torch.multiprocessing import reductions
@@ -17,7 +18,7 @@ _received = threading.local()
 _SMALL = {getattr(torch, f"{sign}int{bits}", None) for sign in ("", "u") for bits in range(1, 8)} - {None}
 
 
-class _Pickler(pickle.Pickler):
+class _Pickler(ForkingPickler):
     def __init__(self, file, is_sendable):
         super().__init__(file, 5)
         self._is_sendable = is_sendable
@@ -27,14 +28,11 @@ class _Pickler(pickle.Pickler):
         if isinstance(value, torch.Tensor):
             if self._is_sendable(value):
                 return self._send(value, _tensor)
-            if type(value) is torch.Tensor and value.dtype in _SMALL:
-                return reductions.reduce_tensor(value)
+            if type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu" and not value.is_nested:
+                # torch's reduction for queues forgets that elements are to be negated, and refuses what has a history.
+                return reductions.reduce_tensor(value) if value.dtype in _SMALL else value.__reduce_ex__(5)
         elif isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
-            return self._send(torch.empty(0, dtype=torch.uint8).set_(value), _storage)
-        elif isinstance(value, torch.TypedStorage) and value.device.type == "cpu":
-            if type(value) is torch.TypedStorage:
-                return reductions.reduce_typed_storage(value)
-            return reductions.reduce_typed_storage_child(value)
+            return self._send(torch.empty(0, dtype=torch.uint8, device="cpu").set_(value), _storage)
         return NotImplemented
 
     def _send(self, tensor, receive):
