@@ -54,7 +54,6 @@ impl DType {
     pub(crate) const U8: Self = Self { code: 1, bits: 8, lanes: 1 };
     pub(crate) const I64: Self = Self { code: 0, bits: 64, lanes: 1 };
     pub(crate) const F64: Self = Self { code: 2, bits: 64, lanes: 1 };
-    pub(crate) const U8: Self = Self { code: 1, bits: 8, lanes: 1 };
     pub(crate) const BOOL: Self = Self { code: 6, bits: 8, lanes: 1 };
 
     /// Returns the bytes of an element, if it has whole bytes.
