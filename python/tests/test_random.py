@@ -468,7 +468,7 @@ class Case:
             if kind == "shuffle":
                 options["shuffle"] = True
             elif kind != "none":
-                self.draws = own is None and (kind == "lazy" or kind == "eager" and size is None)
+                self.draws = own is None and kind == "lazy" or kind == "eager" and size is None
                 options["sampler"] = samplers[kind]()
         if rng.random() < 0.02:
             self.options["shuffle"] = True  # which may be an error
