@@ -16,6 +16,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from slotline.torch import _state
 from slotline.torch._pass import Pass
+from slotline.torch._samplers import source_of
 
 
 class BaseIterator(_BaseDataLoaderIter):
@@ -23,6 +24,8 @@ class BaseIterator(_BaseDataLoaderIter):
 
     # How many passes it had before this one.
     _pass_number = 0
+    # The state of what the sampler draws from, before its iterator is made.
+    _before = None
 
     def __init__(self, loader):
         # The state to resume from, and whether this pass has its seeds, so that none are drawn.
@@ -38,9 +41,23 @@ class BaseIterator(_BaseDataLoaderIter):
         else:
             if resumed is not None:
                 self._set_generator(loader)
+            self._before = _state.Random(source_of(loader._index_sampler))
             super().__init__(loader)
         self._on_error = loader.on_error
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
+
+    @property
+    def _sampler_iter(self):
+        return self._indices
+
+    @_sampler_iter.setter
+    def _sampler_iter(self, iterator):
+        # torch sets it right after it was made.
+        self._indices = iterator
+        before, self._before = self._before, None
+        source = source_of(self._index_sampler)
+        is_drawn = before is not None and source is not None and not torch.equal(before.state, source.get_state())
+        self._before_indices = before if is_drawn else None
 
     def _seed(self, loader):
         self._base_seed = self._resumed[_state.BASE_SEED]
@@ -63,7 +80,9 @@ class BaseIterator(_BaseDataLoaderIter):
         self._pass = loader._pass = Pass(self, loader, shared_seed, resumed)
         self._draws = self._pass.draws
         self._num_yielded = self._pass.yielded
-        self._draws.begin(self._sampler_iter)
+        # What was drawn for an iterator without disturbing the generators is drawn once more.
+        self._draws.begin(None if self._is_seeded else self._indices, self._before_indices)
+        self._is_seeded = False
 
     def _reset(self, loader, first_iter=False):
         shared_seed = self._shared_seed
@@ -73,6 +92,7 @@ class BaseIterator(_BaseDataLoaderIter):
                 super()._reset(loader, first_iter)
             self._seed(loader)
         else:
+            self._before = _state.Random(source_of(self._index_sampler))
             super()._reset(loader, first_iter)
         # For the first pass, torch draws the shared seed a second time, and uses the first one.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)

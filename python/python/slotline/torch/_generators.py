@@ -43,15 +43,16 @@ class OfProcess:
             self.watch = None
         # The words of NumPy's generator, and whether a number is waiting, which they do not tell.
         self._words, self._is_waiting = None, False
-        self._packed = self._pack()
+        self._packed = self.pack()
 
     def changed(self):
         """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
-        packed = self._pack()
+        packed = self.pack()
         is_same, self._packed = packed == self._packed, packed
         return None if is_same else packed
 
-    def _pack(self):
+    def pack(self):
+        """Returns the states as bytes."""
         return b"".join((b"p", _pack(random.getstate()), self._pack_numpys(), _torchs(torch.default_generator)))
 
     def _pack_numpys(self):
@@ -76,7 +77,7 @@ class OfProcess:
                 *words, position, is_waiting, number = _TWISTER.unpack(numpys)
                 np.random.set_state(("MT19937", np.array(words, np.uint32), position, int(is_waiting), number))
             torch.default_generator.set_state(torchs)
-            self._packed = self._pack()
+            self._packed = self.pack()
 
 
 class OfThread:
@@ -84,9 +85,10 @@ class OfThread:
 
     def __init__(self, rng):
         self._rng = rng
-        self._packed = self._pack()
+        self._packed = self.pack()
 
-    def _pack(self):
+    def pack(self):
+        """Returns the states as bytes."""
         numpys = _OTHER
         if self._rng.numpy_generator is not None:
             state = self._rng.numpy_generator.bit_generator.state
@@ -96,7 +98,7 @@ class OfThread:
 
     def changed(self):
         """See :meth:`OfProcess.changed`."""
-        packed = self._pack()
+        packed = self.pack()
         is_same, self._packed = packed == self._packed, packed
         return None if is_same else packed
 

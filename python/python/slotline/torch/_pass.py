@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import inspect
 from types import SimpleNamespace
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.dataloader import _DatasetKind
 
 from slotline.torch import _state
-from slotline.torch._samplers import Draws
+from slotline.torch._samplers import Draws, source_of
 from slotline.torch._stats import Stats
 
 
@@ -24,6 +25,9 @@ def before_first(loader):
     is_iterable = loader._dataset_kind == _DatasetKind.Iterable
     if isinstance(loader.dataset, IterDataPipe) or (is_iterable and loader.num_workers == 0):
         # A datapipe has a seed of its own, and a stream that the loop reads is asked for its iterator's state.
+        return None
+    if source_of(loader._index_sampler) is not None and not inspect.isgeneratorfunction(type(loader._index_sampler).__iter__):
+        # It may draw when its iterator is made.
         return None
     with _state.undisturbed(loader.generator):
         iterator = SimpleNamespace(

@@ -20,6 +20,16 @@ _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
 _STATE_PAUSE = 50.0
 
 
+def source_of(sampler):
+    """Returns the generator that a sampler of the program, which gives the batches itself, draws from, or ``None`` if it is one of
+    torch's. It may draw everything when its iterator is made, and those of torch draw when they are asked.
+    """
+    if type(sampler) in (BatchSampler, RandomSampler, *_FIXED):
+        return None
+    generator = getattr(sampler, "generator", None)
+    return generator if isinstance(generator, torch.Generator) else torch.default_generator
+
+
 class Draws:
     """The batches of indices of one pass, and which of them are done.
 
@@ -95,13 +105,16 @@ class Draws:
 
     def finish_all(self):
         """Records that the pass has ended."""
-        if self.is_random:
-            # The default generator is the program's to save.
-            self._random = _state.Random(self._generator)
+        # The default generator is the program's to save.
+        self._random = _state.Random(self._generator if self.is_random else None)
 
-    def begin(self, iterator):
-        """Takes the sampler's iterator, which was not used yet. Nothing is drawn before the first batch is asked for."""
+    def begin(self, iterator, before):
+        """Takes the sampler's iterator, if it was made and not used yet: nothing is drawn before the first batch is asked for. If
+        making it has drawn something, ``before`` is the state that the generator had before, and otherwise ``None``.
+        """
         self._iterator = iterator
+        if before is not None:
+            self._random = before
 
     def look(self):
         """Returns the indices and the number of the next batch that is not done. It is the next one until :meth:`give`."""
@@ -146,22 +159,26 @@ class Draws:
 
     def _start(self):
         """Begins or resumes the pass. After an exception, it is called again."""
-        resumed, iterator = self._resumed, self._iterator
-        if iterator is None:
-            iterator = iter(self._sampler)
+        resumed = self._resumed
         # Whatever happens to it, the next call has another one.
-        self._iterator = None
-        if resumed is not None:
-            iterator = self._load(resumed, iterator)
-        self._epoch = self._epoch_now()
+        iterator, self._iterator = self._iterator, None
         if resumed is None or resumed[_state.FINISHED]:
-            if self.is_random:
+            if iterator is None:
+                before = self._now()
+                iterator = iter(self._sampler)
+                if not torch.equal(before.state, self._now().state):
+                    self._random = before
+            if resumed is not None:
+                iterator = self._load(resumed, iterator)
+            self._epoch = self._epoch_now()
+            if self.is_random and self._random.state is None:
                 self._random = self._now()
             batches, inner = self._begin(iterator)
         else:
             with self._as_at_first(resumed):
-                batches, inner = self._begin(iterator)
+                batches, inner = self._begin(self._load(resumed, iter(self._sampler)))
                 batches = self._skip(batches, inner, resumed)
+            self._epoch = self._epoch_now()
         self._stateful_iterator = inner if _state.is_stateful(inner) else None
         if self._is_ahead and self._has_state():
             self._states = {self.done: copy.deepcopy(self._snapshot(inner))}
@@ -226,13 +243,17 @@ class Draws:
     def _as_at_first(self, resumed):
         """Makes the sampler draw the numbers that it drew in the pass that is resumed."""
         text = resumed[_state.SAMPLER_GENERATOR]
-        if text is None or not self.is_random:
+        if text is None or not (self.is_random or self.is_loaders):
             yield
             return
         self._random = _state.Random(text=text)
         if self._generator is not None:
+            now = self._generator.get_state()
             self._generator.set_state(self._random.state)
             yield
+            if self.is_loaders:
+                # It has been where it was after these draws.
+                self._generator.set_state(now)
             return
         if torch.equal(torch.get_rng_state(), self._random.state):
             # The program has set the default generator to where it was then, so these draws must advance it as they did.
