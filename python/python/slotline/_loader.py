@@ -92,10 +92,10 @@ class Loader:
         affinity: The cores that the threads run on. ``None``: any; ``"spread"``: each on another; or a list of cores.
 
     A signal, such as that of Ctrl-C, is handled within about 0.1 s while the loop waits, however long a sample takes: where
-    loading takes long, or files are in a network, another thread does it in place of the loop's. Only while batches take
-    less than a millisecond does the loop's own thread load them, so that the first one that suddenly takes longer is waited
-    for. After the exception of a handler, the next ``next()`` gets the batch that was waited for, and a state is that
-    before it. An iterator that is dropped or closed instead does not wait for a sample either.
+    loading takes long, or files are in a network, another thread does it in place of the loop's. Only files on disks whose
+    batches take less than a millisecond are loaded by the loop's own thread, so that the first batch that suddenly takes
+    longer is waited for. After the exception of a handler, the next ``next()`` gets the batch that was waited for, and a
+    state is that before it. An iterator that is dropped or closed instead does not wait for a sample either.
 
     Loaders can be pickled and copied; the copy has the same dataset and options, and is at its first pass.
     """

@@ -29,6 +29,8 @@ pub(crate) struct Aide {
     /// Nanoseconds.
     savings: AtomicU64,
     is_always_due: bool,
+    /// Whether loads may take long at all.
+    pub(crate) is_needed: bool,
 }
 
 #[derive(Default)]
@@ -90,10 +92,10 @@ impl Desk {
 }
 
 impl Aide {
-    /// `begins`: whether it does the first loads, which may take long; `is_always_due`: whether any load may.
-    pub(crate) fn new(begins: bool, is_always_due: bool) -> Self {
-        let savings = AtomicU64::new(if begins { MOST / 4 } else { 0 });
-        Self { desk: Arc::default(), thread: Mutex::default(), savings, is_always_due }
+    /// `is_needed`: whether loads may take long, of which it then does the first ones; `is_always_due`: whether any may.
+    pub(crate) fn new(is_needed: bool, is_always_due: bool) -> Self {
+        let savings = AtomicU64::new(MOST / 4);
+        Self { desk: Arc::default(), thread: Mutex::default(), savings, is_always_due, is_needed }
     }
 
     /// Whether it is at work, or has a result.

@@ -35,6 +35,7 @@ pub(crate) struct Column {
     run: usize,
     /// The lengths of the dimensions before these, and the bytes from one item to the next.
     outer: Box<[(usize, isize)]>,
+    is_mapped: bool,
     _owner: Owner,
 }
 
@@ -77,7 +78,7 @@ impl Column {
         } else {
             run = bytes;
         }
-        Ok(Self { data, rows, step, field, run, outer: outer.into(), _owner: owner })
+        Ok(Self { data, rows, step, field, run, outer: outer.into(), is_mapped: false, _owner: owner })
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -86,6 +87,11 @@ impl Column {
 
     pub(crate) fn field(&self) -> &Field {
         &self.field
+    }
+
+    /// Whether it is mapped from a file.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_mapped
     }
 
     /// Returns where row `index`, which must exist, begins.
@@ -132,6 +138,16 @@ impl Column {
             unsafe { gather(self.row(index), to, &self.outer, self.run) };
         }
     }
+}
+
+/// Whether an array of NumPy shows a part of a memory map.
+fn is_mapped(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let mmap = array.py().import("mmap")?.getattr("mmap")?;
+    let mut base = array.clone();
+    while let Some(next) = base.getattr_opt("base")? {
+        base = next;
+    }
+    base.is_instance(&mmap)
 }
 
 /// Copies runs with gaps between them, and returns where the next one goes.
@@ -219,7 +235,7 @@ impl Column {
         // that somebody else counts, too.
         let column =
             unsafe { Self::new(std::ptr::with_exposed_provenance(data), &shape, strides.as_deref(), kind, owner) };
-        column.map_err(invalid)
+        Ok(Self { is_mapped: is_mapped(array)?, ..column.map_err(invalid)? })
     }
 
     fn of_dlpack(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
@@ -251,13 +267,14 @@ impl Column {
     }
 
     /// Takes an array that the engine has read or mapped.
-    pub(crate) fn of_file(py: Python<'_>, array: AnyArray, name: &str) -> PyResult<Self> {
+    pub(crate) fn of_file(py: Python<'_>, array: AnyArray, is_mapped: bool, name: &str) -> PyResult<Self> {
         let kind = Kind::of_engine(py, array.dtype())
             .unwrap_or_else(|| Err(failure::invalid(py, format!("{name} has elements of type {}", array.dtype()))))?;
         let array = Arc::new(array);
         let owner = Owner::File(array.clone());
         // SAFETY: the array's elements lie there one after another, and it is kept in the column.
-        unsafe { Self::new(array.bytes().as_ptr(), array.shape(), None, kind, owner) }
-            .map_err(|what| failure::invalid(py, format!("{name} {what}")))
+        let column = unsafe { Self::new(array.bytes().as_ptr(), array.shape(), None, kind, owner) };
+        let column = column.map_err(|what| failure::invalid(py, format!("{name} {what}")))?;
+        Ok(Self { is_mapped, ..column })
     }
 }

@@ -34,6 +34,17 @@ pub(crate) struct Running {
     due: Option<u32>,
 }
 
+impl Running {
+    /// The number of batches that are left in the pass.
+    pub(crate) fn left(&self) -> usize {
+        self.loader.remaining().unwrap_or_default()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.loader.warnings().iter().map(ToString::to_string).collect()
+    }
+}
+
 /// The place of one engine.
 ///
 /// A thread that has locked it does not attach to the interpreter before it has unlocked it. So threads that are attached
@@ -91,25 +102,19 @@ impl Seat {
         self.is_here() && !self.busy.swap(true, Ordering::Acquire)
     }
 
-    /// Returns the next batch, or `None` if it takes longer than `patience`. `loads`: whether the calling thread may have to
-    /// load, which another thread then does if it may take long.
-    pub(crate) fn next_within(self: &Arc<Self>, patience: Duration, loads: bool) -> Option<Next> {
-        if loads && (self.aide.is_used() || self.aide.is_due()) {
-            return self.aide.load(self, patience);
-        }
-        Some(self.load(patience))
-    }
-
-    /// Returns the next batch in the calling thread.
+    /// Returns the next batch, in the calling thread.
     pub(crate) fn load(&self, patience: Duration) -> Next {
-        load(&mut self.lock(), &self.aide, patience)
+        let mut running = self.lock();
+        let batch = running.loader.next_within(patience);
+        (batch, running.left())
     }
 
     /// Loads the next batch for another thread, which may never ask for it.
     pub(crate) fn load_ahead(&self, patience: Duration) -> Next {
         let mut running = self.lock();
-        *self.kept() = Some((running.loader.state(), warnings(&running)));
-        load(&mut running, &self.aide, patience)
+        *self.kept() = Some((running.loader.state(), running.warnings()));
+        let batch = running.loader.next_within(patience);
+        (batch, running.left())
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<(State, Vec<String>)>> {
@@ -166,18 +171,6 @@ impl Drop for Seat {
     }
 }
 
-/// Returns the next batch, and how many come after it.
-fn load(running: &mut Running, aide: &Aide, patience: Duration) -> Next {
-    let begun = Instant::now();
-    let batch = running.loader.next_within(patience);
-    aide.save(begun.elapsed());
-    (batch, running.loader.remaining().unwrap_or_default())
-}
-
-fn warnings(running: &Running) -> Vec<String> {
-    running.loader.warnings().iter().map(ToString::to_string).collect()
-}
-
 /// What changes.
 struct Control {
     /// The engine of the latest pass, or of the next one.
@@ -215,8 +208,8 @@ impl Engine {
         let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
         let loader = options.builder(node, (&generator, seed), &epoch)?.build()?.untyped();
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
-        let aide =
-            Aide::new(node.has_files(|_| true) || loader.batch_bytes() >= LARGE, node.has_files(Files::is_remote));
+        let is_slow = node.reads_files(|_| true) || loader.batch_bytes() >= LARGE;
+        let aide = Aide::new(is_slow, node.reads_files(|files| files.is_some_and(Files::is_remote)));
         let running = Mutex::new(Running { loader, due: Some(0) });
         let (busy, kept, process) = (AtomicBool::new(false), Mutex::default(), Process::this());
         Ok(Seat { running, busy, generator, epoch, process, aide, kept, stats, stopper })
@@ -272,7 +265,7 @@ impl Engine {
                 let mut running = seat.lock();
                 running.loader.begin_epoch_within(SLICE.min(left))?;
                 running.due = Some(from.epoch.wrapping_add(1));
-                Ok(running.loader.remaining().unwrap_or_default())
+                Ok(running.left())
             });
             match outcome {
                 Ok(left) => break left,
@@ -497,7 +490,7 @@ impl Engine {
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let seat = self.control().seat.clone();
-        seat.read(warnings, |_, warnings| warnings.to_vec()).ok_or_else(|| failure::forked(py))
+        seat.read(Running::warnings, |_, warnings| warnings.to_vec()).ok_or_else(|| failure::forked(py))
     }
 
     /// The most bytes that batches and the order of a pass take.

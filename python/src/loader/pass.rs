@@ -24,8 +24,8 @@ pub(crate) struct Pass {
     /// How long the loop waits for a batch; zero if there is no limit.
     timeout: Duration,
     on_held: OnHeld,
-    /// Whether the loop's thread loads, too.
-    loads: bool,
+    /// Whether what the loop's thread loads may take long.
+    may_be_slow: bool,
     /// How many batches the loop has not got yet.
     left: AtomicUsize,
     over: AtomicBool,
@@ -39,7 +39,8 @@ impl Pass {
     pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options, left: usize) -> Self {
         let Options { timeout, on_held, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
-        Self { seat, output, timeout, on_held, loads, left: AtomicUsize::new(left), over: AtomicBool::new(false) }
+        let may_be_slow = loads && seat.aide.is_needed;
+        Self { seat, output, timeout, on_held, may_be_slow, left: AtomicUsize::new(left), over: AtomicBool::new(false) }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
@@ -53,7 +54,7 @@ impl Pass {
         }
         // There may be no memory for the batch, so do not wait for it.
         let batch = engine.loader.next_within(Duration::ZERO);
-        self.left.store(engine.loader.remaining().unwrap_or_default(), Ordering::Relaxed);
+        self.left.store(engine.left(), Ordering::Relaxed);
         batch
     }
 
@@ -75,11 +76,18 @@ impl Pass {
                 timeout => timeout.saturating_sub(begun.elapsed()),
             };
             let patience = SLICE.min(left);
-            let Some((next, left_batches)) = py.detach(|| self.seat.next_within(patience, self.loads)) else {
+            let aide = &self.seat.aide;
+            let is_asked = self.may_be_slow && (aide.is_used() || aide.is_due());
+            let next =
+                py.detach(|| if is_asked { aide.load(&self.seat, patience) } else { Some(self.seat.load(patience)) });
+            if self.may_be_slow {
+                aide.save(begun.elapsed());
+            }
+            let Some((next, after)) = next else {
                 py.check_signals()?;
                 continue;
             };
-            self.left.fetch_min(left_batches, Ordering::Relaxed);
+            self.left.fetch_min(after, Ordering::Relaxed);
             match next {
                 Some(Ok(batch)) => return Ok(Some(batch)),
                 Some(Err(error))

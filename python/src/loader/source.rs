@@ -71,14 +71,14 @@ impl Node {
         format!("{}({})", of(self), parts.join(", "))
     }
 
-    /// Whether some samples are in such files.
-    pub(crate) fn has_files(&self, such: fn(&Files) -> bool) -> bool {
+    /// Whether some samples are in such files; `None` is one that an array is mapped from.
+    pub(crate) fn reads_files(&self, such: fn(Option<&Files>) -> bool) -> bool {
         match self {
-            Self::Columns { .. } => false,
-            Self::Files(files) => such(files),
-            Self::Subset(subset) => subset.dataset().has_files(such),
-            Self::Concat(concat) => concat.datasets().iter().any(|part| part.has_files(such)),
-            Self::Stack(parts) => parts.iter().any(|part| part.has_files(such)),
+            Self::Columns { columns, .. } => columns.iter().any(Column::is_mapped) && such(None),
+            Self::Files(files) => such(Some(files)),
+            Self::Subset(subset) => subset.dataset().reads_files(such),
+            Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(such)),
+            Self::Stack(parts) => parts.iter().any(|part| part.reads_files(such)),
         }
     }
 
@@ -272,13 +272,13 @@ impl Source {
     /// Reads IDX files into memory.
     #[staticmethod]
     fn idx(py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<Self> {
-        Self::files(py, &paths, |path| read_idx(path))
+        Self::files(py, &paths, false, |path| read_idx(path))
     }
 
     /// Reads NumPy's files into memory, or maps them, if they do not change.
     #[staticmethod]
     fn npy(py: Python<'_>, paths: Vec<PathBuf>, mapped: bool) -> PyResult<Self> {
-        Self::files(py, &paths, |path| match mapped {
+        Self::files(py, &paths, mapped, |path| match mapped {
             // SAFETY: the docs of `from_npy` say that the file must not change.
             true => unsafe { map_npy(path) },
             false => read_npy(path),
@@ -290,7 +290,7 @@ impl Source {
     fn digits(py: Python<'_>) -> PyResult<Self> {
         let ((images, labels), names) = (digits(), ["images".to_owned(), "labels".to_owned()]);
         let columns = [images.into(), labels.into()].into_iter().zip(&names);
-        let columns = columns.map(|(array, name)| Column::of_file(py, array, name)).collect::<PyResult<_>>()?;
+        let columns = columns.map(|(array, name)| Column::of_file(py, array, false, name)).collect::<PyResult<_>>()?;
         Self::of(py, columns, &names)
     }
 
@@ -439,12 +439,13 @@ impl Source {
     fn files(
         py: Python<'_>,
         paths: &[PathBuf],
+        mapped: bool,
         read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Sync,
     ) -> PyResult<Self> {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let column = |(path, name): (&PathBuf, &String)| {
             let array = py.detach(|| read(path)).map_err(|error| failure::data(py, &error))?;
-            Column::of_file(py, array, name)
+            Column::of_file(py, array, mapped, name)
         };
         Self::of(py, paths.iter().zip(&names).map(column).collect::<PyResult<_>>()?, &names)
     }
