@@ -330,8 +330,6 @@ class Case:
         self.options, self.ours = {}, {}
         # Whether batches depend on the worker that makes them, or on random numbers that are drawn there.
         self.of_worker = self.is_noisy = self.is_stream = self.skips = False
-        # Whether a sampler of the program draws from the default generator what a resumed loader cannot draw again.
-        self.draws = False
         self.workers = self.pick("workers", [0, 1, 2, 3], [60, 17, 16, 2])
         self.add_dataset()
         self.add_options()
@@ -454,7 +452,6 @@ class Case:
             if kind == "batches":
                 options["batch_sampler"] = [[0], [count - 1, 0], (0,), []][: rng.choice([3, 3, 4])]
             elif kind == "lazy batches":
-                self.draws = own is None
                 options["batch_sampler"] = LazyBatches(count, own)
             else:
                 options["batch_sampler"] = tud.BatchSampler(rng.choice([*samplers.values()][:6])(), size or 2, drop)
@@ -468,7 +465,6 @@ class Case:
             if kind == "shuffle":
                 options["shuffle"] = True
             elif kind != "none":
-                self.draws = own is None and kind == "lazy" or kind == "eager" and size is None
                 options["sampler"] = samplers[kind]()
         if rng.random() < 0.02:
             self.options["shuffle"] = True  # which may be an error
@@ -735,19 +731,15 @@ def fork(how, kept, batch, iterator):
 
 
 def resumes(case):
-    """Whether a case can resume, so that nothing of it is lost with its workers and samplers.
-
-    Random numbers of workers are, and so is what samplers of the program draw from the default generator: index by index, or where
-    they are not below a batch sampler.
-    """
+    """Whether a case can resume, so that nothing of it is lost with its workers and samplers."""
     left = any(program["left"] is not None or program["twice"] for program in case.program)
     ends = StopIteration in getattr(case.dataset, "bad", {}).values()
-    # A stream that is read again draws again.
-    is_noisy = case.is_noisy and (case.workers or isinstance(case.dataset, Stream) and type(case.dataset) is not StatefulStream)
-    return not (left or ends or is_noisy or case.draws or type(case.dataset) is Counting)
+    # Otherwise it depends on timing which worker draws what.
+    is_fixed = not case.workers or (case.is_ordered and case.ours.get("round_robin", True))
+    return not (left or ends or (case.is_noisy and not is_fixed) or type(case.dataset) is Counting)
 
 
-def run_with_stops(seed, counts):
+def run_with_stops(seed, counts, has_errors):
     """Runs a case, in which loaders stop after some batches, and others resume."""
     case = Case(seed)
     stops = random.Random(seed)
@@ -778,8 +770,9 @@ def run_with_stops(seed, counts):
                     generators = [generator.get_state() for generator in case.generators]
                     del iterator
                     case = Case(seed)
-                    if case.workers and not case.is_stream and not case.of_worker and stops.random() < 0.3:
-                        # The worker is named in errors.
+                    # Errors name the worker.
+                    needs_worker = has_errors or case.is_stream or case.of_worker or case.is_noisy
+                    if case.workers and not needs_worker and stops.random() < 0.3:
                         case.options["num_workers"] = stops.choice([1, 2])
                     loader = case.loader(DataLoader)
                     # As if the process had ended, after which nothing is known but what was saved.
@@ -812,7 +805,8 @@ def check(seed):
         assert torchs == ours, f"not as torch: {difference(torchs, ours)}"
         if torchs[0][:1] == ("refused",) or not resumes(case):
             return
-        resumed, where = run_with_stops(seed, [len(events) for events in ours])
+        has_errors = any(type(event) is tuple and event[0] == "error" for events in ours for event in events)
+        resumed, where = run_with_stops(seed, [len(events) for events in ours], has_errors)
         assert ours == resumed, f"not as without stops at {where}: {difference(ours, resumed)}"
 
 

@@ -266,7 +266,9 @@ class Draws:
     def _load(self, resumed, iterator):
         if resumed[_state.FINISHED] and self.is_random and self._generator is not None:
             if resumed[_state.SAMPLER_GENERATOR] is not None:
-                self._generator.set_state(_state.Random(text=resumed[_state.SAMPLER_GENERATOR]).state)
+                self._random = _state.Random(text=resumed[_state.SAMPLER_GENERATOR])
+                self._generator.set_state(self._random.state)
+                iterator = iter(self._sampler)
         if not resumed[_state.FINISHED] and _state.SAMPLER_EPOCH in resumed and self._epoch_now() is not None:
             # The program sets the epoch, too, but Lightning does so only after it has begun the pass.
             self._inner.set_epoch(resumed[_state.SAMPLER_EPOCH])
