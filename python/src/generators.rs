@@ -52,6 +52,12 @@ impl Words {
     }
 }
 
+/// In Python's generator, the position comes before the words.
+fn key_first(words: &[u8; WORDS]) -> Vec<u8> {
+    let (position, key) = words.split_at(4);
+    [key, position].concat()
+}
+
 /// Tells whether the default generators of this process were used.
 #[pyclass(module = "slotline._slotline")]
 pub(crate) struct Generators {
@@ -90,12 +96,10 @@ impl Generators {
         if !random.is_instance(&base)? || size(base.cast::<PyType>()?)? < head + WORDS || words.len() != WORDS {
             return Err(unexpected());
         }
-        // In it, the position comes first.
         let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
         // SAFETY: an instance of the class has so many bytes after the head of every object.
         let random = unsafe { Words::new(random, place.add(head)) };
-        let (position, key) = random.last.split_at(4);
-        if [key, position].concat() != words {
+        if key_first(random.now()) != words {
             return Err(unexpected());
         }
         let numpy = numpy.and_then(|(owner, address)| {
@@ -118,7 +122,13 @@ impl Generators {
         Ok(made)
     }
 
-    /// The words of NumPy's generator, and the position in them.
+    /// The words of Python's generator, and the position in them.
+    #[getter]
+    fn random<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &key_first(self.random.now()))
+    }
+
+    /// The same of NumPy's generator.
     #[getter]
     fn numpy<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.numpy.as_ref().map(|words| PyBytes::new(py, words.now()))

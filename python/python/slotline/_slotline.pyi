@@ -149,8 +149,12 @@ class Generators:
         """
 
     @property
+    def random(self) -> bytes:
+        """The words of Python's generator, and the position in them."""
+
+    @property
     def numpy(self) -> bytes | None:
-        """The words of NumPy's generator, and the position in them."""
+        """The same of NumPy's generator."""
 
     waiting: bool
     """Whether a normally distributed number is waiting in NumPy's, which its words do not tell. Can only be set."""

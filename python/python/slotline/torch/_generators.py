@@ -36,8 +36,9 @@ class OfProcess:
         bits = np.random.get_bit_generator()
         numpys = (bits, bits.ctypes.state_address) if type(bits) is _MT19937 else None
         words = _WORDS.pack(*random.getstate()[1])
+        self._random = random.random.__self__
         try:
-            self.watch = _slotline.Generators(torch.default_generator, random.random.__self__, words, numpys)
+            self.watch = _slotline.Generators(torch.default_generator, self._random, words, numpys)
         except ValueError:
             # Another version of Python. Then all states are compared.
             self.watch = None
@@ -53,7 +54,12 @@ class OfProcess:
 
     def pack(self):
         """Returns the states as bytes."""
-        return b"".join((b"p", _pack(random.getstate()), self._pack_numpys(), _torchs(torch.default_generator)))
+        if self.watch is None:
+            randoms = _pack(random.getstate())
+        else:
+            number = self._random.gauss_next
+            randoms = self.watch.random + _WAITING.pack(number is not None, number or 0.0)
+        return b"".join((b"p", randoms, self._pack_numpys(), _torchs(torch.default_generator)))
 
     def _pack_numpys(self):
         words = None if self.watch is None else self.watch.numpy
