@@ -35,8 +35,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The number of batches that are left in the pass.
-    pub(crate) fn left(&self) -> usize {
+    fn left(&self) -> usize {
         self.loader.remaining().unwrap_or_default()
     }
 
@@ -57,10 +56,17 @@ pub(crate) struct Seat {
     epoch: EpochHandle,
     process: Process,
     pub(crate) aide: Aide,
-    /// The position, and the warnings, before what the aide loads or has loaded.
-    kept: Mutex<Option<(State, Vec<String>)>>,
+    /// What the engine would say before what the aide loads or has loaded.
+    kept: Mutex<Option<Kept>>,
     stats: StatsReader,
     stopper: Stopper,
+}
+
+/// What an engine says of itself.
+struct Kept {
+    state: State,
+    left: usize,
+    warnings: Vec<String>,
 }
 
 /// Why a pass could not begin.
@@ -102,22 +108,15 @@ impl Seat {
         self.is_here() && !self.busy.swap(true, Ordering::Acquire)
     }
 
-    /// Returns the next batch, in the calling thread.
-    pub(crate) fn load(&self, patience: Duration) -> Next {
-        let mut running = self.lock();
-        let batch = running.loader.next_within(patience);
-        (batch, running.left())
-    }
-
     /// Loads the next batch for another thread, which may never ask for it.
     pub(crate) fn load_ahead(&self, patience: Duration) -> Next {
         let mut running = self.lock();
-        *self.kept() = Some((running.loader.state(), running.warnings()));
-        let batch = running.loader.next_within(patience);
-        (batch, running.left())
+        let kept = Kept { state: running.loader.state(), left: running.left(), warnings: running.warnings() };
+        *self.kept() = Some(kept);
+        running.loader.next_within(patience)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<(State, Vec<String>)>> {
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,13 +140,13 @@ impl Seat {
 
     /// Reads from the engine, or from what is kept while the aide has it. Returns `None` if a thread has locked it that does
     /// not exist in this process.
-    fn read<T>(&self, read: impl Fn(&Running) -> T, kept: impl Fn(&State, &[String]) -> T) -> Option<T> {
+    fn read<T>(&self, read: impl Fn(&Running) -> T, kept: impl Fn(&Kept) -> T) -> Option<T> {
         let is_here = self.is_here();
         loop {
             if let Ok(found) = self.kept.try_lock()
-                && let Some((state, warnings)) = &*found
+                && let Some(found) = &*found
             {
-                return Some(kept(state, warnings));
+                return Some(kept(found));
             }
             if let Some(running) = self.try_lock() {
                 return Some(read(&running));
@@ -161,7 +160,12 @@ impl Seat {
     }
 
     fn state(&self) -> Option<State> {
-        self.read(|running| running.loader.state(), |state, _| state.clone())
+        self.read(|running| running.loader.state(), |kept| kept.state.clone())
+    }
+
+    /// Returns the number of batches that are left in the pass.
+    pub(crate) fn left(&self) -> Option<usize> {
+        self.read(Running::left, |kept| kept.left)
     }
 }
 
@@ -254,21 +258,21 @@ impl Engine {
         Ok(seat)
     }
 
-    /// Begins a pass, in this engine or in a new one. Returns how many batches it has, too.
-    fn start(&self, py: Python<'_>, seat: Option<Arc<Seat>>, from: &Start) -> Result<(Arc<Seat>, usize), NotBegun> {
+    /// Begins a pass, in this engine or in a new one.
+    fn start(&self, py: Python<'_>, seat: Option<Arc<Seat>>, from: &Start) -> Result<Arc<Seat>, NotBegun> {
         let seat = py.detach(|| self.prepare(seat, from))?;
         let (begun, timeout) = (Instant::now(), self.options.timeout);
         // Workers may still be at samples of the pass before.
-        let left = loop {
+        loop {
             let left = if timeout.is_zero() { SLICE } else { timeout.saturating_sub(begun.elapsed()) };
             let outcome = py.detach(|| {
                 let mut running = seat.lock();
                 running.loader.begin_epoch_within(SLICE.min(left))?;
                 running.due = Some(from.epoch.wrapping_add(1));
-                Ok(running.left())
+                Ok(())
             });
             match outcome {
-                Ok(left) => break left,
+                Ok(()) => break,
                 Err(Error::Timeout { .. }) if timeout.is_zero() || left > SLICE => {
                     py.check_signals().map_err(NotBegun::Signal)?;
                 }
@@ -277,11 +281,11 @@ impl Engine {
                 }
                 Err(error) => return Err(NotBegun::Run(error)),
             }
-        };
+        }
         // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
         seat.epoch.set(from.epoch.wrapping_add(1).into());
         seat.busy.store(true, Ordering::Relaxed);
-        Ok((seat, left))
+        Ok(seat)
     }
 }
 
@@ -379,9 +383,9 @@ impl Engine {
         control.next = control.next.wrapping_add(1);
         drop(control);
         match self.start(py, taken.then(|| seat.clone()), &from) {
-            Ok((seat, left)) => {
+            Ok(seat) => {
                 self.control().seat = seat.clone();
-                Ok(Pass::new(seat, self.output.clone(), &self.options, left))
+                Ok(Pass::new(seat, self.output.clone(), &self.options))
             }
             Err(error) => {
                 if taken {
@@ -490,7 +494,7 @@ impl Engine {
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let seat = self.control().seat.clone();
-        seat.read(Running::warnings, |_, warnings| warnings.to_vec()).ok_or_else(|| failure::forked(py))
+        seat.read(Running::warnings, |kept| kept.warnings.clone()).ok_or_else(|| failure::forked(py))
     }
 
     /// The most bytes that batches and the order of a pass take.

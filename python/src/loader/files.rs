@@ -30,13 +30,12 @@ use super::source::{Blocks, Image, Reading};
 #[derive(Debug)]
 pub(crate) struct Files {
     records: Records<dyn Format>,
-    /// The same, with their pictures.
-    pictures: Option<Box<Pictures>>,
-    /// How these are decoded.
-    image: Option<String>,
+    /// The same, with their pictures, and how these are decoded.
+    pictures: Option<Box<(Pictures, String)>>,
     fields: Box<[Field]>,
-    /// How far apart blocks of tokens begin, if they overlap or leave some out.
-    stride: Option<usize>,
+    /// How far apart blocks of tokens begin, if they overlap or leave some out; otherwise 0. (With an `Option` here, it takes
+    /// more instructions to find out which node it is, for each sample.)
+    stride: usize,
 }
 
 impl Files {
@@ -96,7 +95,7 @@ impl Files {
             true => Ok(options.open_llmc(paths)?.erased()),
             false => Ok(options.open_raw(paths)?.erased()),
         })?;
-        Ok(Self { stride: blocks.stride.filter(|&stride| stride != blocks.size), ..files })
+        Ok(Self { stride: blocks.stride.filter(|&stride| stride != blocks.size).unwrap_or_default(), ..files })
     }
 
     fn of(
@@ -106,18 +105,10 @@ impl Files {
     ) -> PyResult<Self> {
         let records = py.detach(|| cached(open()?, reading)).map_err(|error| failure::data(py, &error))?;
         let records = records.read_ahead(reading.ahead);
-        let (pictures, image) = match &reading.image {
-            Some(image) => {
-                let (pictures, pipeline) = decoded(py, &records, image)?;
-                let (_, _, dtype, channels_last) = image;
-                let last = if *channels_last { ", channels last" } else { "" };
-                (Some(Box::new(pictures)), Some(format!("{pipeline} as {dtype}{last}")))
-            }
-            None => (None, None),
-        };
-        let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.record_fields());
+        let pictures = reading.image.as_ref().map(|image| decoded(py, &records, image).map(Box::new)).transpose()?;
+        let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.0.record_fields());
         let fields = fields.as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
-        Ok(Self { records, pictures, image, fields, stride: None })
+        Ok(Self { records, pictures, fields, stride: 0 })
     }
 
     /// Returns the name of the format, with what decides which samples are in the files.
@@ -137,12 +128,15 @@ impl Files {
             ("sequences", format.is::<tokens::Sequences>()),
         ];
         let name = names.into_iter().find(|(_, is_it)| *is_it).map_or("files", |(name, _)| name);
-        self.stride.map_or_else(|| name.to_owned(), |stride| format!("{name} with stride {stride}"))
+        match self.stride {
+            0 => name.to_owned(),
+            stride => format!("{name} with stride {stride}"),
+        }
     }
 
     /// Returns how pictures are decoded, and which field they are.
     pub(crate) fn image(&self) -> Option<String> {
-        let (image, pictures) = (self.image.as_ref()?, self.pictures.as_ref()?);
+        let (pictures, image) = &**self.pictures.as_ref()?;
         Some(format!("{image} of {}", self.names().get(pictures.field())?))
     }
 
@@ -174,6 +168,7 @@ impl Files {
                 (&plain, None)
             }
             Some(pictures) => {
+                let pictures = &pictures.0;
                 picture = pictures.get(index, cx)?;
                 (picture.record(), Some((pictures.field(), &picture)))
             }
@@ -212,7 +207,7 @@ impl Files {
     }
 }
 
-/// Decodes the pictures in a field of the records. Returns the pipeline's text, too, as the engine writes it.
+/// Decodes the pictures in a field of the records. Returns what a state says of it, too.
 fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyResult<(Pictures, String)> {
     let (text, field, dtype, channels_last) = image;
     let dtype: DType = dtype.parse().map_err(|_| failure::invalid(py, format!("pictures of type {dtype}")))?;
@@ -224,7 +219,8 @@ fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyRe
     let (pipeline, text) = pipeline.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
     let pictures = Pictures::new(records.clone(), pipeline.channels_last(*channels_last), field.as_deref());
     let pictures = pictures.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
-    Ok((pictures, text))
+    let last = if *channels_last { ", channels last" } else { "" };
+    Ok((pictures, format!("{text} as {dtype}{last}")))
 }
 
 /// Describes a field for Python.

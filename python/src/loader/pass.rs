@@ -1,7 +1,7 @@
 //! An iterator over the batches of one pass.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -26,26 +26,24 @@ pub(crate) struct Pass {
     on_held: OnHeld,
     /// Whether what the loop's thread loads may take long.
     may_be_slow: bool,
-    /// How many batches the loop has not got yet.
-    left: AtomicUsize,
     over: AtomicBool,
 }
 
-/// The next batch, or why there is none, `None` at the end; and how many come after it.
-pub(crate) type Next = (Option<Result<Batch<Dynamic>, Error>>, usize);
+/// The next batch, or why there is none; `None` at the end.
+pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 
 impl Pass {
     /// Makes the iterator over the pass that the engine in this seat has begun.
-    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options, left: usize) -> Self {
+    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options) -> Self {
         let Options { timeout, on_held, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && seat.aide.is_needed;
-        Self { seat, output, timeout, on_held, may_be_slow, left: AtomicUsize::new(left), over: AtomicBool::new(false) }
+        Self { seat, output, timeout, on_held, may_be_slow, over: AtomicBool::new(false) }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
-    fn ready(&self) -> Option<Result<Batch<Dynamic>, Error>> {
-        if self.seat.aide.is_used() {
+    fn ready(&self) -> Next {
+        if self.may_be_slow && self.seat.aide.is_used() {
             return None;
         }
         let mut engine = self.seat.try_lock()?;
@@ -53,9 +51,7 @@ impl Pass {
             return None;
         }
         // There may be no memory for the batch, so do not wait for it.
-        let batch = engine.loader.next_within(Duration::ZERO);
-        self.left.store(engine.left(), Ordering::Relaxed);
-        batch
+        engine.loader.next_within(Duration::ZERO)
     }
 
     /// Whether the engine only gave up waiting, for now.
@@ -78,16 +74,17 @@ impl Pass {
             let patience = SLICE.min(left);
             let aide = &self.seat.aide;
             let is_asked = self.may_be_slow && (aide.is_used() || aide.is_due());
-            let next =
-                py.detach(|| if is_asked { aide.load(&self.seat, patience) } else { Some(self.seat.load(patience)) });
+            let next = py.detach(|| match is_asked {
+                true => aide.load(&self.seat, patience),
+                false => Some(self.seat.lock().loader.next_within(patience)),
+            });
             if self.may_be_slow {
                 aide.save(begun.elapsed());
             }
-            let Some((next, after)) = next else {
+            let Some(next) = next else {
                 py.check_signals()?;
                 continue;
             };
-            self.left.fetch_min(after, Ordering::Relaxed);
             match next {
                 Some(Ok(batch)) => return Ok(Some(batch)),
                 Some(Err(error))
@@ -146,13 +143,16 @@ impl Pass {
         }
     }
 
-    fn __len__(&self) -> usize {
-        self.remaining()
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.remaining(py)
     }
 
     /// The number of batches of this pass that the loop has not got yet.
-    fn remaining(&self) -> usize {
-        if self.over.load(Ordering::Relaxed) { 0 } else { self.left.load(Ordering::Relaxed) }
+    fn remaining(&self, py: Python<'_>) -> PyResult<usize> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        self.seat.left().ok_or_else(|| failure::forked(py))
     }
 
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.
