@@ -40,6 +40,11 @@ impl Tools {
     /// Returns those of this process.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
         static TOOLS: PyOnceLock<Tools> = PyOnceLock::new();
+        if let Some(tools) = TOOLS.get(py) {
+            return Ok(tools);
+        }
+        // First, since it asks for the tools when it is imported.
+        py.import("slotline.torch._collate")?;
         TOOLS.get_or_try_init(py, || Self::new(py))
     }
 

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 class _Current(threading.local):
-    """What this thread makes at present for a loader, as integers from 0 on, and the generators that were asked for last."""
+    """What this thread makes at present for a loader, and the generators that were asked for last.
 
-    key: tuple[int, ...] | None = None
-    last: tuple[tuple[int, ...] | None, Generators | None] = None, None
+    A key has integers from 0 on: those of a pass, and the number of the batch in it, or ``None`` before the first one.
+    """
+
+    key: tuple[tuple[int, ...], int | None] | None = None
+    last: tuple[object, Generators | None] = None, None
 
 
 current = _Current()
@@ -72,6 +75,7 @@ def rng() -> Generators:
         return Generators(None)
     known, generators = current.last
     if generators is None or known is not key:
-        generators = Generators(key)
+        of_pass, number = key
+        generators = Generators(of_pass if number is None else (*of_pass, number))
         current.last = key, generators
     return generators

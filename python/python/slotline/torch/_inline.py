@@ -44,6 +44,8 @@ class InlineIterator(BaseIterator):
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
         self._begin_pass(loader, self._shared_seed)
+        # What `slotline.rng` depends on, as in a worker that is the only one.
+        self._of_pass = self._base_seed, self._pass_number, int(self._is_iterable)
         source = fetcher(self)
         if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
             _state.load_stream(source, resumed)
@@ -61,12 +63,8 @@ class InlineIterator(BaseIterator):
         self._fetch = source.fetch if self._on_error == "raise" else self._fetch_good
 
     def _begin_again(self):
-        _rng.current.key = self._key(self._again)
+        _rng.current.key = self._of_pass, self._again
         self._again += 1
-
-    def _key(self, number):
-        """What ``slotline.rng`` depends on, as in a worker that is the only one."""
-        return self._base_seed, self._pass_number, int(self._is_iterable), number
 
     def _fetch_good(self, index):
         """Returns the batch without the samples that are errors."""
@@ -76,15 +74,14 @@ class InlineIterator(BaseIterator):
             self._pass.stats.leave_out(self._source.take_bad())
 
     def _next_data(self):
-        before = _rng.current.key
+        draws, current = self._draws, _rng.current
+        before = current.key
         batch = NOTHING
         try:
             while batch is NOTHING:
-                index, number = self._draws.look()
-                self._draws.give()
-                self._draws.finish(number)
-                _rng.current.key = self._key(number)
+                index, number = draws.take()
+                current.key = self._of_pass, number
                 batch = self._fetch(index)
         finally:
-            _rng.current.key = before
+            current.key = before
         return batch

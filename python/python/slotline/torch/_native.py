@@ -94,13 +94,12 @@ class NativeIterator(BaseIterator):
 
     def _next_data(self):
         if self._num_workers == 0:
-            index, _ = self._draws.look()
-            self._draws.give()
+            index, _ = self._draws.take()
         elif self._drawn:
             index = self._drawn.popleft()
+            self._draws.finish(self._draws.done)
         else:
             raise StopIteration
-        self._draws.finish(self._draws.done)
         data = self._gather(self._dataset, index)
         if data is None:
             data = self._call(index)

@@ -98,6 +98,9 @@ class Draws:
 
     def finish(self, number):
         """Records that a batch is done. With ``in_order=False``, others before it may not be."""
+        if number == self.done and not self.ahead:
+            self.done += 1
+            return
         self.ahead.add(number)
         while self.done in self.ahead:
             self.ahead.remove(self.done)
@@ -118,19 +121,36 @@ class Draws:
 
     def look(self):
         """Returns the indices and the number of the next batch that is not done. It is the next one until :meth:`give`."""
+        waiting = self._waiting
         while True:
-            if self._waiting:
+            if waiting:
                 self._is_drawing = False
             else:
                 self._draw()
-            if self._waiting[0][1] not in self._skipped:
-                return self._waiting[0]
+            first = waiting[0]
+            if not self._skipped or first[1] not in self._skipped:
+                return first
             self.give()
 
     def give(self):
         """Records that the batch was given out."""
-        self._drawn = self.drawn
+        self._drawn = self._waiting[0][1] + 1
         self._waiting.clear()
+
+    def take(self):
+        """Draws the next batch, gives it out, and records that it is done: :meth:`look`, :meth:`give` and :meth:`finish`."""
+        if not self._is_drawing and not self._waiting and not self._skipped and self._batches is not None:
+            self._is_drawing = True
+            batch = next(self._batches, None)
+            if batch is not None:
+                self._is_drawing = False
+                self.done = self._drawn = batch[1] + 1
+                return batch
+            self._is_drawing = False
+        batch = self.look()
+        self.give()
+        self.finish(batch[1])
+        return batch
 
     def _draw(self):
         if self._batches is None:
@@ -140,7 +160,7 @@ class Draws:
         self._waiting.extend(itertools.islice(self._batches, 1))
         self._is_drawing = False
         if self._waiting:
-            if self._is_ahead and self._has_state():
+            if self._states:
                 self._note_state()
             return
         if self._has_state():

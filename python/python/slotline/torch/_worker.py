@@ -109,7 +109,7 @@ class Worker:
         # How long the last batch took.
         self._took = SLOW
         try:
-            self._begin_step(None)
+            self._begin_pass()
             if spec.init_fn is not None:
                 spec.init_fn(worker_id)
             self._prepare(state)
@@ -142,14 +142,13 @@ class Worker:
         if text is not None and self._generators is not None:
             self._generators.restore(base64.b64decode(text))
 
-    def _begin_step(self, number):
-        """Gives ``slotline.rng`` what is made now: the batch with this number, or with ``None`` what comes before the first."""
-        lane = self._worker_id + 1 if self._is_stream else 0
-        key = self._spec.base_seed, self._origin[0], lane
-        _rng.current.key = key if number is None else (*key, number)
+    def _begin_pass(self):
+        """Tells ``slotline.rng`` what is made from now on."""
+        self._of_pass = self._spec.base_seed, self._origin[0], self._worker_id + 1 if self._is_stream else 0
+        _rng.current.key = self._of_pass, None
 
     def _begin_stream_step(self):
-        self._begin_step(self._steps)
+        _rng.current.key = self._of_pass, self._steps
         self._steps += 1
 
     def serve(self):
@@ -158,7 +157,8 @@ class Worker:
         with contextlib.suppress(EOFError, _Unwanted):
             while True:
                 message = port.receive(_PATIENCE)
-                self._check()
+                if message is None or port.closed or self._took >= SLOW:
+                    self._check()
                 if message is None:
                     # There is nothing to do.
                     port.trim()
@@ -191,7 +191,7 @@ class Worker:
         self._failure = None
         self._dataset = _seeded(self._dataset, self._rng, shared_seed)
         try:
-            self._begin_step(None)
+            self._begin_pass()
             self._prepare(None)
         except self.errors:
             self._failure = ExceptionWrapper(where=self._where)
@@ -204,7 +204,7 @@ class Worker:
             return
         try:
             try:
-                self._begin_step(self._steps if self._is_stream else task - self._origin[1])
+                _rng.current.key = self._of_pass, self._steps if self._is_stream else task - self._origin[1]
                 self._steps += 1
                 if self._took >= SLOW and self._takes_one_by_one and type(index) is list:
                     index = Watched(index, self._check)
