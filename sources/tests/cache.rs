@@ -97,6 +97,11 @@ fn a_cache_of_the_size_of_the_data_makes_later_passes_local() {
     let shards = self::shards(&server).cache(&cache);
     let first = pass(&server, &shards, false, 2, false);
     assert!((OBJECTS * WHOLE..OBJECTS * WHOLE * 2).contains(&first), "{first} requests");
+    // Objects are fetched in the background, so the pass may have ended before the last one was there. The next one gets it.
+    if bytes(&folder.path().join("new")) < (OBJECTS * LEN) as u64 {
+        let rest = pass(&server, &shards, false, 2, false);
+        assert!(rest <= WHOLE * 2, "{rest} requests");
+    }
     for (workers, processes) in [(0, false), (2, false), (2, true)] {
         assert_eq!(pass(&server, &shards, true, workers, processes), 0, "{workers} {processes}");
     }
