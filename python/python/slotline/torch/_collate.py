@@ -122,7 +122,7 @@ def is_plain_named(kind) -> bool:
         and getattr(own.get("__new__"), "__module__", None) == f"namedtuple_{kind.__name__}"
         and _PICKLING.isdisjoint(own)
         and kind not in copyreg.dispatch_table
-        and kind not in ForkingPickler._extra_reducers
+        and kind not in ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     )
 
 
