@@ -207,6 +207,13 @@ def test_rng_outside_of_a_loader_has_a_new_seed():
     assert slotline.rng().random.random() != slotline.rng().random.random()
     list(DataLoader(Positioned(), batch_size=4))
     assert slotline.rng() is not slotline.rng()
+    loader = DataLoader(RandomStream(), batch_size=3)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader = DataLoader(RandomStream(), batch_size=3)
+    loader.load_state_dict(state)
+    iter(loader)
+    assert slotline.rng() is not slotline.rng()
 
 
 class Lazy(Sampler):

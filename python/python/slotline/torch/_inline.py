@@ -7,7 +7,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from slotline import _rng
 from slotline._slotline import Collator
-from slotline.torch import _collate, _generators, _state
+from slotline.torch import _collate, _state
 from slotline.torch._base import BaseIterator
 from slotline.torch._fetch import NOTHING, make_fetcher
 
@@ -50,13 +50,14 @@ class InlineIterator(BaseIterator):
         if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
             _state.load_stream(source, resumed)
             if resumed[_state.FETCHER_STATE] is None or not _state.has_state(source, True):
-                self._again = 0
+                self._again, before = 0, _rng.current.key
                 index = [None] * loader.batch_size if self._auto_collation else None
-                # They are the program's, which has saved them as they were after these batches.
-                generators = _generators.OfProcess()
-                packed = generators.pack()
-                _state.skip(source, index, self._draws.done, self._begin_again)
-                generators.restore(packed)
+                try:
+                    # A program saves torch's generator as it was after these batches.
+                    with _state.undisturbed():
+                        _state.skip(source, index, self._draws.done, self._begin_again)
+                finally:
+                    _rng.current.key = before
         if _state.has_state(source, self._is_iterable):
             self._pass.fetcher = source
         self._source = source
