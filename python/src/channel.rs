@@ -127,7 +127,7 @@ impl Drop for Shared {
         for region in &*self.mapping.regions() {
             region.free_all();
         }
-        // No device copies anything any more: whoever page-locks the memory keeps the channel meanwhile.
+        // No device copies anything any more: the channel is kept as long as its memory is page-locked.
         let held_back = self.held_back.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         for (lease, until) in held_back.unwrap_or_default().blocks {
             forks::release(lease, until);
@@ -353,7 +353,7 @@ impl Draft {
 }
 
 impl Sender {
-    /// Fails if a batch of so many bytes would exceed the limit.
+    /// Fails if a batch of `len` bytes would exceed the limit.
     pub(crate) fn admit(&mut self, len: usize) -> io::Result<()> {
         self.reclaim();
         let limit = self.limit;

@@ -29,7 +29,7 @@ unsafe impl Sync for Words {}
 impl Words {
     /// # Safety
     ///
-    /// `start` must lead to so many bytes that are the owner's as long as it exists.
+    /// `start` must lead to `WORDS` bytes that are the owner's as long as it exists.
     unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>) -> Self {
         let mut words = Self { owner: owner.unbind(), start, last: [0; WORDS] };
         words.is_new();
@@ -97,7 +97,7 @@ impl Generators {
             return Err(unexpected());
         }
         let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
-        // SAFETY: an instance of the class has so many bytes after the head of every object.
+        // SAFETY: an instance of the class has `WORDS` bytes after the head of every object.
         let random = unsafe { Words::new(random, place.add(head)) };
         if key_first(random.now()) != words {
             return Err(unexpected());

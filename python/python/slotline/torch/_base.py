@@ -43,6 +43,8 @@ class BaseIterator(_BaseDataLoaderIter):
                 self._set_generator(loader)
             self._before = _state.Random(source_of(loader._index_sampler))
             super().__init__(loader)
+        if self._num_workers == 0 and self._timeout != 0:
+            raise AssertionError("a loader without workers requires timeout == 0")
         self._on_error = loader.on_error
         self._is_iterable = self._dataset_kind == _DatasetKind.Iterable
 

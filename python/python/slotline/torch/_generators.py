@@ -29,7 +29,18 @@ _OTHER = bytes(_TWISTER.size)
 LENGTH = 1 + 2 * _TWISTER.size + len(torch.default_generator.get_state())
 
 
-class OfProcess:
+class _Generators:
+    # The states when they were last looked at.
+    _packed = None
+
+    def changed(self):
+        """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
+        packed = self.pack()
+        is_same, self._packed = packed == self._packed, packed
+        return None if is_same else packed
+
+
+class OfProcess(_Generators):
     """The default generators of this process."""
 
     def __init__(self):
@@ -38,31 +49,29 @@ class OfProcess:
         words = _WORDS.pack(*random.getstate()[1])
         self._random = random.random.__self__
         try:
-            self.watch = _slotline.Generators(torch.default_generator, self._random, words, numpys)
+            self._watch = _slotline.Generators(torch.default_generator, self._random, words, numpys)
         except ValueError:
             # Another version of Python. Then all states are compared.
-            self.watch = None
+            self._watch = None
         # The words of NumPy's generator, and whether a number is waiting, which they do not tell.
         self._words, self._is_waiting = None, False
         self._packed = self.pack()
 
     def changed(self):
-        """Returns the states as bytes, or ``None`` if they are what they were when this was last called."""
-        packed = self.pack()
-        is_same, self._packed = packed == self._packed, packed
-        return None if is_same else packed
+        """See :meth:`_Generators.changed`."""
+        return None if self._watch is not None and not self._watch.changed() else super().changed()
 
     def pack(self):
         """Returns the states as bytes."""
-        if self.watch is None:
+        if self._watch is None:
             randoms = _pack(random.getstate())
         else:
             number = self._random.gauss_next
-            randoms = self.watch.random + _WAITING.pack(number is not None, number or 0.0)
+            randoms = self._watch.random + _WAITING.pack(number is not None, number or 0.0)
         return b"".join((b"p", randoms, self._pack_numpys(), _torchs(torch.default_generator)))
 
     def _pack_numpys(self):
-        words = None if self.watch is None else self.watch.numpy
+        words = None if self._watch is None else self._watch.numpy
         # A number can only begin to wait when others are drawn.
         if words is not None and words == self._words and not self._is_waiting:
             return words + _WAITING.pack(False, 0.0)
@@ -70,8 +79,8 @@ class OfProcess:
         if name != "MT19937":
             return _OTHER
         self._words, self._is_waiting = key.tobytes() + position.to_bytes(4, sys.byteorder), bool(waiting[0])
-        if self.watch is not None:
-            self.watch.waiting = self._is_waiting
+        if self._watch is not None:
+            self._watch.waiting = self._is_waiting
         return self._words + _WAITING.pack(*waiting)
 
     def restore(self, packed):
@@ -86,7 +95,7 @@ class OfProcess:
             self._packed = self.pack()
 
 
-class OfThread:
+class OfThread(_Generators):
     """The generators that ``get_worker_info().rng`` has."""
 
     def __init__(self, rng):
@@ -101,12 +110,6 @@ class OfThread:
             numbers = (state["state"][name].to_bytes(16, "little") for name in ("state", "inc"))
             numpys = _PCG.pack(*numbers, bool(state["has_uint32"]), state["uinteger"])
         return b"t" + _pack(self._rng.random_generator.getstate()) + numpys + _torchs(self._rng.torch_generator)
-
-    def changed(self):
-        """See :meth:`OfProcess.changed`."""
-        packed = self.pack()
-        is_same, self._packed = packed == self._packed, packed
-        return None if is_same else packed
 
     def restore(self, packed):
         """See :meth:`OfProcess.restore`."""

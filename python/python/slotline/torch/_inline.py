@@ -39,8 +39,6 @@ class InlineIterator(BaseIterator):
         if resumed is not None:
             _state.load_dataset(loader.dataset, resumed)
         super().__init__(loader)
-        if self._timeout != 0:
-            raise AssertionError("a loader without workers requires timeout == 0")
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
         self._begin_pass(loader, self._shared_seed)

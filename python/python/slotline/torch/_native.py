@@ -64,8 +64,6 @@ class NativeIterator(BaseIterator):
         self._lead = self._num_workers * (loader.prefetch_factor or 0)
         self._drawn = deque()
         if self._num_workers == 0:
-            if self._timeout != 0:
-                raise AssertionError("a loader without workers requires timeout == 0")
             self._begin_pass(loader, None)
         else:
             self._reset(loader, first_iter=True)

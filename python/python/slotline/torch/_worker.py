@@ -100,8 +100,6 @@ class Worker:
         self._rng = torch.Generator()
         self._dataset = _seeded(dataset, self._rng, shared_seed)
         self._generators = inform(self._dataset)
-        # Whether they were used, or `None` if that is found out in another way.
-        self._is_changed = getattr(getattr(self._generators, "watch", None), "changed", None)
         # The error with which all tasks are answered.
         self._failure = None
         self._is_exhausted = False
@@ -210,10 +208,7 @@ class Worker:
                     index = Watched(index, self._check)
                 batch = self._fetcher.fetch(index)
             finally:
-                if self._is_stream or self._has_state:
-                    self._send_state(port)
-                elif self._is_changed is None or self._is_changed():
-                    self._send_generators()
+                self._send_state(port)
                 if self._spec.on_error != "raise" and (bad := self._fetcher.take_bad()):
                     port.send(BAD, 0, bad)
             if batch is NOTHING:
