@@ -72,26 +72,65 @@ class StatefulStream(Stream):
         self.k, self.offset = state["k"], state["offset"]
 
 
+class OwnEpochs(IterableDataset):
+    """A stream that has its own number of passes, drawn numbers, and no iterator with a state."""
+
+    def __init__(self):
+        self.epoch, self.k = 0, None
+
+    def __iter__(self):
+        if self.k is None:
+            self.epoch, self.k = self.epoch + 1, 0
+        while self.k < 9:
+            self.k += 1
+            yield torch.tensor([self.k, self.epoch, random.random()], dtype=torch.float64)
+        self.k = None
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "k": self.k}
+
+    def load_state_dict(self, state):
+        self.epoch, self.k = state["epoch"], state["k"]
+
+
+class Counted(Augmented):
+    """Samples with the number of those that this worker has made."""
+
+    made = 0
+
+    def __getitem__(self, i):
+        self.made += 1
+        return torch.cat([super().__getitem__(i), torch.tensor([self.made])])
+
+    def state_dict(self):
+        return {"made": self.made}
+
+    def load_state_dict(self, state):
+        self.made = state["made"]
+
+
 def passes(loader, count):
     return [[batch.tolist() for batch in loader] for _ in range(count)]
 
 
-def resumed(make, epoch, steps, count):
-    """The batches of ``count`` passes, in the pass ``epoch`` of which another loader takes over after ``steps`` batches."""
+def resumed(make, stops, count):
+    """The batches of ``count`` passes, in which another loader takes over at each stop: after so many batches of a pass."""
     torch.manual_seed(1)
-    loader = make()
-    found = passes(loader, epoch)
-    batches = iter(loader)
-    begun = [next(batches).tolist() for _ in range(steps)]
-    state, numbers = json.loads(json.dumps(loader.state_dict())), torch.get_rng_state()
-    del batches, loader
-    random.seed(5)
-    np.random.seed(5)
-    loader = make()
-    loader.load_state_dict(state)
-    torch.set_rng_state(numbers)
-    begun += [batch.tolist() for batch in loader]
-    return [*found, begun, *passes(loader, count - epoch - 1)]
+    loader, found = make(), []
+    for epoch in range(count):
+        found.append([])
+        batches = iter(loader)
+        for at in sorted(steps for of, steps in stops if of == epoch):
+            found[-1] += [next(batches).tolist() for _ in range(at - len(found[-1]))]
+            state, numbers = json.loads(json.dumps(loader.state_dict())), torch.get_rng_state()
+            random.seed(5)
+            np.random.seed(5)
+            loader = make()
+            loader.load_state_dict(state)
+            torch.set_rng_state(numbers)
+            batches = iter(loader)
+        found[-1] += [batch.tolist() for batch in batches]
+    return found
 
 
 @pytest.mark.parametrize("epoch, steps", [(0, 0), (0, 3), (1, 4), (1, 0)])
@@ -112,7 +151,35 @@ def test_workers_draw_the_same_after_a_resume(kind, workers, persistent, epoch, 
 
     torch.manual_seed(1)
     whole = passes(make(), 3)
-    assert resumed(make, epoch, steps, 3) == whole
+    assert resumed(make, [(epoch, steps)], 3) == whole
+
+
+@pytest.mark.parametrize("stops", [[(1, 1)], [(0, 4), (1, 1)], [(0, 3), (1, 1), (1, 2)], [(1, 0), (1, 1), (2, 1)]])
+@pytest.mark.parametrize("kind", [Augmented, Counted, Stream, StatefulStream, OwnEpochs])
+def test_what_persistent_workers_have_outlives_a_pass(kind, stops):
+    def make():
+        return DataLoader(kind(), 8, num_workers=2, persistent_workers=True)
+
+    torch.manual_seed(1)
+    whole = passes(make(), 3)
+    assert resumed(make, stops, 3) == whole
+
+
+def test_a_pass_that_was_left_early_goes_on_in_the_next_one():
+    def make():
+        return DataLoader(Counted(), 8, num_workers=2, persistent_workers=True, prefetch_factor=1)
+
+    torch.manual_seed(1)
+    loader = make()
+    for _ in zip(range(2), loader):
+        pass
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch.tolist() for batch in batches]
+    loader = make()
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == rest
 
 
 def test_generators_that_are_not_used_are_not_in_the_state():
@@ -235,7 +302,7 @@ def test_a_sampler_that_draws_batch_by_batch_goes_on(workers, steps):
 
     torch.manual_seed(1)
     whole = passes(make(), 3)
-    assert resumed(make, 1, steps, 3) == whole
+    assert resumed(make, [(1, steps)], 3) == whole
 
 
 def test_a_sampler_that_draws_batch_by_batch_goes_on_twice():

@@ -87,6 +87,33 @@ def test_a_loop_goes_on_after_exceptions_at_any_moment(in_order, persistent):
         assert sorted(found) == list(range(count))
 
 
+@pytest.mark.parametrize("size", [None, 1, 3])
+def test_an_interrupted_batch_is_not_done_without_workers(size):
+    class Interrupted(Numbers):
+        raised = False
+
+        def __getitem__(self, i):
+            if i == 7 and not self.raised:
+                self.raised = True
+                raise KeyboardInterrupt
+            return i
+
+    loader = DataLoader(Interrupted(20), size, shuffle=True)
+    batches, found = iter(loader), []
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            found.append(next(batches))
+    state = loader.state_dict()
+    rest = list(batches)
+    assert sorted(_numbers(found + rest)) == list(range(20))
+    loader.load_state_dict(state)
+    assert _numbers(loader) == _numbers(rest)
+
+
+def _numbers(batches):
+    return [number for batch in batches for number in torch.as_tensor(batch).reshape(-1).tolist()]
+
+
 def test_a_pass_begins_anew_after_exceptions_at_any_moment():
     loader = DataLoader(Numbers(40), num_workers=2, persistent_workers=True)
     list(loader)

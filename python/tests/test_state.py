@@ -439,6 +439,18 @@ def test_a_state_before_any_pass_is_that_of_the_first_one(workers):
 
 
 @pytest.mark.parametrize("dataset", [Plain(), TensorDataset(torch.arange(COUNT))])
+def test_passes_after_one_that_had_not_begun_are_the_same(dataset):
+    torch.manual_seed(3)
+    loader = DataLoader(dataset, 3, shuffle=True)
+    state, numbers = loader.state_dict(), torch.get_rng_state()
+    expected = [list(loader), list(loader)]
+    loader = DataLoader(dataset, 3, shuffle=True)
+    loader.load_state_dict(state)
+    torch.set_rng_state(numbers)
+    same([list(loader), list(loader)], expected)
+
+
+@pytest.mark.parametrize("dataset", [Plain(), TensorDataset(torch.arange(COUNT))])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_before_any_pass_begins_none(dataset, workers):
     def loader(kind):

@@ -22,7 +22,8 @@ from slotline.torch._samplers import source_of
 class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
 
-    # How many passes it had before this one.
+    # The latest pass, and how many there were before it.
+    _pass: Pass | None = None
     _pass_number = 0
     # The state of what the sampler draws from, before its iterator is made.
     _before = None
@@ -37,6 +38,7 @@ class BaseIterator(_BaseDataLoaderIter):
         if self._is_seeded:
             with _state.undisturbed():
                 super().__init__(loader)
+            self._draw_seed_again(loader)
             self._seed(loader)
         else:
             if resumed is not None:
@@ -61,6 +63,14 @@ class BaseIterator(_BaseDataLoaderIter):
         is_drawn = before is not None and source is not None and not torch.equal(before.state, source.get_state())
         self._before_indices = before if is_drawn else None
 
+    def _draw_seed_again(self, loader):
+        """Draws the seed of the pass from the default generator if it is what it was then, as the program may have set it."""
+        if loader.generator is not None or self._resumed[_state.FINISHED]:
+            return
+        before = torch.get_rng_state()
+        if torch.empty((), dtype=torch.int64).random_().item() != self._resumed[_state.BASE_SEED]:
+            torch.set_rng_state(before)
+
     def _seed(self, loader):
         self._base_seed = self._resumed[_state.BASE_SEED]
         self._pass_number = self._resumed[_state.PASS_NUMBER] + self._resumed[_state.FINISHED]
@@ -79,7 +89,7 @@ class BaseIterator(_BaseDataLoaderIter):
     def _begin_pass(self, loader, shared_seed):
         """Begins a pass, or resumes one."""
         resumed, self._resumed, loader._resumed = self._resumed, None, None
-        self._pass = loader._pass = Pass(self, loader, shared_seed, resumed)
+        self._pass = loader._pass = Pass(self, loader, shared_seed, resumed, self._pass)
         self._draws = self._pass.draws
         self._num_yielded = self._pass.yielded
         # What was drawn for an iterator without disturbing the generators is drawn once more.

@@ -81,28 +81,37 @@ class NativeIterator(BaseIterator):
             return
         self._draws.give()
 
-    def _call(self, index):
-        """Calls the dataset for the batch, or its error."""
-        if self._num_workers == 0:
-            return self._fetch(index)
+    def _make(self, index):
+        """Returns the batch or its error, as a worker does."""
         try:
-            return self._fetch(index)
+            data = self._gather(self._dataset, index)
+            return self._fetch(index) if data is None else data
         except Exception:
             return ExceptionWrapper(where=f"in DataLoader worker process {self._num_yielded % self._num_workers}")
 
     def _next_data(self):
-        if self._num_workers == 0:
-            index, _ = self._draws.take()
-        elif self._drawn:
-            index = self._drawn.popleft()
-            self._draws.finish(self._draws.done)
-        else:
-            raise StopIteration
-        data = self._gather(self._dataset, index)
-        if data is None:
-            data = self._call(index)
         if self._num_workers > 0:
-            self._draw()
-            if isinstance(data, ExceptionWrapper):
-                data.reraise()
+            return self._next_drawn()
+        self._draws.taken = None
+        try:
+            index, _ = self._draws.take()
+            data = self._gather(self._dataset, index)
+            return self._fetch(index) if data is None else data
+        except Exception:
+            raise
+        except BaseException:
+            # An interrupt is not the error of a batch.
+            self._draws.put_back()
+            raise
+
+    def _next_drawn(self):
+        """Returns the next batch of those that workers would have the indices of."""
+        if not self._drawn:
+            raise StopIteration
+        data = self._make(self._drawn[0])
+        self._drawn.popleft()
+        self._draws.finish(self._draws.done)
+        self._draw()
+        if isinstance(data, ExceptionWrapper):
+            data.reraise()
         return data

@@ -38,7 +38,7 @@ def before_first(loader):
             _base_seed=torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(),
             _pass_number=0,
         )
-        first = Pass(iterator, loader, None, None)
+        first = Pass(iterator, loader, None, None, None)
         if loader.num_workers == 0 and _state.is_stateful(loader.dataset):
             first.fetcher = SimpleNamespace(dataset=loader.dataset)
         return first.state_dict()
@@ -47,7 +47,8 @@ def before_first(loader):
 class Pass:
     """How far a pass is. It outlives the pass's iterator, so it does not refer to it."""
 
-    def __init__(self, iterator, loader, shared_seed, resumed):
+    def __init__(self, iterator, loader, shared_seed, resumed, before):
+        """``resumed`` is the state to resume from, and ``before`` the pass that the workers had before, or ``None``."""
         self.draws = Draws(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
         self.stats = Stats(iterator._num_workers)
         self.yielded = 0
@@ -64,13 +65,18 @@ class Pass:
         self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
         self._loaders = loader.generator
         self._generator = _state.Random(loader.generator)
-        if resumed is not None and not resumed[_state.FINISHED]:
-            self.yielded = resumed[_state.NUM_YIELDED]
-            self._len_called = resumed[_state.LEN_CALLED]
-            if resumed[_state.NUM_WORKERS] == len(self.workers):
-                self.last_worker = resumed.get(_state.LAST_WORKER, -1)
-                for k, worker in enumerate(self.workers):
-                    worker.load(resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS][f"worker_{k}"])
+        if before is not None:
+            for worker, same in zip(self.workers, before.workers):
+                worker.follow(same.state_dict())
+        if resumed is not None:
+            snapshots = worker_states(resumed, loader)
+            if not resumed[_state.FINISHED]:
+                self.yielded = resumed[_state.NUM_YIELDED]
+                self._len_called = resumed[_state.LEN_CALLED]
+                if snapshots is not None:
+                    self.last_worker = resumed.get(_state.LAST_WORKER, -1)
+            for worker, snapshot in zip(self.workers, snapshots or ()):
+                (worker.follow if resumed[_state.FINISHED] else worker.load)(snapshot)
 
     @property
     def passed(self):
@@ -118,11 +124,22 @@ class Pass:
         return state
 
 
+def worker_states(resumed, loader):
+    """Returns what the workers resume from, or ``None``."""
+    if resumed[_state.NUM_WORKERS] != loader.num_workers or loader.num_workers == 0:
+        return None
+    if resumed[_state.FINISHED] and not loader.persistent_workers:
+        # Its workers have ended, and their states with them.
+        return None
+    snapshots = resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
+    return [snapshots[f"worker_{k}"] for k in range(loader.num_workers)]
+
+
 class Worker:
     """What the state has about a worker."""
 
     def __init__(self, is_stream):
-        # What `fetcher_state` gave in the worker, and how many batches have come since.
+        # What `fetcher_state` gave in the worker, in this pass or before, and how many batches of this one have come since.
         stream = {_state.DATASET_ITER_STATE: None, _state.FETCHER_ENDED: False} if is_stream else None
         self.state = {_state.FETCHER_STATE: stream, _state.DATASET_STATE: None}
         self.since = 0
@@ -137,6 +154,16 @@ class Worker:
         self.since = snapshot[_state.SINCE]
         self.steps = snapshot[_state.STEPS]
         self._generators = snapshot[_state.GENERATORS]
+
+    def follow(self, snapshot):
+        """Begins the pass after one that has ended with this state."""
+        self.begin({key: snapshot[key] for key in self.state})
+        self._generators = snapshot[_state.GENERATORS]
+
+    def begin(self, state):
+        """Begins the pass with a state of the pass before."""
+        stream = state[_state.FETCHER_STATE]
+        self.state = {**state, _state.FETCHER_STATE: stream and {**stream, _state.FETCHER_ENDED: False}}
 
     def let_go(self):
         """Lets go of the port, whose memory may be needed no more."""

@@ -27,6 +27,7 @@ from slotline._slotline import Collator, Port
 from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
 from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
+from slotline.torch._pass import worker_states
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
 _MOST_TASKS = 250
@@ -129,7 +130,7 @@ class ProcessIterator(BaseIterator):
 
     def _start(self, loader):
         context = loader.multiprocessing_context or torch.multiprocessing
-        states = self._worker_states()
+        states = self._worker_states(loader)
         spec = self._spec(loader)
         limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)
         channels = [(Channel(), Channel(limit=limit)) for _ in range(self._num_workers)]
@@ -157,18 +158,12 @@ class ProcessIterator(BaseIterator):
         done = 0 if resumed is None or resumed[_state.FINISHED] else resumed[_state.SAMPLER_ITER_YIELDED]
         return [self._pass_number, 1 - done]
 
-    def _worker_states(self):
+    def _worker_states(self, loader):
         """Returns for each worker the state that it begins with, or `None`."""
-        resumed = self._resumed
-        if resumed is None or resumed[_state.NUM_WORKERS] != self._num_workers:
+        snapshots = self._resumed and worker_states(self._resumed, loader)
+        if snapshots is None:
             return [None] * self._num_workers
-        if resumed[_state.FINISHED] and not self._persistent_workers:
-            # Its workers have ended, and their states with them.
-            return [None] * self._num_workers
-        snapshots = resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
-        return [
-            {**snapshots[f"worker_{k}"], _state.FINISHED: resumed[_state.FINISHED]} for k in range(self._num_workers)
-        ]
+        return [{**snapshot, _state.FINISHED: self._resumed[_state.FINISHED]} for snapshot in snapshots]
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
@@ -182,7 +177,9 @@ class ProcessIterator(BaseIterator):
                 port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
                 # Batches of the pass before may come first.
                 while self._receive(worker_id)[:2] != (RESUMED, self._sent):
-                    pass
+                    self._states.pop(worker_id, None)
+                if (state := self._states.pop(worker_id, None)) is not None:
+                    self._pass.workers[worker_id].begin(state)
         for worker, port in zip(self._pass.workers, self._ports):
             worker.port = port
         self._busy_before = [replies.busy for _, replies in self._channels]

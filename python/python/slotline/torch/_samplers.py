@@ -62,6 +62,8 @@ class Draws:
         self._drawn_before = 0
         # Whether an exception came while a batch was drawn.
         self._is_drawing = False
+        # What was taken last, unless that is done with.
+        self.taken = None
         # The sampler that decides about the indices, and where its random numbers come from.
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
@@ -145,12 +147,28 @@ class Draws:
             if batch is not None:
                 self._is_drawing = False
                 self.done = self._drawn = batch[1] + 1
+                self.taken = batch
                 return batch
             self._is_drawing = False
         batch = self.look()
         self.give()
         self.finish(batch[1])
+        self.taken = batch
         return batch
+
+    def put_back(self):
+        """Takes back :meth:`take`, if anything was taken since ``taken`` was set to ``None``."""
+        batch, self.taken = self.taken, None
+        if batch is None:
+            return
+        number = batch[1]
+        if number < self.done:
+            self.ahead.update(range(number + 1, self.done))
+            self.done = number
+        else:
+            self.ahead.discard(number)
+        self._waiting.insert(0, batch)
+        self._drawn = number
 
     def _draw(self):
         if self._batches is None:

@@ -58,7 +58,7 @@ DATASET_STATE = "dataset_state"
 FETCHER_STATE = "fetcher_state"
 DATASET_ITER_STATE = "dataset_iter_state"
 FETCHER_ENDED = "fetcher_ended"
-# How many batches a worker's stream has given since its state was taken.
+# How many batches a worker's stream has given since its state was taken; as many as in the pass, if that was before the pass.
 SINCE = "_steps_since_snapshot"
 # How many batches a worker has made in this pass.
 STEPS = "_steps"
@@ -133,6 +133,11 @@ def load_dataset(dataset, state):
     if state.get(FINISHED):
         # The next pass has an iterator of its own, but loading a state may have changed more than an iterator.
         _load_iterator(lambda: iter(dataset), state)
+
+
+def is_before_pass(state) -> bool:
+    """Whether the state of a worker's stream was taken before the pass began."""
+    return state[SINCE] == state[STEPS] and not state[FETCHER_STATE][FETCHER_ENDED]
 
 
 def load_stream(fetcher, state):

@@ -102,7 +102,7 @@ class ThreadIterator(ProcessIterator):
         spec = self._spec(loader)
         # Each worker makes an iterator of a stream; those of one object could share its position.
         is_copied = self._is_iterable if loader.copy_dataset is None else loader.copy_dataset
-        states = self._worker_states()
+        states = self._worker_states(loader)
         for worker_id in range(self._num_workers):
             requests, replies = queue.SimpleQueue(), queue.SimpleQueue()
             end = _End(requests, replies, self._pool)

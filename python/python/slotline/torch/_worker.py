@@ -83,6 +83,8 @@ def pin(spec, worker_id):
 class Worker:
     """Makes the batches that a loader asks for."""
 
+    # Whether there is anything to send before something reads the dataset.
+    _has_state = False
     # The exceptions that are raised in the loop. An interrupt of a process has interrupted the loop too, and ends the worker.
     errors: tuple[type[BaseException], ...] = (Exception,)
 
@@ -117,18 +119,18 @@ class Worker:
     def _prepare(self, state):
         """Makes what reads the dataset, which resumes from ``state`` if there is one."""
         is_within = state is not None and self._is_stream and not state[_state.FINISHED]
-        # Whether what was drawn for the iterator of a stream is to be forgotten.
-        is_late = is_within and (_state.is_snapshot(state) or state[_state.FETCHER_STATE][_state.FETCHER_ENDED])
+        # Whether the state is that of the stream's iterator, so that what is drawn for making one is to be forgotten.
+        is_late = is_within and not _state.is_before_pass(state)
         if state is not None:
-            _state.load_dataset(self._dataset, state)
+            _state.load_dataset(self._dataset, {**state, _state.FINISHED: not is_late})
             if not is_late:
                 self._restore(state)
         self._fetcher = _fetcher(self._spec, self._dataset)
         self._has_state = _state.has_state(self._fetcher, self._is_stream)
         self._takes_one_by_one = self._is_stream or takes_one_by_one(self._dataset)
         if is_within:
-            _state.load_stream(self._fetcher, state)
             if is_late:
+                _state.load_stream(self._fetcher, state)
                 self._restore(state)
             since = state[_state.SINCE]
             self._steps = state[_state.STEPS] - since
@@ -168,7 +170,7 @@ class Worker:
                     self._took = time.perf_counter() - begun
                     port.add_busy(self._took)
                 elif kind == RESUME:
-                    self._send_generators()
+                    self._send_end(port)
                     port.send(RESUMED, task)
                     self._begin(value)
                 elif kind == END:
@@ -220,13 +222,18 @@ class Worker:
         except self.errors as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
-                # The next pass begins with what the dataset has now.
-                self._steps = 0
-                self._send_state(port)
-                self._send_generators()
+                self._send_end(port)
                 port.send(EXHAUSTED, task)
             else:
                 _report(port, task, ExceptionWrapper(where=self._where))
+
+    def _send_end(self, port):
+        """Sends what the next pass begins with."""
+        self._steps = 0
+        # If the dataset has no state because of an error, that is the error of a batch.
+        with contextlib.suppress(*self.errors):
+            self._send_state(port)
+        self._send_generators()
 
     def _send_state(self, port):
         """Sends the state of the dataset after a step, if it has one and it is time, and those of the generators with it."""
