@@ -125,7 +125,8 @@ impl ManifestOptions {
         self
     }
 
-    /// Sets which columns are read, in this order, besides the one that names the files. By default all are.
+    /// Sets which columns are read, in this order, besides the one that names the files, which may be listed as
+    /// [`data`](DATA). By default all are.
     pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(names.into_iter().map(Into::into).collect());
         self
@@ -203,7 +204,10 @@ impl ManifestOptions {
         };
         let files = file_column.map(&mut take).transpose()?;
         let columns: Vec<Column> = match &self.columns {
-            Some(names) => names.iter().map(|name| take(name)).collect::<Result<_, _>>()?,
+            Some(names) => {
+                let names = names.iter().filter(|name| files.is_none() || *name != DATA);
+                names.map(|name| take(name)).collect::<Result<_, _>>()?
+            }
             None => columns,
         };
         if let Some(name) = self.defaults.keys().find(|name| columns.iter().all(|column| column.name != **name)) {
