@@ -204,6 +204,7 @@ impl ManifestOptions {
         };
         let files = file_column.map(&mut take).transpose()?;
         let columns: Vec<Column> = match &self.columns {
+            // The bytes of the file are a field in any case.
             Some(names) => {
                 let names = names.iter().filter(|name| files.is_none() || *name != DATA);
                 names.map(|name| take(name)).collect::<Result<_, _>>()?
