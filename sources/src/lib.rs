@@ -3,7 +3,7 @@
 //! | data | open it with |
 //! |---|---|
 //! | a folder of files for each class | [`folder::Folder`] |
-//! | a CSV or JSONL file that lists files, with other columns | [`manifest::Manifest`] |
+//! | a CSV or JSONL file, whose rows may name files | [`manifest::Manifest`] |
 //! | tars of WebDataset | [`tar::Tar`] |
 //! | TFRecord files of `tf.Example`s | [`tfrecord::TfRecord`] |
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |

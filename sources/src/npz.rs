@@ -83,10 +83,15 @@ impl NpzOptions {
         for i in 0..archive.len() {
             let member = archive.by_index_raw(i).map_err(|error| wrong(None, format!("member {i}: {error}")))?;
             let name = member.name().map_err(|error| wrong(None, format!("the name of member {i}: {error}")))?;
-            let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else { continue };
-            if self.names.as_ref().is_some_and(|names| !names.contains(&name)) {
+            let array = name.strip_suffix(".npy").unwrap_or(&name);
+            if self.names.as_ref().is_some_and(|names| !names.iter().any(|own| own == array)) {
                 continue;
             }
+            if array == &*name {
+                let problem = format!("{name:?} is not an array");
+                return Err(Error::format(path.display(), None, problem, "choose the arrays with `names`"));
+            }
+            let name = array.to_owned();
             let (size, packed) = (member.size(), member.compressed_size());
             let Some(start) = member.data_start() else {
                 return Err(wrong(None, format!("array {name:?} has no data")));

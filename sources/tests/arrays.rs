@@ -87,6 +87,21 @@ fn tensors_are_chosen_by_name() {
 }
 
 #[test]
+fn a_member_that_is_no_array_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.npz");
+    let mut bytes = std::fs::read(data("stored.npz")).unwrap();
+    // Its name is in the local header and in the directory.
+    let places: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"bool.npy")).collect();
+    assert_eq!(places.len(), 2);
+    places.iter().for_each(|at| bytes[at + 4..at + 8].copy_from_slice(b".txt"));
+    std::fs::write(&path, bytes).unwrap();
+    let error = open(&path, &[]).unwrap_err().to_string();
+    assert!(error.contains("\"bool.txt\" is not an array; choose"), "{error}");
+    open(&path, &["uint8"]).unwrap();
+}
+
+#[test]
 fn compressed_arrays_beyond_the_limit_are_errors() {
     let error = NpzOptions::new().memory_limit(1000).open(data("packed.npz")).unwrap_err().to_string();
     assert!(error.contains("left") && error.contains("raise `memory_limit`"), "{error}");

@@ -33,6 +33,8 @@ fn json_of(record: &Record<'_>) -> Json {
             FieldKind::Number(DType::I64) => json!(record.number::<i64>(name)),
             FieldKind::Number(DType::F64) => json!(record.number::<f64>(name)),
             FieldKind::Number(DType::Bool) => json!(record.number::<bool>(name)),
+            FieldKind::List(DType::I64, _) => json!(record.elements::<i64>(name)),
+            FieldKind::List(DType::F64, _) => json!(record.elements::<f64>(name)),
             _ => panic!("{field}"),
         };
         (field.name.clone(), value)
@@ -77,9 +79,96 @@ fn kinds_are_decided_over_the_whole_file() {
     let found = kinds(csv, "csv", &ManifestOptions::new());
     assert_eq!(found, ["a: i64", "b: f64", "c: bool", "d: text", "e: text", "f: text"]);
     let jsonl = "{\"file_name\": \"x\", \"b\": 1, \"a\": [1, {\"k\": null}]}\n\n{\"b\": 2.5, \"file_name\": \"y\", \"c\": \"t\"}";
-    let options = ManifestOptions::new();
+    let options = ManifestOptions::new().missing_as_zero(true);
     assert_eq!(kinds(jsonl, "jsonl", &options), ["b: f64", "a: text", "c: text"]);
     assert_eq!(kinds(jsonl, "jsonl", &options.columns(["c", "b"])), ["c: text", "b: f64"]);
+}
+
+/// Returns the fields of all rows.
+fn rows(text: &str, extension: &str, options: &ManifestOptions) -> Vec<Json> {
+    let manifest = open_with(text, extension, options).unwrap();
+    let mut cx = Context::default();
+    (0..manifest.len()).map(|index| json_of(&manifest.get(index, &mut cx).unwrap())).collect()
+}
+
+#[test]
+fn rows_without_files_are_their_columns() {
+    let options = ManifestOptions::new();
+    let jsonl = "{\"id\": 7, \"text\": \"a\\nb\"}\n{\"text\": \"\", \"id\": -1}\n";
+    assert_eq!(rows(jsonl, "jsonl", &options), [json!({"id": 7, "text": "a\nb"}), json!({"id": -1, "text": ""})]);
+    assert_eq!(
+        rows(jsonl, "ndjson", &options.clone().columns(["text"])),
+        [json!({"text": "a\nb"}), json!({"text": ""})]
+    );
+    let csv = "id,data\n1,\"x,\"\"y\"\n2,\n";
+    assert_eq!(rows(csv, "csv", &options), [json!({"id": 1, "data": "x,\"y"}), json!({"id": 2, "data": ""})]);
+    let image = "image,n\n/x/y.png,1\n";
+    open_with(image, "csv", &options).expect_err("not a file of the folder");
+    assert_eq!(rows(image, "csv", &options.without_files()), [json!({"image": "/x/y.png", "n": 1})]);
+    support::resumes(|| {
+        let text: String = (0..9).map(|n| format!("{{\"n\": {n}, \"l\": [{n}, 1]}}\n")).collect();
+        open_with(&text, "jsonl", &ManifestOptions::new()).unwrap()
+    });
+}
+
+#[test]
+fn a_float_is_the_number_in_the_text() {
+    // What Python's `float` makes of them: halfway cases, subnormal numbers, more digits than f64 has.
+    let floats = [
+        ("117.63331139400017", 0x405d_6888_2c83_5a8e_u64),
+        ("9007199254740993.0", 0x4340_0000_0000_0000),
+        ("9007199254740993.00000000000000000000000000000000000000001", 0x4340_0000_0000_0001),
+        ("8.41e-2", 0x3fb5_8793_dd97_f62b),
+        ("2.2250738585072011e-308", 0x000f_ffff_ffff_ffff),
+        ("5e-324", 1),
+        ("1e-999", 0),
+        ("-0.0", 0x8000_0000_0000_0000),
+        ("1.7976931348623157E+308", 0x7fef_ffff_ffff_ffff),
+    ];
+    for (text, bits) in floats {
+        for (extension, file) in
+            [("jsonl", format!("{{\"x\": {text}, \"l\": [0.5,{text}]}}")), ("csv", format!("x\n{text}\n"))]
+        {
+            let manifest = open_with(&file, extension, &ManifestOptions::new()).unwrap();
+            let mut cx = Context::default();
+            let record = manifest.get(0, &mut cx).unwrap();
+            assert_eq!(record.number::<f64>("x").map(f64::to_bits), Some(bits), "{file}");
+            if extension == "jsonl" {
+                assert_eq!(record.elements::<f64>("l").unwrap()[1].to_bits(), bits, "{file}");
+            }
+        }
+    }
+    // What does not fit keeps its text.
+    assert_eq!(rows("x\n1e999\n", "csv", &ManifestOptions::new()), [json!({"x": "1e999"})]);
+}
+
+#[test]
+fn lists_and_objects_keep_their_text() {
+    let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+    for text in [
+        "[117.63331139400017,123456789012345678901]",
+        "[9007199254740993, 0.5]",
+        "{\"b\": 1.50,\t\"a\": 1e2 , \"b\": 0.1e1}",
+        "[ 1, null ]",
+        "[true]",
+        "[[1], [2, 3]]",
+        "[]",
+        r#"["ü", "\u00fc", "a\/b"]"#,
+        &deep,
+    ] {
+        assert_eq!(rows(&format!("{{\"n\": {text} }}"), "jsonl", &ManifestOptions::new()), [json!({"n": text})]);
+    }
+}
+
+#[test]
+fn lists_of_numbers_are_lists() {
+    let text = "{\"i\": [3, -9223372036854775808], \"f\": [1, 2.5]}\n{\"i\": [], \"f\": []}\n{\"f\": [7], \"i\": null}";
+    let options = ManifestOptions::new().missing_as_zero(true);
+    let found = open_with(text, "jsonl", &options).unwrap().format().fields().clone();
+    assert_eq!(found.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>(), ["i: i64 list", "f: f64 list"]);
+    let expected =
+        [json!({"i": [3, i64::MIN], "f": [1.0, 2.5]}), json!({"i": [], "f": []}), json!({"i": [], "f": [7.0]})];
+    assert_eq!(rows(text, "jsonl", &options), expected);
 }
 
 #[test]
@@ -95,6 +184,9 @@ fn missing_numbers_are_errors_or_the_default() {
     let without_data = |mut row: Json| row.as_object_mut().unwrap().remove("data").map(|_| row).unwrap();
     let found: Vec<Json> = found.into_iter().map(without_data).collect();
     assert_eq!(found, [json!({"n": 1, "w": 0.5, "g": true}), json!({"n": -1, "w": 2.5, "g": true})]);
+    let manifest = open(&ManifestOptions::new().missing_as_zero(true)).unwrap();
+    let zeros = manifest.get(1, &mut cx).unwrap();
+    assert_eq!((zeros.number("n"), zeros.number("g")), (Some(0_i64), Some(false)));
     open(&options.clone().default_number("n", 0.5)).expect_err("not an integer");
     open(&options.default_number("x", 0.0)).expect_err("no such column");
 }
@@ -104,7 +196,6 @@ fn bad_manifests_are_errors_that_name_the_place() {
     let cases = [
         ("csv", "", "no rows"),
         ("csv", "file_name,n\n", "no rows"),
-        ("csv", "file,n\na,1\n", "no column file_name; there are file, n"),
         ("csv", "file_name,n\na,1\nb\n", "line: 3"),
         ("csv", "file_name,n\na,1\n\"b,2\nc,3\n", "byte 16: a quote that is not closed"),
         ("csv", "file_name,n,n\na,1,2\n", "two columns have the name `n`"),
@@ -128,16 +219,23 @@ fn bad_manifests_are_errors_that_name_the_place() {
             "{\"file_name\": \"a\", \"n\": \"1\"}\n{\"file_name\": \"a\", \"n\": []}",
             "line 2, column n: texts and",
         ),
-        ("jsonl", "{\"file_name\": \"a\", \"n\": 18446744073709551615}", "no i64"),
-        ("jsonl", "{\"file_name\": \"a\", \"n\": 9007199254740993}\n{\"file_name\": \"a\", \"n\": 0.5}", "column n"),
+        ("jsonl", "{\"n\": 1}\n{\"n\": 18446744073709551615}", "line 2, column n: 18446744073709551615 is no i64"),
+        ("jsonl", "{\"n\": -1e999}", "line 1, column n: -1e999 is no i64 and no f64"),
+        ("jsonl", "{\"n\": 0.5}\n{\"n\": 9007199254740993}", "line 2, column n: an integer that f64 does not hold"),
+        ("jsonl", "{\"n\": \"\\ud800\"}", "line 1: the value of n: "),
+        ("jsonl", "{\"n\": \"a\"}\n{}", "line 2, column n: no value"),
+        ("jsonl", "{\"n\": [1]}\n{\"n\": null}", "line 2, column n: no value"),
         ("txt", "file_name\na\n", "expected a name that ends"),
     ];
     for (extension, text, message) in cases {
         let error = open_with(text, extension, &ManifestOptions::new()).expect_err(text).to_string();
         assert!(error.contains(message) && error.contains("list."), "{error}");
     }
-    let nested = format!("{{\"file_name\": \"a\", \"n\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    open_with(nested, "jsonl", &ManifestOptions::new()).expect_err("too deep");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metadata.csv");
+    fs::write(&path, "file,n\na,1\n").unwrap();
+    let error = Manifest::open(&path).unwrap_err().to_string();
+    assert!(error.contains("no column file_name; there are file, n"), "{error}");
     let keys: String = (0..2000).map(|n| format!("{{\"file_name\": \"a\", \"{n}\": 1}}\n")).collect();
     let error = open_with(keys, "jsonl", &ManifestOptions::new()).unwrap_err().to_string();
     assert!(error.contains("different keys"), "{error}");

@@ -209,6 +209,20 @@ fn errors_name_the_tar_and_the_others_are_read() {
     refused(TarOptions::new(), &paths[..1], "the limit is");
 }
 
+#[test]
+fn a_file_that_the_first_samples_do_not_have_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tar");
+    let names: Vec<String> = (0..101).map(|i| format!("{i:03}.txt")).collect();
+    let mut members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
+    members.push(("100.json", b"{}"));
+    fs::write(&path, tar(&members)).unwrap();
+    let found = rows(&TarOptions::new().stream([&path]).unwrap());
+    let error = found[100].as_ref().unwrap_err();
+    assert!(found[..100].iter().all(Result::is_ok) && error.contains("the sample 100 has a file `json`"), "{error}");
+    assert!(rows(&TarOptions::new().fields(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
+}
+
 /// Reads bytes as a tar: an error or samples.
 fn survives(bytes: &[u8]) -> Result<usize, BoxError> {
     let stream = TarOptions::new().skip_incomplete(true).stream_reader("tar", std::io::Cursor::new(bytes.to_vec()))?;

@@ -28,7 +28,10 @@ fn same(records: &Records<TfRecord>) {
     // JSON has no infinity: it is `null`, as serde_json writes it.
     let expected: Json = serde_json::from_slice(&fs::read(data("expected.json")).unwrap()).unwrap();
     let files = ["0.tfrecord", "1.tfrecord"].map(|name| expected[name].as_array().unwrap().clone());
-    let expected = files.concat();
+    same_as(records, &files.concat());
+}
+
+fn same_as(records: &Records<TfRecord>, expected: &[Json]) {
     assert_eq!(records.len(), expected.len());
     let mut cx = Context::default();
     for (index, expected) in expected.iter().enumerate() {
@@ -58,13 +61,88 @@ fn same(records: &Records<TfRecord>) {
 fn records_are_read_as_by_the_package_tfrecord() {
     let records = options().open([data("{0..1}.tfrecord")]).unwrap();
     same(&records);
-    let fields: Vec<String> = records.format().fields().as_slice().iter().map(ToString::to_string).collect();
-    let kinds = ["box: f32 [4]", "größe: i64 [2]", "image: bytes", "label: i64", "tokens: i64 list", "weight: f32"];
-    let mut sorted = kinds.to_vec();
+    let expected = ["box: f32 [4]", "größe: i64 [2]", "image: bytes", "label: i64", "tokens: i64 list", "weight: f32"];
+    let mut sorted = expected.to_vec();
     sorted.sort_unstable();
-    assert_eq!(fields, sorted);
+    assert_eq!(kinds(&records), sorted);
     same(&options().indexes([data("*.tfindex")]).open([data("*.tfrecord")]).unwrap());
     same(&options().look_at(2).check_data(false).open([data("*.tfrecord")]).unwrap());
+}
+
+fn kinds(records: &Records<TfRecord>) -> Vec<String> {
+    records.format().fields().as_slice().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn feature_lists_are_read_as_by_the_package_tfrecord() {
+    let expected: Vec<Json> = serde_json::from_slice(&fs::read(data("../sequences/expected.json")).unwrap()).unwrap();
+    let path = data("../sequences/video.tfrecord");
+    let records = options().open([&path]).unwrap();
+    same_as(&records, &expected);
+    let all = ["id: bytes", "labels: i64 list", "point: f32 list", "rate: f32", "rgb: bytes", "word: i64 list"];
+    assert_eq!(kinds(&records), all);
+    // The first record alone has as many.
+    same_as(
+        &options()
+            .look_at(1)
+            .declare("labels", FieldKind::List(DType::I64, Room::estimate([3])))
+            .open([&path])
+            .unwrap(),
+        &expected,
+    );
+    support::resumes(|| options().fields(["rgb", "id"]).open([&path]).unwrap());
+}
+
+/// Makes a `tf.SequenceExample` with one feature list of these features.
+fn sequence(name: &str, steps: &[&[u8]]) -> Vec<u8> {
+    let steps: Vec<u8> = steps.iter().flat_map(|step| message(1, step)).collect();
+    message(2, &message(1, &[message(1, name.as_bytes()), message(2, &steps)].concat()))
+}
+
+#[test]
+fn no_part_of_a_record_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tfrecord");
+    let (one, two) = (message(3, &[8, 1]), message(3, &[8, 1, 8, 2]));
+    let (float, word) = (message(2, &message(1, &[0; 4])), |word: &[u8]| message(1, &message(1, word)));
+    let plain = example(3, &[8, 1]);
+    let both = [plain.clone(), sequence("x", &[&one])].concat();
+    let words = sequence("x", &[&word(b"a"), &word(b"bc")]);
+    let several = sequence("x", &[&[word(b"a"), word(b"b")].concat()]);
+    let unknown = [plain.clone(), message(3, b"")].concat();
+    let inside = message(1, &message(2, b""));
+    let later = [plain.clone(), sequence("y", &[&one])].concat();
+    let first = || options().look_at(1);
+    let cases: [(TfRecordOptions, &[&[u8]], &str); 12] = [
+        (options(), &[&sequence("x", &[&one, &two])], "x has steps of different kinds or lengths"),
+        (options(), &[&sequence("x", &[&one, &float])], "x has steps of different kinds or lengths"),
+        (options(), &[&words], "x has steps of different kinds or lengths"),
+        (options(), &[&several], "x has steps with several values of bytes"),
+        (options(), &[&sequence("x", &[&[], &one])], "x has steps without values"),
+        (options(), &[&both], "x has a feature and a feature list"),
+        (
+            options(),
+            &[&sequence("x", &[&one]), &sequence("x", &[&two])],
+            "record 1: the feature x holds steps of 2 i64, in others steps of 1 i64",
+        ),
+        (options(), &[&plain, &sequence("x", &[&one])], "holds steps of 1 i64, in others i64"),
+        (
+            first(),
+            &[&sequence("x", &[&one]), &sequence("x", &[&two])],
+            "record 1: expected x: i64 list, found steps of 2 i64",
+        ),
+        (first(), &[&plain, &later], "record 1: the feature y, which the first records do not have"),
+        (options(), &[&unknown], "found an unknown field"),
+        (options(), &[&inside], "found an unknown field"),
+    ];
+    for (chosen, records, message) in cases {
+        let error = read(&path, &file(records), &chosen).expect_err(message);
+        assert!(error.contains(message), "{error}");
+    }
+    // What is not chosen may be anything.
+    for records in [[plain.clone(), later], [plain.clone(), [plain.clone(), sequence("y", &[&one, &two])].concat()]] {
+        assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().fields(["x"])), Ok(2));
+    }
 }
 
 #[test]

@@ -36,11 +36,12 @@ def open(
     a folder with a folder of pictures for each class           the bytes of each file as ``data``, and ``label`` (see
                                                                 :func:`folder`)
     a ``.csv`` or ``.jsonl`` file, or a folder with             a field for each column, and ``data``, the bytes of the
-    ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``
+    ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``, if there is one
     ``.tar`` of WebDataset                                      a field for each kind of file
     ``.parquet``, ``.arrow``, ``.feather``, what                a field for each column
     ``Dataset.save_to_disk`` of Hugging Face writes
-    ``.tfrecord`` with ``tf.Example``                           a field for each feature
+    ``.tfrecord`` with ``tf.Example``                           a field for each feature, and each feature list of
+                                                                ``tf.SequenceExample``
     a folder of MosaicML Streaming (MDS) or LitData             the fields of its samples
     ``.safetensors``, ``.npz``                                  rows of the arrays
     ``.bin`` of nanoGPT or llm.c                                ``tokens``, in blocks of 1,024 (see :func:`tokens`)

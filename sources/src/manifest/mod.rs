@@ -1,22 +1,28 @@
-//! Manifests: CSV or JSONL files with a row for each sample, one column of which names a file.
+//! Manifests: CSV or JSONL files with a row for each sample, one column of which may name a file.
 //!
-//! A sample is the bytes of its file, `data`, and the other columns, in order. What a column holds is decided over the
-//! whole file:
+//! A sample is the bytes of its file, `data`, if there is one, and the other columns, in order. What a column holds is
+//! decided over the whole file, which stays in memory:
 //!
 //! | kind | CSV | JSONL |
 //! |---|---|---|
 //! | `i64` | every cell is an integer that fits | the same |
 //! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number |
 //! | `bool` | every cell is `true`, `True`, `TRUE` or a form of `false` | every value is a truth value |
-//! | text | otherwise | every value is a text, or every value is a list or an object, as JSON |
+//! | list of `i64` or `f64` | | every value is a list of such numbers |
+//! | text | otherwise | every value is a text; or every value is a list or an object: its JSON, as it is written |
 //!
-//! In CSV an empty cell, and in JSONL `null` or a missing key, is a missing value: in a column of texts an empty text; in
-//! others an error that names line and column, unless the column has a [default](ManifestOptions::default_number).
-//! Blanks around numbers make a text. In JSONL values of different kinds in one column are an error.
+//! Numbers are exactly those of the text, and floats the nearest `f64`. An integer that does not fit makes a text in CSV and
+//! in lists, and is otherwise an error that names line and key. Blanks around numbers make a text. In JSONL values of
+//! different kinds in one column are an error.
+//!
+//! A missing value is an error that names line and column, unless [`missing_as_zero`](ManifestOptions::missing_as_zero) or
+//! a [default](ManifestOptions::default_number) says what it stands for. In JSONL it is `null` or a missing key; in CSV an
+//! empty cell, unless in a column of texts.
 //!
 //! `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder` are such files (datasets 5.2):
 //! their column `file_name` names the file, relative to the manifest's folder.
 
+mod json;
 mod table;
 
 use std::collections::HashMap;
@@ -26,7 +32,7 @@ use slotline::dtype::DType;
 
 use crate::files::{Files, Span, read_whole};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
-use table::{Column, Values};
+use table::{Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
 pub const DATA: &str = "data";
@@ -34,7 +40,7 @@ pub const DATA: &str = "data";
 /// The columns that name a file, unless [`ManifestOptions::file_column`] names another one: the first that exists.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 
-/// Files that a CSV or JSONL file lists, with its other columns.
+/// The rows of a CSV or JSONL file, with the files that they name, if they do.
 ///
 /// ```
 /// use slotline::Loader;
@@ -55,7 +61,10 @@ pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 /// ```
 #[derive(Debug)]
 pub struct Manifest {
+    /// One for each row, or the manifest alone.
     files: Files,
+    has_data: bool,
+    len: usize,
     columns: Vec<Values>,
     fields: RecordFields,
 }
@@ -78,9 +87,11 @@ pub enum ManifestFormat {
 pub struct ManifestOptions {
     format: Option<ManifestFormat>,
     file_column: Option<String>,
+    without_files: bool,
     root: Option<PathBuf>,
     columns: Option<Vec<String>>,
     defaults: HashMap<String, f64>,
+    missing_as_zero: bool,
 }
 
 impl ManifestOptions {
@@ -95,9 +106,16 @@ impl ManifestOptions {
         self
     }
 
-    /// Sets the column that names the files. By default it is the first of [`FILE_COLUMNS`] that exists.
+    /// Sets the column that names the files. By default it is the first of [`FILE_COLUMNS`] that exists; if none does, a
+    /// sample is the columns alone. A manifest with the name `metadata` must have one.
     pub fn file_column(mut self, name: impl Into<String>) -> Self {
         self.file_column = Some(name.into());
+        self
+    }
+
+    /// Makes all columns fields: none names files, not even those of [`FILE_COLUMNS`].
+    pub fn without_files(mut self) -> Self {
+        self.without_files = true;
         self
     }
 
@@ -107,7 +125,8 @@ impl ManifestOptions {
         self
     }
 
-    /// Sets which columns are read, in this order, besides the one that names the files. By default all are.
+    /// Sets which columns are read, in this order, besides the one that names the files, which may be listed as
+    /// [`data`](DATA). By default all are.
     pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(names.into_iter().map(Into::into).collect());
         self
@@ -117,6 +136,13 @@ impl ManifestOptions {
     /// it must be an integer.
     pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
         self.defaults.insert(column.into(), value);
+        self
+    }
+
+    /// Whether missing values are zeros, and empty texts and lists, where there is no
+    /// [default](Self::default_number). By default they are errors.
+    pub fn missing_as_zero(mut self, zero: bool) -> Self {
+        self.missing_as_zero = zero;
         self
     }
 
@@ -158,7 +184,7 @@ impl ManifestOptions {
     ) -> Result<Records<Manifest>, Error> {
         let mut columns = match format {
             ManifestFormat::Csv { delimiter } => table::csv(path, bytes, delimiter)?,
-            ManifestFormat::Jsonl => table::jsonl(path, bytes)?,
+            ManifestFormat::Jsonl => json::jsonl(path, bytes)?,
         };
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let lacking = |name: &str| {
@@ -169,35 +195,50 @@ impl ManifestOptions {
             let place = columns.iter().position(|column| column.name == name);
             place.map(|place| columns.remove(place)).ok_or_else(|| lacking(name))
         };
+        // Hugging Face's metadata without names of files would be a folder whose files are lost.
+        let required = path.file_stem().is_some_and(|stem| stem == "metadata").then_some(FILE_COLUMNS[0]);
         let file_column = match &self.file_column {
-            Some(name) => name,
-            None => {
-                FILE_COLUMNS.into_iter().find(|name| names.iter().any(|each| each == name)).unwrap_or(FILE_COLUMNS[0])
-            }
+            _ if self.without_files => None,
+            Some(name) => Some(name.as_str()),
+            None => FILE_COLUMNS.into_iter().find(|name| names.iter().any(|each| each == name)).or(required),
         };
-        let files = take(file_column)?;
+        let files = file_column.map(&mut take).transpose()?;
         let columns: Vec<Column> = match &self.columns {
-            Some(names) => names.iter().map(|name| take(name)).collect::<Result<_, _>>()?,
+            // The bytes of the file are a field in any case.
+            Some(names) => {
+                let names = names.iter().filter(|name| files.is_none() || *name != DATA);
+                names.map(|name| take(name)).collect::<Result<_, _>>()?
+            }
             None => columns,
         };
         if let Some(name) = self.defaults.keys().find(|name| columns.iter().all(|column| column.name != **name)) {
             return Err(lacking(name));
         }
-        if columns.iter().any(|column| column.name == DATA) {
+        if files.is_some() && columns.iter().any(|column| column.name == DATA) {
             let advice = "rename it, or list the other columns in `columns`";
             return Err(Error::format(path.display(), None, "a column has the name `data`", advice));
         }
-        let files = relative(path, root, &files)?;
-        let mut fields = vec![(DATA.to_owned(), FieldKind::Bytes(files.room()))];
+        let Some(len) = files.as_ref().or(columns.first()).map(|column| column.cells.len()) else {
+            return Err(Error::format(path.display(), None, "no columns", "choose some with `columns`"));
+        };
+        let has_data = files.is_some();
+        let (files, mut fields) = match files {
+            Some(column) => {
+                let files = relative(path, root, &column)?;
+                let data = FieldKind::Bytes(files.room());
+                (files, vec![(DATA.to_owned(), data)])
+            }
+            None => (Files::open([path])?, Vec::new()),
+        };
         let mut values = Vec::new();
         for column in columns {
-            let default = self.defaults.get(&column.name).copied();
+            let missing = Missing { number: self.defaults.get(&column.name).copied(), as_zero: self.missing_as_zero };
             let name = column.name.clone();
-            let column = column.decide(path, default)?;
+            let column = column.decide(path, missing)?;
             fields.push((name, column.kind()));
             values.push(column);
         }
-        Ok(Records::new(Manifest { files, columns: values, fields: RecordFields::new(fields) }))
+        Ok(Records::new(Manifest { files, has_data, len, columns: values, fields: RecordFields::new(fields) }))
     }
 }
 
@@ -209,6 +250,11 @@ impl Manifest {
     /// As [`ManifestOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Records<Self>, Error> {
         ManifestOptions::new().open(path)
+    }
+
+    /// Returns where the file of a sample is, if it has one.
+    fn file_span(&self, index: usize) -> Option<Span> {
+        self.has_data.then_some(Span { file: index, start: 0, len: None })
     }
 }
 
@@ -240,7 +286,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
 
 impl Format for Manifest {
     fn len(&self) -> usize {
-        self.files.len()
+        self.len
     }
 
     fn fields(&self) -> &RecordFields {
@@ -252,13 +298,13 @@ impl Format for Manifest {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        each(Span { file: index, start: 0, len: None });
+        self.file_span(index).into_iter().for_each(each);
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let [data] = input.spans([Span { file: index, start: 0, len: None }])?;
+        let data = input.list(self.file_span(index))?;
         let values = self.columns.iter().map(|column| column.value(index));
-        Ok(Record::new(&self.fields, std::iter::once(Value::from(data)).chain(values)))
+        Ok(Record::new(&self.fields, data.into_iter().map(Value::from).chain(values)))
     }
 }
 
@@ -269,6 +315,11 @@ impl Values {
             Self::Integers(_) => FieldKind::Number(DType::I64),
             Self::Floats(_) => FieldKind::Number(DType::F64),
             Self::Bools(_) => FieldKind::Number(DType::Bool),
+            Self::Lists(dtype, _, ends) => {
+                let starts = std::iter::once(&0).chain(ends);
+                let items = starts.zip(ends).map(|(start, end)| ((end - start) / dtype.size()) as u64);
+                FieldKind::List(*dtype, Room::of(items))
+            }
             Self::Texts(texts) => FieldKind::Text(Room::of(texts.iter().map(|text| text.len() as u64))),
         }
     }
@@ -278,6 +329,10 @@ impl Values {
             Self::Integers(numbers) => Value::number(numbers[row]),
             Self::Floats(numbers) => Value::number(numbers[row]),
             Self::Bools(truths) => Value::number(truths[row]),
+            Self::Lists(_, bytes, ends) => {
+                let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+                Value::from(&bytes[start..ends[row]])
+            }
             Self::Texts(texts) => Value::from(texts[row].as_bytes()),
         }
     }

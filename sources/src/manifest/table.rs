@@ -1,13 +1,11 @@
 //! Tables of cells, and the kinds of their columns.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::Value as Json;
+use slotline::dtype::{DType, Element, bytes_of};
 
+use super::json;
 use crate::Error;
 use crate::record::MOST_FIELDS;
 
@@ -23,14 +21,17 @@ pub(super) struct Column {
 /// One value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
+    /// JSON's `null`, or a key that a line does not have.
     Missing,
     /// A cell of CSV, which may be of any kind.
     Raw(Box<str>),
     Integer(i64),
     Float(f64),
+    /// A number that neither `i64` nor `f64` holds, as it was written.
+    Unfit(Box<str>),
     Bool(bool),
     Text(Box<str>),
-    /// A list or an object.
+    /// A list or an object, as it was written.
     Nested(Box<str>),
 }
 
@@ -40,7 +41,18 @@ pub(super) enum Values {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
     Bools(Vec<bool>),
+    /// The bytes of the numbers of all lists, and where each list ends.
+    Lists(DType, Vec<u8>, Vec<usize>),
     Texts(Vec<Box<str>>),
+}
+
+/// What missing values stand for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Missing {
+    /// A number, if the column has any.
+    pub(super) number: Option<f64>,
+    /// Zero, and an empty text or list.
+    pub(super) as_zero: bool,
 }
 
 /// The largest integer up to which all are exact as `f64`.
@@ -71,7 +83,7 @@ pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Vec<Column
     while reader.read_record(&mut record).map_err(failed)? {
         lines.push(record.position().map_or(0, csv::Position::line));
         for (column, cell) in cells.iter_mut().zip(&record) {
-            column.push(if cell.is_empty() { Cell::Missing } else { Cell::Raw(cell.into()) });
+            column.push(Cell::Raw(cell.into()));
         }
     }
     columns(path, names, cells, lines)
@@ -101,91 +113,12 @@ fn unterminated(bytes: &[u8], delimiter: u8) -> Option<usize> {
     opened
 }
 
-/// Parses a JSON object in each line. Lines of blanks are skipped.
-pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let (mut names, mut cells, mut lines) = (Vec::<String>::new(), Vec::<Vec<Cell>>::new(), Vec::new());
-    let mut known = HashMap::new();
-    let mut start = 0;
-    for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        let at = start;
-        start += line.len() as u64;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let number = number as u64 + 1;
-        let error = |problem: String| {
-            let problem = format!("line {number}: {problem}");
-            Error::format(path.display(), at, problem, "write one JSON object in each line")
-        };
-        let Object(pairs) = serde_json::from_slice(line).map_err(|found| error(format!("not valid: {found}")))?;
-        for (name, value) in pairs {
-            let column = *known.entry(name).or_insert_with_key(|name| {
-                names.push(name.clone());
-                cells.push(Vec::new());
-                cells.len() - 1
-            });
-            if cells[column].len() > lines.len() {
-                return Err(error(format!("the key {} is there twice", names[column])));
-            }
-            // Lines with keys of their own would take memory in proportion to the square of the file's length.
-            if names.len() > MOST_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
-                return Err(error(format!("the lines have {} different keys", names.len())));
-            }
-            cells[column].resize(lines.len(), Cell::Missing);
-            let cell =
-                cell(value).ok_or_else(|| error(format!("the number of {} is no i64 and no f64", names[column])))?;
-            cells[column].push(cell);
-        }
-        lines.push(number);
-    }
-    cells.iter_mut().for_each(|column| column.resize(lines.len(), Cell::Missing));
-    columns(path, names, cells, lines)
-}
-
-fn cell(value: Json) -> Option<Cell> {
-    Some(match value {
-        Json::Null => Cell::Missing,
-        Json::Bool(truth) => Cell::Bool(truth),
-        Json::Number(number) => match number.as_i64() {
-            Some(integer) => Cell::Integer(integer),
-            None if number.is_f64() => Cell::Float(number.as_f64()?),
-            None => return None,
-        },
-        Json::String(text) => Cell::Text(text.into()),
-        Json::Array(_) | Json::Object(_) => Cell::Nested(value.to_string().into()),
-    })
-}
-
-/// A JSON object whose keys keep their order.
-struct Object(Vec<(String, Json)>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Object;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, Json>()? {
-                    if key.is_empty() {
-                        return Err(A::Error::custom("an empty key"));
-                    }
-                    pairs.push((key, value));
-                }
-                Ok(Object(pairs))
-            }
-        }
-        deserializer.deserialize_map(Pairs)
-    }
-}
-
-fn columns(path: &Path, names: Vec<String>, cells: Vec<Vec<Cell>>, lines: Vec<u64>) -> Result<Vec<Column>, Error> {
+pub(super) fn columns(
+    path: &Path,
+    names: Vec<String>,
+    cells: Vec<Vec<Cell>>,
+    lines: Vec<u64>,
+) -> Result<Vec<Column>, Error> {
     let error = |problem: String| Error::format(path.display(), None, problem, "name each column once, and list files");
     if names.len() > MOST_FIELDS {
         return Err(error(format!("{} columns; the maximum is {MOST_FIELDS}", names.len())));
@@ -205,19 +138,24 @@ impl Column {
     /// Returns the text in a row.
     pub(super) fn text(&self, path: &Path, row: usize) -> Result<&str, Error> {
         match &self.cells[row] {
-            Cell::Raw(text) | Cell::Text(text) => Ok(text),
+            Cell::Raw(text) | Cell::Text(text) if !text.is_empty() => Ok(text),
             _ => Err(self.error(path, row, "expected the name of a file, found none", "add it")),
         }
     }
 
-    /// Decides what the column holds, and takes `default` for missing numbers.
-    pub(super) fn decide(self, path: &Path, default: Option<f64>) -> Result<Values, Error> {
+    /// Decides what the column holds, and fills in missing values.
+    pub(super) fn decide(self, path: &Path, missing: Missing) -> Result<Values, Error> {
+        if let Some((row, Cell::Unfit(number))) = self.cells.iter().enumerate().find(|(_, cell)| cell.is_unfit()) {
+            let problem = format!("{number} is no i64 and no f64");
+            return Err(self.error(path, row, &problem, "write it as a text, or leave the column out with `columns`"));
+        }
         let all = |holds: fn(&Cell) -> bool| {
-            let mut present = self.cells.iter().filter(|cell| **cell != Cell::Missing).peekable();
+            let mut present = self.cells.iter().filter(|cell| !cell.is_missing()).peekable();
             present.peek().is_some() && present.all(holds)
         };
+        let number = missing.number.or(missing.as_zero.then_some(0.0));
         if all(|cell| cell.integer().is_some()) {
-            let whole = default.map(|default| (default as i64 as f64 == default).then_some(default as i64));
+            let whole = number.map(|number| (number as i64 as f64 == number).then_some(number as i64));
             let whole = match whole {
                 Some(None) => return Err(self.error(path, 0, "a column of integers", "set an integer as its default")),
                 Some(whole) => whole,
@@ -226,32 +164,63 @@ impl Column {
             return self.fill(path, whole, Cell::integer).map(Values::Integers);
         }
         if all(|cell| cell.float().is_some()) {
-            return self.fill(path, default, Cell::float).map(Values::Floats);
+            return self.fill(path, number, Cell::float).map(Values::Floats);
         }
         if all(|cell| cell.bool().is_some()) {
-            return self.fill(path, default.map(|default| default != 0.0), Cell::bool).map(Values::Bools);
+            return self.fill(path, number.map(|number| number != 0.0), Cell::bool).map(Values::Bools);
         }
-        if default.is_some() {
-            return Err(self.error(path, 0, "a column of texts, which has no default number", "remove the default"));
+        if missing.number.is_some() {
+            return Err(self.error(path, 0, "a column without numbers, which has no default", "remove the default"));
         }
-        let mut nested = None;
-        let mut texts = Vec::with_capacity(self.cells.len());
-        for (row, cell) in self.cells.iter().enumerate() {
-            let (text, is_nested) = match cell {
-                Cell::Missing => ("".into(), nested.unwrap_or(false)),
-                Cell::Raw(text) | Cell::Text(text) => (text.clone(), false),
-                Cell::Nested(text) => (text.clone(), true),
-                Cell::Integer(_) | Cell::Float(_) | Cell::Bool(_) => {
-                    let problem = "values of different kinds in the column";
-                    return Err(self.error(path, row, problem, "make them all numbers, truth values or texts"));
+        if let Some(row) = self.cells.iter().position(|cell| *cell == Cell::Missing).filter(|_| !missing.as_zero) {
+            let advice = "add it, set `missing_as_zero`, or leave the column out with `columns`";
+            return Err(self.error(path, row, "no value", advice));
+        }
+        if let Some(lists) = self.lists(Cell::integer).or_else(|| self.lists(Cell::float)) {
+            return Ok(lists);
+        }
+        self.texts(path).map(Values::Texts)
+    }
+
+    /// Returns the column as lists of numbers, if every value is one, and there is any number.
+    fn lists<T: Element>(&self, number: fn(&Cell) -> Option<T>) -> Option<Values> {
+        let (mut items, mut ends) = (Vec::new(), Vec::with_capacity(self.cells.len()));
+        for cell in &self.cells {
+            match cell {
+                Cell::Missing => {}
+                Cell::Nested(text) => {
+                    let list = json::list(text)?;
+                    items.extend(list.iter().map(number).collect::<Option<Vec<T>>>()?);
                 }
-            };
-            if *cell != Cell::Missing && *nested.get_or_insert(is_nested) != is_nested {
-                return Err(self.error(path, row, "texts and lists or objects in the column", "make them all texts"));
+                _ => return None,
             }
-            texts.push(text);
+            ends.push(items.len() * size_of::<T>());
         }
-        Ok(Values::Texts(texts))
+        (!items.is_empty()).then(|| Values::Lists(T::DTYPE, bytes_of(&items).to_vec(), ends))
+    }
+
+    /// Returns the texts of the column.
+    fn texts(mut self, path: &Path) -> Result<Vec<Box<str>>, Error> {
+        let numbers = self.cells.iter().all(|cell| matches!(cell, Cell::Missing | Cell::Integer(_) | Cell::Float(_)));
+        let wrong = |cell: &Cell| matches!(cell, Cell::Integer(_) | Cell::Float(_) | Cell::Bool(_));
+        if numbers && let Some(row) = self.cells.iter().position(|cell| wrong(cell) && cell.float().is_none()) {
+            let problem = "an integer that f64 does not hold exactly, in a column with fractions";
+            return Err(self.error(path, row, problem, "write the numbers as texts, or choose `columns`"));
+        }
+        if let Some(row) = self.cells.iter().position(wrong) {
+            let problem = "values of different kinds in the column";
+            return Err(self.error(path, row, problem, "make them all numbers, truth values or texts"));
+        }
+        let kinds = [|cell: &Cell| matches!(cell, Cell::Text(_)), |cell: &Cell| matches!(cell, Cell::Nested(_))];
+        if let [Some(text), Some(nested)] = kinds.map(|kind| self.cells.iter().position(kind)) {
+            let problem = "texts and lists or objects in the column";
+            return Err(self.error(path, text.max(nested), problem, "make them all texts"));
+        }
+        let text = |cell| match cell {
+            Cell::Raw(text) | Cell::Text(text) | Cell::Nested(text) => text,
+            _ => "".into(),
+        };
+        Ok(std::mem::take(&mut self.cells).into_iter().map(text).collect())
     }
 
     /// Returns the numbers of the column.
@@ -259,7 +228,7 @@ impl Column {
         let cells = self.cells.iter().enumerate();
         let filled = cells.map(|(row, cell)| {
             number(cell).or(default).ok_or_else(|| {
-                let advice = "add it, or set `default_number` for the column";
+                let advice = "add it, set `missing_as_zero`, or `default_number` for the column";
                 self.error(path, row, "no value in a column of numbers", advice)
             })
         });
@@ -273,6 +242,18 @@ impl Column {
 }
 
 impl Cell {
+    /// Whether there is no value; in CSV, if it is not a text.
+    fn is_missing(&self) -> bool {
+        match self {
+            Self::Raw(text) => text.is_empty(),
+            other => *other == Self::Missing,
+        }
+    }
+
+    fn is_unfit(&self) -> bool {
+        matches!(self, Self::Unfit(_))
+    }
+
     fn integer(&self) -> Option<i64> {
         match self {
             Self::Raw(text) => text.parse().ok(),
@@ -289,7 +270,11 @@ impl Cell {
                 Ok(integer) => exact(integer),
                 // Longer integers would lose digits.
                 Err(_) if text.trim_start_matches(['-', '+']).bytes().all(|byte| byte.is_ascii_digit()) => None,
-                Err(_) => text.parse().ok(),
+                // And so would those that become infinite.
+                Err(_) => {
+                    let digits = text.contains(|letter: char| letter.is_ascii_digit());
+                    text.parse().ok().filter(|float: &f64| float.is_finite() || !digits)
+                }
             },
             Self::Integer(integer) => exact(*integer),
             Self::Float(float) => Some(*float),

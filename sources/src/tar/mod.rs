@@ -2,8 +2,8 @@
 //!
 //! Names are split and files grouped as by webdataset 1.0.2. `dir/0001.seg.png` is the file of field `seg.png` in the
 //! sample with key `dir/0001`; upper-case letters of a field become lower-case. Only files that follow each other form a
-//! sample; a sample ends with its shard. Folders, links, hidden files and `__…__` are skipped. Two files of one field are
-//! an error.
+//! sample; a sample ends with its shard. Folders, links, hidden files, `__…__` and names without a dot are skipped. Two
+//! files of one field are an error.
 //!
 //! A shard is walked over once, from header to header. The [index](crate::IndexFiles) is saved for the next time. Sparse and
 //! compressed tars are errors. Beyond webdataset, which stops silently at a damaged header: that is an error, too.

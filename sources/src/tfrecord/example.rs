@@ -1,8 +1,10 @@
-//! `tf.Example`, a protocol buffer: a map from names to lists of bytes, of `f32` or of `i64`.
+//! `tf.Example`, a protocol buffer: a map from names to lists of bytes, of `f32` or of `i64`. A `tf.SequenceExample` has a
+//! second map, from names to lists of such lists, one for each step.
 //!
-//! Unknown fields are skipped; of several entries with one name the last one counts; lists may be packed or not; all as
-//! the protocol buffer's specification demands.
+//! Of several entries with one name the last one counts, and lists may be packed or not, as the protocol buffer's
+//! specification demands. Unknown fields are errors, so that no part of another message is lost.
 
+use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 /// Why bytes are not a `tf.Example`: what is wrong, and at which byte.
@@ -20,7 +22,20 @@ pub(super) enum Feature<'a> {
     Floats(SmallVec<[&'a [u8]; 1]>),
     /// Integers of variable length, in one or more runs.
     Integers(SmallVec<[&'a [u8]; 1]>),
+    /// Values that are not read, and what they are.
+    Unread(&'static str),
 }
+
+/// What a record has for a name.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found<'a> {
+    /// The values, of a feature list those of all steps.
+    pub(super) feature: Feature<'a>,
+    /// Of a feature list, the values in each step, or the bytes of its only value; 0 if there are no steps.
+    pub(super) step: Option<usize>,
+}
+
+const UNKNOWN: &str = "an unknown field";
 
 /// Bytes that are parsed, and where they are in the record.
 #[derive(Clone, Copy)]
@@ -83,43 +98,104 @@ impl<'a> Reader<'a> {
         }
         Ok(Some((tag >> 3, field)))
     }
+
+    /// Returns the next message of those with number 1, if there are no other fields; `None` at the end.
+    fn message(&mut self) -> Result<Option<Self>, Malformed> {
+        let at = self.at;
+        match self.field()? {
+            None => Ok(None),
+            Some((1, Field::Message(message))) => Ok(Some(message)),
+            Some(_) => Err(Malformed(UNKNOWN, at)),
+        }
+    }
 }
 
-/// Calls `each` with the names and values of a `tf.Example`, in the order in which they are written.
-pub(super) fn parse<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a str, Feature<'a>)) -> Result<(), Malformed> {
+/// Calls `each` with the names and values of a `tf.Example` or `tf.SequenceExample`, in the order in which they are
+/// written.
+pub(super) fn parse<'a>(bytes: &'a [u8], mut each: impl FnMut(&'a str, Found<'a>)) -> Result<(), Malformed> {
     let mut example = Reader { bytes, at: 0 };
-    while let Some((number, field)) = example.field()? {
-        let (1, Field::Message(mut features)) = (number, field) else { continue };
-        while let Some((number, field)) = features.field()? {
-            let (1, Field::Message(mut entry)) = (number, field) else { continue };
-            let (mut name, mut feature) = ("", Feature::default());
-            while let Some((number, field)) = entry.field()? {
-                match (number, field) {
-                    (1, Field::Message(key)) => {
+    loop {
+        let at = example.at;
+        let (lists, mut features) = match example.field()? {
+            None => return Ok(()),
+            Some((number @ (1 | 2), Field::Message(features))) => (number == 2, features),
+            Some(_) => return Err(Malformed(UNKNOWN, at)),
+        };
+        while let Some(mut entry) = features.message()? {
+            let mut name = "";
+            let mut found = Found { feature: Feature::Empty, step: lists.then_some(0) };
+            loop {
+                let at = entry.at;
+                match entry.field()? {
+                    None => break,
+                    Some((1, Field::Message(key))) => {
                         name = std::str::from_utf8(key.bytes)
                             .map_err(|_| Malformed("a name that is not UTF-8", key.at))?;
                     }
-                    (2, Field::Message(value)) => feature.merge(value)?,
-                    _ => {}
+                    Some((2, Field::Message(value))) if !lists => found.feature.merge(value)?,
+                    Some((2, Field::Message(mut steps))) => {
+                        while let Some(step) = steps.message()? {
+                            found.add(step)?;
+                        }
+                    }
+                    Some(_) => return Err(Malformed(UNKNOWN, at)),
                 }
             }
-            each(name, feature);
+            each(name, found);
         }
     }
-    Ok(())
+}
+
+impl<'a> Found<'a> {
+    /// Adds a step of a feature list.
+    fn add(&mut self, step: Reader<'a>) -> Result<(), Malformed> {
+        let mut next = Feature::Empty;
+        next.merge(step)?;
+        let len = next.items();
+        match (&mut self.feature, next) {
+            (Feature::Unread(_), _) => {}
+            (all, _) if len == 0 => *all = Feature::Unread("steps without values"),
+            (all, Feature::Bytes(values)) if values.len() > 1 => {
+                *all = Feature::Unread("steps with several values of bytes")
+            }
+            (all @ Feature::Empty, next) => (*all, self.step) = (next, Some(len)),
+            (Feature::Bytes(all), Feature::Bytes(next))
+            | (Feature::Floats(all), Feature::Floats(next))
+            | (Feature::Integers(all), Feature::Integers(next))
+                if self.step == Some(len) =>
+            {
+                all.extend(next);
+            }
+            (all, _) => *all = Feature::Unread("steps of different kinds or lengths"),
+        }
+        Ok(())
+    }
+
+    /// Takes the place of what was found for the name before, unless this would lose a feature of another kind.
+    pub(super) fn replace(self, before: &mut Option<Self>) {
+        let feature = match before {
+            Some(before) if before.step.is_some() != self.step.is_some() => {
+                Feature::Unread("a feature and a feature list")
+            }
+            _ => self.feature,
+        };
+        *before = Some(Self { feature, ..self });
+    }
 }
 
 impl<'a> Feature<'a> {
     /// Adds what a message says.
     fn merge(&mut self, mut message: Reader<'a>) -> Result<(), Malformed> {
-        while let Some((number, field)) = message.field()? {
-            let Field::Message(mut list) = field else { continue };
+        loop {
+            let at = message.at;
+            let Some((number, field)) = message.field()? else { return Ok(()) };
+            let Field::Message(mut list) = field else { return Err(Malformed(UNKNOWN, at)) };
             match (number, &*self) {
                 (1, Self::Bytes(_)) | (2, Self::Floats(_)) | (3, Self::Integers(_)) => {}
                 (1, _) => *self = Self::Bytes(SmallVec::new()),
                 (2, _) => *self = Self::Floats(SmallVec::new()),
                 (3, _) => *self = Self::Integers(SmallVec::new()),
-                _ => continue,
+                _ => return Err(Malformed(UNKNOWN, at)),
             }
             loop {
                 let before = list;
@@ -141,11 +217,34 @@ impl<'a> Feature<'a> {
                         runs.push(&value.bytes[..len]);
                     }
                     (1, _, _) => return Err(Malformed("a value of another kind than its list", before.at)),
-                    _ => {}
+                    _ => return Err(Malformed(UNKNOWN, before.at)),
                 }
             }
         }
-        Ok(())
+    }
+
+    /// Returns the type of the values, `U8` for bytes; `None` if there are none.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        match self {
+            Self::Empty | Self::Unread(_) => None,
+            Self::Bytes(_) => Some(DType::U8),
+            Self::Floats(_) => Some(DType::F32),
+            Self::Integers(_) => Some(DType::I64),
+        }
+    }
+
+    /// Returns the number of numbers or bytes.
+    pub(super) fn items(&self) -> usize {
+        match self {
+            Self::Empty | Self::Unread(_) => 0,
+            Self::Bytes(values) => values.iter().map(|value| value.len()).sum(),
+            Self::Floats(runs) => runs.iter().map(|run| run.len() / 4).sum(),
+            Self::Integers(runs) => {
+                let mut count = 0;
+                Self::integers(runs, |_| count += 1);
+                count
+            }
+        }
     }
 
     /// Calls `each` with the integers.
@@ -179,9 +278,9 @@ mod tests {
 
     fn found(bytes: &[u8]) -> Result<Feature<'_>, Malformed> {
         let mut found = Feature::Empty;
-        parse(bytes, |name, feature| {
+        parse(bytes, |name, value| {
             assert_eq!(name, "x");
-            found = feature;
+            found = value.feature;
         })?;
         Ok(found)
     }

@@ -1,4 +1,4 @@
-//! TFRecord files of `tf.Example`s, by index.
+//! TFRecord files of `tf.Example`s and `tf.SequenceExample`s, by index.
 //!
 //! Each feature is a field, sorted by name; what it holds is decided by the first records, over all files:
 //!
@@ -8,9 +8,12 @@
 //! | of another number of values, the same in every record | a tensor |
 //! | of any number | a list |
 //! | `bytes_list` of one value | bytes |
+//! | a feature list whose steps all have as many numbers | a list: the numbers of all steps |
+//! | a feature list whose steps all have one value of as many bytes | bytes: those of all steps |
 //!
 //! [`TfRecordOptions::declare`] decides otherwise. A record that contradicts is an error that names it. A
-//! `bytes_list` of more values is not supported, nor are `tf.SequenceExample`s and compressed files.
+//! `bytes_list` of more values is not supported, nor are other feature lists and compressed files: they are errors, and so
+//! are fields of the protocol buffer that these messages do not have.
 
 mod example;
 mod walk;
@@ -31,7 +34,7 @@ use crate::record::MOST_FIELDS;
 use crate::saved::IndexFiles;
 use crate::window::{Progress, Tell};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
-use example::Feature;
+use example::{Feature, Found};
 
 /// The records of one or more TFRecord files.
 ///
@@ -61,7 +64,20 @@ pub struct TfRecord {
     /// The number of the first record of each file, and the number of all records.
     starts: Vec<usize>,
     fields: RecordFields,
+    steps: Vec<Step>,
+    /// Whether the fields are those of the first records, which must be all.
+    all: bool,
     check: bool,
+}
+
+/// What [`Found::step`] must be for a field; `None`: it is declared, and may be any.
+type Step = Option<Option<usize>>;
+
+/// What the first records have for a name.
+struct Seen {
+    dtype: Option<DType>,
+    step: Option<usize>,
+    lengths: Vec<u64>,
 }
 
 /// How TFRecord files are read.
@@ -171,55 +187,61 @@ impl TfRecordOptions {
             starts.push(starts[starts.len() - 1] + ends.len());
         }
         let fields = RecordFields::default();
-        let mut records = TfRecord { files, ends, starts, fields, check: self.check_data };
+        let mut records = TfRecord {
+            files,
+            ends,
+            starts,
+            fields,
+            steps: Vec::new(),
+            all: self.fields.is_none(),
+            check: self.check_data,
+        };
         if records.len() == 0 {
             let problem = "no records";
             return Err(Error::format(paths[0].display(), None, problem, "check that it was written completely"));
         }
-        records.fields = self.decide(&records)?;
+        (records.fields, records.steps) = self.decide(&records)?;
         Ok(Records::new(records))
     }
 
     /// Decides what the fields hold.
-    fn decide(&self, records: &TfRecord) -> Result<RecordFields, Error> {
+    fn decide(&self, records: &TfRecord) -> Result<(RecordFields, Vec<Step>), Error> {
         let count = records.len().min(self.look_at);
-        // For each name: in which record it is first, and the dtype (`U8` for bytes) and the lengths.
-        let mut seen = BTreeMap::<String, (usize, DType, Vec<u64>)>::new();
+        let mut seen = BTreeMap::<String, Seen>::new();
         let mut memory = Vec::new();
         for index in 0..count {
             let bytes = records.files.read(records.span(index), &mut memory)?;
             let mut features = BTreeMap::new();
-            records.parse(index, bytes, |name, feature| _ = features.insert(name, feature))?;
-            for (name, feature) in features {
+            records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))?;
+            for (name, Found { feature, step }) in features.into_iter().filter_map(|(name, found)| Some((name, found?)))
+            {
                 let wanted = self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
                 if !wanted || self.declared.contains_key(name) {
                     continue;
                 }
-                let (dtype, len) = match &feature {
-                    Feature::Empty => (None, 0),
-                    Feature::Bytes(values) if values.len() == 1 => (Some(DType::U8), values[0].len()),
-                    Feature::Bytes(values) => {
-                        let problem = format!("the feature {name} has {} values of bytes", values.len());
-                        let advice = "list the other features in `fields`: only one value is supported";
-                        return Err(records.error(index, 0, &problem, advice));
+                let unread = match &feature {
+                    Feature::Bytes(values) if step.is_none() && values.len() != 1 => {
+                        Some(format!("{} values of bytes", values.len()))
                     }
-                    Feature::Floats(runs) => (Some(DType::F32), runs.iter().map(|run| run.len() / 4).sum()),
-                    Feature::Integers(runs) => {
-                        let mut count = 0;
-                        Feature::integers(runs, |_| count += 1);
-                        (Some(DType::I64), count)
-                    }
+                    Feature::Unread(what) => Some((*what).to_owned()),
+                    _ => None,
                 };
-                let known = seen.entry(name.to_owned()).or_insert((index, dtype.unwrap_or(DType::Bool), Vec::new()));
-                match dtype {
-                    Some(dtype) if known.1 == DType::Bool => known.1 = dtype,
-                    Some(dtype) if known.1 != dtype => {
-                        let problem = format!("the feature {name} holds {dtype}, in others {}", known.1);
-                        return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
-                    }
-                    _ => {}
+                if let Some(what) = unread {
+                    let problem = format!("the feature {name} has {what}, which are not supported");
+                    return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
                 }
-                known.2.push(len as u64);
+                let (dtype, len) = (feature.dtype(), feature.items());
+                let known = seen.entry(name.to_owned()).or_insert(Seen { dtype, step, lengths: Vec::new() });
+                let both = known.dtype.is_some() && dtype.is_some();
+                if known.step.is_some() != step.is_some() || both && (known.dtype, known.step) != (dtype, step) {
+                    let [found, others] = [(dtype, step), (known.dtype, known.step)].map(described);
+                    let problem = format!("the feature {name} holds {found}, in others {others}");
+                    return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
+                }
+                if known.dtype.is_none() {
+                    (known.dtype, known.step) = (dtype, step);
+                }
+                known.lengths.push(len as u64);
             }
         }
         let names: Vec<String> = match &self.fields {
@@ -241,26 +263,28 @@ impl TfRecordOptions {
         if let Some(name) = self.declared.keys().find(|name| !names.contains(name)) {
             return Err(Error::usage(format!("the declared feature {name} is not among `fields`"), "list it there"));
         }
-        let mut fields = Vec::new();
+        let (mut fields, mut steps) = (Vec::new(), Vec::new());
         for name in names {
-            let kind = match (self.declared.get(&name), seen.get(&name)) {
-                (Some(kind), _) => supported(&name, kind)?,
-                (None, Some((_, dtype, lengths))) if lengths.len() == count && *dtype != DType::Bool => {
+            let (kind, step) = match (self.declared.get(&name), seen.get(&name)) {
+                (Some(kind), _) => (supported(&name, kind)?, None),
+                (None, Some(Seen { dtype: Some(dtype), step, lengths })) if lengths.len() == count => {
                     let room = || {
                         let lengths = lengths.iter().copied();
                         if count == records.len() { Room::of(lengths) } else { Room::estimate(lengths) }
                     };
-                    match (dtype, lengths[0], lengths.iter().all(|&len| len == lengths[0])) {
+                    let is_one_length = step.is_none() && lengths.iter().all(|&len| len == lengths[0]);
+                    let kind = match (dtype, lengths[0], is_one_length) {
                         (DType::U8, ..) => FieldKind::Bytes(room()),
                         (_, 1, true) => FieldKind::Number(*dtype),
                         (_, len @ 2.., true) => FieldKind::Tensor(*dtype, vec![len as usize]),
                         _ => FieldKind::List(*dtype, room()),
-                    }
+                    };
+                    (kind, Some(*step))
                 }
                 (None, found) => {
                     let problem = format!(
                         "the feature {name} has values in {} of the first {count} records",
-                        found.map_or(0, |(_, dtype, lengths)| if *dtype == DType::Bool { 0 } else { lengths.len() })
+                        found.filter(|seen| seen.dtype.is_some()).map_or(0, |seen| seen.lengths.len())
                     );
                     let path = records.files.path(0);
                     let advice = "list features in `fields` that all records have, or `declare` it";
@@ -268,9 +292,16 @@ impl TfRecordOptions {
                 }
             };
             fields.push((name, kind));
+            steps.push(step);
         }
-        Ok(RecordFields::new(fields))
+        Ok((RecordFields::new(fields), steps))
     }
+}
+
+/// Says what a name has values of.
+fn described((dtype, step): (Option<DType>, Option<usize>)) -> String {
+    let dtype = dtype.map_or("no value".to_owned(), |dtype| dtype.to_string());
+    step.map_or(dtype.clone(), |len| format!("steps of {len} {dtype}"))
 }
 
 /// Returns a declared kind, if it can be read.
@@ -308,10 +339,10 @@ impl TfRecord {
     }
 
     /// Checks the bytes of a record, and calls `each` with its features.
-    fn parse<'a>(&self, index: usize, record: &'a [u8], each: impl FnMut(&'a str, Feature<'a>)) -> Result<(), Error> {
+    fn parse<'a>(&self, index: usize, record: &'a [u8], each: impl FnMut(&'a str, Found<'a>)) -> Result<(), Error> {
         let data = walk::data(record, self.check).map_err(|problem| self.error(index, 0, problem, walk::DAMAGED))?;
         example::parse(data, each).map_err(|problem| {
-            let text = format!("expected a tf.Example, found {}", problem.0);
+            let text = format!("expected a tf.Example or tf.SequenceExample, found {}", problem.0);
             self.error(index, walk::HEADER + problem.1 as u64, &text, "write it as a tf.Example")
         })
     }
@@ -347,17 +378,21 @@ impl Format for TfRecord {
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
         let [bytes] = input.spans([self.span(index)])?;
-        let mut features: SmallVec<[Option<Feature<'a>>; 4]> = SmallVec::new();
+        let mut features: SmallVec<[Option<Found<'a>>; 4]> = SmallVec::new();
         features.resize(self.fields.as_slice().len(), None);
-        self.parse(index, bytes, |name, feature| {
-            if let Some(field) = self.fields.position(name) {
-                features[field] = Some(feature);
-            }
+        let mut other = None;
+        self.parse(index, bytes, |name, found| match self.fields.position(name) {
+            Some(field) => found.replace(&mut features[field]),
+            None => other = Some(name),
         })?;
+        if let Some(name) = other.filter(|_| self.all) {
+            let problem = format!("the feature {name}, which the first records do not have");
+            return Err(self.error(index, 0, &problem, "list the features to read in `fields`, or `declare` it"));
+        }
         let mut values: SmallVec<[Value<'a>; 4]> = SmallVec::new();
-        for (field, feature) in self.fields.as_slice().iter().zip(features) {
-            let value = feature.ok_or_else(|| "no such feature".to_owned());
-            let value = value.and_then(|feature| value_of(&field.kind, feature)).map_err(|problem| {
+        for ((field, found), step) in self.fields.as_slice().iter().zip(features).zip(&self.steps) {
+            let value = found.ok_or_else(|| "no such feature".to_owned());
+            let value = value.and_then(|found| value_of(&field.kind, *step, found)).map_err(|problem| {
                 let problem = format!("expected {field}, found {problem}");
                 self.error(index, 0, &problem, "`declare` what the feature holds, or list others in `fields`")
             })?;
@@ -368,9 +403,14 @@ impl Format for TfRecord {
 }
 
 /// Makes the value of a field, or says what was found instead.
-fn value_of<'a>(kind: &FieldKind, feature: Feature<'a>) -> Result<Value<'a>, String> {
-    let dtype = kind.dtype();
-    let bytes: Cow<'a, [u8]> = match feature {
+fn value_of<'a>(kind: &FieldKind, expected: Step, found: Found<'a>) -> Result<Value<'a>, String> {
+    let (dtype, step) = (kind.dtype(), found.step);
+    if found.feature.dtype().is_some() && expected.is_some_and(|expected| expected != step) {
+        return Err(described((found.feature.dtype(), step)));
+    }
+    let bytes: Cow<'a, [u8]> = match found.feature {
+        Feature::Unread(what) => return Err(what.to_owned()),
+        Feature::Bytes(values) if step.is_some() && matches!(kind, FieldKind::Bytes(_)) => values.concat().into(),
         Feature::Bytes(values) if dtype == DType::U8 => {
             let [value] = values[..] else { return Err(format!("{} values of bytes", values.len())) };
             if matches!(kind, FieldKind::Text(_)) && std::str::from_utf8(value).is_err() {
@@ -390,7 +430,7 @@ fn value_of<'a>(kind: &FieldKind, feature: Feature<'a>) -> Result<Value<'a>, Str
             Feature::integers(&runs, |number| bytes.extend_from_slice(&number.to_ne_bytes()));
             Cow::Owned(bytes)
         }
-        Feature::Empty if dtype != DType::U8 => Cow::Borrowed(&[]),
+        Feature::Empty if dtype != DType::U8 || step.is_some() => Cow::Borrowed(&[]),
         Feature::Empty => return Err("no value".to_owned()),
         Feature::Bytes(_) => return Err("bytes".to_owned()),
         Feature::Floats(_) => return Err("floats".to_owned()),

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.pop(0)
 
 import numpy as np
-from tfrecord.reader import tfrecord_loader
+from tfrecord.reader import sequence_loader, tfrecord_loader
 from tfrecord.tools.tfrecord2idx import create_index
 from tfrecord.writer import TFRecordWriter
 
@@ -24,6 +24,33 @@ def value(found):
     if isinstance(found, bytes):
         return [len(found), hashlib.sha256(found).hexdigest()[:16]]
     return found.tolist()
+
+
+def sequences():
+    """Writes `tf.SequenceExample`s: frames of a video, some without any, with features of the whole video."""
+    folder = FOLDER.with_name("sequences")
+    folder.mkdir(exist_ok=True)
+    path = folder / "video.tfrecord"
+    writer = TFRecordWriter(str(path))
+    for i in [3, 0, 1, 4]:
+        writer.write(
+            {"id": (f"video {i}".encode(), "byte"), "labels": (list(range(i)), "int"), "rate": (i / 7, "float")},
+            {
+                "word": ([[7 - j * 10**j] for j in range(i)], "int"),
+                "rgb": ([bytes([i, j]) * 3 for j in range(i)], "byte"),
+                "point": ([[j / 3, -0.0, j * 1e30] for j in range(i)], "float"),
+            },
+        )
+    writer.close()
+
+    def flat(name, steps):
+        return value(b"".join(steps)) if name == "rgb" else [number for step in steps for number in value(step)]
+
+    rows = []
+    for context, lists in sequence_loader(str(path), None):
+        row = {name: value(found) for name, found in context.items()} | {name: flat(name, steps) for name, steps in lists.items()}
+        rows.append(dict(sorted(row.items())))
+    (folder / "expected.json").write_text(json.dumps(rows) + "\n")
 
 
 def main():
@@ -50,3 +77,4 @@ def main():
 
 
 main()
+sequences()

@@ -68,6 +68,8 @@ pub struct TarStream {
     shards: Shards,
     fields: RecordFields,
     sources: Vec<Source>,
+    /// Whether the fields are those of the first samples, which must be all.
+    all: bool,
     skip_incomplete: bool,
     missing_end: bool,
     buffer: usize,
@@ -97,6 +99,7 @@ impl TarStream {
             shards,
             fields: RecordFields::new(fields),
             sources,
+            all: options.fields.is_none(),
             skip_incomplete: options.skip_incomplete,
             missing_end: options.missing_end,
             buffer: 1,
@@ -188,14 +191,24 @@ impl TarStream {
             }
             cursor.at.sample += 1;
             let lacking = |source: &&Source| matches!(source, Source::Member(name, _) if sample.file(name).is_none());
-            let Some(Source::Member(name, _)) = self.sources.iter().find(lacking) else { return Ok(Some(sample)) };
-            if !self.skip_incomplete {
-                let key = String::from_utf8_lossy(&sample.key);
-                let offset = sample.files.first().map(|(_, start, _)| *start);
-                let problem = format!("the sample {key} has no file `{name}`");
-                let advice = "list `fields` that all samples have, or set `skip_incomplete`";
-                return Err(Error::format(self.shards.path(sample.shard).display(), offset, problem, advice));
-            }
+            let lacks = match self.sources.iter().find(lacking) {
+                Some(Source::Member(name, _)) => Some(name),
+                _ => None,
+            };
+            let (problem, advice) = match (lacks, sample.others.first()) {
+                (Some(_), _) if self.skip_incomplete => continue,
+                (Some(name), _) => {
+                    (format!("no file `{name}`"), "list `fields` that all samples have, or set `skip_incomplete`")
+                }
+                (None, Some(name)) if self.all => {
+                    (format!("a file `{name}`, which the first samples do not have"), "list the `fields` to read")
+                }
+                (None, _) => return Ok(Some(sample)),
+            };
+            let key = String::from_utf8_lossy(&sample.key);
+            let offset = sample.files.first().map(|(_, start, _)| *start);
+            let problem = format!("the sample {key} has {problem}");
+            return Err(Error::format(self.shards.path(sample.shard).display(), offset, problem, advice));
         }
     }
 

@@ -169,7 +169,7 @@ pub(super) struct Sample {
     /// Name of the field, position, and data.
     pub(super) files: Vec<(String, u64, Vec<u8>)>,
     /// The names of the fields that were passed over.
-    others: Vec<String>,
+    pub(super) others: Vec<String>,
 }
 
 impl Sample {

@@ -1,0 +1,175 @@
+"""Random CSV and JSONL, against what Python's csv and json read."""
+
+import csv
+import decimal
+import json
+import math
+import random
+import struct
+
+import numpy as np
+import pytest
+
+import slotline
+from slotline import Loader
+
+TEXTS = ["", " ", "a", "Once upon", '"', "\\", ",", "\n", "\t", "ü", "♥", "😀", "null", "1e5", "/", "\x7f", "{}", "\u2028"]
+I64 = 1 << 63
+
+
+def text(draw):
+    return "".join(draw.choice(TEXTS) for _ in range(draw.randrange(5)))
+
+
+def integer(draw, bits=63):
+    return str(draw.randrange(-(1 << draw.randrange(1, bits + 1)), 1 << draw.randrange(1, bits + 1)))
+
+
+def number(draw):
+    """A float in one of the ways to write it: the shortest, too short, too long, or just beside the middle of two floats."""
+    while not math.isfinite(value := struct.unpack("<d", draw.randbytes(8))[0]) or value == math.nextafter(value, math.inf):
+        pass
+    value = draw.choice([value, draw.uniform(-1000, 1000), draw.random()])
+    with decimal.localcontext(prec=2000):
+        middle = (decimal.Decimal(value) + decimal.Decimal(math.nextafter(value, 0.0))) / 2
+        beside = middle * (1 + decimal.Decimal(draw.randrange(-1, 2)).scaleb(-draw.randrange(20, 900)))
+        written = [
+            repr(float(value)),
+            f"{value:.{draw.randrange(26)}e}",
+            f"{value:.{draw.randrange(1, 26)}f}",
+            f"{draw.choice([middle, beside]):e}",
+        ]
+    chosen = draw.choice(written)
+    # The largest floats may be rounded up beyond them.
+    return draw.choice([chosen, chosen.replace("e", "E")]) if math.isfinite(float(chosen)) else "1.5"
+
+
+def blank(draw):
+    return draw.choice(["", "", " ", "\t", "  "])
+
+
+def joined(draw, items):
+    return ",".join(blank(draw) + item + blank(draw) for item in items)
+
+
+def string(draw, value):
+    return json.dumps(value, ensure_ascii=draw.random() < 0.5)
+
+
+def listed(draw, make):
+    return f"[{joined(draw, [make(draw) for _ in range(draw.randrange(6))])}]"
+
+
+def nested(draw, depth=2):
+    """A list or an object with keys that come twice, and with integers of any length."""
+    scalars = [number, lambda draw: integer(draw, 200), lambda draw: string(draw, text(draw))]
+
+    def any_value(draw):
+        if depth and draw.random() < 0.4:
+            return nested(draw, depth - 1)
+        return draw.choice([*scalars, lambda draw: draw.choice(["null", "true"])])(draw)
+
+    if draw.random() < 0.5:
+        return listed(draw, any_value)
+    pairs = [f"{string(draw, draw.choice('kkü'))}{blank(draw)}:{blank(draw)}{any_value(draw)}" for _ in range(draw.randrange(4))]
+    return f"{{{joined(draw, pairs)}}}"
+
+
+# How the values of a column are written, one that decides its kind, and what a value is for Python.
+COLUMNS = {
+    "integers": (integer, "7", np.int64),
+    "floats": (lambda draw: draw.choice([number(draw), integer(draw, 53)]), "0.5", np.float64),
+    "truths": (lambda draw: draw.choice(["true", "false"]), "true", np.bool_),
+    "texts": (lambda draw: string(draw, text(draw)), '"t"', None),
+    "integer lists": (lambda draw: listed(draw, integer), "[3]", lambda found: np.array(found, np.int64)),
+    "float lists": (
+        lambda draw: listed(draw, lambda draw: draw.choice([number(draw), integer(draw, 53)])),
+        "[ 0.5]",
+        lambda found: np.array(found, np.float64),
+    ),
+    # As they are written, for which json has no word.
+    "objects": (nested, '{"k": 1.50}', ...),
+    "long integers": (lambda draw: listed(draw, lambda draw: integer(draw, 100)), f"[{I64}]", ...),
+}
+
+
+def jsonl(draw, path):
+    """Writes a file, and returns its rows."""
+    kinds = [draw.choice([*COLUMNS]) for _ in range(draw.randrange(1, 7))]
+    names = [f"{text(draw)}{column}" for column in range(len(kinds))]
+    rows, lines = [], [draw.choice(["", "\ufeff"])]
+    count = draw.randrange(1, 12)
+    for row in range(count):
+        cells = {}
+        for name, kind in zip(names, kinds):
+            make, first, _ = COLUMNS[kind]
+            cells[name] = first if row == 0 else make(draw)
+        pairs = [f"{string(draw, name)}{blank(draw)}:{blank(draw)}{cell}" for name, cell in cells.items()]
+        if row > 0:
+            draw.shuffle(pairs)
+        line = f"{blank(draw)}{{{joined(draw, pairs)}}}{blank(draw)}"
+        found, expected = json.loads(line), {}
+        for (name, cell), kind in zip(cells.items(), kinds):
+            of = COLUMNS[kind][2]
+            expected[name] = cell if of is ... else found[name] if of is None else of(found[name])
+        rows.append(expected)
+        lines += [draw.choice(["", "", " \n"]), line, "" if row == count - 1 else draw.choice(["\n", "\r\n"])]
+    path.write_text("".join(lines), encoding="utf-8", newline="")
+    return rows
+
+
+def csv_table(draw, path):
+    """Writes a file, and returns its rows."""
+    makes = [
+        (integer, "+7", lambda cell: np.int64(int(cell))),
+        (lambda draw: draw.choice([number(draw), integer(draw, 53)]), ".5", lambda cell: np.float64(float(cell))),
+        (lambda draw: draw.choice(["true", "False", "TRUE"]), "true", lambda cell: np.bool_(cell.lower() == "true")),
+        (text, "t", str),
+        (integer, str(I64), str),
+    ]
+    columns = [draw.choice(makes) for _ in range(draw.randrange(1, 7))]
+    names = [f"{text(draw)}{column}" for column in range(len(columns))]
+    with path.open("w", encoding=draw.choice(["utf-8", "utf-8-sig"]), newline="") as file:
+        quoting = draw.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+        writer = csv.writer(file, quoting=quoting, lineterminator=draw.choice(["\n", "\r\n"]))
+        writer.writerow(names)
+        writer.writerow([first for _, first, _ in columns])
+        writer.writerows([make(draw) for make, _, _ in columns] for _ in range(draw.randrange(10)))
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return [{name: of(row[name]) for name, (_, _, of) in zip(names, columns)} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("write, extension", [(jsonl, "jsonl"), (csv_table, "csv")])
+def test_random_tables_are_read_as_python_reads_them(tmp_path, write, extension):
+    for seed in range(150):
+        path = tmp_path / f"{seed}.{extension}"
+        expected = write(random.Random(seed), path)
+        found = [
+            {name: column[row] for name, column in batch.items()}
+            for batch in Loader(slotline.open(path), 4)
+            for row in range(len(next(iter(batch.values()))))
+        ]
+        assert len(found) == len(expected), seed
+        for row, wanted in zip(found, expected):
+            assert list(row) == list(wanted), seed
+            for name, value in wanted.items():
+                if isinstance(value, str):
+                    assert row[name] == value, (seed, name)
+                else:
+                    assert (row[name].dtype, row[name].tobytes()) == (value.dtype, value.tobytes()), (seed, name, value)
+
+
+@pytest.mark.parametrize(
+    "rows, words",
+    [
+        ('{"n": 1}\n{"n": 9223372036854775808}', "line 2, column n: 9223372036854775808 is no i64"),
+        ('{"n": 1.5}\n{"n": 1e999}', "line 2, column n: 1e999 is no i64 and no f64"),
+        ('{"n": 1.5}\n{"n": 9007199254740993}', "line 2, column n: an integer that f64 does not hold exactly"),
+        ('{"n": "a", "m": 1}\n{"m": 2}', "line 2, column n: no value"),
+        ('{"n": 1}\n{"n": "1"}', "line 1, column n: values of different kinds"),
+    ],
+)
+def test_what_does_not_fit_names_line_and_key(tmp_path, rows, words):
+    (tmp_path / "rows.jsonl").write_text(rows)
+    with pytest.raises(slotline.DataError, match=f"rows.jsonl: {words}"):
+        slotline.open(tmp_path / "rows.jsonl")

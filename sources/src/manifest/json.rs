@@ -1,0 +1,108 @@
+//! Lines of JSON. Numbers are those of the text, and lists and objects keep their text.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::table::{Cell, Column, columns};
+use crate::Error;
+use crate::record::MOST_FIELDS;
+
+/// Parses a JSON object in each line. Lines of blanks are skipped.
+pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let (mut names, mut cells, mut lines) = (Vec::<String>::new(), Vec::<Vec<Cell>>::new(), Vec::new());
+    let mut known = HashMap::new();
+    let mut start = 0;
+    for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let at = start;
+        start += line.len() as u64;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let number = number as u64 + 1;
+        let error = |problem: String| {
+            let problem = format!("line {number}: {problem}");
+            Error::format(path.display(), at, problem, "write one JSON object in each line")
+        };
+        let Object(pairs) = serde_json::from_slice(line).map_err(|found| error(format!("not valid: {found}")))?;
+        for (name, value) in pairs {
+            let column = *known.entry(name).or_insert_with_key(|name| {
+                names.push(name.clone());
+                cells.push(Vec::new());
+                cells.len() - 1
+            });
+            if cells[column].len() > lines.len() {
+                return Err(error(format!("the key {} is there twice", names[column])));
+            }
+            // Lines with keys of their own would take memory in proportion to the square of the file's length.
+            if names.len() > MOST_FIELDS || names.len().saturating_mul(lines.len()) > bytes.len().saturating_mul(4) {
+                return Err(error(format!("the lines have {} different keys", names.len())));
+            }
+            cells[column].resize(lines.len(), Cell::Missing);
+            let cell = cell(value).map_err(|found| error(format!("the value of {}: {found}", names[column])))?;
+            cells[column].push(cell);
+        }
+        lines.push(number);
+    }
+    cells.iter_mut().for_each(|column| column.resize(lines.len(), Cell::Missing));
+    columns(path, names, cells, lines)
+}
+
+/// Returns the values of a list of JSON; `None` if it is none.
+pub(super) fn list(text: &str) -> Option<Vec<Cell>> {
+    let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+    values.into_iter().map(|value| cell(value).ok()).collect()
+}
+
+fn cell(value: &RawValue) -> serde_json::Result<Cell> {
+    let text = value.get();
+    Ok(match text.as_bytes()[0] {
+        b'n' => Cell::Missing,
+        b't' | b'f' => Cell::Bool(text == "true"),
+        b'"' => Cell::Text(serde_json::from_str(text)?),
+        b'[' | b'{' => Cell::Nested(text.into()),
+        _ => number(text),
+    })
+}
+
+/// Returns a number, which is a float only if it is written as one.
+fn number(text: &str) -> Cell {
+    let number = if text.contains(['.', 'e', 'E']) {
+        text.parse().ok().filter(|float: &f64| float.is_finite()).map(Cell::Float)
+    } else {
+        text.parse().ok().map(Cell::Integer)
+    };
+    number.unwrap_or_else(|| Cell::Unfit(text.into()))
+}
+
+/// A JSON object whose keys keep their order.
+struct Object<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
+                    if key.is_empty() {
+                        return Err(A::Error::custom("an empty key"));
+                    }
+                    pairs.push((key, value));
+                }
+                Ok(Object(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
