@@ -1,14 +1,16 @@
-"""Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`.
+"""Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`; and JPEGs,
+and what Pillow resizes them to.
 
 Run it in this folder with Pillow 13.
 """
 
 import io
+import os
 import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 
 y, x = np.mgrid[0:16, 0:24]
 PICTURE = Image.fromarray(np.dstack([x * 10, y * 15, (x + y) * 6]).astype(np.uint8))
@@ -116,3 +118,28 @@ for name, data in FILES.items():
     open(name, "wb").write(data)
     picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     picture.save(name + ".expected.png", optimize=True)
+
+# JPEGs whose size is more than halved: like a photograph, of text, of blocks of saturated colours, and smooth.
+height, width = 136, 160
+y, x = np.mgrid[0:height, 0:width]
+random = np.random.default_rng(5)
+frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]) + 0.004
+waves = [np.fft.ifft2(np.fft.fft2(random.normal(size=(height, width))) / frequency**1.3).real for _ in range(3)]
+shapes = np.dstack([waves[0] + waves[i] * 0.3 for i in range(3)])
+text = Image.new("RGB", (width, height), "white")
+draw = ImageDraw.Draw(text)
+for line in range(0, height, 12):
+    draw.text((line % 7, line), "The quick brown fox jumps", fill=["black", "navy", "red"][line % 3])
+CONTENTS = {
+    "photograph": 128 + shapes / shapes.std() * 45,
+    "text": np.asarray(text),
+    "blocks": random.integers(0, 2, (height // 8, width // 8, 3)).repeat(8, 0).repeat(8, 1) * 255,
+    "gradient": np.dstack([x * 255 / width, y * 255 / height, 128 + 127 * np.cos(x / 40 + y / 60)]),
+}
+os.makedirs("resized", exist_ok=True)
+for name, pixels in CONTENTS.items():
+    for colours in ("444", "420"):
+        data = encoded(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), "JPEG", quality=85, subsampling=f"4:{colours[1]}:{colours[2]}")
+        open(f"resized/{name}_{colours}.jpg", "wb").write(data)
+        small = Image.open(io.BytesIO(data)).resize((64, 64), Image.Resampling.BILINEAR)
+        small.save(f"resized/{name}_{colours}.png", optimize=True)
