@@ -59,7 +59,7 @@ fn row(bytes: &[u8], top: usize, check: bool) -> (bool, u64) {
 
 #[test]
 fn damage_is_found_whatever_the_crop_is() {
-    let rows: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| (i * i >> 7) as u8).collect();
+    let rows: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
     let mut png = Vec::new();
     let mut encoder = png::Encoder::new(&mut png, 160, 120);
     encoder.set_color(png::ColorType::Rgb);
@@ -75,7 +75,7 @@ fn damage_is_found_whatever_the_crop_is() {
 #[cfg(feature = "jpeg")]
 fn warnings_are_found_whatever_the_crop_is() {
     use turbojpeg::{Compressor, Image, PixelFormat};
-    let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| (i * i >> 7) as u8).collect();
+    let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
     let picture = Image { pixels: &pixels[..], width: 160, pitch: 480, height: 120, format: PixelFormat::RGB };
     let jpeg = Compressor::new().unwrap().compress_to_vec(picture).unwrap();
     let (rest, end) = jpeg.split_at(jpeg.len() - 2);
@@ -89,10 +89,14 @@ fn warnings_are_found_whatever_the_crop_is() {
     }
 }
 
+/// The mean, and the largest of a value.
+#[cfg(feature = "jpeg")]
+type Difference = (f64, u8);
+
 /// The differences to Pillow that the crate's documentation has for each content: the largest mean of a picture and the
 /// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size.
 #[cfg(feature = "jpeg")]
-const DIFFERENCES: [(&str, [[(f64, u8); 2]; 2]); 4] = [
+const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
     ("photograph", [[(0.3, 13), (1.9, 31)], [(0.5, 24), (2.0, 48)]]),
     ("text", [[(1.4, 13), (8.5, 50)], [(2.4, 41), (8.5, 50)]]),
     ("blocks", [[(3.0, 20), (7.9, 46)], [(8.3, 82), (24.0, 166)]]),
