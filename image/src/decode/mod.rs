@@ -140,6 +140,7 @@ impl<'a> Opened<'a> {
 /// The memory that pictures are decoded into. A thread keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    #[allow(dead_code)] // Without any format.
     samples: Vec<u8>,
     /// Another form of the pixels, of formats that need one.
     #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
