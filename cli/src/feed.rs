@@ -76,7 +76,13 @@ impl Feed {
             Opened::Records(records) => self.feed(records.clone(), || bound(&records)),
             #[cfg(feature = "image")]
             // Pictures are decoded while they are written into batches, which the records do not measure.
-            Opened::Pictures(pictures) => self.feed(*pictures, || None),
+            Opened::Pictures(pictures) => {
+                let seen = pictures.clone();
+                self.feed(*pictures, || {
+                    let warned = Some(seen.warnings()).filter(|&warned| warned > 0)?;
+                    Some(format!("libjpeg warned about {warned} pictures; `strict` in --image makes that an error"))
+                })
+            }
         }
     }
 

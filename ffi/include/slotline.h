@@ -724,8 +724,8 @@ typedef struct {
   uint8_t channels_last;
   // Whether pictures are turned upright as their EXIF data says (no).
   uint8_t exif;
-  // Whether damaged JPEGs are decoded as well as possible, and are not errors (no).
-  uint8_t lenient;
+  // Whether everything that libjpeg warns about is an error (no).
+  uint8_t strict;
   // Zero; reserved for later versions.
   uint8_t reserved;
 } slotline_pipeline_options;

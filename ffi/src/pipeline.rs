@@ -39,8 +39,8 @@ pub struct slotline_pipeline_options {
     pub channels_last: u8,
     /// Whether pictures are turned upright as their EXIF data says (no).
     pub exif: u8,
-    /// Whether damaged JPEGs are decoded as well as possible, and are not errors (no).
-    pub lenient: u8,
+    /// Whether everything that libjpeg warns about is an error (no).
+    pub strict: u8,
     /// Zero; reserved for later versions.
     pub reserved: u8,
 }
@@ -51,7 +51,7 @@ unsafe impl Versioned for slotline_pipeline_options {
     const END: usize = versioned::end!(reserved);
 
     fn defaults() -> Self {
-        Self { struct_size: size_of::<Self>(), dtype: 0, channels_last: 0, exif: 0, lenient: 0, reserved: 0 }
+        Self { struct_size: size_of::<Self>(), dtype: 0, channels_last: 0, exif: 0, strict: 0, reserved: 0 }
     }
 
     fn is_known(&self) -> bool {
@@ -90,9 +90,15 @@ pub unsafe extern "C" fn slotline_pipeline_new(
                 false => versioned::read(options, "options", |_| ())?.0,
             };
             let dtype = if options.dtype == 0 { DType::F32 } else { dtype::dtype(options.dtype, "options.dtype")? };
-            let pipeline = AnyPipeline::new(builder, dtype).map_err(invalid)?;
-            let pipeline = pipeline.channels_last(options.channels_last != 0).exif(options.exif != 0);
-            Ok(slotline_pipeline(pipeline.strict(options.lenient == 0)))
+            let mut pipeline = AnyPipeline::new(builder, dtype).map_err(invalid)?;
+            // The text can have these, too.
+            if options.exif != 0 {
+                pipeline = pipeline.exif(true);
+            }
+            if options.strict != 0 {
+                pipeline = pipeline.strict(true);
+            }
+            Ok(slotline_pipeline(pipeline.channels_last(options.channels_last != 0)))
         })
     }
 }

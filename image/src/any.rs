@@ -7,7 +7,7 @@ use slotline::tensor::AnyTensorView;
 
 use crate::draw::Seed;
 use crate::error::ImageError;
-use crate::pipeline::{Pipeline, PipelineBuilder};
+use crate::pipeline::{Choice, Job, Pipeline, PipelineBuilder};
 use crate::sample::Image;
 
 /// A [`Pipeline`] whose element type is known only at run time, for programs that are configured with text.
@@ -99,9 +99,24 @@ impl AnyPipeline {
         each!(self, pipeline => pipeline.exif(exif).into())
     }
 
+    /// See [`Pipeline::reduced`].
+    pub fn reduced(self, reduced: bool) -> Self {
+        each!(self, pipeline => pipeline.reduced(reduced).into())
+    }
+
     /// See [`Pipeline::strict`].
     pub fn strict(self, strict: bool) -> Self {
         each!(self, pipeline => pipeline.strict(strict).into())
+    }
+
+    /// See [`Pipeline::check`].
+    pub fn check(self, check: bool) -> Self {
+        each!(self, pipeline => pipeline.check(check).into())
+    }
+
+    /// See [`Pipeline::warnings`].
+    pub fn warnings(&self) -> u64 {
+        each!(self, pipeline => pipeline.warnings())
     }
 
     /// The type of the elements.
@@ -127,16 +142,7 @@ impl AnyPipeline {
     ///
     /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
     pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [u8]) -> Result<(), ImageError> {
-        fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
-            // SAFETY: any bytes are valid elements of these types.
-            let (before, elements, behind) = unsafe { out.align_to_mut() };
-            assert!(
-                before.is_empty() && behind.is_empty(),
-                "the memory of a picture must be aligned, and whole elements"
-            );
-            elements
-        }
-        each!(self, pipeline => pipeline.decode_seeded(bytes, seed, elements(out)))
+        AnyImage::new(bytes, self).random(seed).decode(out)
     }
 
     /// See [`Pipeline::is_random`].
@@ -151,17 +157,47 @@ pub struct AnyImage<'a> {
     bytes: &'a [u8],
     pipeline: &'a AnyPipeline,
     seed: Option<Seed>,
+    check: bool,
 }
 
 impl<'a> AnyImage<'a> {
     /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes.
     pub fn new(bytes: &'a [u8], pipeline: &'a AnyPipeline) -> Self {
-        Self { bytes, pipeline, seed: None }
+        Self { bytes, pipeline, seed: None, check: true }
     }
 
     /// Sets where the random numbers of the pipeline come from; see [`Image::random`].
     pub fn random(self, seed: impl Into<Seed>) -> Self {
         Self { seed: Some(seed.into()), ..self }
+    }
+
+    /// Sets whether the whole file is checked; see [`Image::check`].
+    pub fn check(self, check: bool) -> Self {
+        Self { check, ..self }
+    }
+
+    /// Decodes the picture into the bytes of its elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pipeline::decode_seeded`], or as [`Pipeline::decode`] if there are no [random numbers](Self::random).
+    ///
+    /// # Panics
+    ///
+    /// Panics if `out` does not have the length of a picture, or is not aligned for the elements.
+    pub fn decode(self, out: &mut [u8]) -> Result<(), ImageError> {
+        fn elements<T: crate::Pixel>(out: &mut [u8]) -> &mut [T] {
+            // SAFETY: any bytes are valid elements of these types.
+            let (before, elements, behind) = unsafe { out.align_to_mut() };
+            assert!(
+                before.is_empty() && behind.is_empty(),
+                "the memory of a picture must be aligned, and whole elements"
+            );
+            elements
+        }
+        let choice = self.seed.map_or(Choice::None, Choice::Seed);
+        let job = Job { bytes: self.bytes, choice, check: self.check };
+        each!(self.pipeline, pipeline => pipeline.run(job, elements(out)))
     }
 }
 
@@ -174,7 +210,7 @@ impl Sample for AnyImage<'_> {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         each!(self.pipeline, pipeline => {
-            let image = Image::new(self.bytes, pipeline);
+            let image = Image::new(self.bytes, pipeline).check(self.check);
             match self.seed {
                 Some(seed) => image.random(seed),
                 None => image,

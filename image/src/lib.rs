@@ -68,12 +68,14 @@
 //! | BMP | `bmp` (default) | 1, 4, 8, 16, 24 and 32 bits, with palettes, masks and run lengths |
 //!
 //! All become red, green and blue, as with PIL's `convert("RGB")`: grey is expanded to three equal channels, and alpha is
-//! dropped, not composited. (PIL clips grey of 16 bits to white, instead of taking the upper bits.) Colour profiles are
-//! not applied. The EXIF orientation is applied on [request](Pipeline::exif).
+//! dropped, not composited. What the first frame of a GIF leaves free is transparent or has the palette's first colour; of a
+//! WebP it is black. There is one exception: of grey of 16 bits the upper 8 are used, as of other PNGs of 16 bits, while PIL
+//! clips what is above 255 to white. Colour profiles are not applied. The EXIF orientation, or else that of XMP, is applied on
+//! [request](Pipeline::exif), as PIL's `exif_transpose` does.
 //!
-//! Everything that libjpeg-turbo warns about is an error by default, since parts of the picture would be guessed;
-//! [`strict(false)`](Pipeline::strict) accepts what PIL accepts. Of a picture of which only a part is needed, only that part
-//! may be read, and damage elsewhere goes unnoticed.
+//! A file that is cut short is an error, and so is what a decoder rejects. What libjpeg-turbo only warns about is decoded as
+//! PIL does, and [counted](Pipeline::warnings), or an error with [`strict`](Pipeline::strict). Of a picture of which only a
+//! part is needed, only that part may be decoded, but the file is [checked](Pipeline::check) to its end.
 //!
 //! # Speed and exactness
 //!
@@ -87,24 +89,21 @@
 //! The results match those of torchvision's transforms of uint8 tensors for the same draws, and are not bit-identical, as
 //! torchvision rounds to bytes at every step. They are the same for all threads and CPUs.
 //!
-//! The table shows the differences of generated JPEGs, decoded at full size, to torchvision 0.29 (`decode_jpeg`, `resize`
-//! with antialiasing) and Pillow 13, in levels out of 255:
+//! The table shows how much pictures resized to 224 × 224 and to 96 × 96 pixels differ from Pillow 13 (`convert("RGB")`,
+//! then `resize` with `BILINEAR`), in levels out of 255: the mean of the picture with the largest mean, and the largest
+//! difference of a value. They were photographs, text, blocks of saturated colours and smooth gradients, as JPEGs with
+//! colours at full (4:4:4) or half (4:2:0) resolution. The [reduced](Pipeline::reduced) size is not the default.
 //!
-//! | images | mean difference, up to | largest difference |
-//! |---|---|---|
-//! | colours at half the resolution | 0.7 | 4.1 |
-//! | colours at full resolution | 0.35 | 3 |
-//! | grey | 0.31 | 1 |
+//! | | full size, 4:4:4 | full size, 4:2:0 | reduced, 4:4:4 | reduced, 4:2:0 |
+//! |---|---|---|---|---|
+//! | photographs | 0.3, 13 | 0.5, 24 | 1.9, 31 | 2.0, 48 |
+//! | text | 1.4, 13 | 2.4, 41 | 8.5, 50 | 8.5, 50 |
+//! | saturated blocks | 3.0, 20 | 8.3, 82 | 7.9, 46 | 24, 166 |
+//! | smooth gradients | 0.3, 1 | 0.3, 3 | 0.4, 2 | 0.5, 3 |
 //!
-//! In photographs with colours at half the resolution, single values at the edges of saturated colours differ by more,
-//! up to 35 levels (up to 5 % of the values of a picture by more than 2), since colours are clamped to the range once, at
-//! the end. PNGs and other pictures that hold red, green and blue differ by at most two levels.
-//!
-//! Compared with decoding to red, green and blue and filtering with 64-bit numbers, the images of the tests differ as
-//! follows. Grey images differ by less than 0.1 of 255 levels. Images with colours at full resolution differ by up to
-//! 0.5, due to the rounding of that method. Images with colours at half the resolution differ by up to 4, at 50 dB or
-//! more, since colours are interpolated once, not twice. Decoding at a [reduced](Pipeline::reduced) size differs from
-//! decoding at full size by up to 12 levels at edges, 42 to 55 dB.
+//! Grey JPEGs at full size, PNGs and other pictures that hold red, green and blue differ by at most one level, 0.2 on
+//! average. JPEGs with colours differ by more where saturated colours meet, since colours are clamped to the range once, at
+//! the end, and interpolated once, not twice. A reduced size is filtered by the decoder, which is sharper.
 //!
 //! # Memory
 //!

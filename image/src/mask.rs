@@ -109,11 +109,10 @@ impl<'a, M: ClassId> Mask<'a, M> {
         if numbers.size != size {
             return Err(ImageError::MaskSize { mask: numbers.size, picture: size });
         }
-        let [height, width] = self.pipeline.size();
+        let width = self.pipeline.size()[1];
         let row_of = |y| source(&plan.geometry, 0, y);
-        let bottom = (0..height).filter_map(row_of).max().map_or(0, |last| last + 1);
         SCRATCH.with_borrow_mut(|(memory, columns)| {
-            let rows = numbers.read(bottom, memory)?;
+            let rows = numbers.read(memory)?;
             columns.clear();
             columns.extend((0..width).map(|x| source(&plan.geometry, 1, x)));
             for (y, out) in out.chunks_exact_mut(width).enumerate() {

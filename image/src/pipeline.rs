@@ -1,5 +1,8 @@
 //! The pipeline: what is done with every picture, and what comes out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use slotline::rng::rand_core::Rng;
 
 use crate::colour::{Channel, Pixel, Planes};
@@ -49,9 +52,10 @@ pub struct Pipeline<T = f32> {
     /// For pictures in brightness and colour differences, and for those in red, green and blue.
     channels: [[Channel; 3]; 2],
     layout: Layout,
-    reduced: bool,
-    exif: bool,
-    limits: Limits,
+    pub(crate) reading: Reading,
+    max_pixels: usize,
+    /// The number of pictures that libjpeg-turbo warned about, of all clones.
+    warned: Arc<AtomicU64>,
     element: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -60,6 +64,30 @@ pub struct Pipeline<T = f32> {
 #[must_use]
 pub struct PipelineBuilder {
     pub(crate) transforms: Vec<Transform>,
+    pub(crate) reading: Reading,
+}
+
+/// How files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    exif: bool,
+    reduced: bool,
+    strict: bool,
+    check: bool,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { exif: false, reduced: false, strict: false, check: true }
+    }
+}
+
+impl Reading {
+    /// The options, and their names in text.
+    pub(crate) fn options(&mut self) -> [(&'static str, &mut bool); 4] {
+        let Self { exif, reduced, strict, check } = self;
+        [("exif", exif), ("reduced", reduced), ("strict", strict), ("check", check)]
+    }
 }
 
 impl PipelineBuilder {
@@ -82,7 +110,7 @@ impl PipelineBuilder {
     /// result must have the same size for pictures of any size, and only [`RandomErasing`](crate::transform::RandomErasing)
     /// can follow [`Normalize`].
     pub fn build<T: Pixel>(self) -> Result<Pipeline<T>, ImageError> {
-        let Self { transforms } = self;
+        let Self { transforms, reading } = self;
         let (mut size, mut normalize) = (None, None::<Normalize>);
         for transform in &transforms {
             transform.apply().check()?;
@@ -115,9 +143,9 @@ impl PipelineBuilder {
             size,
             channels: [Planes::YCbCr, Planes::Rgb].map(|planes| Channel::all(planes, mean, std)),
             layout: Layout::Chw,
-            reduced: true,
-            exif: false,
-            limits: Limits { max_pixels: MAX_PIXELS, strict: true },
+            reading,
+            max_pixels: MAX_PIXELS,
+            warned: Arc::default(),
             element: std::marker::PhantomData,
         })
     }
@@ -146,9 +174,9 @@ impl Pipeline {
     /// Fails if a mean is not finite, if a standard deviation is not above 0 and finite, or if the pipeline has
     /// [`Normalize`] already.
     pub fn normalize(self, mean: [f32; 3], std: [f32; 3]) -> Result<Self, ImageError> {
-        let builder = PipelineBuilder { transforms: self.transforms }.then(Normalize::new(mean, std));
-        let Self { layout, reduced, exif, limits, .. } = self;
-        Ok(Self { layout, reduced, exif, limits, ..builder.build()? })
+        let Self { transforms, reading, layout, max_pixels, warned, .. } = self;
+        let builder = PipelineBuilder { transforms, reading }.then(Normalize::new(mean, std));
+        Ok(Self { layout, max_pixels, warned, ..builder.build()? })
     }
 }
 
@@ -168,6 +196,8 @@ impl Pipeline<u8> {
 pub(crate) struct Job<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) choice: Choice<'a>,
+    /// Whether the whole file may be checked.
+    pub(crate) check: bool,
 }
 
 /// Where the steps of random transforms come from.
@@ -188,11 +218,10 @@ impl<T: Pixel> Pipeline<T> {
     }
 
     /// Sets whether JPEGs may be decoded at a half, a quarter or an eighth of their size if the crop is then still at
-    /// least as large as it is resized to, in both directions (default: `true`). This is faster, and the result is a
-    /// little sharper, since the decoder's reduction is a better filter than resizing; see the [crate
-    /// documentation](crate#speed-and-exactness).
+    /// least as large as it is resized to, in both directions (default: `false`). This is faster, but another filter than
+    /// PIL's and torchvision's: how much the results differ is in the [crate documentation](crate#speed-and-exactness).
     pub fn reduced(mut self, reduced: bool) -> Self {
-        self.reduced = reduced;
+        self.reading.reduced = reduced;
         self
     }
 
@@ -200,22 +229,40 @@ impl<T: Pixel> Pipeline<T> {
     /// files that claim to be very large, and bounds the memory of a thread. Between two transforms a picture may have no
     /// more pixels either, unless the results have.
     pub fn max_pixels(mut self, max_pixels: usize) -> Self {
-        self.limits.max_pixels = max_pixels;
+        self.max_pixels = max_pixels;
         self
     }
 
     /// Sets whether pictures are turned upright as their EXIF data says (default: `false`, as PIL's `open` and
     /// torchvision's `decode_image`).
     pub fn exif(mut self, exif: bool) -> Self {
-        self.exif = exif;
+        self.reading.exif = exif;
         self
     }
 
-    /// Sets whether everything that libjpeg-turbo warns about is an error (default: `true`). With `false`, damaged JPEGs
-    /// are decoded as well as possible, as in PIL; those that are cut short are errors all the same.
+    /// Sets whether everything that libjpeg-turbo warns about is an error (default: `false`, as in PIL). Most of it is
+    /// harmless, as bytes in front of a marker, but a part of a damaged picture may be guessed; [`warnings`](Self::warnings)
+    /// counts both. JPEGs that are cut short are errors all the same.
     pub fn strict(mut self, strict: bool) -> Self {
-        self.limits.strict = strict;
+        self.reading.strict = strict;
         self
+    }
+
+    /// Sets whether a file is read to its end even if only a part of the picture is needed (default: `true`), so that it
+    /// does not depend on the crop whether damage is found. An [`Image`](crate::Image::check) can leave it out, once its
+    /// file was checked; `Pictures` of `slotline-sources` does.
+    ///
+    /// It costs time only where not all is read anyway: rows of PNGs below the crop, and of small crops of JPEGs (unless
+    /// they are progressive) a second pass over the bits, up to half of the time of such a crop.
+    pub fn check(mut self, check: bool) -> Self {
+        self.reading.check = check;
+        self
+    }
+
+    /// Returns how many pictures libjpeg-turbo warned about that this pipeline or a clone of it decoded and
+    /// [checked](Self::check).
+    pub fn warnings(&self) -> u64 {
+        self.warned.load(Ordering::Relaxed)
     }
 
     /// Returns the shape of a decoded picture: `[3, height, width]`, or `[height, width, 3]` with
@@ -228,9 +275,8 @@ impl<T: Pixel> Pipeline<T> {
         }
     }
 
-    #[cfg_attr(not(feature = "png"), allow(dead_code))] // For masks.
     pub(crate) fn limits(&self) -> Limits {
-        self.limits
+        Limits { max_pixels: self.max_pixels, strict: self.reading.strict }
     }
 
     /// Returns the height and width of the picture in `bytes` and its plan for a mask or boxes, without decoding it.
@@ -278,8 +324,8 @@ impl<T: Pixel> Pipeline<T> {
     pub fn memory(&self, height: usize, width: usize) -> Result<usize, ImageError> {
         // What is drawn does not change sizes.
         let plan = self.draw_with(&mut Random(&mut || 0), [height, width])?.1;
-        plan.check_sizes([height, width], self.limits.max_pixels)?;
-        Ok(scratch::memory(&plan, [height, width], self.exif))
+        plan.check_sizes([height, width], self.max_pixels)?;
+        Ok(scratch::memory(&plan, [height, width], self.reading.exif))
     }
 
     /// Returns the transforms.
@@ -298,8 +344,8 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// Fails if the header of the file cannot be read, or if the picture is too large; see [`ImageError`].
     pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
-        let mut opened = Opened::new(bytes, self.limits)?;
-        let transposed = self.exif && opened.orientation().transposed;
+        let mut opened = Opened::new(bytes, self.limits())?;
+        let transposed = self.reading.exif && opened.orientation().transposed;
         let size = [opened.height, opened.width];
         Ok(if transposed { [size[1], size[0]] } else { size })
     }
@@ -373,7 +419,7 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// Panics if the length of `out` does not match the shape.
     pub fn decode(&self, bytes: &[u8], out: &mut [T]) -> Result<(), ImageError> {
-        self.run(Job { bytes, choice: Choice::None }, out)
+        self.run(Job { bytes, choice: Choice::None, check: true }, out)
     }
 
     /// Decodes the picture in `bytes` into `out`, with the steps of a [`Draw`] for its size.
@@ -399,7 +445,7 @@ impl<T: Pixel> Pipeline<T> {
     /// # Ok::<(), slotline_image::ImageError>(())
     /// ```
     pub fn decode_with(&self, bytes: &[u8], draw: &Draw, out: &mut [T]) -> Result<(), ImageError> {
-        self.run(Job { bytes, choice: Choice::Draw(draw) }, out)
+        self.run(Job { bytes, choice: Choice::Draw(draw), check: true }, out)
     }
 
     /// Decodes the picture in `bytes` into `out`, with random numbers from `seed`: as an [`Image`](crate::Image) that has
@@ -413,7 +459,7 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// Panics if the length of `out` does not match the shape.
     pub fn decode_seeded(&self, bytes: &[u8], seed: Seed, out: &mut [T]) -> Result<(), ImageError> {
-        self.run(Job { bytes, choice: Choice::Seed(seed) }, out)
+        self.run(Job { bytes, choice: Choice::Seed(seed), check: true }, out)
     }
 
     pub(crate) fn run(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
@@ -424,12 +470,17 @@ impl<T: Pixel> Pipeline<T> {
 
     #[inline(always)]
     pub(crate) fn run_here(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
-        let mut opened = Opened::new(job.bytes, self.limits)?;
-        let orientation = if self.exif { opened.orientation() } else { Default::default() };
+        let mut opened = Opened::new(job.bytes, self.limits())?;
+        let orientation = if self.reading.exif { opened.orientation() } else { Default::default() };
         let stored = [opened.height, opened.width];
         let size = if orientation.transposed { [stored[1], stored[0]] } else { stored };
         let plan = self.plan(job.choice, size)?;
-        plan.check_sizes(size, self.limits.max_pixels)?;
-        scratch::run(opened, orientation, &plan, self.reduced, &self.channels, self.layout, out)
+        plan.check_sizes(size, self.max_pixels)?;
+        let Reading { reduced, check, .. } = self.reading;
+        let check = check && job.check;
+        if scratch::run(opened, orientation, &plan, [reduced, check], &self.channels, self.layout, out)? && check {
+            self.warned.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }

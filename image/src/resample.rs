@@ -5,8 +5,10 @@
 //! Numbers are fractions of 256 in 16 bits and all arithmetic is on integers, so that every CPU computes the same
 //! result.
 
+use std::ops::Range;
+
 use crate::lanes::Lanes;
-use crate::taps::{LANES, Taps};
+use crate::taps::{FEW, LANES, Taps};
 
 pub(crate) const HALF: usize = LANES / 2;
 /// Rows are read in steps of this.
@@ -59,18 +61,51 @@ impl Rows {
     /// Computes rows `y` to `y + 16` of the target, in the columns that `across` uses. [`Lanes::shrink`] calls this.
     #[inline(always)]
     pub(crate) fn shrink<L: Lanes>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        if down.per > FEW {
+            return self.shrink_much(plane, y, down, across);
+        }
         known!(down.per, self.shrink_by::<L>(plane, y, down, across));
     }
 
-    #[inline(always)]
-    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
-        let Plane { samples, stride, step } = plane;
+    /// Returns the steps that `across` uses of a row, and their columns.
+    fn columns(&mut self, step: usize, across: &Taps) -> (Range<usize>, &mut [Column]) {
         let steps = across.span[0] * step / STRIDE..(across.span[1] * step).div_ceil(STRIDE);
         if let Some(missing) = (steps.end * STRIDE).checked_sub(self.columns.len()).filter(|&missing| missing > 0) {
             self.columns.reserve_exact(missing);
             self.columns.resize(steps.end * STRIDE, Column::default());
         }
-        let columns = &mut self.columns[steps.start * STRIDE..steps.end * STRIDE];
+        (steps.clone(), &mut self.columns[steps.start * STRIDE..steps.end * STRIDE])
+    }
+
+    /// Adds up many rows, with 32 bits.
+    #[inline(always)]
+    fn shrink_much(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        let Plane { samples, stride, step } = plane;
+        let (steps, columns) = self.columns(step, across);
+        for half in [0, HALF] {
+            for (i, (first, weights)) in down.eight::<0>(y + half).enumerate() {
+                for (step, columns) in steps.clone().zip(columns.as_chunks_mut::<STRIDE>().0) {
+                    let mut sums = [1 << 7; STRIDE];
+                    for (row, &weight) in weights.iter().enumerate() {
+                        let at = (first + row) * stride + step * STRIDE;
+                        let samples: &[u8; STRIDE] =
+                            samples[at..].first_chunk().expect("there are further bytes behind the last row");
+                        for (sum, &sample) in sums.iter_mut().zip(samples) {
+                            *sum += u32::from(sample) * u32::from(weight);
+                        }
+                    }
+                    for (column, sum) in columns.iter_mut().zip(sums) {
+                        column.0[half + i] = (sum >> 8) as u16;
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn shrink_by<L: Lanes, const P: usize>(&mut self, plane: Plane<'_>, y: usize, down: &Taps, across: &Taps) {
+        let Plane { samples, stride, step } = plane;
+        let (steps, columns) = self.columns(step, across);
         for half in [0, HALF] {
             for (step, columns) in steps.clone().zip(columns.as_chunks_mut::<STRIDE>().0) {
                 let mut sums = [[initial::<L>(down.per); HALF]; STRIDE / LANES];
@@ -123,6 +158,18 @@ impl Rows {
         channel: usize,
     ) -> Block {
         let step = if STEP == 0 { step } else { STEP };
+        if across.per > FEW {
+            let mut sums = [[1 << 15; LANES]; HALF];
+            for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<0>(x)) {
+                let columns = self.columns[first * step + channel..].iter().step_by(step);
+                for (column, &weight) in columns.zip(weights) {
+                    for (sum, &number) in sums.iter_mut().zip(&column.0) {
+                        *sum += u32::from(number) * u32::from(weight);
+                    }
+                }
+            }
+            return std::array::from_fn(|y| std::array::from_fn(|x| (sums[x][y] >> 16) as u16));
+        }
         let mut sums = [initial::<L>(across.per); HALF];
         for (sums, (first, weights)) in sums.iter_mut().zip(across.eight::<P>(x)) {
             let mut sum = *sums;
@@ -170,9 +217,17 @@ mod tests {
     #[test]
     fn planes_of_any_size_match_the_filter() {
         let (mut tables, mut rows_of) = ([Tables::default(), Tables::default()], Rows::default());
-        for (height, width, rows, columns) in
-            [(1, 1, 5, 3), (3, 2, 17, 40), (188, 250, 224, 224), (375, 500, 224, 224), (100, 90, 30, 7), (40, 3, 40, 3)]
-        {
+        for (height, width, rows, columns) in [
+            (1, 1, 5, 3),
+            (3, 2, 17, 40),
+            (188, 250, 224, 224),
+            (375, 500, 224, 224),
+            (100, 90, 30, 7),
+            (40, 3, 40, 3),
+            (3_000, 20, 2, 3),
+            (20, 9_000, 3, 2),
+            (700, 650, 20, 17),
+        ] {
             for (step, channel) in [(1, 0), (3, 1), (4, 2)] {
                 let stride = width * step;
                 let samples: Vec<u8> = (0..height * stride + STRIDE).map(|i| (i * i / 7 + i * 31) as u8).collect();

@@ -20,12 +20,13 @@ pub struct Image<'a, T = f32> {
     pipeline: &'a Pipeline<T>,
     choice: Choice<'a>,
     path: Option<&'a Path>,
+    check: bool,
 }
 
 impl<'a, T: Pixel> Image<'a, T> {
     /// Creates a sample from `bytes`, a whole file, which `pipeline` decodes. The bytes are not examined yet.
     pub fn new(bytes: &'a [u8], pipeline: &'a Pipeline<T>) -> Self {
-        Self { bytes, pipeline, choice: Choice::None, path: None }
+        Self { bytes, pipeline, choice: Choice::None, path: None, check: true }
     }
 
     /// Sets where the random numbers of the pipeline come from: the sample's own generator,
@@ -44,6 +45,12 @@ impl<'a, T: Pixel> Image<'a, T> {
     /// with this path instead of an [`ImageError`].
     pub fn path(self, path: &'a (impl AsRef<Path> + ?Sized)) -> Self {
         Self { path: Some(path.as_ref()), ..self }
+    }
+
+    /// Sets whether the whole file is [checked](Pipeline::check) (default: `true`, if the pipeline does). A dataset that knows
+    /// that this file was read before can save the time.
+    pub fn check(self, check: bool) -> Self {
+        Self { check, ..self }
     }
 
     /// Creates a sample from `bytes`, the file of a segmentation mask of this picture, which gets the same draw. Call it
@@ -152,7 +159,7 @@ impl<T: Pixel> Sample for Image<'_, T> {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let out = row.fill(&self.pipeline.shape())?;
-        let job = Job { bytes: self.bytes, choice: self.choice };
+        let job = Job { bytes: self.bytes, choice: self.choice, check: self.check };
         self.pipeline.run(job, out).map_err(|error| named(error, self.path))
     }
 }

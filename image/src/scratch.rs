@@ -61,17 +61,17 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
     sum
 }
 
-/// Decodes a picture and runs all passes.
+/// Decodes a picture and runs all passes. Returns whether libjpeg-turbo warned about it.
 #[inline(always)]
 pub(crate) fn run<T: Pixel>(
     opened: Opened<'_>,
     orientation: Orientation,
     plan: &Plan,
-    reduced: bool,
+    [reduced, whole]: [bool; 2],
     channels: &[[Channel; 3]; 2],
     layout: Layout,
     out: &mut [T],
-) -> Result<(), ImageError> {
+) -> Result<bool, ImageError> {
     SCRATCH.with_borrow_mut(|Scratch { memory, canvas, between, numbers }| {
         let [current, other] = between;
         let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
@@ -82,6 +82,7 @@ pub(crate) fn run<T: Pixel>(
             crop: places.map(|places| places.crop[1] - places.crop[0]),
             size: places.map(|places| places.size),
             reduced,
+            whole,
         };
         let picture = opened.decode(memory, want)?;
         let of_picture = &channels[usize::from(picture.colours == Planes::Rgb)];
@@ -89,7 +90,7 @@ pub(crate) fn run<T: Pixel>(
             let target = Target { places, channels: of_picture, layout, fill: fraction(first) };
             canvas.paint(&picture, target, out);
             erase_all(plan, layout, out);
-            return Ok(());
+            return Ok(memory.warned);
         }
         let bytes = Channel::all(picture.colours, [0.0; 3], [1.0 / 255.0; 3]);
         let target = Target { places, channels: &bytes, layout: Layout::Chw, fill: fraction(first) };
@@ -111,7 +112,7 @@ pub(crate) fn run<T: Pixel>(
         }
         convert(current, size[0] * size[1], &channels[1], layout, out);
         erase_all(plan, layout, out);
-        Ok(())
+        Ok(memory.warned)
     })
 }
 

@@ -6,6 +6,9 @@ use crate::places::Places;
 /// The number of rows of the target that are computed at once. Tables are padded to a multiple of it.
 pub(crate) const LANES: usize = 16;
 
+/// The most samples whose products are added up with 16 bits. More would add up to an error.
+pub(crate) const FEW: usize = 32;
+
 /// One direction of a plane, and the places of the target in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Axis {
@@ -140,15 +143,15 @@ impl Tables {
 fn fill(weights: &mut [u16], centre: f64, slope: f64) {
     let weight = |k: usize| (1.0 - (centre - k as f64).abs() * slope).max(0.0);
     let sum: f64 = (0..weights.len()).map(weight).sum();
-    let (unit, mut left) = (65_536.0 / sum, 65_536);
+    // What rounding leaves over goes to the next weight, so that many small ones have the right sum everywhere. A single
+    // weight of 1 exceeds 16 bits by one, and stays 65,535.
+    let (unit, mut left) = (65_536.0 / sum, 0.0);
     for (k, rounded) in weights.iter_mut().enumerate() {
-        *rounded = (weight(k) * unit + 0.5) as u16;
-        left -= i32::from(*rounded);
+        left += weight(k) * unit;
+        let whole = (left + 0.5).floor();
+        *rounded = whole.min(65_535.0) as u16;
+        left -= whole;
     }
-    // The rounding error is added to the middle weight, where it matters least. A single weight of 1 exceeds 16 bits
-    // by one, and stays 65,535.
-    let middle = ((centre + 0.5) as usize).min(weights.len() - 1);
-    weights[middle] = (i32::from(weights[middle]) + left).clamp(0, 65_535) as u16;
 }
 
 #[cfg(test)]

@@ -40,6 +40,16 @@ fn a_longer_side_beyond_all_limits_keeps_its_proportion() {
 }
 
 #[test]
+fn one_colour_stays_the_same_however_much_it_is_shrunk() {
+    for (width, height, colour) in [(3_000, 3_000, 0), (65_000, 1, 0), (65_000, 1, 100), (5, 65_000, 255)] {
+        let file = png(width, height, png::ColorType::Grayscale, &vec![colour; (width * height) as usize]);
+        let mut out = [7; 12];
+        Pipeline::bytes(2, 2).unwrap().decode(&file, &mut out).unwrap();
+        assert_eq!(out, [colour; 12], "{width} × {height}");
+    }
+}
+
+#[test]
 fn a_picture_that_is_too_large_between_two_transforms_is_an_error() {
     let builder = || Pipeline::builder().then(Resize::new(256)).then(ColorJitter::new(0.5, 0.0, 0.0, 0.0));
     let pipeline: Pipeline = builder().then(CenterCrop::new(8)).build().unwrap();

@@ -66,7 +66,7 @@ fn a_thread_keeps_no_more_than_is_stated() {
     ] {
         for exif in [false, true] {
             let pipeline: Pipeline = text.parse().unwrap();
-            let pipeline = pipeline.exif(exif).reduced(false);
+            let pipeline = pipeline.exif(exif);
             for (height, width, bytes) in &files {
                 let stated = pipeline.memory(*height, *width).unwrap() as isize;
                 // A thread for each, since it keeps what earlier pictures needed.

@@ -109,6 +109,24 @@ fn what_is_written_is_read_as_the_same() {
 }
 
 #[test]
+fn options_say_how_files_are_read() {
+    for (text, written) in [
+        ("exif, resize(256), center_crop(224)", "exif, resize(256), center_crop(224)"),
+        ("resize([8, 8]), check(false), reduced(), strict(true)", "reduced, strict, check(false), resize([8, 8])"),
+        ("exif(false), check, resize([8, 8]), exif(on=true), exif(False)", "resize([8, 8])"),
+    ] {
+        let builder: PipelineBuilder = text.parse().unwrap();
+        assert_eq!(builder.to_string(), written);
+        assert_eq!(written.parse::<PipelineBuilder>().unwrap().to_string(), written);
+        let pipeline: Pipeline = builder.build().unwrap();
+        assert_eq!(
+            pipeline.normalize([0.5; 3], [0.5; 3]).unwrap().to_string().split(", normalize").next(),
+            Some(written)
+        );
+    }
+}
+
+#[test]
 fn errors_name_the_transform_the_argument_and_the_place() {
     for (text, expected) in [
         ("resize(256), hflp", "character 14 of the pipeline: unknown transform hflp (did you mean hflip?); known are "),
@@ -138,6 +156,10 @@ fn errors_name_the_transform_the_argument_and_the_place() {
         ("random_crop(3, padding_mode=wrap)", "padding_mode is wrap, expected constant, edge, reflect or symmetric"),
         ("random_crop(3, fill=256)", "fill is 256, expected a whole number from 0 to 255, or [red, green, blue]"),
         ("center_crop(3, 4)", "character 16 of the pipeline: center_crop: 4 is one argument too many; known are size"),
+        ("exiff, resize(8)", "character 1 of the pipeline: unknown transform exiff (did you mean exif?)"),
+        ("exif(maybe)", "character 6 of the pipeline: exif: on is maybe, expected true or false"),
+        ("exif(true, 2)", "exif: 2 is one argument too many; known are on"),
+        ("random_apply('exif, color_jitter(0.4)')", "expected the text of transforms in quotation marks"),
         ("resize(256, 512)", "resize: 512 is one argument too many; known are size, max_size"),
         ("color_jitter(much)", "color_jitter: brightness is much, expected a number, or [from, to]"),
         ("random_apply(hflp)", "transforms is hflp, expected the text of transforms in quotation marks"),

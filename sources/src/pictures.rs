@@ -1,6 +1,8 @@
 //! Fields with pictures, which are decoded in their rows of the batch.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
@@ -11,6 +13,9 @@ use crate::{Error, FieldKind, Format, Record, RecordFields, Records};
 
 /// Samples in files, one field of which is a picture that a pipeline decodes, crops, flips and normalises. The other fields
 /// are as they were.
+///
+/// When a picture is decoded for the first time, its whole file is [checked](AnyPipeline::check), so that it does not depend
+/// on the crop whether damage is found. Each process does it once for each sample that it reads.
 ///
 /// What a pipeline draws comes from the sample's own generator, so that pictures are the same for any number of workers,
 /// processes and ranks.
@@ -33,6 +38,8 @@ pub struct Pictures {
     /// The number of the field with the picture.
     field: usize,
     fields: RecordFields,
+    /// Which pictures were checked: a bit for each sample.
+    checked: Arc<[AtomicU64]>,
 }
 
 impl Pictures {
@@ -59,7 +66,8 @@ impl Pictures {
             let kind = if i == field { picture.clone() } else { of.kind.clone() };
             (of.name.clone(), kind)
         });
-        Ok(Self { fields: RecordFields::new(kinds), records, pipeline, field })
+        let checked = (0..records.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { fields: RecordFields::new(kinds), records, pipeline, field, checked })
     }
 
     /// Returns the fields, with the picture as it is in a batch.
@@ -80,6 +88,11 @@ impl Pictures {
     /// Returns the pipeline.
     pub fn pipeline(&self) -> &AnyPipeline {
         &self.pipeline
+    }
+
+    /// Returns how many pictures libjpeg-turbo warned about; see [`AnyPipeline::warnings`].
+    pub fn warnings(&self) -> u64 {
+        self.pipeline.warnings()
     }
 
     /// Returns the path of the file that a sample's picture is in.
@@ -162,8 +175,8 @@ impl<'a> PictureRecord<'a> {
     ///
     /// If it cannot be decoded; the error names the file.
     pub fn write_picture(&self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        let image = AnyImage::new(self.bytes(), &self.pictures.pipeline).random(self.seed);
-        image.write(row).map_err(|error| match error.downcast::<ImageError>() {
+        let written = self.read(|image| image.write(row));
+        written.map_err(|error| match error.downcast::<ImageError>() {
             Ok(error) => self.named(*error).into(),
             Err(error) => error,
         })
@@ -179,11 +192,19 @@ impl<'a> PictureRecord<'a> {
     ///
     /// As [`AnyPipeline::decode_seeded`].
     pub fn decode(&self, out: &mut [u8]) -> Result<(), FileError> {
-        self.pictures.pipeline.decode_seeded(self.bytes(), self.seed, out).map_err(|error| self.named(error))
+        self.read(|image| image.decode(out)).map_err(|error| self.named(error))
     }
 
-    fn bytes(&self) -> &[u8] {
-        self.record.value(self.pictures.field).unwrap_or_default()
+    /// Decodes the picture, and notes that it was checked, if it is not damaged.
+    fn read<E>(&self, decode: impl FnOnce(AnyImage<'_>) -> Result<(), E>) -> Result<(), E> {
+        let bytes = self.record.value(self.pictures.field).unwrap_or_default();
+        let (word, bit) = (&self.pictures.checked[self.index / 64], 1 << (self.index % 64));
+        let first = word.load(Ordering::Relaxed) & bit == 0;
+        decode(AnyImage::new(bytes, &self.pictures.pipeline).random(self.seed).check(first))?;
+        if first {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Adds the path of the file to an error.

@@ -60,3 +60,17 @@ fn two_fields_with_pictures_are_an_error_that_names_them() {
     let error = Pictures::new(records, pipeline, None).expect_err("two fields").to_string();
     assert!(error.contains("left.png") && error.contains("right.png") && error.contains("name one of them"), "{error}");
 }
+
+#[test]
+fn a_damaged_picture_is_an_error_for_every_crop() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let png = picture();
+    let records = records(folder.path(), &[("0.png", &png[..png.len() * 4 / 5]), ("1.png", &png)]);
+    let pipeline: Pipeline = "random_crop([2, 8])".parse().expect("a pipeline");
+    let pictures = Pictures::new(records, pipeline, None).expect("a field with pictures");
+    let mut loader = Loader::builder(pictures).build().expect("a loader");
+    for epoch in 0..20 {
+        let found: Vec<bool> = loader.epoch().expect("a pass").map(|batch| batch.is_ok()).collect();
+        assert_eq!(found, [false, true], "{epoch}");
+    }
+}

@@ -333,7 +333,8 @@ impl Dataset for Files {
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let seed = Seed::from(cx.rng());
-        let image = slotline_image::Image::new(&self.files[index], &self.pipeline).random(seed);
+        // As after the first pass over files, which checks each to its end.
+        let image = slotline_image::Image::new(&self.files[index], &self.pipeline).random(seed).check(false);
         Ok((image, index as i64, seed.0 as i64))
     }
 }

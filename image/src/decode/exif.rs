@@ -12,32 +12,41 @@ pub(crate) struct Orientation {
 }
 
 impl Orientation {
-    /// Reads the orientation from a TIFF structure, as EXIF data is; upright if it has none or is damaged, as in PIL.
-    pub(crate) fn of_exif(exif: &[u8]) -> Self {
-        Self::of_number(number(exif.strip_prefix(b"Exif\0\0").unwrap_or(exif)).unwrap_or(1))
-    }
-
-    fn of_number(number: u16) -> Self {
+    /// Reads the orientation from EXIF data, a TIFF structure, or else from XMP data, as PIL's `exif_transpose` does; upright
+    /// if neither has one, or the data are damaged.
+    pub(crate) fn of(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
+        let number = exif.and_then(number).or_else(|| xmp.and_then(number_in_xmp));
         let (transposed, rows_reversed, columns_reversed) = match number {
-            2 => (false, false, true),
-            3 => (false, true, true),
-            4 => (false, true, false),
-            5 => (true, false, false),
-            6 => (true, true, false),
-            7 => (true, true, true),
-            8 => (true, false, true),
+            Some(2) => (false, false, true),
+            Some(3) => (false, true, true),
+            Some(4) => (false, true, false),
+            Some(5) => (true, false, false),
+            Some(6) => (true, true, false),
+            Some(7) => (true, true, true),
+            Some(8) => (true, false, true),
             _ => (false, false, false),
         };
         Self { transposed, rows_reversed, columns_reversed }
     }
 
-    /// Reads the orientation of a JPEG, from the first EXIF segment in front of the image.
+    /// Reads the orientation of a JPEG, from the segments in front of the image. EXIF data may be in several; of XMP data
+    /// the last counts.
     #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
     pub(crate) fn of_jpeg(bytes: &[u8]) -> Self {
-        let exif = Segments::new(bytes).find(|(marker, data)| *marker == 0xe1 && data.starts_with(b"Exif\0\0"));
-        exif.map(|(_, data)| Self::of_exif(data)).unwrap_or_default()
+        let (mut exif, mut xmp) = (None, None);
+        for (_, data) in Segments::new(bytes).filter(|(marker, _)| *marker == 0xe1) {
+            if let Some(part) = data.strip_prefix(EXIF) {
+                exif.get_or_insert_with(Vec::new).extend_from_slice(part);
+            } else if let Some(data) = data.strip_prefix(b"http://ns.adobe.com/xap/1.0/\0") {
+                xmp = Some(data);
+            }
+        }
+        Self::of(exif.as_deref(), xmp)
     }
 }
+
+/// What may stand in front of the TIFF structure.
+const EXIF: &[u8] = b"Exif\0\0";
 
 /// The segments of a JPEG in front of its image: markers, and their data.
 pub(super) struct Segments<'a> {
@@ -78,45 +87,80 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Returns the number of the tag in the first directory.
-fn number(tiff: &[u8]) -> Option<u16> {
+/// Returns the number of the tag in the first directory. It may have any type of whole numbers.
+fn number(exif: &[u8]) -> Option<u64> {
+    let tiff = exif.strip_prefix(EXIF).unwrap_or(exif);
+    let tiff = tiff.strip_prefix(EXIF).unwrap_or(tiff);
     let big = match tiff.get(..4)? {
-        b"MM\0*" => true,
-        b"II*\0" => false,
+        b"MM\0*" | b"MM*\0" => true,
+        b"II*\0" | b"II\0*" => false,
         _ => return None,
     };
-    let short = |at: usize| {
-        let bytes: [u8; 2] = tiff.get(at..at.checked_add(2)?)?.try_into().ok()?;
-        Some(if big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    let at = |at: usize, len: usize| {
+        let bytes = tiff.get(at..at.checked_add(len)?)?;
+        let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+        Some(if big { bytes.iter().fold(0, add) } else { bytes.iter().rev().fold(0, add) })
     };
-    let long = |at: usize| {
-        let bytes: [u8; 4] = tiff.get(at..at.checked_add(4)?)?.try_into().ok()?;
-        Some(if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) } as usize)
+    let directory = at(4, 4)? as usize;
+    for i in 0..at(directory, 2)? as usize {
+        let entry = directory.checked_add(2 + 12 * i)?;
+        let (tag, kind, count) = (at(entry, 2)?, at(entry + 2, 2)?, at(entry + 4, 4)?);
+        let len = match kind {
+            // Bytes, texts and fractions, which are no orientation.
+            1 | 2 | 5..=7 | 10..=12 => 0,
+            3 | 8 => 2,
+            4 | 9 | 13 => 4,
+            16 => 8,
+            _ => continue,
+        };
+        if tag == 0x0112 && count > 0 {
+            let place = at(entry + 8, 4)? as usize;
+            let value = if count * len > 4 { place } else { entry + 8 };
+            // PIL reads all values, and takes the first.
+            tiff.get(value..value.checked_add((count * len) as usize)?)?;
+            return at(value, len as usize);
+        }
+    }
+    None
+}
+
+/// Returns the digit behind the first `tiff:Orientation="` or `tiff:Orientation>`.
+fn number_in_xmp(xmp: &[u8]) -> Option<u64> {
+    const NAME: &[u8] = b"tiff:Orientation";
+    let behind = |at: usize| {
+        let rest = &xmp[at + NAME.len()..];
+        let digit = rest.strip_prefix(b"=\"").or_else(|| rest.strip_prefix(b">"))?.first()?;
+        digit.is_ascii_digit().then(|| u64::from(digit - b'0'))
     };
-    let directory = long(4)?;
-    (0..usize::from(short(directory)?))
-        .map(|i| directory.saturating_add(2 + 12 * i))
-        .find(|&entry| short(entry) == Some(0x0112))
-        .and_then(|entry| short(entry.saturating_add(8)))
+    let names = xmp.windows(NAME.len()).enumerate().filter(|(_, name)| *name == NAME);
+    names.map(|(at, _)| at).find_map(behind)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A directory with one other tag in front of the orientation.
-    fn tiff(big: bool, orientation: u16) -> Vec<u8> {
+    fn of(number: u16) -> Orientation {
+        Orientation::of(Some(&tiff(true, 3, number)), None)
+    }
+
+    /// A directory with one other tag in front of the orientation, which has this type.
+    fn tiff(big: bool, kind: u16, orientation: u16) -> Vec<u8> {
         let short = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let long = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
         let mut out = if big { b"MM\0*".to_vec() } else { b"II*\0".to_vec() };
         out.extend(long(8));
         out.extend(short(2));
-        for (tag, value) in [(0x0100, 7), (0x0112, orientation)] {
+        for (tag, kind, value) in [(0x0100, 3, 7), (0x0112, kind, orientation)] {
             out.extend(short(tag));
-            out.extend(short(3));
+            out.extend(short(kind));
             out.extend(long(1));
-            out.extend(short(value));
-            out.extend(short(0));
+            if kind == 3 {
+                out.extend(short(value));
+                out.extend(short(0));
+            } else {
+                out.extend(long(value.into()));
+            }
         }
         out.extend(long(0));
         out
@@ -125,34 +169,59 @@ mod tests {
     #[test]
     fn orientations_are_read_in_both_byte_orders() {
         for big in [false, true] {
-            for wanted in 1..=8 {
-                assert_eq!(Orientation::of_exif(&tiff(big, wanted)), Orientation::of_number(wanted));
+            for kind in [3, 4, 9, 13] {
+                for wanted in 1..=8 {
+                    assert_eq!(Orientation::of(Some(&tiff(big, kind, wanted)), None), of(wanted), "{kind}");
+                }
             }
         }
-        assert_ne!(Orientation::of_number(6), Orientation::of_number(8));
+        assert_ne!(of(6), of(8));
+    }
+
+    /// What PIL 13's `exif_transpose` does with each.
+    #[test]
+    fn xmp_counts_where_exif_has_no_orientation() {
+        let xmp = b"<x:xmpmeta a='tiff:Orientation'><tiff:Orientation>6</tiff:Orientation>";
+        let attribute = b"<rdf:Description tiff:Orientation=\"8\"/>";
+        let none = [&b"MM\0*\0\0\0\x08\0\x01\x01\0\0\x03\0\0\0\x01\0\x07\0\0"[..], &[0; 4]].concat();
+        let text = [&none[..10], b"\x01\x12\0\x02\0\0\0\x026\0\0\0"].concat();
+        for (exif, xmp, wanted) in [
+            (None, &xmp[..], 6),
+            (None, attribute, 8),
+            (None, b"tiff:Orientation='6'", 1),
+            (None, b"tiff:Orientation=\"9\"", 1),
+            (Some(&none), xmp, 6),
+            (Some(&tiff(false, 3, 3)), xmp, 3),
+            (Some(&tiff(true, 3, 9)), xmp, 1),
+            (Some(&tiff(true, 40, 3)), attribute, 8),
+            (Some(&text), attribute, 1),
+        ] {
+            let found = Orientation::of(exif.map(|exif| &exif[..]), Some(xmp));
+            assert_eq!(found, of(wanted), "{exif:?}, {}", xmp.escape_ascii());
+        }
     }
 
     #[test]
     fn damaged_data_is_upright() {
-        let exif = tiff(true, 6);
-        for len in 0..exif.len() - 6 {
-            assert_eq!(Orientation::of_exif(&exif[..len]), Orientation::default(), "{len}");
+        let exif = tiff(true, 3, 6);
+        for len in 0..exif.len() - 8 {
+            assert_eq!(Orientation::of(Some(&exif[..len]), None), Orientation::default(), "{len}");
         }
         for at in 0..exif.len() {
             for byte in [0, 1, 0x7f, 0xff] {
                 let mut damaged = exif.clone();
                 damaged[at] = byte;
-                let _ = Orientation::of_exif(&damaged);
+                let _ = Orientation::of(Some(&damaged), None);
             }
         }
     }
 
     #[test]
     fn a_jpeg_has_its_orientation_in_a_segment() {
-        let exif = [b"Exif\0\0".to_vec(), tiff(false, 8)].concat();
+        let exif = [b"Exif\0\0".to_vec(), tiff(false, 3, 8)].concat();
         let len = |len: usize| ((len + 2) as u16).to_be_bytes();
         let jpeg = [&b"\xff\xd8\xff\xe0\0\x04ab\xff\xff\xe1"[..], &len(exif.len()), &exif, b"\xff\xda\0\x02"].concat();
-        assert_eq!(Orientation::of_jpeg(&jpeg), Orientation::of_number(8));
+        assert_eq!(Orientation::of_jpeg(&jpeg), of(8));
         for len in 0..jpeg.len() {
             let _ = Orientation::of_jpeg(&jpeg[..len]);
         }

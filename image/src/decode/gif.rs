@@ -33,16 +33,16 @@ impl<'a> Reader<'a> {
         if left + w > width || top + h > height {
             return Err(fail("its first frame exceeds the canvas"));
         }
+        // What the frame does not cover is transparent, or has the first colour, as in PIL.
+        let beside = frame.transparent.unwrap_or(0);
         let indices = room(&mut memory.other, w * h)?;
         self.gif.read_into_buffer(&mut indices[..w * h]).map_err(|error| fail(&error.to_string()))?;
         let palette = self.gif.palette().map_err(|error| fail(&error.to_string()))?;
         let colour = |index: u8| palette.get(3 * usize::from(index)..).and_then(|at| at.first_chunk()).copied();
-        // What the frame does not cover has the background's colour.
-        let background = self.gif.bg_color().and_then(|index| colour(index as u8)).unwrap_or([0; 3]);
         let pixels = room(&mut memory.samples, 3 * width * height)?;
         let pixels = &mut pixels[..3 * width * height].as_chunks_mut::<3>().0;
         if (w, h) != (width, height) {
-            pixels.fill(background);
+            pixels.fill(colour(beside).unwrap_or([0; 3]));
         }
         for (row, indices) in pixels[top * width..].chunks_mut(width).zip(memory.other[..w * h].chunks_exact(w.max(1)))
         {

@@ -5,7 +5,7 @@
 //! only its blocks, and ends below it.
 
 use super::exif::Segments;
-use super::turbo::{Colours, Fault, Region, Turbo};
+use super::turbo::{Colours, Region, Turbo};
 use super::{Frame, Limits, Memory, Orientation, Others, Picture, Want, data, room};
 use crate::colour::Planes;
 use crate::error::ImageError;
@@ -18,15 +18,13 @@ const MARGIN: usize = 2;
 pub(super) struct Reader<'a> {
     turbo: Turbo<'a>,
     bytes: &'a [u8],
-    strict: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8], limits: Limits) -> Result<(Self, [usize; 2]), ImageError> {
-        let strict = limits.strict;
-        let turbo = Turbo::open(bytes, strict).map_err(|fault| error(bytes, fault))?;
+        let turbo = Turbo::open(bytes, limits.strict).map_err(|fault| data(Format::Jpeg, bytes, fault))?;
         let size = [turbo.header().height, turbo.header().width];
-        Ok((Self { turbo, bytes, strict }, size))
+        Ok((Self { turbo, bytes }, size))
     }
 
     pub(super) fn orientation(&self) -> Orientation {
@@ -35,7 +33,11 @@ impl<'a> Reader<'a> {
 
     pub(super) fn decode(mut self, memory: &mut Memory, want: Want) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
-        let faulty = |fault| error(bytes, fault);
+        let faulty = |fault| data(Format::Jpeg, bytes, fault);
+        // libjpeg only warns about what is missing at the end, and what is below a region is not read.
+        if !ends(bytes) {
+            return Err(data(Format::Jpeg, bytes, "it has no end marker"));
+        }
         let header = self.turbo.header();
         let denominator = if want.reduced && !header.lossless { reduction(want) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
@@ -46,8 +48,24 @@ impl<'a> Reader<'a> {
             Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, want)) => {
                 self.planes(memory, per, denominator)
             }
-            _ => self.packed(memory, region, denominator),
+            _ => {
+                if want.whole && region.is_some() && !header.progressive {
+                    self.skim(memory)?;
+                    self.turbo.reduce(denominator).map_err(faulty)?;
+                }
+                self.packed(memory, region, denominator)
+            }
         }
+    }
+
+    /// Reads all bits, at the smallest size. (Any part of a progressive JPEG needs all bits.)
+    fn skim(&mut self, memory: &mut Memory) -> Result<(), ImageError> {
+        let bytes = self.bytes;
+        let faulty = |fault| data(Format::Jpeg, bytes, fault);
+        self.turbo.reduce(8).map_err(faulty)?;
+        let [width, height] = self.turbo.reduced();
+        let pixels = room(&mut memory.samples, 4 * width * height)?;
+        self.turbo.packed(pixels).map_err(faulty)
     }
 
     fn planes(mut self, memory: &mut Memory, per: [usize; 2], denominator: usize) -> Result<Picture<'_>, ImageError> {
@@ -57,8 +75,8 @@ impl<'a> Reader<'a> {
         let grey = header.colours == Colours::Grey;
         let len = if grey { area } else { area + 2 * other };
         let planes = room(&mut memory.samples, len)?;
-        let outcome = self.turbo.planes(planes);
-        self.accept(outcome)?;
+        self.turbo.planes(planes).map_err(|fault| data(Format::Jpeg, self.bytes, fault))?;
+        memory.warned = self.turbo.warned;
         let samples = &memory.samples[..];
         let plane = |at: usize, stride| Plane { samples: &samples[at..], stride, step: 1 };
         // A plane may have samples beyond the picture's, to be whole blocks.
@@ -88,32 +106,21 @@ impl<'a> Reader<'a> {
         denominator: usize,
     ) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
+        let faulty = |fault| data(Format::Jpeg, bytes, fault);
         if let Some(region) = region {
-            // What is below the region is not read: at least the file must end as a JPEG does.
-            if self.strict && !ends(bytes) {
-                return Err(data(Format::Jpeg, bytes, "it has no end marker"));
-            }
-            self.turbo.crop(region).map_err(|fault| error(bytes, fault))?;
+            self.turbo.crop(region).map_err(faulty)?;
         }
         let [width, height] = self.turbo.reduced();
         let Region { x, y, width, height } = region.unwrap_or(Region { x: 0, y: 0, width, height });
         let channels = if self.turbo.header().colours == Colours::Inks { 4 } else { 3 };
         let pixels = room(&mut memory.samples, width * height * channels)?;
-        let outcome = self.turbo.packed(pixels);
-        self.accept(outcome)?;
+        self.turbo.packed(pixels).map_err(faulty)?;
+        memory.warned = self.turbo.warned;
         if channels == 4 {
             memory.samples[..width * height * 4].as_chunks_mut().0.iter_mut().for_each(to_rgb);
         }
         let frame = |samples, skipped| Frame { samples, scale: 1.0 / denominator as f64, skipped: skipped as f64 };
         Ok(Picture::packed(&memory.samples, channels, [frame(height, y), frame(width, x)]))
-    }
-
-    /// Accepts what libjpeg only warns about, if that is allowed and nothing is missing at the end.
-    fn accept(&self, outcome: Result<(), Fault>) -> Result<(), ImageError> {
-        match outcome {
-            Err(Fault::Warning(_)) if !self.strict && ends(self.bytes) => Ok(()),
-            outcome => outcome.map_err(|fault| error(self.bytes, fault)),
-        }
     }
 
     /// Returns the part of the reduced picture that covers the window, unless that is all of it.
@@ -167,11 +174,4 @@ fn to_rgb(pixel: &mut [u8; 4]) {
         k - (((product >> 8) + product) >> 8) as u8
     };
     *pixel = [colour(c), colour(m), colour(y), k];
-}
-
-/// Creates the error for these bytes.
-#[cold]
-fn error(bytes: &[u8], fault: Fault) -> ImageError {
-    let (Fault::Warning(message) | Fault::Fatal(message)) = fault;
-    data(Format::Jpeg, bytes, message)
 }

@@ -32,6 +32,7 @@ pub(crate) const MAX_SIDE: usize = 65_535;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_pixels: usize,
+    #[cfg_attr(not(feature = "jpeg"), allow(dead_code))]
     pub(crate) strict: bool,
 }
 
@@ -46,6 +47,8 @@ pub(crate) struct Want {
     pub(crate) size: [usize; 2],
     /// Whether a smaller picture will do, if it is still as large as `size`.
     pub(crate) reduced: bool,
+    /// Whether all of the file is read, so that damage is found wherever it is.
+    pub(crate) whole: bool,
 }
 
 /// A picture whose header was read.
@@ -117,6 +120,7 @@ impl<'a> Opened<'a> {
     /// Decodes what is wanted, and maybe more, into `memory`.
     #[allow(unused_variables)] // Without any format.
     pub(crate) fn decode<'m>(self, memory: &'m mut Memory, want: Want) -> Result<Picture<'m>, ImageError> {
+        memory.warned = false;
         match self.reader {
             #[cfg(feature = "jpeg")]
             Reader::Jpeg(reader) => reader.decode(memory, want),
@@ -136,10 +140,13 @@ impl<'a> Opened<'a> {
 /// The memory that pictures are decoded into. A thread keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    #[allow(dead_code)] // Without any format.
     samples: Vec<u8>,
     /// Another form of the pixels, of formats that need one.
-    #[cfg_attr(not(any(feature = "gif", feature = "bmp")), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "webp", feature = "gif", feature = "bmp")), allow(dead_code))]
     other: Vec<u8>,
+    /// Whether libjpeg-turbo warned about the picture.
+    pub(crate) warned: bool,
 }
 
 /// A decoded picture.

@@ -43,8 +43,8 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Reads the rows above `bottom` into `memory`.
-    pub(crate) fn read(mut self, bottom: usize, memory: &mut Vec<u8>) -> Result<Rows<'_>, ImageError> {
+    /// Reads all rows into `memory`, so that damage is found whatever the crop is.
+    pub(crate) fn read(mut self, memory: &mut Vec<u8>) -> Result<Rows<'_>, ImageError> {
         let bytes = self.bytes;
         let fail = |error: png::DecodingError| data(Format::Png, bytes, error);
         let [height, width] = self.size;
@@ -56,22 +56,12 @@ impl<'a> Numbers<'a> {
             BitDepth::Sixteen => 16,
         };
         let pitch = (width * bits).div_ceil(8);
-        let interlaced = self.png.info().interlaced;
-        let len = pitch * if interlaced { height } else { bottom };
+        let len = pitch * height;
         if memory.len() < len {
             memory.try_reserve_exact(len - memory.len()).map_err(|_| ImageError::Memory { bytes: len })?;
             memory.resize(len, 0);
         }
-        if interlaced {
-            self.png.next_frame(&mut memory[..len]).map_err(fail)?;
-        } else {
-            for to in memory[..len].chunks_exact_mut(pitch) {
-                let row = self.png.next_row().map_err(fail)?;
-                let row = row.ok_or_else(|| data(Format::Png, bytes, "rows are missing"))?;
-                let wrong = || data(Format::Png, bytes, "a row has the wrong length");
-                to.copy_from_slice(row.data().get(..pitch).ok_or_else(wrong)?);
-            }
-        }
+        self.png.next_frame(&mut memory[..len]).map_err(fail)?;
         Ok(Rows { samples: &memory[..len], pitch, bits })
     }
 }

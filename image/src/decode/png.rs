@@ -1,4 +1,4 @@
-//! PNGs, row by row: those above the window are not kept, those below it not read.
+//! PNGs, row by row: those above the window are not kept, those below it not read unless the whole file is checked.
 
 use std::io::Cursor;
 
@@ -21,8 +21,36 @@ impl<'a> Reader<'a> {
         Ok((Self { png, bytes }, size))
     }
 
+    /// EXIF and XMP data may be in several kinds of chunks, in front of the rows and behind them.
     pub(super) fn orientation(&self) -> Orientation {
-        self.png.info().exif_metadata.as_ref().map(|exif| Orientation::of_exif(exif)).unwrap_or_default()
+        let (mut head, mut notes) = (self.bytes[..8].to_vec(), false);
+        let mut rest = &self.bytes[8..];
+        while let Some((len, kind)) = rest.split_first_chunk::<4>().zip(rest.get(4..8)) {
+            let len = u32::from_be_bytes(*len.0) as usize;
+            let Some((chunk, behind)) = rest.split_at_checked(len.saturating_add(12)) else { break };
+            rest = behind;
+            match kind {
+                b"IHDR" | b"PLTE" => head.extend_from_slice(chunk),
+                b"eXIf" | b"tEXt" | b"zTXt" | b"iTXt" => {
+                    notes = true;
+                    head.extend_from_slice(chunk);
+                }
+                _ => {}
+            }
+        }
+        // An empty first chunk of rows, at which reading the header ends.
+        head.extend_from_slice(b"\0\0\0\0IDAT\x35\xaf\x06\x1e");
+        let read = || png::Decoder::new(Cursor::new(&head[..])).read_info().ok();
+        let Some(png) = notes.then(read).flatten() else { return Orientation::default() };
+        let info = png.info();
+        let mut texts = info.uncompressed_latin1_text.iter().map(|text| (&text.keyword, Some(text.text.clone())));
+        let mut compressed = info.compressed_latin1_text.iter().map(|text| (&text.keyword, text.get_text().ok()));
+        let is_exif = |(name, _): &(&String, _)| *name == "Raw profile type exif";
+        let raw = || texts.find(is_exif).or_else(|| compressed.find(is_exif)).and_then(|text| unhex(&text.1?));
+        let exif = info.exif_metadata.as_ref().map(|exif| exif.to_vec()).or_else(raw);
+        let xmp = info.utf8_text.iter().find(|text| text.keyword == "XML:com.adobe.xmp");
+        let xmp = xmp.and_then(|text| text.get_text().ok());
+        Orientation::of(exif.as_deref(), xmp.as_deref().map(str::as_bytes))
     }
 
     pub(super) fn decode(mut self, memory: &mut Memory, want: Want) -> Result<Picture<'_>, ImageError> {
@@ -47,7 +75,17 @@ impl<'a> Reader<'a> {
                 to.copy_from_slice(row.data().get(..pitch).ok_or_else(wrong)?);
             }
         }
+        if want.whole {
+            while self.png.next_row().map_err(|error| data(Format::Png, bytes, error))?.is_some() {}
+        }
         let rows = Frame { samples: bottom - top, scale: 1.0, skipped: top as f64 };
         Ok(Picture::packed(&memory.samples, channels, [rows, Frame::same(width)]))
     }
+}
+
+/// Returns the bytes of a text as ImageMagick writes it: a name, their number, and their digits, on lines of their own.
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.splitn(4, '\n').nth(3)?.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.chunks(2).map(byte).collect()
 }

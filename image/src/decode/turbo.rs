@@ -30,6 +30,9 @@ pub(super) struct Turbo<'a> {
     header: Header,
     denominator: usize,
     crop: Option<Region>,
+    stop: bool,
+    /// Whether libjpeg warned about something.
+    pub(super) warned: bool,
 }
 
 /// What the header says.
@@ -39,6 +42,7 @@ pub(super) struct Header {
     pub(super) height: usize,
     pub(super) colours: Colours,
     pub(super) lossless: bool,
+    pub(super) progressive: bool,
     /// Pixels per sample of the colour differences: across and down. None if they are unusual.
     pub(super) per: Option<[usize; 2]>,
     subsampling: c_int,
@@ -62,12 +66,8 @@ pub(super) struct Region {
     pub(super) height: usize,
 }
 
-/// A failure, or something that libjpeg only warns about.
-#[derive(Debug)]
-pub(super) enum Fault {
-    Warning(String),
-    Fatal(String),
-}
+/// The message of a failure.
+pub(super) type Fault = String;
 
 impl Drop for Turbo<'_> {
     fn drop(&mut self) {
@@ -77,27 +77,30 @@ impl Drop for Turbo<'_> {
 }
 
 impl<'a> Turbo<'a> {
-    /// Reads the header. With `stop`, decoding ends at the first warning.
+    /// Reads the header. With `stop`, decoding ends at the first warning, which is an error.
     pub(super) fn open(bytes: &'a [u8], stop: bool) -> Result<Self, Fault> {
         // SAFETY: any number may be passed; the result is checked.
         let handle = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
-        let handle = NonNull::new(handle).ok_or_else(|| Fault::Fatal("libjpeg-turbo is out of memory".to_owned()))?;
-        let nothing =
-            Header { width: 0, height: 0, colours: Colours::Rgb, lossless: false, per: None, subsampling: -1 };
-        let mut turbo = Self { handle, bytes, header: nothing, denominator: 1, crop: None };
+        let handle = NonNull::new(handle).ok_or("libjpeg-turbo is out of memory")?;
+        let nothing = Header {
+            width: 0,
+            height: 0,
+            colours: Colours::Rgb,
+            lossless: false,
+            progressive: false,
+            per: None,
+            subsampling: -1,
+        };
+        let mut turbo = Self { handle, bytes, header: nothing, denominator: 1, crop: None, stop, warned: false };
         turbo.set(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS)?;
         turbo.set(sys::TJPARAM_TJPARAM_STOPONWARNING, c_int::from(stop))?;
         // SAFETY: the handle is valid, and the pointer and the length are those of a slice.
         let code = unsafe { sys::tj3DecompressHeader(turbo.pointer(), bytes.as_ptr(), bytes.len() as _) };
-        match turbo.check(code) {
-            // Such as unknown data in front of the header.
-            Err(Fault::Warning(_)) if !stop => {}
-            other => other?,
-        }
+        turbo.check(code)?;
         // A file of tables only has sizes of -1.
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
-        let (width, height) = sides.ok_or_else(|| Fault::Fatal("it contains no image".to_owned()))?;
+        let (width, height) = sides.ok_or("it contains no image")?;
         let colours = match turbo.get(sys::TJPARAM_TJPARAM_COLORSPACE) as sys::TJCS {
             sys::TJCS_TJCS_YCbCr => Colours::YCbCr,
             sys::TJCS_TJCS_GRAY => Colours::Grey,
@@ -115,7 +118,8 @@ impl<'a> Turbo<'a> {
             _ => None,
         };
         let lossless = turbo.get(sys::TJPARAM_TJPARAM_LOSSLESS) != 0;
-        turbo.header = Header { width, height, colours, lossless, per, subsampling };
+        let progressive = turbo.get(sys::TJPARAM_TJPARAM_PROGRESSIVE) != 0;
+        turbo.header = Header { width, height, colours, lossless, progressive, per, subsampling };
         Ok(turbo)
     }
 
@@ -227,7 +231,7 @@ impl<'a> Turbo<'a> {
         unsafe { sys::tj3Get(self.pointer(), which as c_int) }
     }
 
-    fn check(&self, code: c_int) -> Result<(), Fault> {
+    fn check(&mut self, code: c_int) -> Result<(), Fault> {
         if code == 0 {
             return Ok(());
         }
@@ -238,11 +242,9 @@ impl<'a> Turbo<'a> {
         };
         let message = message.replace('\n', " ");
         let warning = code == sys::TJERR_TJERR_WARNING as c_int;
-        Err(if warning && WARNINGS.iter().any(|start| message.starts_with(start)) {
-            Fault::Warning(message)
-        } else {
-            Fault::Fatal(message)
-        })
+        let warning = warning && WARNINGS.iter().any(|start| message.starts_with(start));
+        self.warned |= warning;
+        if warning && !self.stop { Ok(()) } else { Err(message) }
     }
 }
 

@@ -26,24 +26,61 @@ impl<'a> Reader<'a> {
 
     pub(super) fn orientation(&mut self) -> Orientation {
         let exif = self.webp.exif_metadata().ok().flatten();
-        exif.map(|exif| Orientation::of_exif(&exif)).unwrap_or_default()
+        let xmp = self.webp.xmp_metadata().ok().flatten();
+        Orientation::of(exif.as_deref(), xmp.as_deref())
     }
 
     pub(super) fn decode(mut self, memory: &mut Memory) -> Result<Picture<'_>, ImageError> {
-        let (width, height) = self.webp.dimensions();
-        // The decoder computes with 32 bits.
-        if self.webp.is_animated() && width.checked_mul(height).is_none_or(|area| area.checked_mul(4).is_none()) {
-            return Err(data(Format::WebP, self.bytes, "an animation of too many pixels"));
+        let bytes = self.bytes;
+        let fail = |error: image_webp::DecodingError| data(Format::WebP, bytes, error);
+        let size = |(width, height): (u32, u32)| [height as usize, width as usize];
+        let [height, width] = size(self.webp.dimensions());
+        if !self.webp.is_animated() {
+            let channels = if self.webp.has_alpha() { 4 } else { 3 };
+            let len = width * height * channels;
+            self.webp.read_image(&mut room(&mut memory.samples, len)?[..len]).map_err(fail)?;
+            return Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]));
         }
-        let (width, height) = (width as usize, height as usize);
-        let channels = if self.webp.has_alpha() { 4 } else { 3 };
-        let len = width * height * channels;
-        let pixels = &mut room(&mut memory.samples, len)?[..len];
-        let outcome =
-            if self.webp.is_animated() { self.webp.read_frame(pixels).map(drop) } else { self.webp.read_image(pixels) };
-        outcome.map_err(|error| data(Format::WebP, self.bytes, error))?;
-        Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]))
+        // The decoder would blend the first frame with the background. PIL takes its colours, on black.
+        let ([top, left], still) = first_frame(bytes).ok_or_else(|| data(Format::WebP, bytes, "it has no frame"))?;
+        let mut frame = WebPDecoder::new(Cursor::new(&still)).map_err(fail)?;
+        let [h, w] = size(frame.dimensions());
+        if top + h > height || left + w > width {
+            return Err(data(Format::WebP, bytes, "its first frame exceeds the canvas"));
+        }
+        let channels = if frame.has_alpha() { 4 } else { 3 };
+        let colours = &mut room(&mut memory.other, w * h * channels)?[..w * h * channels];
+        frame.read_image(colours).map_err(fail)?;
+        let pixels = &mut room(&mut memory.samples, 3 * width * height)?[..3 * width * height].as_chunks_mut::<3>().0;
+        pixels.fill([0; 3]);
+        for (row, colours) in pixels[top * width..].chunks_mut(width).zip(colours.chunks_exact(w * channels)) {
+            for (pixel, colour) in row[left..].iter_mut().zip(colours.chunks_exact(channels)) {
+                pixel.copy_from_slice(&colour[..3]);
+            }
+        }
+        Ok(Picture::packed(&memory.samples, 3, [Frame::same(height), Frame::same(width)]))
     }
+}
+
+/// Returns where the first frame of an animation is, its top and left side, and the frame as a file of its own.
+fn first_frame(bytes: &[u8]) -> Option<([usize; 2], Vec<u8>)> {
+    let mut chunks = bytes.get(12..)?;
+    let frame = loop {
+        let (&[a, b, c, d, len @ ..], rest) = chunks.split_first_chunk::<8>()?;
+        let len = u32::from_le_bytes(len) as usize;
+        if [a, b, c, d] == *b"ANMF" {
+            break &rest[..len.min(rest.len())];
+        }
+        chunks = rest.get(len.checked_next_multiple_of(2)?..)?;
+    };
+    let (&[x0, x1, x2, y0, y1, y2, size @ .., _, _, _, _], frame) = frame.split_first_chunk::<16>()?;
+    let place = |bytes: [u8; 3]| 2 * u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) as usize;
+    // A header that says that there is alpha, if it is in a chunk of its own.
+    let flags = b"VP8X\x0a\0\0\0\x10\0\0\0";
+    let header = if frame.starts_with(b"ALPH") { [&flags[..], &size].concat() } else { Vec::new() };
+    let len = (4 + header.len() + frame.len()) as u32;
+    let still = [&b"RIFF"[..], &len.to_le_bytes(), b"WEBP", &header, frame].concat();
+    Some(([place([y0, y1, y2]), place([x0, x1, x2])], still))
 }
 
 /// Checks that the lossy frames in these chunks have the size of the picture, or the one that an animation says, before

@@ -15,7 +15,7 @@ pub(crate) use self::scan::Literal;
 pub(crate) use self::value::{Value, word_of};
 use crate::colour::Pixel;
 use crate::error::ImageError;
-use crate::pipeline::{Pipeline, PipelineBuilder};
+use crate::pipeline::{Pipeline, PipelineBuilder, Reading};
 use crate::text::scan::Scanner;
 use crate::transform::Transform;
 
@@ -59,6 +59,7 @@ impl Known {
             .flat_map(|known| {
                 std::iter::once(snake_case(known.name)).chain(known.short.iter().map(|&name| name.into()))
             })
+            .chain(Reading::default().options().map(|option| option.0.to_owned()))
             .collect();
         let advice = similar::advice(name, names.iter().map(String::as_str));
         Err(scanner.error(at, format!("unknown transform {name}{advice}; known are {}", names.join(", "))))
@@ -80,6 +81,9 @@ fn snake_case(name: &str) -> String {
 /// Reads transforms separated by commas: their names in snake case (`hflip` and `vflip` are short forms of the flips),
 /// with their arguments in parentheses, as in torchvision by position or by name.
 ///
+/// Between them, options say how files are read, for all transforms: [`exif`](Pipeline::exif), [`reduced`](Pipeline::reduced),
+/// [`strict`](Pipeline::strict) and [`check(false)`](Pipeline::check).
+///
 /// A number can be a fraction, and lists are in brackets or parentheses. There may be white space anywhere between the
 /// parts.
 ///
@@ -88,7 +92,7 @@ fn snake_case(name: &str) -> String {
 ///
 /// let builder: PipelineBuilder = "random_resized_crop(224, scale=[0.5, 1], ratio=[3/4, 4/3]), hflip".parse()?;
 /// let with_padding: PipelineBuilder = "random_crop(32, padding=4, padding_mode=reflect)".parse()?;
-/// let test: Pipeline = "resize(256), center_crop(224), normalize(imagenet)".parse()?;
+/// let test: Pipeline = "exif, resize(256), center_crop(224), normalize(imagenet)".parse()?;
 ///
 /// let error = "resize(256), centre_crop(224)".parse::<PipelineBuilder>().unwrap_err();
 /// assert!(error.to_string().contains("did you mean center_crop?"));
@@ -105,10 +109,18 @@ impl FromStr for PipelineBuilder {
         let mut builder = Self::default();
         while !scanner.at_end() {
             let (at, name) = scanner.name("the name of a transform")?;
-            let known = Known::find(&scanner, at, name)?;
-            let mut arguments = Arguments::read(&mut scanner, at, name)?;
-            builder = builder.then((known.read)(&mut arguments)?);
-            arguments.finish()?;
+            if let Some((_, option)) = builder.reading.options().into_iter().find(|option| option.0 == name) {
+                *option = true;
+                Arguments::read(&mut scanner, at, name).and_then(|mut arguments| {
+                    arguments.optional("on", option)?;
+                    arguments.finish()
+                })?;
+            } else {
+                let known = Known::find(&scanner, at, name)?;
+                let mut arguments = Arguments::read(&mut scanner, at, name)?;
+                builder = builder.then((known.read)(&mut arguments)?);
+                arguments.finish()?;
+            }
             if !scanner.at_end() {
                 scanner.expect(',', "a comma and another transform")?;
             }
@@ -135,20 +147,25 @@ impl<T: Pixel> FromStr for Pipeline<T> {
 /// Writes the text that is read as this list of transforms.
 impl fmt::Display for PipelineBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        list(f, &self.transforms)
+        list(f, self.reading, &self.transforms)
     }
 }
 
-/// Writes the text of the transforms.
+/// Writes the text of the options and the transforms.
 impl<T> fmt::Display for Pipeline<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        list(f, &self.transforms)
+        list(f, self.reading, &self.transforms)
     }
 }
 
-fn list(f: &mut fmt::Formatter<'_>, transforms: &[Transform]) -> fmt::Result {
-    for (i, transform) in transforms.iter().enumerate() {
-        write!(f, "{}{transform}", if i > 0 { ", " } else { "" })?;
+fn list(f: &mut fmt::Formatter<'_>, mut reading: Reading, transforms: &[Transform]) -> fmt::Result {
+    let mut default = Reading::default();
+    let options = reading.options().into_iter().zip(default.options());
+    let options = options
+        .filter(|((_, option), (_, default))| option != default)
+        .map(|((name, option), _)| if *option { name.to_owned() } else { format!("{name}(false)") });
+    for (i, part) in options.chain(transforms.iter().map(Transform::to_string)).enumerate() {
+        write!(f, "{}{part}", if i > 0 { ", " } else { "" })?;
     }
     Ok(())
 }

@@ -303,7 +303,8 @@ impl Value for Quoted {
             Literal::Escaped(text) => text,
             _ => return None,
         };
-        text.parse().ok().map(|builder: PipelineBuilder| Self(builder.transforms))
+        let builder: PipelineBuilder = text.parse().ok()?;
+        (builder.reading == Default::default()).then_some(Self(builder.transforms))
     }
 
     fn write(&self) -> String {

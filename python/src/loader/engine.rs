@@ -494,7 +494,12 @@ impl Engine {
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let seat = self.control().seat.clone();
-        seat.read(Running::warnings, |kept| kept.warnings.clone()).ok_or_else(|| failure::forked(py))
+        let warnings = seat.read(Running::warnings, |kept| kept.warnings.clone());
+        let mut warnings = warnings.ok_or_else(|| failure::forked(py))?;
+        if let warned @ 1.. = self.node.warned() {
+            warnings.push(format!("libjpeg warned about {warned} pictures; `strict` in `image` makes that an error"));
+        }
+        Ok(warnings)
     }
 
     /// The most bytes that batches and the order of a pass take.

@@ -193,6 +193,11 @@ impl Files {
         Ok(())
     }
 
+    /// Returns how many pictures libjpeg warned about.
+    pub(crate) fn warned(&self) -> u64 {
+        self.pictures.as_ref().map_or(0, |pictures| pictures.0.warnings())
+    }
+
     /// Whether they are in a bucket or on a web server.
     pub(crate) fn is_remote(&self) -> bool {
         self.records.format().files().is_remote()

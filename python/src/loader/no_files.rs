@@ -66,6 +66,10 @@ impl Files {
         match *self {}
     }
 
+    pub(crate) fn warned(&self) -> u64 {
+        match *self {}
+    }
+
     pub(crate) fn is_remote(&self) -> bool {
         match *self {}
     }

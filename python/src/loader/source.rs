@@ -82,6 +82,17 @@ impl Node {
         }
     }
 
+    /// Returns how many pictures libjpeg warned about.
+    pub(crate) fn warned(&self) -> u64 {
+        match self {
+            Self::Columns { .. } => 0,
+            Self::Files(files) => files.warned(),
+            Self::Subset(subset) => subset.dataset().warned(),
+            Self::Concat(concat) => concat.datasets().iter().map(|part| part.warned()).sum(),
+            Self::Stack(parts) => parts.iter().map(|part| part.warned()).sum(),
+        }
+    }
+
     /// Returns the format of files, or how the dataset is made of others.
     fn format(&self) -> String {
         match self {

@@ -99,6 +99,18 @@ def test_what_cannot_be_done_is_an_error(photos, options, error, message):
         slotline.open(photos, **options)
 
 
+def test_exif_can_be_said_in_the_text(photos):
+    tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\4\0\0\0\1\0\0\0\6\0\0\0\0"  # a quarter to the right, as a LONG
+    chunk = struct.pack(">I", len(tiff)) + b"eXIf" + tiff + struct.pack(">I", zlib.crc32(b"eXIf" + tiff))
+    file = png(PICTURES[0])
+    for path in photos.glob("*/*.png"):
+        path.write_bytes(file[:33] + chunk + file[33:])
+    for text, upright in ("center_crop(40)", PICTURES[0]), ("exif, center_crop(40)", np.rot90(PICTURES[0], -1)):
+        image = batches(slotline.folder(photos, image=text, image_dtype="uint8", channels_last=True))[0][0][0]
+        top, left = ((side - 40) // 2 for side in upright.shape[:2])
+        np.testing.assert_array_equal(image, upright[top : top + 40, left : left + 40])
+
+
 def test_a_damaged_picture_is_named(photos):
     (photos / "b" / "03.png").write_bytes(b"<html>")
     with pytest.raises(Exception, match="03.png: expected a JPEG, PNG.*found a web page"):

@@ -1,0 +1,124 @@
+//! Pictures that readers disagree about are what Pillow makes of them: `exif_transpose` and `convert("RGB")`, as
+//! `pillow/make.py` wrote it.
+#![cfg(all(feature = "png", feature = "webp", feature = "gif"))]
+
+use std::path::PathBuf;
+
+use slotline_image::{Draw, ImageError, Pipeline, Step};
+
+/// The files, their names, and what Pillow makes of them.
+fn files() -> Vec<(String, Vec<u8>, Vec<u8>)> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow"));
+    let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let inputs = names.filter(|name| name.contains('.') && !name.ends_with(".expected.png") && !name.ends_with(".py"));
+    let readable = inputs.filter(|name| cfg!(feature = "jpeg") || !name.ends_with(".jpg"));
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    readable.map(|name| (name.clone(), read(&name), read(&format!("{name}.expected.png")))).collect()
+}
+
+/// Returns the height and width, the pixels, and how many warnings were counted.
+fn decoded(bytes: &[u8], options: &str) -> Result<([usize; 2], Vec<u8>, u64), ImageError> {
+    let size @ [height, width] = format!("{options}, center_crop(1)").parse::<Pipeline>()?.size_of(bytes)?;
+    let whole: Pipeline<u8> = format!("{options}, center_crop([{height}, {width}])").parse()?;
+    let mut pixels = vec![0; 3 * height * width];
+    whole.decode(bytes, &mut pixels)?;
+    Ok((size, pixels, whole.warnings()))
+}
+
+#[test]
+fn pictures_are_what_pillow_makes_of_them() {
+    let files = files();
+    assert!(files.len() >= 12, "{} files", files.len());
+    for (name, bytes, expected) in files {
+        let (size, found, _) = decoded(&bytes, "exif").unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (wanted_size, wanted, _) = decoded(&expected, "exif(false)").unwrap();
+        assert_eq!(size, wanted_size, "{name}");
+        assert!(found == wanted, "{name} has other pixels");
+    }
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
+    let warned = ["adobe_transform", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
+    for (name, bytes, _) in files() {
+        let warns = warned.iter().any(|start| name.starts_with(start));
+        assert_eq!(decoded(&bytes, "exif").unwrap().2, u64::from(warns), "{name}");
+        assert_eq!(decoded(&bytes, "strict").is_err(), warns, "{name}");
+    }
+}
+
+/// Decodes a row of pixels with and without a check of the whole file.
+fn row(bytes: &[u8], top: usize, check: bool) -> (bool, u64) {
+    let crop = Step::Crop { top, left: 40, height: 1, width: 64 };
+    let [height, width] = Pipeline::new(1, 1).unwrap().size_of(bytes).unwrap();
+    let pipeline: Pipeline<u8> = format!("check({check}), random_crop([1, 64])").parse().unwrap();
+    let outcome = pipeline.decode_with(bytes, &Draw::new(height, width, [crop]), &mut [0; 192]);
+    (outcome.is_err(), pipeline.warnings())
+}
+
+#[test]
+fn damage_is_found_whatever_the_crop_is() {
+    let rows: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
+    let mut png = Vec::new();
+    let mut encoder = png::Encoder::new(&mut png, 160, 120);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(&rows).unwrap();
+    png.truncate(png.len() * 3 / 4);
+    for top in (0..120).step_by(7) {
+        assert!(row(&png, top, true).0, "{top}");
+    }
+    assert!(!row(&png, 0, false).0 && row(&png, 119, false).0);
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn warnings_are_found_whatever_the_crop_is() {
+    use turbojpeg::{Compressor, Image, PixelFormat};
+    let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
+    let picture = Image { pixels: &pixels[..], width: 160, pitch: 480, height: 120, format: PixelFormat::RGB };
+    let jpeg = Compressor::new().unwrap().compress_to_vec(picture).unwrap();
+    let (rest, end) = jpeg.split_at(jpeg.len() - 2);
+    let longer = [rest, &[0; 99], end].concat();
+    for top in (0..120).step_by(7) {
+        assert_eq!(row(&jpeg, top, true), (false, 0), "{top}");
+        assert_eq!(row(&longer, top, true), (false, 1), "{top}");
+        // Without its end, too.
+        assert_eq!(row(rest, top, true), (true, 0), "{top}");
+        assert_eq!(row(rest, top, false), (true, 0), "{top}");
+    }
+}
+
+/// The mean, and the largest of a value.
+#[cfg(feature = "jpeg")]
+type Difference = (f64, u8);
+
+/// The differences to Pillow that the crate's documentation has for each content: the largest mean of a picture and the
+/// largest of a value, of colours at full and at half resolution, decoded at full and at a reduced size.
+#[cfg(feature = "jpeg")]
+const DIFFERENCES: [(&str, [[Difference; 2]; 2]); 4] = [
+    ("photograph", [[(0.3, 13), (1.9, 31)], [(0.5, 24), (2.0, 48)]]),
+    ("text", [[(1.4, 13), (8.5, 50)], [(2.4, 41), (8.5, 50)]]),
+    ("blocks", [[(3.0, 20), (7.9, 46)], [(8.3, 82), (24.0, 166)]]),
+    ("gradient", [[(0.3, 1), (0.4, 2)], [(0.3, 3), (0.5, 3)]]),
+];
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn resized_jpegs_differ_from_pillow_as_documented() {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow/resized"));
+    for (content, by_colours) in DIFFERENCES {
+        for (colours, by_mode) in ["444", "420"].into_iter().zip(by_colours) {
+            let read = |kind: &str| std::fs::read(folder.join(format!("{content}_{colours}.{kind}"))).unwrap();
+            let (jpeg, (_, expected, _)) = (read("jpg"), decoded(&read("png"), "exif").unwrap());
+            for (reduced, (mean, largest)) in [false, true].into_iter().zip(by_mode) {
+                let mut found = vec![0; 3 * 64 * 64];
+                Pipeline::bytes(64, 64).unwrap().reduced(reduced).decode(&jpeg, &mut found).unwrap();
+                let differences: Vec<u8> = found.iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).collect();
+                let average = differences.iter().map(|&it| f64::from(it)).sum::<f64>() / differences.len() as f64;
+                let most = differences.into_iter().max().unwrap();
+                assert!(average <= mean && most <= largest, "{content} {colours} {reduced}: {average} {most}");
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+"""Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`; and JPEGs,
+and what Pillow resizes them to.
+
+Run it in this folder with Pillow 13.
+"""
+
+import io
+import os
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageOps
+
+y, x = np.mgrid[0:16, 0:24]
+PICTURE = Image.fromarray(np.dstack([x * 10, y * 15, (x + y) * 6]).astype(np.uint8))
+
+
+def encoded(picture, format, **options):
+    out = io.BytesIO()
+    picture.save(out, format, **options)
+    return out.getvalue()
+
+
+def segment(marker, data):
+    return bytes([0xFF, marker]) + struct.pack(">H", len(data) + 2) + data
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def tiff(big, kind, value):
+    order = ">" if big else "<"
+    value = struct.pack(order + "HH", value, 0) if kind == 3 else struct.pack(order + "I", value)
+    entry = struct.pack(order + "HHHI", 1, 0x112, kind, 1) + value
+    return (b"MM\0*" if big else b"II*\0") + struct.pack(order + "I", 8) + entry + bytes(4)
+
+
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF><rdf:Description tiff:Orientation="%d"/></rdf:RDF></x:xmpmeta>'
+jpeg = encoded(PICTURE, "JPEG", quality=95, subsampling=0)
+png = encoded(PICTURE, "PNG")
+jfif = jpeg.find(b"JFIF\0") + 5
+restarts = encoded(PICTURE, "JPEG", quality=95, subsampling=0, restart_marker_blocks=1)
+third = restarts.find(b"\xff\xd2")
+cmyk = encoded(PICTURE.convert("CMYK"), "JPEG", quality=95)
+adobe = cmyk.find(b"Adobe") + 11
+raw = b"\nexif\n%8d\n" % 32 + (b"Exif\0\0" + tiff(True, 3, 5)).hex().encode() + b"\n"
+
+FILES = {
+    # Orientations.
+    "exif_long_be.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(True, 4, 6)) + jpeg[2:],
+    "exif_slong_le.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(False, 9, 8)) + jpeg[2:],
+    "xmp.jpg": jpeg[:2] + segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + XMP % 6) + jpeg[2:],
+    "exif_behind.png": png[:-12] + chunk(b"eXIf", tiff(True, 4, 8)) + png[-12:],
+    "xmp.png": png[:33] + chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + XMP % 3) + png[33:],
+    "raw_profile.png": png[:33] + chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(raw)) + png[33:],
+    "xmp.webp": encoded(PICTURE, "WEBP", lossless=True, xmp=XMP % 7),
+    # What libjpeg warns about.
+    "jfif_0.00.jpg": jpeg[:jfif] + b"\0\0" + jpeg[jfif + 2 :],
+    "jfif_2.01.jpg": jpeg[:jfif] + b"\2\1" + jpeg[jfif + 2 :],
+    "zeros_before_the_end.jpg": jpeg[:-2] + bytes(99) + jpeg[-2:],
+    "lost_restart.jpg": restarts[:third] + restarts[third + 2 :],
+    "adobe_transform.jpg": cmyk[:adobe] + b"\7" + cmyk[adobe + 1 :],
+}
+
+
+def lzw(indices):
+    bits = held = 0
+    out = bytearray()
+    for code in [256] + sum([[index] + [256] * (i % 200 == 199) for i, index in enumerate(indices)], []) + [257]:
+        bits |= code << held
+        held += 9
+        while held >= 8:
+            out.append(bits & 255)
+            bits >>= 8
+            held -= 8
+    out.append(bits & 255)
+    return b"\x08" + b"".join(bytes([len(out[i : i + 255])]) + out[i : i + 255] for i in range(0, len(out), 255)) + b"\0"
+
+
+COLOURS = bytes([10, 20, 30, 200, 0, 0, 0, 200, 0, 0, 0, 200, 250, 250, 0, 0, 250, 250, 250, 0, 250, 90, 90, 90])
+FRAME = b"\x2c" + struct.pack("<HHHHB", 2, 2, 4, 4, 0) + lzw([1, 2, 3, 4] * 4) + b"\x3b"
+HEADER = b"GIF89a" + struct.pack("<HHBBB", 8, 8, 0x82, 5, 0) + COLOURS
+FILES["small_frame.gif"] = HEADER + FRAME
+FILES["small_transparent_frame.gif"] = HEADER + b"\x21\xf9\4\1\0\0\6\0" + FRAME
+LOCAL = b"\x2c" + struct.pack("<HHHHB", 2, 2, 4, 4, 0x82) + COLOURS[::-1] + lzw([1, 2, 3, 4] * 4) + b"\x3b"
+FILES["small_frame_of_its_own_colours.gif"] = HEADER + LOCAL
+
+# The first frame with alpha, at (4, 2) of a canvas of 24 × 16 pixels.
+clear = np.dstack([np.asarray(PICTURE), (x * 11).astype(np.uint8)])
+
+
+def animation(lossless):
+    def frame(picture, at):
+        file = encoded(Image.fromarray(picture), "WEBP", lossless=lossless, exact=True, quality=90)
+        start = 12 if file[12:16] != b"VP8X" else 30
+        size = [at[0] // 2, at[1] // 2, picture.shape[1] - 1, picture.shape[0] - 1, 100]
+        data = b"".join(struct.pack("<I", number)[:3] for number in size) + b"\0" + file[start:]
+        return b"ANMF" + struct.pack("<I", len(data)) + data
+
+    size = struct.pack("<I", 23)[:3] + struct.pack("<I", 15)[:3]
+    canvas = b"VP8X" + struct.pack("<II", 10, 0x12) + size + b"ANIM" + struct.pack("<I", 6) + b"\x40\x80\xc0\xff\0\0"
+    data = b"WEBP" + canvas + frame(clear[:12, :16], (4, 2)) + frame(clear, (0, 0))
+    return b"RIFF" + struct.pack("<I", len(data)) + data
+
+
+FILES["alpha.webp"] = animation(True)
+FILES["alpha_lossy.webp"] = animation(False)
+
+# Sixteen bits.
+rows = b"".join(b"\0" + struct.pack(">12H", *range(i * 4000, i * 4000 + 12 * 300, 300)) for i in range(4))
+for name, kind, width in (("rgb16.png", 2, 4), ("rgba16.png", 6, 3), ("grey_alpha16.png", 4, 6)):
+    header = struct.pack(">IIBBBBB", width, 4, 16, kind, 0, 0, 0)
+    FILES[name] = png[:8] + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+for name, data in FILES.items():
+    open(name, "wb").write(data)
+    picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    picture.save(name + ".expected.png", optimize=True)
+
+# JPEGs whose size is more than halved: like a photograph, of text, of blocks of saturated colours, and smooth.
+height, width = 136, 160
+y, x = np.mgrid[0:height, 0:width]
+random = np.random.default_rng(5)
+frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]) + 0.004
+waves = [np.fft.ifft2(np.fft.fft2(random.normal(size=(height, width))) / frequency**1.3).real for _ in range(3)]
+shapes = np.dstack([waves[0] + waves[i] * 0.3 for i in range(3)])
+text = Image.new("RGB", (width, height), "white")
+draw = ImageDraw.Draw(text)
+for line in range(0, height, 12):
+    draw.text((line % 7, line), "The quick brown fox jumps", fill=["black", "navy", "red"][line % 3])
+CONTENTS = {
+    "photograph": 128 + shapes / shapes.std() * 45,
+    "text": np.asarray(text),
+    "blocks": random.integers(0, 2, (height // 8, width // 8, 3)).repeat(8, 0).repeat(8, 1) * 255,
+    "gradient": np.dstack([x * 255 / width, y * 255 / height, 128 + 127 * np.cos(x / 40 + y / 60)]),
+}
+os.makedirs("resized", exist_ok=True)
+for name, pixels in CONTENTS.items():
+    for colours in ("444", "420"):
+        data = encoded(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), "JPEG", quality=85, subsampling=f"4:{colours[1]}:{colours[2]}")
+        open(f"resized/{name}_{colours}.jpg", "wb").write(data)
+        small = Image.open(io.BytesIO(data)).resize((64, 64), Image.Resampling.BILINEAR)
+        small.save(f"resized/{name}_{colours}.png", optimize=True)
