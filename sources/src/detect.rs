@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
-use crate::saved::IndexFiles;
-use crate::window::Tell;
-use crate::{Error, Format, Records};
+use crate::{Error, Format, OpenOptions, Records};
 
 /// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
 ///
@@ -34,55 +32,9 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
     OpenOptions::new().open(path)
 }
 
-/// How data of any format is opened. The formats have options of their own, besides.
-#[derive(Clone, Debug, Default)]
-pub struct OpenOptions {
-    index_files: IndexFiles,
-    progress: Option<Tell>,
-    columns: Option<Vec<String>>,
-}
-
 impl OpenOptions {
-    /// Makes the default options, which are each format's own.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets where the indexes of tars and TFRecord files are saved.
-    pub fn index_files(mut self, files: IndexFiles) -> Self {
-        self.index_files = files;
-        self
-    }
-
-    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were passed over so far and
-    /// those of all files. It is called by several threads.
-    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Tell::new(tell));
-        self
-    }
-
-    /// Sets which fields the samples have, in this order; all by default. See [`Records::columns`]. Of Arrow and Parquet,
-    /// other columns are not read.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Opens data, as [`open`] does.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open`], or if there is no field with one of the names.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let records = self.open_all(path.as_ref())?;
-        let Some(names) = &self.columns else { return Ok(records) };
-        // As those of tables mostly are by now.
-        let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
-        if are_chosen { Ok(records) } else { records.columns(names) }
-    }
-
     /// Opens data with all its fields, but only the chosen columns of tables.
-    fn open_all(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
+    pub(crate) fn open_all(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         if path.is_dir() {
             return self.open_folder(path);
         }
@@ -128,11 +80,11 @@ impl OpenOptions {
             let index = String::from_utf8_lossy(&index);
             #[cfg(feature = "mds")]
             if index.contains("\"shards\"") {
-                return Ok(crate::mds::Mds::open(path)?.erased());
+                return Ok(self.mds().open(path)?.erased());
             }
             #[cfg(feature = "litdata")]
             if index.contains("\"chunks\"") {
-                return Ok(crate::litdata::LitData::open(path)?.erased());
+                return Ok(self.litdata().open(path)?.erased());
             }
         }
         #[cfg(feature = "arrow")]
@@ -142,7 +94,7 @@ impl OpenOptions {
         #[cfg(feature = "manifest")]
         for name in ["metadata.csv", "metadata.jsonl"] {
             if has(name) {
-                return Ok(crate::manifest::Manifest::open(path.join(name))?.erased());
+                return Ok(self.manifest().open(path.join(name))?.erased());
             }
         }
         let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| below(path, name));
@@ -167,7 +119,7 @@ impl OpenOptions {
             return Err(Error::format(path.display(), None, problem, advice));
         }
         #[cfg(feature = "folder")]
-        return Ok(crate::folder::Folder::open(path)?.erased());
+        return Ok(self.folder().open(path)?.erased());
         #[cfg(not(feature = "folder"))]
         Err(unknown(path))
     }
@@ -186,32 +138,31 @@ impl OpenOptions {
         }
         #[cfg(feature = "manifest")]
         if has_extension(path, "csv") || has_extension(path, "jsonl") {
-            return Ok(crate::manifest::Manifest::open(path)?.erased());
+            return Ok(self.manifest().open(path)?.erased());
         }
         #[cfg(feature = "safetensors")]
         if has_extension(path, "safetensors") {
-            return Ok(crate::safetensors::SafetensorsOptions::new().open(path)?.erased());
+            return Ok(self.safetensors().open(path)?.erased());
         }
         #[cfg(feature = "npz")]
         if has_extension(path, "npz") {
-            return Ok(crate::npz::NpzOptions::new().open(path)?.erased());
+            return Ok(self.npz().open(path)?.erased());
         }
         #[cfg(feature = "tokens")]
         {
-            use crate::tokens::{BlockOptions, Sequences};
-            const BLOCK: usize = 1024;
+            use crate::tokens::Sequences;
             if start.starts_with(b"MMIDIDX\0") {
                 return Ok(Sequences::open(path.with_extension(""))?.erased());
             }
             let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
-            if let Some(20_240_520 | 20_240_801) = magic {
-                return Ok(BlockOptions::new(BLOCK).open_llmc([path])?.erased());
+            if self.dtype.is_none() && matches!(magic, Some(20_240_520 | 20_240_801)) {
+                return Ok(self.blocks().open_llmc([path])?.erased());
             }
             if has_extension(path, "bin") {
                 if Files::open([path.with_extension("idx")]).is_ok() {
                     return Ok(Sequences::open(path.with_extension(""))?.erased());
                 }
-                return Ok(BlockOptions::new(BLOCK).open_raw([path])?.erased());
+                return Ok(self.blocks().open_raw([path])?.erased());
             }
         }
         if start.starts_with(&[0x1f, 0x8b]) {
@@ -224,33 +175,13 @@ impl OpenOptions {
     fn open_several(&self, kind: Several, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
-            Several::Tar => {
-                let mut options = crate::tar::TarOptions::new().index_files(self.index_files.clone());
-                options.progress = self.progress.clone();
-                Ok(options.open(paths)?.erased())
-            }
+            Several::Tar => Ok(self.tar()?.open(paths)?.erased()),
             #[cfg(feature = "arrow")]
-            Several::Arrow => {
-                let mut options = crate::arrow::ArrowOptions::new();
-                if let Some(names) = &self.columns {
-                    options = options.columns(names);
-                }
-                Ok(options.open(paths)?.erased())
-            }
+            Several::Arrow => Ok(self.arrow().open(paths)?.erased()),
             #[cfg(feature = "parquet")]
-            Several::Parquet => {
-                let mut options = crate::parquet::ParquetOptions::new();
-                if let Some(names) = &self.columns {
-                    options = options.columns(names);
-                }
-                Ok(options.open(paths)?.erased())
-            }
+            Several::Parquet => Ok(self.parquet().open(paths)?.erased()),
             #[cfg(feature = "tfrecord")]
-            Several::TfRecord => {
-                let mut options = crate::tfrecord::TfRecordOptions::new().index_files(self.index_files.clone());
-                options.progress = self.progress.clone();
-                Ok(options.open(paths)?.erased())
-            }
+            Several::TfRecord => Ok(self.tfrecord().open(paths)?.erased()),
             #[cfg(not(all(feature = "tar", feature = "arrow", feature = "parquet", feature = "tfrecord")))]
             _ => Err(unknown(&paths[0])),
         }

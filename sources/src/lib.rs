@@ -63,6 +63,7 @@ pub mod manifest;
 pub mod mds;
 #[cfg(feature = "npz")]
 pub mod npz;
+mod open;
 mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -89,8 +90,9 @@ mod window;
 
 #[cfg(feature = "remote")]
 pub use cache::Cache;
-pub use detect::{OpenOptions, open};
+pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
+pub use open::OpenOptions;
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
 pub use saved::IndexFiles;

@@ -16,7 +16,25 @@ use std::path::{Path, PathBuf};
 
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::OpenOptions;
+use slotline_sources::{FieldKind, OpenOptions, Room};
+
+mod support;
+
+/// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3).
+fn tfrecord(records: &[&[(&str, u8, &[&[u8]])]]) -> Vec<u8> {
+    let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let feature = |(name, list, values): &(&str, u8, &[&[u8]])| {
+        let values: Vec<_> = values.iter().flat_map(|value| message(1, value)).collect();
+        message(1, &[message(1, name.as_bytes()), message(2, &message(*list, &values))].concat())
+    };
+    let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let record = |features: &&[_]| {
+        let data = message(1, &features.iter().flat_map(feature).collect::<Vec<_>>());
+        let len = (data.len() as u64).to_le_bytes();
+        [&len[..], &masked(&len), &data, &masked(&data)].concat()
+    };
+    records.iter().flat_map(record).collect()
+}
 
 /// Returns a path in the test data. Files are copied whose indexes are saved beside them.
 fn data(path: &str, copies: &Path) -> PathBuf {
@@ -106,6 +124,57 @@ fn columns_are_chosen_in_any_format() {
         let error = all.columns([columns[0]; 2]).unwrap_err().to_string();
         assert!(error.contains(&format!("two columns {}", columns[0])), "{error}");
     }
+}
+
+#[test]
+fn columns_are_chosen_before_others_are_rejected() {
+    let copies = tempfile::tempdir().unwrap();
+    let pickles = copies.path().join("pickles.tar");
+    std::fs::write(&pickles, support::tar(&[("0.pkl", b"x"), ("0.txt", b"a")])).unwrap();
+    let optional = copies.path().join("optional.tfrecord");
+    let all: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[1]]), ("opt", 3, &[&[9]]), ("texts", 1, &[b"a", b"b"])];
+    std::fs::write(&optional, tfrecord(&[all, &[("i", 3, &[&[2]])]])).unwrap();
+    for (path, column) in [
+        (data("arrays/mixed.npz", copies.path()), "b"),
+        (data("arrays/mixed.safetensors", copies.path()), "b"),
+        (data("mds/pkl", copies.path()), "a"),
+        (data("litdata/pickle", copies.path()), "a"),
+        (pickles.clone(), "txt"),
+        (optional, "i"),
+    ] {
+        slotline_sources::open(&path).expect_err("some fields are not read");
+        let chosen = OpenOptions::new().columns([column]).open(&path).unwrap();
+        let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
+        assert_eq!(names, [column]);
+        let error = OpenOptions::new().columns(["zz"]).open(&path).unwrap_err().to_string();
+        assert!(error.contains("zz"), "{error}");
+    }
+    let bytes = OpenOptions::new().decode("pkl", FieldKind::Bytes(Room::of([1]))).open(&pickles).unwrap();
+    assert_eq!(bytes.get(0, &mut Context::default()).unwrap().bytes("pkl"), Some(&b"x"[..]));
+}
+
+#[test]
+fn a_field_of_a_tar_may_have_one_of_several_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photos.tar");
+    let files: support::Members<'_> =
+        &[("0.jpg", b"j"), ("0.cls", b"0"), ("1.png", b"p"), ("1.jpg", b"J"), ("1.cls", b"1"), ("2.png", b"q")];
+    std::fs::write(&path, support::tar(files)).unwrap();
+    let error = slotline_sources::open(&path).unwrap_err().to_string();
+    assert!(error.contains("has no file `png`") && error.contains("`jpg;png`"), "{error}");
+    let options = OpenOptions::new().columns(["png;jpg", "__key__", "cls"]);
+    let error = options.open(&path).unwrap_err().to_string();
+    assert!(error.contains("the sample 2 has no file `cls`") && error.contains("`skip_incomplete`"), "{error}");
+    let records = options.skip_incomplete(true).open(&path).unwrap();
+    let mut cx = Context::default();
+    for (index, picture) in ["j", "p"].into_iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!(record.bytes("png;jpg"), Some(picture.as_bytes()));
+        assert_eq!(record.text("__key__"), Some(&*index.to_string()));
+        assert_eq!(record.number::<i64>("cls"), Some(index as i64));
+    }
+    let error = OpenOptions::new().columns(["jpg;cls"]).open(&path).unwrap_err().to_string();
+    assert!(error.contains("different kinds"), "{error}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_stream_has_the_samples_of_the_index() {
         let options = TarOptions::new().key(true).index_files(IndexFiles::None).skip_incomplete(true);
         let indexed = options.open(&paths).unwrap();
         let names: Vec<_> = indexed.format().fields_of_stream();
-        let options = options.fields(names);
+        let options = options.columns(names);
         let mut cx = Context::default();
         let want = |index| {
             let record = indexed.get(index, &mut cx).unwrap();
@@ -183,12 +183,12 @@ fn errors_name_the_tar_and_the_others_are_read() {
 
     let bad = tar(&[("a.txt", b"long enough for the limit"), ("b.txt", b"x"), ("c.txt", b"\xff"), ("d.cls", b"1")]);
     fs::write(&paths[0], bad).unwrap();
-    let found = rows(&TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap());
+    let found = rows(&TarOptions::new().columns(["txt"]).stream(&paths[..1]).unwrap());
     assert!(found[0].is_ok() && found[1].is_ok());
     for (row, want) in [(2, "the field txt of the sample c: expected UTF-8"), (3, "the sample d has no file `txt`")] {
         assert!(found[row].as_ref().unwrap_err().contains(want), "{found:?}");
     }
-    let limited = TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap().memory_limit(9);
+    let limited = TarOptions::new().columns(["txt"]).stream(&paths[..1]).unwrap().memory_limit(9);
     let error = rows(&limited)[0].clone().unwrap_err();
     assert!(error.contains("the sample a has 25 bytes or more, and the limit is 9"), "{error}");
 
@@ -197,7 +197,7 @@ fn errors_name_the_tar_and_the_others_are_read() {
         assert!(error.contains(want), "{error}");
     };
     refused(TarOptions::new(), &[folder.path().join("none.tar")], "cannot open");
-    refused(TarOptions::new().fields(["png"]), &paths[1..2], "the first samples have no file `png`");
+    refused(TarOptions::new().columns(["png"]), &paths[1..2], "the first samples have no file `png`");
     fs::write(&paths[0], tar(&[])).unwrap();
     refused(TarOptions::new(), &paths[..1], "no samples");
     fs::write(&paths[0], tar(&[("a.x", b"1"), ("a.x", b"2")])).unwrap();
@@ -278,7 +278,7 @@ fn readers_may_return_few_bytes() {
 fn more_files_than_a_sample_may_have_are_an_error() {
     let names: Vec<_> = (0..5000).map(|i| format!("a.{i}")).collect();
     let bytes = tar(&names.iter().map(|name| (name.as_str(), &b""[..])).collect::<Vec<_>>());
-    let options = TarOptions::new().fields(["0"]);
+    let options = TarOptions::new().columns(["0"]);
     let error = options.stream_reader("tar", std::io::Cursor::new(bytes)).unwrap_err().to_string();
     assert!(error.contains("more than 4096 files in one sample"), "{error}");
 }

@@ -148,7 +148,7 @@ fn no_part_of_a_record_is_skipped() {
 #[test]
 fn a_pass_over_records_resumes() {
     support::resumes(|| options().open([data("*.tfrecord")]).unwrap());
-    support::resumes(|| options().look_at(2).fields(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
+    support::resumes(|| options().look_at(2).columns(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
 }
 
 /// Makes a file of records.
@@ -203,18 +203,18 @@ fn records_that_contradict_are_errors_that_name_them() {
         (options(), &[&several], "byte 0: record 0: the feature x has 2 values of bytes"),
         (options(), &[&one, &[0x0a]], "an unfinished integer"),
         (options(), &[], "no records"),
-        (options().declare("x", FieldKind::Text(room)), &[&bytes], "not UTF-8"),
-        (options().declare("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
-        (options().fields(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
+        (options().decode("x", FieldKind::Text(room)), &[&bytes], "not UTF-8"),
+        (options().decode("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
+        (options().columns(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
     ];
     for (chosen, records, message) in cases {
         let error = read(&path, &file(records), &chosen).expect_err(message);
         assert!(error.contains(message), "{error}");
     }
-    let list = options().declare("x", FieldKind::List(DType::I64, room));
+    let list = options().decode("x", FieldKind::List(DType::I64, room));
     assert_eq!(read(&path, &file(&[&one, &two, &one]), &list), Ok(3));
     assert_eq!(read(&path, &file(&[&one, &two, &one]), &options()), Ok(3));
-    let tensor = options().declare("x", FieldKind::Tensor(DType::I64, vec![1, 2]));
+    let tensor = options().decode("x", FieldKind::Tensor(DType::I64, vec![1, 2]));
     assert_eq!(read(&path, &file(&[&two]), &tensor), Ok(1));
 }
 

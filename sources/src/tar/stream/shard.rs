@@ -177,6 +177,11 @@ impl Sample {
         self.files.iter().find(|(name, ..)| name == field)
     }
 
+    /// Returns the file of a field that may stand for several.
+    pub(super) fn first_file(&self, field: &str) -> Option<&(String, u64, Vec<u8>)> {
+        super::super::alternatives(field).find_map(|name| self.file(name))
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|(.., data)| data.len() as u64).sum()
     }
