@@ -20,12 +20,13 @@ use slotline_sources::{FieldKind, OpenOptions, Room};
 
 mod support;
 
-/// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3).
+/// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3), or none (0).
 fn tfrecord(records: &[&[(&str, u8, &[&[u8]])]]) -> Vec<u8> {
     let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
     let feature = |(name, list, values): &(&str, u8, &[&[u8]])| {
         let values: Vec<_> = values.iter().flat_map(|value| message(1, value)).collect();
-        message(1, &[message(1, name.as_bytes()), message(2, &message(*list, &values))].concat())
+        let list = if *list == 0 { Vec::new() } else { message(*list, &values) };
+        message(1, &[message(1, name.as_bytes()), message(2, &list)].concat())
     };
     let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
     let record = |features: &&[_]| {
@@ -204,5 +205,32 @@ fn what_is_nothing_of_these_is_an_error() {
     ] {
         let error = slotline_sources::open(&path).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn missing_values_are_zeros_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (records, rows) = (folder.path().join("optional.tfrecord"), folder.path().join("rows.jsonl"));
+    let first: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[1]]), ("x", 3, &[&[9]]), ("ys", 3, &[&[1, 2]]), ("z", 1, &[b"z"])];
+    let other: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[2]]), ("x", 0, &[]), ("ys", 3, &[&[3, 4]])];
+    std::fs::write(&records, tfrecord(&[first, other, &[("i", 3, &[&[3]])]])).unwrap();
+    let ys = r#""ys": [1, 2]"#;
+    std::fs::write(&rows, format!("{{\"i\": 1, \"x\": 9, {ys}, \"z\": \"z\"}}\n{{\"i\": 2, {ys}}}\n{{\"i\": 3}}\n"))
+        .unwrap();
+    // Two in every record make a tensor, and a list may be empty.
+    for (path, missing) in [(records, 2), (rows, 0)] {
+        let error = slotline_sources::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`missing_as_zero`"), "{error}");
+        let records = OpenOptions::new().missing_as_zero(true).open(&path).unwrap();
+        let mut cx = Context::default();
+        let found: Vec<_> = (0..3)
+            .map(|index| {
+                let record = records.get(index, &mut cx).unwrap();
+                let ys = record.elements::<i64>("ys").unwrap().len();
+                (record.number::<i64>("i"), record.number::<i64>("x"), ys, record.bytes("z").unwrap().len())
+            })
+            .collect();
+        assert_eq!(found, [(Some(1), Some(9), 2, 1), (Some(2), Some(0), 2, 0), (Some(3), Some(0), missing, 0)]);
     }
 }

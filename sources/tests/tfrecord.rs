@@ -83,14 +83,10 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     assert_eq!(kinds(&records), all);
     // The first record alone has as many.
     same_as(
-        &options()
-            .look_at(1)
-            .declare("labels", FieldKind::List(DType::I64, Room::estimate([3])))
-            .open([&path])
-            .unwrap(),
+        &options().look_at(1).decode("labels", FieldKind::List(DType::I64, Room::estimate([3]))).open([&path]).unwrap(),
         &expected,
     );
-    support::resumes(|| options().fields(["rgb", "id"]).open([&path]).unwrap());
+    support::resumes(|| options().columns(["rgb", "id"]).open([&path]).unwrap());
 }
 
 /// Makes a `tf.SequenceExample` with one feature list of these features.
@@ -141,7 +137,7 @@ fn no_part_of_a_record_is_skipped() {
     }
     // What is not chosen may be anything.
     for records in [[plain.clone(), later], [plain.clone(), [plain.clone(), sequence("y", &[&one, &two])].concat()]] {
-        assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().fields(["x"])), Ok(2));
+        assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().columns(["x"])), Ok(2));
     }
 }
 
