@@ -8,6 +8,7 @@ use slotline::sample::Schema;
 
 use crate::checkpoint::BatchLine;
 use crate::meter::Meter;
+use crate::opening::FileOptions;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen};
 use crate::source::{Named, Opened, SOURCE_HELP};
@@ -24,6 +25,9 @@ pub(crate) struct Order {
     source: Option<Named>,
 
     #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
     report: ReportOptions,
 
     #[command(flatten)]
@@ -35,7 +39,7 @@ impl Order {
         match &self.source {
             // SAFETY: the help text requires that the files do not change while the program runs, and this command writes
             // no files.
-            Some(source) => match unsafe { source.open(None)? } {
+            Some(source) => match unsafe { source.open(&self.files)? } {
                 Opened::Arrays(arrays) => self.print(arrays),
                 Opened::Records(records) => self.print(records),
                 #[cfg(feature = "image")]

@@ -13,8 +13,9 @@ use slotline::dataset::{Dataset, TensorDataset};
 use slotline::source::{ParseSourceError, Source};
 #[cfg(feature = "image")]
 use slotline_sources::pictures::Pictures;
-use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, RecordFields, Records};
+use slotline_sources::{FieldKind, Format, RecordField, RecordFields, Records};
 
+use crate::opening::FileOptions;
 #[cfg(feature = "image")]
 use crate::pictures::ImageOptions;
 use crate::screen::walking;
@@ -35,9 +36,8 @@ pub(crate) struct Input {
     #[arg(help = SOURCE_HELP)]
     pub(crate) source: Named,
 
-    /// Read only these fields, in this order; other columns of Arrow and Parquet are left out of reading, too
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    columns: Option<Vec<String>>,
+    #[command(flatten)]
+    files: FileOptions,
 
     #[cfg(feature = "image")]
     #[command(flatten)]
@@ -95,7 +95,7 @@ impl Input {
     /// NumPy files must not change while the dataset exists.
     pub(crate) unsafe fn open(&self) -> Result<Opened> {
         // SAFETY: the caller guarantees that the files do not change.
-        let opened = unsafe { self.source.open(self.columns.as_deref())? };
+        let opened = unsafe { self.source.open(&self.files)? };
         #[cfg(feature = "image")]
         match &opened {
             Opened::Records(records) => {
@@ -111,29 +111,25 @@ impl Input {
 }
 
 impl Named {
-    /// Opens the files, with all fields or some.
+    /// Opens the files.
     ///
     /// # Safety
     ///
     /// NumPy files must not change while the dataset exists.
-    pub(crate) unsafe fn open(&self, columns: Option<&[String]>) -> Result<Opened> {
+    pub(crate) unsafe fn open(&self, options: &FileOptions) -> Result<Opened> {
         let arrays = match self {
             Self::Arrays(source) => source.clone(),
             Self::Path(path) => match array(path) {
                 Some(source) => source,
                 None => {
                     let (tell, bar) = walking();
-                    let mut options = OpenOptions::new().progress(tell);
-                    if let Some(names) = columns {
-                        options = options.columns(names);
-                    }
-                    let records = options.open(path);
+                    let records = options.options().progress(tell).open(path);
                     bar.finish_and_clear();
                     return Ok(Opened::Records(records?));
                 }
             },
         };
-        if columns.is_some() {
+        if options.columns.is_some() {
             bail!("the fields of {self} have no names; drop --columns");
         }
         // SAFETY: the caller guarantees that the files do not change.

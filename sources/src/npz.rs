@@ -99,7 +99,10 @@ impl NpzOptions {
             let Some(start) = member.data_start() else {
                 return Err(wrong(None, format!("array {name:?} has no data")));
             };
-            let problem = |problem: String| wrong(Some(start), format!("array {name:?}: {problem}"));
+            let problem = |problem: String| {
+                let advice = "write the file again with NumPy's `np.savez`, or leave the array out with `columns`";
+                Error::format(path.display(), start, format!("array {name:?}: {problem}"), advice)
+            };
             if start.checked_add(packed).is_none_or(|end| end > found) {
                 return Err(problem(format!("{packed} bytes, and the file has {found}")));
             }

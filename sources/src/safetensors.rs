@@ -101,7 +101,7 @@ fn parse(header: &[u8], data: u64, names: Option<&[String]>) -> Result<(Vec<Colu
         ranges.push((first, end));
         let Some(dtype) = dtype(&listed.dtype) else {
             if names.is_none_or(|names| names.iter().any(|chosen| is_in(&name, chosen))) {
-                return Err(format!("tensor {name:?} has the type {}, which is not read", listed.dtype));
+                return Err(format!("tensor {name:?} has the type {}: leave it out with `columns`", listed.dtype));
             }
             continue;
         };

@@ -53,6 +53,27 @@ fn columns_are_chosen_by_name() {
 }
 
 #[test]
+fn options_of_files_apply_before_others_are_rejected() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sources/tests/data");
+    let mixed = data.join("arrays/mixed.npz");
+    let (code, message) = failure(&format!("feed {}", mixed.display()));
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("leave the array out with --columns"), "{message}");
+    assert_eq!(summary(&format!("feed {} --columns b", mixed.display()))["samples"], json!(6));
+    assert!(stdout(&format!("order {} --columns b", mixed.display())).contains("\"indices\""));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = folder.path().join("rows.jsonl");
+    fs::write(&rows, "{\"a\": 1, \"b\": 2}\n{\"a\": 3}\n").expect("a file can be written");
+    let (code, message) = failure(&format!("feed {}", rows.display()));
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("--missing-as-zero") && message.contains("--default-number"), "{message}");
+    for option in ["--missing-as-zero", "--default-number b=7"] {
+        assert_eq!(summary(&format!("feed {} {option}", rows.display()))["samples"], json!(2));
+    }
+}
+
+#[test]
 fn arrays_need_no_prefix() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.idx");
