@@ -185,13 +185,12 @@ class Source:
     @staticmethod
     def open(
         path: str | PathLike[str],
-        columns: Sequence[str] | None,
-        index_files: str | PathLike[str] | None,
+        opening: dict[str, Any],
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
         image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
-        """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
+        """Opens files, whose format is found out, with the options of ``slotline.open``."""
 
     @staticmethod
     def folder(

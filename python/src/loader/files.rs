@@ -24,7 +24,7 @@ use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, Record
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
-use super::source::{Blocks, Image, Reading};
+use super::source::{Blocks, Image, Opening, Reading};
 
 /// Samples in files.
 #[derive(Debug)]
@@ -39,23 +39,9 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens files whose format is found out. `index_files`: `None` for beside the files, and an empty path for nowhere.
-    pub(crate) fn open(
-        py: Python<'_>,
-        path: &Path,
-        columns: Option<Vec<String>>,
-        index_files: Option<PathBuf>,
-        reading: &Reading,
-    ) -> PyResult<Self> {
-        let mut options = OpenOptions::new().index_files(match index_files {
-            None => IndexFiles::Beside,
-            Some(folder) if folder.as_os_str().is_empty() => IndexFiles::None,
-            Some(folder) => IndexFiles::In(folder),
-        });
-        if let Some(columns) = columns {
-            options = options.columns(columns);
-        }
-        Self::of(py, reading, || options.open(path))
+    /// Opens files whose format is found out.
+    pub(crate) fn open(py: Python<'_>, path: &Path, opening: Opening, reading: &Reading) -> PyResult<Self> {
+        Self::of(py, reading, || options(opening)?.open(path))
     }
 
     /// Opens a folder with a folder of files for each class.
@@ -205,6 +191,47 @@ impl Files {
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
         self.records.begin_pass(upcoming);
     }
+}
+
+/// Returns how files are opened.
+fn options(opening: Opening) -> Result<OpenOptions, Error> {
+    let mut options = OpenOptions::new()
+        .skip_incomplete(opening.skip_incomplete)
+        .missing_end(opening.missing_end)
+        .missing_as_zero(opening.missing_as_zero)
+        .decimals_as_f64(opening.decimals_as_f64)
+        .allow_empty(opening.allow_empty)
+        .index_files(match opening.index_files {
+            None => IndexFiles::Beside,
+            Some(folder) if folder.as_os_str().is_empty() => IndexFiles::None,
+            Some(folder) => IndexFiles::In(folder),
+        });
+    if let Some(columns) = opening.columns {
+        options = options.columns(columns);
+    }
+    for (name, kind) in opening.decode {
+        options = options.decode(name, kind.parse()?);
+    }
+    if let Some(name) = opening.file_column {
+        options = options.file_column(name);
+    }
+    for (name, number) in opening.default_number {
+        options = options.default_number(name, number);
+    }
+    if let Some(extensions) = opening.extensions {
+        options = options.extensions(extensions);
+    }
+    if let Some(tokens) = opening.block_size {
+        options = options.block_size(tokens);
+    }
+    if let Some(name) = opening.dtype {
+        let dtype = name.parse().map_err(|_| Error::usage(format!("tokens of type {name}"), "pass a type of integers"))?;
+        options = options.dtype(dtype);
+    }
+    Ok(match opening.memory_limit {
+        Some(bytes) => options.memory_limit(bytes),
+        None => options,
+    })
 }
 
 /// Decodes the pictures in a field of the records. Returns what a state says of it, too.

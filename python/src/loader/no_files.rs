@@ -9,7 +9,7 @@ use slotline::sample::Row;
 
 use super::failure;
 use super::field::Field;
-use super::source::{Blocks, Reading};
+use super::source::{Blocks, Opening, Reading};
 
 /// Samples in files, of which there are none.
 #[derive(Debug)]
@@ -20,13 +20,7 @@ fn missing(py: Python<'_>) -> PyErr {
 }
 
 impl Files {
-    pub(crate) fn open(
-        py: Python<'_>,
-        _: &Path,
-        _: Option<Vec<String>>,
-        _: Option<PathBuf>,
-        _: &Reading,
-    ) -> PyResult<Self> {
+    pub(crate) fn open(py: Python<'_>, _: &Path, _: Opening, _: &Reading) -> PyResult<Self> {
         Err(missing(py))
     }
 

@@ -210,6 +210,29 @@ impl Dataset for Node {
 /// last.
 pub(crate) type Image = (String, Option<String>, String, bool);
 
+/// How files whose format is found out are opened: a dict with the options of `slotline.open`.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
+pub(crate) struct Opening {
+    pub(crate) columns: Option<Vec<String>>,
+    pub(crate) skip_incomplete: bool,
+    pub(crate) missing_end: bool,
+    pub(crate) missing_as_zero: bool,
+    pub(crate) decimals_as_f64: bool,
+    /// The names of fields, and kinds of slotline-sources.
+    pub(crate) decode: Vec<(String, String)>,
+    pub(crate) file_column: Option<String>,
+    pub(crate) default_number: Vec<(String, f64)>,
+    pub(crate) extensions: Option<Vec<String>>,
+    pub(crate) allow_empty: bool,
+    pub(crate) block_size: Option<usize>,
+    pub(crate) dtype: Option<String>,
+    pub(crate) memory_limit: Option<u64>,
+    /// `None` for beside the files, and an empty path for nowhere.
+    pub(crate) index_files: Option<PathBuf>,
+}
+
 /// What files are read with, of any format.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
@@ -294,19 +317,18 @@ impl Source {
         Self::of(py, columns, &names)
     }
 
-    /// Opens files, whose format is found out. `index_files`: `None` for beside the files, "" for nowhere.
+    /// Opens files, whose format is found out.
     #[staticmethod]
     fn open(
         py: Python<'_>,
         path: PathBuf,
-        columns: Option<Vec<String>>,
-        index_files: Option<PathBuf>,
+        opening: Opening,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
         image: Option<Image>,
     ) -> PyResult<Self> {
         let reading = Reading { ahead: read_ahead, cache, image };
-        Ok(Self::new(Node::Files(Files::open(py, &path, columns, index_files, &reading)?)))
+        Ok(Self::new(Node::Files(Files::open(py, &path, opening, &reading)?)))
     }
 
     /// Opens a folder with a folder of files for each class.
