@@ -12,7 +12,7 @@ import numpy as np
 from slotline import _slotline
 from slotline._errors import DataError
 
-Path = str | os.PathLike[str]
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class Field(NamedTuple):
@@ -109,7 +109,7 @@ def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
     another file over it.
     """
     names, files = _arguments("files", paths, named)
-    source = _slotline.Source.npy([os.fspath(file) for file in files], mmap)
+    source = _slotline.Source.npy([os.fsdecode(file) for file in files], mmap)
     return _Files(source, names, partial(from_npy, *paths, mmap=mmap, **named))
 
 
@@ -119,7 +119,7 @@ def from_idx(*paths: Path, **named: Path) -> Dataset:
     The files are named by position or by keyword, as the arrays of :class:`Arrays`.
     """
     names, files = _arguments("files", paths, named)
-    source = _slotline.Source.idx([os.fspath(file) for file in files])
+    source = _slotline.Source.idx([os.fsdecode(file) for file in files])
     return _Files(source, names, partial(from_idx, *paths, **named))
 
 

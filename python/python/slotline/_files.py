@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -22,6 +22,18 @@ def open(
     path: Path,
     *,
     columns: Sequence[str] | None = None,
+    skip_incomplete: bool = False,
+    missing_end: bool = False,
+    missing_as_zero: bool = False,
+    decimals_as_f64: bool = False,
+    decode: Mapping[str, str] | None = None,
+    file_column: str | None = None,
+    default_number: Mapping[str, float] | None = None,
+    extensions: Sequence[str] | None = None,
+    allow_empty: bool = False,
+    block_size: int | None = None,
+    dtype: Any = None,
+    memory_limit: int | None = None,
     index_files: Literal["beside"] | Path | None = "beside",
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
@@ -58,7 +70,22 @@ def open(
 
     Args:
         path: A file, a folder, a pattern or a URL.
-        columns: The names of the fields to read, in this order. ``None``: all.
+        columns: The names of the fields to read, in this order. ``None``: all. Others may be of kinds that are not read. In a
+            tar ``"jpg;png"`` is one field: the first of these files that a sample has; and ``"__key__"`` is its key.
+        skip_incomplete: Whether samples of tars that lack a field are left out. By default they are errors.
+        missing_end: Whether a tar may end without its end mark, and so may be truncated.
+        missing_as_zero: Whether missing values of tables and of TFRecord are zeros, and empty texts, bytes and lists. By default
+            they are errors.
+        decimals_as_f64: Whether decimals of Arrow and Parquet are read, as the closest ``float64``.
+        decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
+            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``.
+        file_column: The column of CSV or JSONL that names files.
+        default_number: For columns of CSV or JSONL, what a missing number stands for.
+        extensions: As for :func:`folder`, as is ``allow_empty``.
+        allow_empty: Whether a class may have no files.
+        block_size: The tokens of a block. ``None``: 1,024; for tokens of LitData it must be set.
+        dtype: The type of tokens in a file without a header. ``None``: ``uint16``.
+        memory_limit: The most bytes of decoded batches, pages, shards or arrays that are kept in memory. ``None``: 1 GiB.
         index_files: Where it is saved at which places of tars and TFRecord files the samples are, which are walked over
             otherwise. ``"beside"``: in a file beside each, or for URLs in ``~/.cache/slotline``; the path of a folder; or
             ``None``: nowhere.
@@ -75,15 +102,38 @@ def open(
 
     Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
     """
-    chosen = None if columns is None else _list("columns", columns)
+    for name, number in (("block_size", block_size), ("memory_limit", memory_limit)):
+        if number is not None:
+            _check_integer(name, number, 63)
+    options: dict[str, Any] = {
+        "columns": None if columns is None else _list("columns", columns),
+        "skip_incomplete": bool(skip_incomplete),
+        "missing_end": bool(missing_end),
+        "missing_as_zero": bool(missing_as_zero),
+        "decimals_as_f64": bool(decimals_as_f64),
+        "decode": dict(decode or {}),
+        "file_column": file_column,
+        "default_number": dict(default_number or {}),
+        "extensions": None if extensions is None else _list("extensions", extensions),
+        "allow_empty": bool(allow_empty),
+        "block_size": block_size,
+        "dtype": dtype,
+        "memory_limit": memory_limit,
+        "index_files": index_files,
+    }
     if index_files == "beside":
         saved = None
     else:
-        saved = "" if index_files is None else os.fspath(index_files)
+        saved = "" if index_files is None else os.fsdecode(index_files)
+    opening = options | {
+        "decode": [(name, _kind(kind)) for name, kind in options["decode"].items()],
+        "default_number": list(options["default_number"].items()),
+        "dtype": None if dtype is None else _type(dtype),
+        "index_files": saved,
+    }
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.open(os.fspath(path), chosen, saved, *_reading(read_ahead, cache), decoding)
-    options: dict[str, Any] = {"columns": chosen, "index_files": index_files, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures
+    source = _slotline.Source.open(os.fsdecode(path), opening, *_reading(read_ahead, cache), decoding)
+    options |= {"read_ahead": read_ahead, "cache": cache} | pictures
     return _of(source, partial(open, path, **options))
 
 
@@ -116,7 +166,7 @@ def folder(
     """
     chosen = None if extensions is None else _list("extensions", extensions)
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache), decoding)
+    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *_reading(read_ahead, cache), decoding)
     options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
     options |= pictures
     return _of(source, partial(folder, path, **options))
@@ -154,22 +204,20 @@ def tokens(
     for name, number in (("block_size", block_size), ("stride", stride)):
         if number is not None:
             _check_integer(name, number, 63)
-    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = None if dtype is None else np.dtype(dtype)
-    if found is not None and (found.kind not in "iu" or not found.isnative):
-        raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
+    several = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
+    stored = None if dtype is None else _type(dtype)
     source = _slotline.Source.tokens(
-        [os.fspath(path) for path in several],
+        [os.fsdecode(path) for path in several],
         block_size,
         *_reading(read_ahead, cache),
         stride=stride,
-        dtype=None if found is None else f"{found.kind}{8 * found.itemsize}",
+        dtype=stored,
         labels=labels,
         widen=widen,
     )
     options: dict[str, Any] = {
         "stride": stride,
-        "dtype": None if found is None else found.str,
+        "dtype": None if dtype is None else np.dtype(dtype).str,
         "labels": labels,
         "widen": widen,
         "read_ahead": read_ahead,
@@ -191,7 +239,7 @@ def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int]
     if not (isinstance(cache, tuple) and len(cache) == 2):
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
     _check_integer("the limit of cache", cache[1], 64)
-    return read_ahead, (os.fspath(cache[0]), cache[1])
+    return read_ahead, (os.fsdecode(cache[0]), cache[1])
 
 
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
@@ -216,6 +264,23 @@ def _image(
     if dtype not in _IMAGE_TYPES:
         raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
     return (image, field, _IMAGE_TYPES[dtype], bool(channels_last)), options
+
+
+def _type(dtype: Any) -> str:
+    """Returns the engine's name of a type of tokens."""
+    found = np.dtype(dtype)
+    if found.kind not in "iu" or not found.isnative:
+        raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
+    return f"{found.kind}{8 * found.itemsize}"
+
+
+def _kind(kind: str) -> str:
+    """Returns the engine's name of what a field holds."""
+    name, _, rest = kind.partition(" ")
+    if name in ("bytes", "text"):
+        return kind
+    found = np.dtype(name)
+    return f"{found.name if found.kind == 'b' else f'{found.kind}{8 * found.itemsize}'} {rest}".rstrip()
 
 
 def _list(name: str, values: Sequence[str]) -> builtins.list[str]:

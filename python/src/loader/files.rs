@@ -225,7 +225,8 @@ fn options(opening: Opening) -> Result<OpenOptions, Error> {
         options = options.block_size(tokens);
     }
     if let Some(name) = opening.dtype {
-        let dtype = name.parse().map_err(|_| Error::usage(format!("tokens of type {name}"), "pass a type of integers"))?;
+        let dtype =
+            name.parse().map_err(|_| Error::usage(format!("tokens of type {name}"), "pass a type of integers"))?;
         options = options.dtype(dtype);
     }
     Ok(match opening.memory_limit {
