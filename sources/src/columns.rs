@@ -51,6 +51,10 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
         self.all.spans(index, each);
     }
 
+    fn file_of(&self, index: usize) -> Option<usize> {
+        self.all.file_of(index)
+    }
+
     fn shard_lens(&self) -> Vec<usize> {
         self.all.shard_lens()
     }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
+use crate::hive::{Hive, folders, is_part, parts};
+use crate::saved::is_index;
 use crate::{Error, Format, OpenOptions, Records};
 
 /// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
@@ -46,9 +48,9 @@ impl OpenOptions {
                 [one] => return self.open_all(one),
                 several if several.iter().all(|path| has_extension(path, "gz")) => return Err(packed(path)),
                 several => {
-                    let kinds = KINDS.iter().find(|kind| several.iter().all(|path| kind.is(path)));
-                    return match kinds {
-                        Some(kind) => self.open_several(*kind, several),
+                    let by_name = KINDS.into_iter().find(|kind| several.iter().all(|path| kind.is(path)));
+                    return match by_name.or(kind_of(&several[0])?) {
+                        Some(kind) => self.open_several(kind, several),
                         None => {
                             let problem = format!("{} files", several.len());
                             let advice = "pass one, or a pattern for tars, or for Arrow, Parquet or TFRecord files";
@@ -65,10 +67,7 @@ impl OpenOptions {
             Err(error) if is_url(path) => return if is_folder(path) { self.open_folder(path) } else { Err(error) },
             files => files?,
         };
-        let len = files.file_len(0).unwrap_or(0).min(1 << 10);
-        let mut memory = Vec::new();
-        let start = files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?;
-        self.open_file(path, start)
+        self.open_file(path, &start(&files)?)
     }
 
     fn open_folder(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
@@ -97,14 +96,37 @@ impl OpenOptions {
                 return Ok(self.manifest().open(path.join(name))?.erased());
             }
         }
-        let visible = names.iter().filter(|name| !name.starts_with('.')).map(|name| below(path, name));
+        let folders = folders(path, &names);
+        if !folders.is_empty() && folders.iter().all(|name| is_part(name)) {
+            return self.open_parts(path);
+        }
+        let is_file = |name: &&String| {
+            !name.starts_with('.') && !is_index(name) && !folders.contains(&name.trim_end_matches('/'))
+        };
+        let visible = names.iter().filter(is_file).map(|name| below(path, name));
         let visible: Vec<PathBuf> = visible.collect();
         let kinds: Vec<Several> = KINDS.into_iter().filter(|kind| visible.iter().any(|path| kind.is(path))).collect();
         match kinds[..] {
+            [] if folders.is_empty() => {
+                // Such as `part-r-00000`, beside `_SUCCESS`.
+                let is_data = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'_');
+                let files: Vec<PathBuf> = visible.into_iter().filter(is_data).collect();
+                if let Some(kind) = files.first().map(|first| kind_of(first)).transpose()?.flatten() {
+                    return self.open_several(kind, &files);
+                }
+            }
             [] => {}
-            [kind] => {
+            [kind] if folders.is_empty() => {
                 let files: Vec<PathBuf> = visible.into_iter().filter(|path| kind.is(path)).collect();
                 return self.open_several(kind, &files);
+            }
+            [kind] => {
+                let file = visible.iter().find(|path| kind.is(path)).and_then(|path| path.file_name());
+                let file = file.unwrap_or_default().to_string_lossy();
+                let problem = format!("a folder with {} ({file}) and folders ({})", kind.name(), listed(&folders));
+                let advice =
+                    "pass a pattern for the files, such as `folder/*.tar`; or move them out of the folder of classes";
+                return Err(Error::format(path.display(), None, problem, advice));
             }
             [one, other, ..] => {
                 let problem = format!("a folder with {} and {}", one.name(), other.name());
@@ -112,7 +134,21 @@ impl OpenOptions {
                 return Err(Error::format(path.display(), None, problem, advice));
             }
         }
-        if !is_url(path) && !names.iter().any(|name| path.join(name).is_dir()) {
+        let datasets: Vec<&str> = folders.iter().copied().filter(|name| is_dataset(&below(path, name))).collect();
+        match datasets[..] {
+            [] => {}
+            [only] if folders.len() == 1 => return self.open_folder(&below(path, only)),
+            _ => {
+                let problem = format!("a folder of datasets: {}", listed(&datasets));
+                return Err(Error::format(
+                    path.display(),
+                    None,
+                    problem,
+                    "open the folder of one, or concatenate them",
+                ));
+            }
+        }
+        if !is_url(path) && folders.is_empty() {
             let problem = "not a dataset: no index.json of MDS or LitData, state.json, metadata.csv or metadata.jsonl in it, and no \
                            tars, Arrow, Parquet or TFRecord files, or folders for classes";
             let advice = "pass a file in it, or a pattern; or the folder that has a folder for each class";
@@ -126,18 +162,12 @@ impl OpenOptions {
 
     /// Opens a file that starts with these bytes.
     fn open_file(&self, path: &Path, start: &[u8]) -> Result<Records<dyn Format>, Error> {
-        let starts = |kind: &&Several| match kind {
-            Several::Tar => start.get(257..262) == Some(b"ustar"),
-            Several::Arrow => start.starts_with(b"ARROW1\0\0"),
-            Several::Parquet => start.starts_with(b"PAR1"),
-            Several::TfRecord => false,
-        };
-        let by_name = KINDS.iter().find(|kind| kind.is(path));
-        if let Some(kind) = by_name.or_else(|| KINDS.iter().find(starts)) {
-            return self.open_several(*kind, &[path.to_owned()]);
+        let by_name = KINDS.into_iter().find(|kind| kind.is(path));
+        if let Some(kind) = by_name.or_else(|| KINDS.into_iter().find(|kind| kind.starts(start))) {
+            return self.open_several(kind, &[path.to_owned()]);
         }
         #[cfg(feature = "manifest")]
-        if has_extension(path, "csv") || has_extension(path, "jsonl") {
+        if ["csv", "tsv", "jsonl", "ndjson"].iter().any(|extension| has_extension(path, extension)) {
             return Ok(self.manifest().open(path)?.erased());
         }
         #[cfg(feature = "safetensors")]
@@ -169,6 +199,23 @@ impl OpenOptions {
             return Err(packed(path));
         }
         Err(unknown(path))
+    }
+
+    /// Opens files in folders that are named after values.
+    fn open_parts(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
+        let parts = parts(path)?;
+        let paths: Vec<PathBuf> = parts.iter().map(|part| part.path.clone()).collect();
+        let by_name = KINDS.into_iter().find(|kind| paths.iter().all(|path| kind.is(path)));
+        let Some(kind) = by_name.or(kind_of(&paths[0])?) else {
+            let problem = "files of different kinds, or of none that is read, in folders that are named after values";
+            return Err(Error::format(path.display(), None, problem, "pass a pattern for those that you mean"));
+        };
+        let mut of_files = self.clone();
+        let is_key = |name: &String| parts[0].values.iter().any(|(key, _)| key == name);
+        let names = self.columns.iter().flatten().filter(|name| !is_key(name)).cloned();
+        of_files.columns = Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty());
+        let records = of_files.open_several(kind, &paths)?;
+        Ok(Hive::new(records.shared(), &parts, self.missing_as_zero)?.erased())
     }
 
     /// Opens files that make one dataset, or a folder that `save_to_disk` wrote.
@@ -208,7 +255,21 @@ impl Several {
             Self::Parquet => &["parquet"],
             Self::TfRecord => &["tfrecord", "tfrecords"],
         };
-        extensions.iter().any(|extension| has_extension(path, extension))
+        let path = unsharded(path);
+        extensions.iter().any(|extension| has_extension(&path, extension))
+    }
+
+    /// Whether a file that starts with these bytes is of this kind.
+    fn starts(self, start: &[u8]) -> bool {
+        match self {
+            Self::Tar => start.get(257..262) == Some(b"ustar"),
+            Self::Arrow => start.starts_with(b"ARROW1\0\0"),
+            Self::Parquet => start.starts_with(b"PAR1"),
+            #[cfg(feature = "tfrecord")]
+            Self::TfRecord => crate::tfrecord::is_start(start),
+            #[cfg(not(feature = "tfrecord"))]
+            Self::TfRecord => false,
+        }
     }
 
     fn name(self) -> &'static str {
@@ -219,6 +280,40 @@ impl Several {
             Self::TfRecord => "TFRecord files",
         }
     }
+}
+
+/// Returns the first bytes of the first file.
+fn start(files: &Files) -> Result<Vec<u8>, Error> {
+    let len = files.file_len(0).unwrap_or(0).min(1 << 10);
+    let mut memory = Vec::new();
+    Ok(files.read(Span { file: 0, start: 0, len: Some(len) }, &mut memory)?.to_vec())
+}
+
+/// Returns what a file is by its contents.
+fn kind_of(path: &Path) -> Result<Option<Several>, Error> {
+    let start = start(&Files::open([path])?)?;
+    Ok(KINDS.into_iter().find(|kind| kind.starts(&start)))
+}
+
+/// Returns a path without the number of a shard after its extension, as in `train.tfrecord-00000-of-00001`.
+fn unsharded(path: &Path) -> PathBuf {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let shard = name.rsplit_once("-of-").filter(|(_, count)| is_number(count));
+    let shard = shard.and_then(|(rest, _)| rest.rsplit_once('-')).filter(|(_, number)| is_number(number));
+    shard.map_or(path.to_owned(), |(name, _)| path.with_file_name(name))
+}
+
+/// Whether a local folder is a dataset itself, and not that of a class.
+fn is_dataset(folder: &Path) -> bool {
+    let marks = ["metadata.csv", "metadata.jsonl", "_SUCCESS", "index.json", "state.json"];
+    !is_url(folder) && marks.iter().any(|name| folder.join(name).is_file())
+}
+
+/// Lists some names, for a message.
+fn listed(names: &[&str]) -> String {
+    let more = if names.len() > 5 { ", …" } else { "" };
+    names[..names.len().min(5)].join(", ") + more
 }
 
 /// Whether there is something below a URL: a bucket has no folders, only names with slashes, and a web server can't be

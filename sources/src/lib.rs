@@ -54,6 +54,7 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+mod hive;
 mod kept;
 #[cfg(feature = "litdata")]
 pub mod litdata;

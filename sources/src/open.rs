@@ -22,10 +22,10 @@ use crate::{Error, FieldKind, Format, Records};
 pub struct OpenOptions {
     index_files: IndexFiles,
     progress: Option<Tell>,
-    columns: Option<Vec<String>>,
+    pub(crate) columns: Option<Vec<String>>,
     skip_incomplete: bool,
     missing_end: bool,
-    missing_as_zero: bool,
+    pub(crate) missing_as_zero: bool,
     decimals_as_f64: bool,
     decode: Vec<(String, FieldKind)>,
     file_column: Option<String>,

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use glob::MatchOptions;
 
 use crate::Error;
+use crate::saved::is_index;
 
 /// How globs match.
 const OPTIONS: MatchOptions =
@@ -80,7 +81,7 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
             let folder = error.path().to_owned();
             Error::io(&folder, "list", error.into())
         })?;
-        if !found.is_dir() {
+        if !found.is_dir() && !is_index(&found.to_string_lossy()) {
             paths.push(found);
         }
     }

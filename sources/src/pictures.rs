@@ -84,8 +84,7 @@ impl Pictures {
 
     /// Returns the path of the file that a sample's picture is in.
     fn path(&self, index: usize) -> PathBuf {
-        let mut file = None;
-        self.records.format().spans(index, &mut |span| _ = file.get_or_insert(span.file));
+        let file = self.records.format().file_of(index);
         file.map_or_else(PathBuf::new, |file| self.records.format().files().path(file))
     }
 }

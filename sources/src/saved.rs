@@ -104,6 +104,11 @@ fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     Some(folder.join(with_extension(name)))
 }
 
+/// Whether this is the name of an index, or of one that is being written.
+pub(crate) fn is_index(name: &str) -> bool {
+    name.contains(EXTENSION)
+}
+
 fn with_extension(mut name: OsString) -> OsString {
     name.push(EXTENSION);
     name

@@ -234,3 +234,90 @@ fn missing_values_are_zeros_if_that_is_asked_for() {
         assert_eq!(found, [(Some(1), Some(9), 2, 1), (Some(2), Some(0), 2, 0), (Some(3), Some(0), missing, 0)]);
     }
 }
+
+#[test]
+fn files_are_found_by_the_names_that_others_give_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = tfrecord(&[&[("i", 3, &[&[1]])]]);
+    let names = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
+    names.iter().for_each(|name| std::fs::write(folder.path().join(name), &record).unwrap());
+    let len = |path: &Path| slotline_sources::open(path).unwrap_or_else(|error| panic!("{error}")).len();
+    assert_eq!(len(&folder.path().join(names[0])), 1);
+    assert_eq!(len(&folder.path().join("train.tfrecord-*-of-00002")), 2);
+    assert_eq!(len(folder.path()), 2);
+
+    // By their contents.
+    let spark = folder.path().join("spark");
+    std::fs::create_dir(&spark).unwrap();
+    for (name, bytes) in [("_SUCCESS", &b""[..]), ("part-r-00000", &record), ("part-r-00001", &record)] {
+        std::fs::write(spark.join(name), bytes).unwrap();
+    }
+    assert_eq!(len(&spark.join("part-r-00000")), 1);
+    assert_eq!(len(&spark.join("part-r-0000*")), 2);
+    assert_eq!(len(&spark), 2);
+    for (name, rows) in [("rows.tsv", "a\tb\n1\t2\n"), ("rows.ndjson", "{\"a\": 1, \"b\": 2}\n")] {
+        std::fs::write(folder.path().join(name), rows).unwrap();
+        let rows = slotline_sources::open(folder.path().join(name)).unwrap();
+        assert_eq!(rows.get(0, &mut Context::default()).unwrap().number::<i64>("b"), Some(2), "{name}");
+    }
+}
+
+#[test]
+fn folders_named_after_values_add_them_as_fields() {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet/snappy.parquet");
+    let one = slotline_sources::open(&from).unwrap().len();
+    let folder = tempfile::tempdir().unwrap();
+    for (part, name) in
+        [("year=2023/city=Z%C3%BCrich", "a"), ("year=2024/city=Bern", "b"), ("year=2024/city=Bern", "c")]
+    {
+        std::fs::create_dir_all(folder.path().join(part)).unwrap();
+        std::fs::copy(&from, folder.path().join(part).join(name).with_extension("parquet")).unwrap();
+        std::fs::write(folder.path().join(part).join("_SUCCESS"), "").unwrap();
+    }
+    let records = slotline_sources::open(folder.path()).unwrap();
+    assert_eq!(records.len(), 3 * one);
+    let mut cx = Context::default();
+    for (index, year, city) in
+        [(0, 2023, "Zürich"), (one - 1, 2023, "Zürich"), (one, 2024, "Bern"), (3 * one - 1, 2024, "Bern")]
+    {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!((record.number::<i64>("year"), record.text("city")), (Some(year), Some(city)));
+    }
+    let chosen = OpenOptions::new().columns(["city", "i8"]).open(folder.path()).unwrap();
+    let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
+    assert_eq!(names, ["city", "i8"]);
+    let missing = folder.path().join("year=__HIVE_DEFAULT_PARTITION__/city=Bern");
+    std::fs::create_dir_all(&missing).unwrap();
+    std::fs::copy(&from, missing.join("d.parquet")).unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("year has no value") && error.contains("`missing_as_zero`"), "{error}");
+    let zeros = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
+    assert_eq!(zeros.get(3 * one, &mut cx).unwrap().number::<i64>("year"), Some(0));
+    std::fs::create_dir(folder.path().join("year=2025")).unwrap();
+    std::fs::copy(&from, folder.path().join("year=2025/e.parquet")).unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("folders for year, not year, city"), "{error}");
+}
+
+#[test]
+fn a_folder_of_two_kinds_is_an_error_that_names_both() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cat", "dog"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join("1.png"), "").unwrap();
+    }
+    assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 2);
+    for stray in ["stray.tar", "stray.parquet"] {
+        std::fs::write(folder.path().join(stray), "").unwrap();
+        let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(stray) && error.contains("folders (cat, dog)"), "{error}");
+        std::fs::remove_file(folder.path().join(stray)).unwrap();
+    }
+    for split in ["cat", "dog"] {
+        std::fs::write(folder.path().join(split).join("metadata.jsonl"), "{\"file_name\": \"1.png\"}\n").unwrap();
+        let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("datasets: cat") && error.contains("open the folder of one"), "{error}");
+    }
+    std::fs::remove_dir_all(folder.path().join("dog")).unwrap();
+    assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 1);
+}

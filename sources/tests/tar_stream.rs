@@ -220,7 +220,7 @@ fn a_file_that_the_first_samples_do_not_have_is_an_error() {
     let found = rows(&TarOptions::new().stream([&path]).unwrap());
     let error = found[100].as_ref().unwrap_err();
     assert!(found[..100].iter().all(Result::is_ok) && error.contains("the sample 100 has a file `json`"), "{error}");
-    assert!(rows(&TarOptions::new().fields(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
+    assert!(rows(&TarOptions::new().columns(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
 }
 
 /// Reads bytes as a tar: an error or samples.

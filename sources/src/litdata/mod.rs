@@ -331,6 +331,10 @@ impl Format for LitData {
         self.store.files()
     }
 
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.store.file_of(index))
+    }
+
     fn shard_lens(&self) -> Vec<usize> {
         self.store.shard_lens()
     }

@@ -329,6 +329,11 @@ fn described((dtype, step): (Option<DType>, Option<usize>)) -> String {
     step.map_or(dtype.clone(), |len| format!("steps of {len} {dtype}"))
 }
 
+/// Whether a file that starts with these bytes has a record.
+pub(crate) fn is_start(start: &[u8]) -> bool {
+    start.first_chunk().is_some_and(|header| walk::data_len(header).is_some())
+}
+
 /// Returns a declared kind, if it can be read.
 fn supported(name: &str, kind: &FieldKind) -> Result<FieldKind, Error> {
     let fits = match kind {
