@@ -298,7 +298,11 @@ fn is_folder(path: &Path) -> bool {
 
 /// Whether a name ends in this, in upper or lower case.
 fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+    let is_web = path.starts_with("http:") || path.starts_with("https:");
+    // The query of a URL is no part of its name.
+    let name = path.to_str().filter(|_| is_web).and_then(|url| url.split('?').next());
+    let found = name.map_or(path, Path::new).extension();
+    found.is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
 /// The error for files that gzip packed.

@@ -93,4 +93,6 @@ pub use detect::{OpenOptions, open};
 pub use error::Error;
 pub use format::{Format, Input, Records};
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
+#[cfg(feature = "remote")]
+pub use remote::with_max_connections;
 pub use saved::IndexFiles;
