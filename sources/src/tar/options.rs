@@ -136,7 +136,8 @@ impl TarOptions {
         self.finish(paths, files)
     }
 
-    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip. [Patterns](crate::paths)
+    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or
+    /// zstd. [Patterns](crate::paths)
     /// are expanded. The first samples are read to learn the fields: those of them that [`fields`](Self::fields) lists,
     /// or all. Options about indexes have no effect.
     ///
