@@ -35,6 +35,46 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 }
 
 impl OpenOptions {
+    /// Opens tars that are packed (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`), whose samples can't be read
+    /// by index, as a stream: one, several as a pattern, or a folder with nothing else to open in it. `None` if the path is
+    /// something else.
+    ///
+    /// ```no_run
+    /// use slotline_sources::OpenOptions;
+    ///
+    /// let photos = OpenOptions::new().open_stream("photos-{000..099}.tar.zst")?.expect("packed tars").shuffle(10_000);
+    /// # Ok::<(), slotline_sources::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`TarOptions::stream`](crate::tar::TarOptions::stream), or if only some of several files are packed tars.
+    #[cfg(feature = "tar")]
+    pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
+        let path = path.as_ref();
+        let paths = if path.is_dir() {
+            let names = names_in(path)?;
+            let visible: Vec<_> =
+                names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name)).collect();
+            let is_other = |path: &PathBuf| path.is_dir() || KINDS.iter().any(|kind| kind.is(path));
+            if visible.iter().any(is_other) {
+                return Ok(None);
+            }
+            visible.into_iter().filter(|path| is_packed(path)).collect()
+        } else {
+            crate::paths::expand([path])?
+        };
+        match paths.iter().filter(|path| is_packed(path)).count() {
+            0 => return Ok(None),
+            count if count < paths.len() => {
+                let problem = format!("{count} of {} files are packed tars", paths.len());
+                return Err(Error::format(path.display(), None, problem, "pass a pattern for one kind of files"));
+            }
+            _ => {}
+        }
+        self.tar()?.stream(paths).map(Some)
+    }
+
     /// Opens data with all its fields, but only the chosen columns of tables.
     pub(crate) fn open_all(&self, path: &Path) -> Result<Records<dyn Format>, Error> {
         if path.is_dir() {
@@ -46,7 +86,7 @@ impl OpenOptions {
                 // It does not exist, which the next step says, or is a URL.
                 [one] if one.as_path() == path => {}
                 [one] => return self.open_all(one),
-                several if several.iter().all(|path| has_extension(path, "gz")) => return Err(packed(path)),
+                several if several.iter().all(|path| is_packed(path)) => return Err(packed(path)),
                 several => {
                     let by_name = KINDS.into_iter().find(|kind| several.iter().all(|path| kind.is(path)));
                     return match by_name.or(kind_of(&several[0])?) {
@@ -110,14 +150,14 @@ impl OpenOptions {
             [] if folders.is_empty() => {
                 // Such as `part-r-00000`, beside `_SUCCESS`.
                 let is_data = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'_');
-                let files: Vec<PathBuf> = visible.into_iter().filter(is_data).collect();
+                let files: Vec<PathBuf> = visible.iter().filter(|path| is_data(path)).cloned().collect();
                 if let Some(kind) = files.first().map(|first| kind_of(first)).transpose()?.flatten() {
                     return self.open_several(kind, &files);
                 }
             }
             [] => {}
             [kind] if folders.is_empty() => {
-                let files: Vec<PathBuf> = visible.into_iter().filter(|path| kind.is(path)).collect();
+                let files: Vec<PathBuf> = visible.iter().filter(|path| kind.is(path)).cloned().collect();
                 return self.open_several(kind, &files);
             }
             [kind] => {
@@ -149,6 +189,9 @@ impl OpenOptions {
             }
         }
         if !is_url(path) && folders.is_empty() {
+            if visible.iter().any(|path| is_packed(path)) {
+                return Err(packed(path));
+            }
             let problem = "not a dataset: no index.json of MDS or LitData, state.json, metadata.csv or metadata.jsonl in it, and no \
                            tars, Arrow, Parquet or TFRecord files, or folders for classes";
             let advice = "pass a file in it, or a pattern; or the folder that has a folder for each class";
@@ -195,7 +238,7 @@ impl OpenOptions {
                 return Ok(self.blocks().open_raw([path])?.erased());
             }
         }
-        if start.starts_with(&[0x1f, 0x8b]) {
+        if is_packed(path) || start.starts_with(&[0x1f, 0x8b]) {
             return Err(packed(path));
         }
         Err(unknown(path))
@@ -324,18 +367,27 @@ fn is_folder(path: &Path) -> bool {
 
 /// Whether a name ends in this, in upper or lower case.
 fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
+    without_query(path).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-/// The error for files that gzip packed.
+/// Returns a URL of a web server without its query, which is no part of the name.
+fn without_query(path: &Path) -> &Path {
+    let is_web = path.starts_with("http:") || path.starts_with("https:");
+    let name = path.to_str().filter(|_| is_web).and_then(|url| url.split('?').next());
+    name.map_or(path, Path::new)
+}
+
+/// Whether this is the name of a packed tar.
+fn is_packed(path: &Path) -> bool {
+    let is = |extensions: [&str; 3]| extensions.iter().any(|extension| has_extension(path, extension));
+    let is_tar = || without_query(path).file_stem().is_some_and(|stem| has_extension(Path::new(stem), "tar"));
+    is(["tgz", "tbz2", "tzst"]) || is(["gz", "bz2", "zst"]) && is_tar()
+}
+
+/// The error for files that are packed.
 fn packed(path: &Path) -> Error {
-    let problem = "packed by gzip, so that its samples can't be read by index";
-    Error::format(
-        path.display(),
-        None,
-        problem,
-        "unpack it with `gunzip`; or read tars as streams, with `TarOptions::stream`",
-    )
+    let problem = "it is packed, so that its samples can't be read by index";
+    Error::format(path.display(), None, problem, "unpack it; only tars are read packed, as streams")
 }
 
 fn unknown(path: &Path) -> Error {

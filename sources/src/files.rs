@@ -486,6 +486,60 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(memory)
 }
 
+/// An object that is read from front to back.
+#[cfg(feature = "remote")]
+pub(crate) struct Sequence {
+    files: Files,
+    /// What is in memory, from `start` on.
+    memory: Vec<u8>,
+    start: u64,
+    at: u64,
+}
+
+#[cfg(feature = "remote")]
+impl Sequence {
+    /// How many bytes are requested at a time, and how many such parts before they are read.
+    const PART: u64 = 4 << 20;
+    const PARTS: u64 = 4;
+
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let files = Files::open([path])?;
+        files.begin_pass(Self::PART * Self::PARTS);
+        let sequence = Self { files, memory: Vec::new(), start: 0, at: 0 };
+        (0..Self::PARTS).for_each(|part| sequence.ask(part * Self::PART));
+        Ok(sequence)
+    }
+
+    /// Returns the part that begins here.
+    fn part(&self, start: u64) -> Span {
+        let len = self.files.file_len(0).unwrap_or(0).saturating_sub(start).min(Self::PART);
+        Span { file: 0, start, len: Some(len) }
+    }
+
+    fn ask(&self, start: u64) {
+        self.files.will_need(self.part(start));
+        self.files.send();
+    }
+}
+
+#[cfg(feature = "remote")]
+impl io::Read for Sequence {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.start + self.memory.len() as u64 {
+            let span = self.part(self.at);
+            self.memory.truncate(span.len.unwrap_or(0) as usize);
+            self.files.read_into(span, &mut self.memory).map_err(io::Error::other)?;
+            self.start = self.at;
+            self.ask(self.at + Self::PART * Self::PARTS);
+        }
+        let rest = &self.memory[(self.at - self.start) as usize..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
 /// Returns the names of what is directly in a folder, sorted.
 pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
     #[cfg(feature = "remote")]

@@ -96,4 +96,6 @@ pub use error::Error;
 pub use format::{Format, Input, Records};
 pub use open::OpenOptions;
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
+#[cfg(feature = "remote")]
+pub use remote::with_max_connections;
 pub use saved::IndexFiles;

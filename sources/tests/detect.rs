@@ -198,8 +198,8 @@ fn what_is_nothing_of_these_is_an_error() {
         (both, "a folder with tars and Parquet files"),
         (text, "not a format that this build reads"),
         (odd, "not a dataset"),
-        (packed, "packed by gzip"),
-        (folder.path().join("*.gz"), "`TarOptions::stream`"),
+        (packed, "it is packed"),
+        (folder.path().join("*.gz"), "only tars are read packed, as streams"),
         (folder.path().join("none"), "check the path"),
         (folder.path().join("*.tar"), "no file"),
     ] {

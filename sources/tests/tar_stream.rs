@@ -31,6 +31,24 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
         .concat()
 }
 
+/// Packs bytes as `pbzip2` does, in two parts.
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
+    [first, second]
+        .map(|part| {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        })
+        .concat()
+}
+
+/// Packs bytes as `zstd` does, in two frames.
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
+    [first, second].map(|part| zstd::encode_all(part, 1).unwrap()).concat()
+}
+
 /// The values of the fields of a sample.
 type Row = Vec<Vec<u8>>;
 
@@ -80,9 +98,9 @@ fn a_stream_has_the_samples_of_the_index() {
         let want: Vec<Result<Row, String>> = (0..indexed.len()).map(want).collect();
         assert!(!want.is_empty());
         let packed: Vec<_> = paths.iter().map(|path| folder.path().join(path.file_name().unwrap())).collect();
-        paths.iter().zip(&packed).for_each(|(path, packed)| fs::write(packed, gzip(&fs::read(path).unwrap())).unwrap());
-        for paths in [&paths, &packed] {
-            let stream = options.stream(paths).unwrap();
+        for pack in [<[u8]>::to_vec, bzip2, zstd, gzip] {
+            paths.iter().zip(&packed).for_each(|(path, to)| fs::write(to, pack(&fs::read(path).unwrap())).unwrap());
+            let stream = options.stream(&packed).unwrap();
             assert_eq!(rows(&stream), want);
             let kinds = |fields: &slotline_sources::RecordFields| {
                 fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -285,16 +303,41 @@ fn more_files_than_a_sample_may_have_are_an_error() {
 
 #[test]
 fn packed_data_that_end_early_are_called_truncated() {
-    use std::io::Write;
-
     let folder = tempfile::tempdir().unwrap();
     let noise: Vec<u8> = (0..20_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(&noise).unwrap();
-    let packed = encoder.finish().unwrap();
+    let whole = tar(&[("1.bin", &noise), ("2.bin", &noise)]);
     let path = folder.path().join("photos.tar.gz");
-    std::fs::write(&path, &packed[..40]).unwrap();
-    let error = slotline_sources::tar::TarOptions::new().stream([&path]).unwrap_err().to_string();
-    assert!(error.contains("photos.tar.gz: the packed data are not complete"), "{error}");
-    assert!(error.contains("truncated"), "{error}");
+    for (pack, quarters) in [gzip, bzip2, zstd].into_iter().flat_map(|pack| [(pack, 1), (pack, 3)]) {
+        let packed = pack(&whole);
+        std::fs::write(&path, &packed[..packed.len() * quarters / 4]).unwrap();
+        let error = TarOptions::new().stream([&path]).unwrap_err().to_string();
+        assert!(error.contains("photos.tar.gz: the packed data are not complete"), "{error}");
+        assert!(error.contains("truncated"), "{error}");
+    }
+}
+
+#[test]
+fn packed_tars_are_opened_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let whole = fs::read(data("shard-000000.tar")).unwrap();
+    let names = ["0.tar.gz", "1.tar.bz2", "2.tar.zst", "3.tgz", "4.TBZ2", "5.tzst"];
+    for (name, pack) in names.iter().zip([gzip, bzip2, zstd, gzip, bzip2, zstd]) {
+        write(name, &pack(&whole));
+    }
+    let options = slotline_sources::OpenOptions::new().columns(["txt"]);
+    let open = |path: &str| options.open_stream(folder.path().join(path));
+    let one = rows(&open("0.tar.gz").unwrap().unwrap());
+    assert!(one.len() > 1 && one[0].as_ref().is_ok_and(|row| row.len() == 1));
+    for path in ["", "*", "{0.tar.gz,1.tar.bz2,2.tar.zst,3.tgz,4.TBZ2,5.tzst}"] {
+        assert_eq!(rows(&open(path).unwrap().unwrap()), vec![one.clone(); 6].concat(), "{path}");
+    }
+    assert!(slotline_sources::open(folder.path()).unwrap_err().to_string().contains("only tars are read packed"));
+    write("6.tar", &whole);
+    write("table.csv.gz", b"");
+    for path in ["", "*.tar", "table.csv.gz", "none"] {
+        assert!(open(path).unwrap().is_none(), "{path}");
+    }
+    let error = open("*").unwrap_err().to_string();
+    assert!(error.contains("6 of 8 files are packed tars"), "{error}");
 }

@@ -27,7 +27,7 @@ const LIMIT: u64 = 256 << 20;
 /// The samples of tars, read from front to back. Made by [`TarOptions::stream`] and
 /// [`stream_reader`](TarOptions::stream_reader).
 ///
-/// This is for tars that can't be indexed: packed by gzip, or from the standard input. For all others [`Tar`](super::Tar)
+/// This is for tars that can't be indexed: packed by gzip, bzip2 or zstd, or from the standard input. For all others [`Tar`](super::Tar)
 /// is better: it shuffles completely, resumes at once, and divides samples evenly among any number of workers and ranks.
 /// Fields, decoding and errors are the same here, except that a damaged tar is found when it is read; the rest of that
 /// tar is then left out.
