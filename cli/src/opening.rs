@@ -1,8 +1,10 @@
 //! The options of files as command-line flags, named as in `OpenOptions`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Command};
 use slotline::dtype::DType;
-use slotline_sources::{FieldKind, OpenOptions};
+use slotline_sources::{FieldKind, Format, IndexFiles, OpenOptions, Records};
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
@@ -57,12 +59,21 @@ pub(crate) struct FileOptions {
     #[arg(long, value_name = "TYPE")]
     dtype: Option<DType>,
 
+    /// The folder for the indexes of tars and TFRecord files [default: beside the files]
+    #[arg(long, value_name = "FOLDER")]
+    index_files: Option<PathBuf>,
+
     /// Most bytes of decoded batches, pages, shards or arrays of files in memory [default: 1 GiB]
     #[arg(long, value_name = "BYTES")]
     source_memory: Option<u64>,
 }
 
 impl FileOptions {
+    /// Returns where indexes are saved.
+    pub(crate) fn saved_in(&self) -> IndexFiles {
+        self.index_files.clone().map_or(IndexFiles::Beside, IndexFiles::In)
+    }
+
     /// Returns how files are opened.
     pub(crate) fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::new()
@@ -70,7 +81,8 @@ impl FileOptions {
             .missing_end(self.missing_end)
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64)
-            .allow_empty(self.allow_empty);
+            .allow_empty(self.allow_empty)
+            .index_files(self.saved_in());
         if let Some(names) = &self.columns {
             options = options.columns(names);
         }
@@ -96,6 +108,13 @@ impl FileOptions {
             Some(bytes) => options.memory_limit(bytes),
             None => options,
         }
+    }
+}
+
+/// Says what whoever reads the records should know.
+pub(crate) fn warn(records: &Records<dyn Format>) {
+    for warning in records.warnings() {
+        eprintln!("warning: {}", as_flags(warning));
     }
 }
 

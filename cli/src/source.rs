@@ -15,7 +15,7 @@ use slotline::source::{ParseSourceError, Source};
 use slotline_sources::pictures::Pictures;
 use slotline_sources::{FieldKind, Format, RecordField, RecordFields, Records};
 
-use crate::opening::FileOptions;
+use crate::opening::{FileOptions, warn};
 #[cfg(feature = "image")]
 use crate::pictures::ImageOptions;
 use crate::screen::walking;
@@ -125,7 +125,9 @@ impl Named {
                     let (tell, bar) = walking();
                     let records = options.options().progress(tell).open(path);
                     bar.finish_and_clear();
-                    return Ok(Opened::Records(records?));
+                    let records = records?;
+                    warn(&records);
+                    return Ok(Opened::Records(records));
                 }
             },
         };

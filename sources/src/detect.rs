@@ -145,6 +145,15 @@ impl OpenOptions {
         };
         let visible = names.iter().filter(is_file).map(|name| below(path, name));
         let visible: Vec<PathBuf> = visible.collect();
+        let is_stray = |path: &&PathBuf| is_packed(path) || KINDS.iter().any(|kind| kind.is(path));
+        if !folders.is_empty()
+            && let Some(file) = visible.iter().find(is_stray).and_then(|path| path.file_name())
+        {
+            let problem = format!("a folder with {} and folders ({})", file.display(), listed(&folders));
+            let advice =
+                "pass a pattern for the files, such as `folder/*.tar`; or move them out of the folder of classes";
+            return Err(Error::format(path.display(), None, problem, advice));
+        }
         let kinds: Vec<Several> = KINDS.into_iter().filter(|kind| visible.iter().any(|path| kind.is(path))).collect();
         match kinds[..] {
             [] if folders.is_empty() => {
@@ -156,17 +165,9 @@ impl OpenOptions {
                 }
             }
             [] => {}
-            [kind] if folders.is_empty() => {
+            [kind] => {
                 let files: Vec<PathBuf> = visible.iter().filter(|path| kind.is(path)).cloned().collect();
                 return self.open_several(kind, &files);
-            }
-            [kind] => {
-                let file = visible.iter().find(|path| kind.is(path)).and_then(|path| path.file_name());
-                let file = file.unwrap_or_default().to_string_lossy();
-                let problem = format!("a folder with {} ({file}) and folders ({})", kind.name(), listed(&folders));
-                let advice =
-                    "pass a pattern for the files, such as `folder/*.tar`; or move them out of the folder of classes";
-                return Err(Error::format(path.display(), None, problem, advice));
             }
             [one, other, ..] => {
                 let problem = format!("a folder with {} and {}", one.name(), other.name());

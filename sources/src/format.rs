@@ -346,12 +346,10 @@ impl<F: Format + ?Sized> Records<F> {
         Records { budget: self.budget, ..Records::new(Chosen::with_room(self.format, times)) }.erased()
     }
 
-    /// Returns what whoever reads the samples should know, such as that connections to a server failed.
+    /// Returns what whoever reads the samples should know, such as that connections to a server failed, or that an
+    /// index was not saved.
     pub fn warnings(&self) -> Vec<String> {
-        #[cfg(feature = "remote")]
-        return self.format.files().remote().and_then(|remote| remote.warning()).into_iter().collect();
-        #[cfg(not(feature = "remote"))]
-        Vec::new()
+        self.format.files().warnings()
     }
 
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::{FieldKind, OpenOptions, Room};
+use slotline_sources::{FieldKind, IndexFiles, OpenOptions, Room};
 
 mod support;
 
@@ -263,6 +263,20 @@ fn files_are_found_by_the_names_that_others_give_them() {
 }
 
 #[test]
+fn an_index_that_is_not_saved_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.tar", "b.tar"] {
+        std::fs::write(folder.path().join(name), support::tar(&[("0.txt", b"a")])).unwrap();
+    }
+    let open = |files| OpenOptions::new().index_files(files).open(folder.path()).unwrap().warnings();
+    assert_eq!(open(IndexFiles::None), Vec::<String>::new());
+    let [warning] = &open(IndexFiles::In(folder.path().join("none")))[..] else { panic!("one warning") };
+    let parts = ["of 1 more files", "No such file", "none writable", "`index_files`", "walked over again"];
+    assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
+    assert_eq!(open(IndexFiles::Beside), Vec::<String>::new());
+}
+
+#[test]
 fn folders_named_after_values_add_them_as_fields() {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet/snappy.parquet");
     let one = slotline_sources::open(&from).unwrap().len();
@@ -307,7 +321,7 @@ fn a_folder_of_two_kinds_is_an_error_that_names_both() {
         std::fs::write(folder.path().join(name).join("1.png"), "").unwrap();
     }
     assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 2);
-    for stray in ["stray.tar", "stray.parquet"] {
+    for stray in ["stray.tar", "stray.parquet", "stray.tar.gz"] {
         std::fs::write(folder.path().join(stray), "").unwrap();
         let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
         assert!(error.contains(stray) && error.contains("folders (cat, dog)"), "{error}");
