@@ -131,7 +131,7 @@ impl OpenOptions {
             return self.open_several(Several::Arrow, &[path.to_owned()]);
         }
         #[cfg(feature = "manifest")]
-        for name in ["metadata.csv", "metadata.jsonl"] {
+        for name in METADATA {
             if has(name) {
                 return Ok(self.manifest().open(path.join(name))?.erased());
             }
@@ -179,6 +179,10 @@ impl OpenOptions {
         match datasets[..] {
             [] => {}
             [only] if folders.len() == 1 => return self.open_folder(&below(path, only)),
+            #[cfg(feature = "manifest")]
+            _ if let Some(name) = metadata_of_all(path, &folders) => {
+                return Ok(self.manifest().open_splits(path, &folders, name)?.erased());
+            }
             _ => {
                 let problem = format!("a folder of datasets: {}", listed(&datasets));
                 return Err(Error::format(
@@ -288,6 +292,9 @@ enum Several {
     TfRecord,
 }
 
+/// What Hugging Face's folders of pictures name the manifest of a folder.
+const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+
 const KINDS: [Several; 4] = [Several::Tar, Several::Arrow, Several::Parquet, Several::TfRecord];
 
 impl Several {
@@ -350,8 +357,13 @@ fn unsharded(path: &Path) -> PathBuf {
 
 /// Whether a local folder is a dataset itself, and not that of a class.
 fn is_dataset(folder: &Path) -> bool {
-    let marks = ["metadata.csv", "metadata.jsonl", "_SUCCESS", "index.json", "state.json"];
-    !is_url(folder) && marks.iter().any(|name| folder.join(name).is_file())
+    let marks = METADATA.into_iter().chain(["_SUCCESS", "index.json", "state.json"]);
+    !is_url(folder) && marks.into_iter().any(|name| folder.join(name).is_file())
+}
+
+/// Returns the name of the metadata that each of these folders has.
+fn metadata_of_all(path: &Path, folders: &[&str]) -> Option<&'static str> {
+    METADATA.into_iter().find(|name| folders.iter().all(|folder| path.join(folder).join(name).is_file()))
 }
 
 /// Lists some names, for a message.

@@ -327,11 +327,39 @@ fn a_folder_of_two_kinds_is_an_error_that_names_both() {
         assert!(error.contains(stray) && error.contains("folders (cat, dog)"), "{error}");
         std::fs::remove_file(folder.path().join(stray)).unwrap();
     }
-    for split in ["cat", "dog"] {
-        std::fs::write(folder.path().join(split).join("metadata.jsonl"), "{\"file_name\": \"1.png\"}\n").unwrap();
-        let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("datasets: cat") && error.contains("open the folder of one"), "{error}");
-    }
+    std::fs::write(folder.path().join("cat/metadata.jsonl"), "{\"file_name\": \"1.png\"}\n").unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("datasets: cat") && error.contains("open the folder of one"), "{error}");
     std::fs::remove_dir_all(folder.path().join("dog")).unwrap();
     assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 1);
+}
+
+#[test]
+fn metadata_of_each_split_is_read_from_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let splits = [
+        ("test", "{\"file_name\": \"1.png\", \"label\": 3}\n"),
+        (
+            "train",
+            "{\"file_name\": \"1.png\", \"label\": 1, \"text\": \"a\"}\n\n{\"file_name\": \"2.png\", \"label\": 2}\n",
+        ),
+    ];
+    for (split, rows) in splits {
+        std::fs::create_dir(folder.path().join(split)).unwrap();
+        std::fs::write(folder.path().join(split).join("metadata.jsonl"), rows).unwrap();
+        std::fs::write(folder.path().join(split).join("1.png"), split).unwrap();
+    }
+    std::fs::write(folder.path().join("train/2.png"), "two").unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("{test,train}/metadata.jsonl: line 1, column text"), "{error}");
+    let records = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
+    let mut cx = Context::default();
+    let rows = [("test", 3, "test", ""), ("train", 1, "train", "a"), ("two", 2, "train", "")];
+    for (index, (data, label, split, text)) in rows.into_iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!(record.bytes("data"), Some(data.as_bytes()));
+        assert_eq!((record.number::<i64>("label"), record.text("split")), (Some(label), Some(split)));
+        assert_eq!(record.text("text"), Some(text));
+    }
+    assert_eq!(records.len(), 3);
 }
