@@ -66,6 +66,10 @@ pub(crate) struct FileOptions {
     /// Most bytes of decoded batches, pages, shards or arrays of files in memory [default: 1 GiB]
     #[arg(long, value_name = "BYTES")]
     source_memory: Option<u64>,
+
+    /// How many times the room for bytes, texts and lists batches have; for workers that are processes
+    #[arg(long, value_name = "TIMES")]
+    room: Option<usize>,
 }
 
 impl FileOptions {
@@ -104,8 +108,11 @@ impl FileOptions {
         if let Some(dtype) = self.dtype {
             options = options.dtype(dtype);
         }
-        match self.source_memory {
-            Some(bytes) => options.memory_limit(bytes),
+        if let Some(bytes) = self.source_memory {
+            options = options.memory_limit(bytes);
+        }
+        match self.room {
+            Some(times) => options.room(times),
             None => options,
         }
     }

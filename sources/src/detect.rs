@@ -72,7 +72,11 @@ impl OpenOptions {
             }
             _ => {}
         }
-        self.tar()?.stream(paths).map(Some)
+        let stream = self.tar()?.stream(paths)?;
+        Ok(Some(match self.memory_limit {
+            Some(bytes) => stream.memory_limit(bytes),
+            None => stream,
+        }))
     }
 
     /// Opens data with all its fields, but only the chosen columns of tables.

@@ -34,7 +34,8 @@ pub struct OpenOptions {
     allow_empty: bool,
     block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,
-    memory_limit: Option<u64>,
+    pub(crate) memory_limit: Option<u64>,
+    room: Option<usize>,
 }
 
 impl OpenOptions {
@@ -141,17 +142,25 @@ impl OpenOptions {
         self
     }
 
+    /// Gives batches `times` the room for bytes, texts and lists. See [`Records::room`].
+    pub fn room(mut self, times: usize) -> Self {
+        self.room = Some(times);
+        self
+    }
+
     /// Opens data, as [`open`](crate::open) does.
     ///
     /// # Errors
     ///
     /// As for [`open`](crate::open), or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let records = self.open_all(path.as_ref())?;
-        let Some(names) = &self.columns else { return Ok(records) };
-        // As those of most formats are by now.
-        let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
-        if are_chosen { Ok(records) } else { records.columns(names) }
+        let mut records = self.open_all(path.as_ref())?;
+        if let Some(names) = &self.columns {
+            // As those of most formats are by now.
+            let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
+            records = if are_chosen { records } else { records.columns(names)? };
+        }
+        Ok(with(records, &self.room, |records, times| records.room(*times)))
     }
 
     #[cfg(feature = "tar")]

@@ -34,6 +34,7 @@ def open(
     block_size: int | None = None,
     dtype: Any = None,
     memory_limit: int | None = None,
+    room: int | None = None,
     index_files: Literal["beside"] | Path | None = "beside",
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
@@ -86,6 +87,7 @@ def open(
         block_size: The tokens of a block. ``None``: 1,024; for tokens of LitData it must be set.
         dtype: The type of tokens in a file without a header. ``None``: ``uint16``.
         memory_limit: The most bytes of decoded batches, pages, shards or arrays that are kept in memory. ``None``: 1 GiB.
+        room: How many times the usual room for bytes, texts and lists batches have, so that few need memory of their own.
         index_files: Where it is saved at which places of tars and TFRecord files the samples are, which are walked over
             otherwise. ``"beside"``: in a file beside each, or for URLs in ``~/.cache/slotline``; the path of a folder; or
             ``None``: nowhere.
@@ -102,7 +104,7 @@ def open(
 
     Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
     """
-    for name, number in (("block_size", block_size), ("memory_limit", memory_limit)):
+    for name, number in (("block_size", block_size), ("memory_limit", memory_limit), ("room", room)):
         if number is not None:
             _check_integer(name, number, 63)
     options: dict[str, Any] = {
@@ -119,6 +121,7 @@ def open(
         "block_size": block_size,
         "dtype": dtype,
         "memory_limit": memory_limit,
+        "room": room,
         "index_files": index_files,
     }
     if index_files == "beside":

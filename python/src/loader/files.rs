@@ -229,8 +229,11 @@ fn options(opening: Opening) -> Result<OpenOptions, Error> {
             name.parse().map_err(|_| Error::usage(format!("tokens of type {name}"), "pass a type of integers"))?;
         options = options.dtype(dtype);
     }
-    Ok(match opening.memory_limit {
-        Some(bytes) => options.memory_limit(bytes),
+    if let Some(bytes) = opening.memory_limit {
+        options = options.memory_limit(bytes);
+    }
+    Ok(match opening.room {
+        Some(times) => options.room(times),
         None => options,
     })
 }

@@ -229,6 +229,7 @@ pub(crate) struct Opening {
     pub(crate) block_size: Option<usize>,
     pub(crate) dtype: Option<String>,
     pub(crate) memory_limit: Option<u64>,
+    pub(crate) room: Option<usize>,
     /// `None` for beside the files, and an empty path for nowhere.
     pub(crate) index_files: Option<PathBuf>,
 }
