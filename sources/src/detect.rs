@@ -13,16 +13,21 @@ use crate::{Error, Format, OpenOptions, Records};
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
 /// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`arrow`](crate::arrow) |
-/// | a folder with a `metadata.csv` or `metadata.jsonl`; a `.csv` or `.jsonl` file | [`manifest`](crate::manifest) |
+/// | a folder with a `metadata.csv` or `metadata.jsonl`, or with folders of which each has one | [`manifest`](crate::manifest) |
+/// | a `.csv`, `.tsv`, `.jsonl` or `.ndjson` file | [`manifest`](crate::manifest) |
 /// | `.tar`: a folder with such files in it, one, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
 /// | `.arrow`, `.feather`, the same | [`arrow`](crate::arrow) |
 /// | `.parquet`, the same | [`parquet`](crate::parquet) |
-/// | `.tfrecord`, `.tfrecords`, the same | [`tfrecord`](crate::tfrecord) |
+/// | `.tfrecord`, `.tfrecords`, the same; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
+/// | a folder with folders such as `year=2024`, which are named after values, of files of one of these kinds | theirs, with a field for each key |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
 /// | llm.c's tokens, by their magic number | [`tokens`](crate::tokens), in blocks of 1,024 |
 /// | Megatron's `.idx`, or the `.bin` beside it | [`tokens`](crate::tokens), a sequence for each sample |
 /// | `.safetensors`, `.npz` | [`safetensors`](crate::safetensors), [`npz`](crate::npz): rows of all arrays |
 /// | another `.bin` | [`tokens`](crate::tokens) of nanoGPT, `u16`, in blocks of 1,024 |
+///
+/// Tars, Arrow, Parquet and TFRecord are also known by their contents. A folder with more than one kind of data is an error
+/// that names what is in it.
 ///
 /// A path may also be the URL of an object or of a folder in a bucket, or a pattern of URLs, if the feature for it was
 /// built in (see [`Files::open`]). Web servers can't be asked what is in a folder.
