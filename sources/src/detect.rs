@@ -167,7 +167,8 @@ impl OpenOptions {
         match kinds[..] {
             [] if folders.is_empty() => {
                 // Such as `part-r-00000`, beside `_SUCCESS`.
-                let is_data = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'_');
+                let is_data =
+                    |path: &PathBuf| path.file_name().is_none_or(|name| !name.as_encoded_bytes().starts_with(b"_"));
                 let files: Vec<PathBuf> = visible.iter().filter(|path| is_data(path)).cloned().collect();
                 if let Some(kind) = files.first().map(|first| kind_of(first)).transpose()?.flatten() {
                     return self.open_several(kind, &files);

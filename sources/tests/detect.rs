@@ -20,10 +20,13 @@ use slotline_sources::{FieldKind, IndexFiles, OpenOptions, Room};
 
 mod support;
 
+/// A feature: its name, the number of its kind of list, and the values.
+type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);
+
 /// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3), or none (0).
-fn tfrecord(records: &[&[(&str, u8, &[&[u8]])]]) -> Vec<u8> {
+fn tfrecord(records: &[&[Feature<'_>]]) -> Vec<u8> {
     let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
-    let feature = |(name, list, values): &(&str, u8, &[&[u8]])| {
+    let feature = |(name, list, values): &Feature<'_>| {
         let values: Vec<_> = values.iter().flat_map(|value| message(1, value)).collect();
         let list = if *list == 0 { Vec::new() } else { message(*list, &values) };
         message(1, &[message(1, name.as_bytes()), message(2, &list)].concat())
@@ -133,7 +136,7 @@ fn columns_are_chosen_before_others_are_rejected() {
     let pickles = copies.path().join("pickles.tar");
     std::fs::write(&pickles, support::tar(&[("0.pkl", b"x"), ("0.txt", b"a")])).unwrap();
     let optional = copies.path().join("optional.tfrecord");
-    let all: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[1]]), ("opt", 3, &[&[9]]), ("texts", 1, &[b"a", b"b"])];
+    let all: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("opt", 3, &[&[9]]), ("texts", 1, &[b"a", b"b"])];
     std::fs::write(&optional, tfrecord(&[all, &[("i", 3, &[&[2]])]])).unwrap();
     for (path, column) in [
         (data("arrays/mixed.npz", copies.path()), "b"),
@@ -212,8 +215,8 @@ fn what_is_nothing_of_these_is_an_error() {
 fn missing_values_are_zeros_if_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let (records, rows) = (folder.path().join("optional.tfrecord"), folder.path().join("rows.jsonl"));
-    let first: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[1]]), ("x", 3, &[&[9]]), ("ys", 3, &[&[1, 2]]), ("z", 1, &[b"z"])];
-    let other: &[(_, _, &[&[u8]])] = &[("i", 3, &[&[2]]), ("x", 0, &[]), ("ys", 3, &[&[3, 4]])];
+    let first: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("x", 3, &[&[9]]), ("ys", 3, &[&[1, 2]]), ("z", 1, &[b"z"])];
+    let other: &[Feature<'_>] = &[("i", 3, &[&[2]]), ("x", 0, &[]), ("ys", 3, &[&[3, 4]])];
     std::fs::write(&records, tfrecord(&[first, other, &[("i", 3, &[&[3]])]])).unwrap();
     let ys = r#""ys": [1, 2]"#;
     std::fs::write(&rows, format!("{{\"i\": 1, \"x\": 9, {ys}, \"z\": \"z\"}}\n{{\"i\": 2, {ys}}}\n{{\"i\": 3}}\n"))
