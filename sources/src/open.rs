@@ -1,6 +1,7 @@
 //! The options of all formats, in one place.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use slotline::dtype::DType;
 
@@ -262,6 +263,54 @@ impl OpenOptions {
     pub(crate) fn blocks(&self) -> crate::tokens::BlockOptions {
         let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
         with(options, &self.dtype, |options, dtype| options.dtype(*dtype))
+    }
+}
+
+/// Parses options as they are written: one in each line, `NAME` or `NAME=VALUE`, with the names of the methods. Lists have
+/// commas, and `decode` and `default_number` values as `FIELD=VALUE`.
+///
+/// ```
+/// use slotline_sources::OpenOptions;
+///
+/// let options: OpenOptions = "columns=jpg;png,cls\nskip_incomplete\ndecode=cls=text".parse()?;
+/// # Ok::<(), slotline_sources::Error>(())
+/// ```
+impl FromStr for OpenOptions {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).try_fold(Self::new(), |options, line| {
+            let wrong = || Error::usage(format!("the option {line}"), "check its name and its value");
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
+            let list = || value.split(',');
+            let of_field = || value.rsplit_once('=').ok_or_else(wrong);
+            let number = || value.parse::<usize>().map_err(|_| wrong());
+            Ok(match name {
+                "skip_incomplete" if value.is_empty() => options.skip_incomplete(true),
+                "missing_end" if value.is_empty() => options.missing_end(true),
+                "missing_as_zero" if value.is_empty() => options.missing_as_zero(true),
+                "decimals_as_f64" if value.is_empty() => options.decimals_as_f64(true),
+                "allow_empty" if value.is_empty() => options.allow_empty(true),
+                _ if value.is_empty() => return Err(wrong()),
+                "columns" => options.columns(list()),
+                "extensions" => options.extensions(list()),
+                "file_column" => options.file_column(value),
+                "index_files" => options.index_files(IndexFiles::In(value.into())),
+                "block_size" => options.block_size(number()?),
+                "memory_limit" => options.memory_limit(number()? as u64),
+                "room" => options.room(number()?),
+                "dtype" => options.dtype(value.parse().map_err(|_| wrong())?),
+                "decode" => {
+                    let (field, kind) = of_field()?;
+                    options.decode(field, kind.parse()?)
+                }
+                "default_number" => {
+                    let (field, number) = of_field()?;
+                    options.default_number(field, number.parse().map_err(|_| wrong())?)
+                }
+                _ => return Err(wrong()),
+            })
+        })
     }
 }
 

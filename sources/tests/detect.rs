@@ -366,3 +366,19 @@ fn metadata_of_each_split_is_read_from_their_folder() {
     }
     assert_eq!(records.len(), 3);
 }
+
+#[test]
+fn options_are_parsed_as_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photos.tar");
+    std::fs::write(&path, support::tar(&[("0.jpg", b"j"), ("1.png", b"p"), ("1.cls", b"1")])).unwrap();
+    let open = |options: &str| options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
+    assert_eq!(open("columns=jpg;png").len(), 2);
+    let records = open("columns=png,cls\n\nskip_incomplete\ndecode=cls=text\nroom=4");
+    assert_eq!(records.get(0, &mut Context::default()).unwrap().text("cls"), Some("1"));
+    for wrong in
+        ["column=a", "columns", "skip_incomplete=yes", "room=many", "decode=cls", "decode=cls=number", "dtype=u"]
+    {
+        wrong.parse::<OpenOptions>().expect_err(wrong);
+    }
+}

@@ -58,6 +58,10 @@ static void dataset_open(void) {
   REFUSED("source", slotline_dataset_open("", &out, E));
   REFUSED("source", slotline_dataset_open("nothing:file", &out, E));
   REFUSED("out", slotline_dataset_open("digits", NULL, E));
+  REFUSED("source", slotline_dataset_open_with(NULL, "", &out, E));
+  REFUSED("options", slotline_dataset_open_with("digits", NULL, &out, E));
+  REFUSED("options of files", slotline_dataset_open_with("digits", "room=2", &out, E));
+  REFUSED("out", slotline_dataset_open_with("digits", "", NULL, E));
   REFUSED("aligned", slotline_dataset_open("digits", misaligned(), E));
 }
 
