@@ -40,6 +40,8 @@ pub struct OpenOptions {
     index_files: IndexFiles,
     progress: Option<Tell>,
     columns: Option<Vec<String>>,
+    #[cfg(feature = "remote")]
+    max_connections: Option<usize>,
 }
 
 impl OpenOptions {
@@ -68,13 +70,27 @@ impl OpenOptions {
         self
     }
 
+    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. See
+    /// [`with_max_connections`](crate::with_max_connections).
+    #[cfg(feature = "remote")]
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.max_connections = Some(most);
+        self
+    }
+
     /// Opens data, as [`open`] does.
     ///
     /// # Errors
     ///
     /// As for [`open`], or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let records = self.open_all(path.as_ref())?;
+        let open = || self.open_all(path.as_ref());
+        #[cfg(feature = "remote")]
+        let open = || match self.max_connections {
+            Some(most) => crate::with_max_connections(most, open),
+            None => open(),
+        };
+        let records = open()?;
         let Some(names) = &self.columns else { return Ok(records) };
         // As those of tables mostly are by now.
         let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
@@ -98,6 +114,12 @@ impl OpenOptions {
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         let path = path.as_ref();
+        let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        // No list is needed to know that these are no packed tars.
+        let extension = without_query(path).extension().and_then(|found| found.to_str());
+        if !path.is_dir() && extension.is_some_and(is_plain) && !is_packed(path) {
+            return Ok(None);
+        }
         let paths = if path.is_dir() {
             let names = names_in(path)?;
             let visible: Vec<_> =

@@ -189,7 +189,9 @@ class Source:
         index_files: str | PathLike[str] | None,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
+        shuffle_buffer: int,
     ) -> Source:
         """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
 
@@ -200,6 +202,7 @@ class Source:
         allow_empty: bool,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
@@ -210,6 +213,7 @@ class Source:
         size: int,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         *,
         stride: int | None,
         dtype: str | None,

@@ -80,6 +80,7 @@ struct Shard {
 }
 
 /// Where a field comes from.
+#[derive(Clone)]
 enum Source {
     /// The key of the sample.
     Key,
