@@ -9,6 +9,7 @@ use slotline::dataset::Dataset;
 use slotline_sources::{IndexFiles, OpenOptions};
 
 use crate::screen::walking;
+use crate::source::ServerOptions;
 
 /// The flags.
 #[derive(Args, Debug)]
@@ -16,6 +17,9 @@ pub(crate) struct Index {
     /// Tars or TFRecord files, also as patterns: 'shard-{000..099}.tar'. With the cargo feature `remote`, also URLs
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    server: ServerOptions,
 }
 
 impl Index {
@@ -23,7 +27,7 @@ impl Index {
         for path in self.paths {
             let begun = Instant::now();
             let (tell, bar) = walking();
-            let records = OpenOptions::new().progress(tell).open(&path)?;
+            let records = self.server.limited(|| OpenOptions::new().progress(tell).open(&path))?;
             bar.finish_and_clear();
             let files = records.format().files();
             let indexes: Vec<_> = (0..files.len()).map(|file| IndexFiles::Beside.of(&files.path(file))).collect();

@@ -242,6 +242,7 @@ pub(crate) struct Reading {
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
     /// The most requests to a server at a time.
+    #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
     pub(crate) connections: Option<usize>,
     pub(crate) image: Option<Image>,
 }
