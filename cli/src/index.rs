@@ -9,6 +9,7 @@ use slotline::dataset::Dataset;
 
 use crate::opening::FileOptions;
 use crate::screen::walking;
+use crate::source::ServerOptions;
 
 /// The flags.
 #[derive(Args, Debug)]
@@ -19,6 +20,9 @@ pub(crate) struct Index {
 
     #[command(flatten)]
     files: FileOptions,
+
+    #[command(flatten)]
+    server: ServerOptions,
 }
 
 impl Index {
@@ -26,7 +30,7 @@ impl Index {
         for path in &self.paths {
             let begun = Instant::now();
             let (tell, bar) = walking();
-            let records = self.files.options().progress(tell).open(path)?;
+            let records = self.server.limited(|| self.files.options().progress(tell).open(path))?;
             bar.finish_and_clear();
             let files = records.format().files();
             let indexes: Vec<_> = (0..files.len()).map(|file| self.files.saved_in().of(&files.path(file))).collect();

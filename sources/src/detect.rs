@@ -57,6 +57,12 @@ impl OpenOptions {
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
         let path = path.as_ref();
+        let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        // No list is needed to know that these are no packed tars.
+        let extension = without_query(path).extension().and_then(|found| found.to_str());
+        if !path.is_dir() && extension.is_some_and(is_plain) && !is_packed(path) {
+            return Ok(None);
+        }
         let paths = if path.is_dir() {
             let names = names_in(path)?;
             let visible: Vec<_> =

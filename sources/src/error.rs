@@ -79,7 +79,7 @@ impl Display for Bytes<'_> {
 /// Returns a text in which the queries of URLs, which may be secrets, are left out.
 pub(crate) fn without_queries(text: &str) -> String {
     let word = |word: &str| match word.split_once('?') {
-        Some((url, query)) if url.contains("://") && !query.is_empty() => format!("{url}?…"),
+        Some((url, _)) if url.contains("http://") || url.contains("https://") => format!("{url}?…"),
         _ => word.to_owned(),
     };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")

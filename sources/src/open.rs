@@ -37,6 +37,8 @@ pub struct OpenOptions {
     pub(crate) dtype: Option<DType>,
     pub(crate) memory_limit: Option<u64>,
     room: Option<usize>,
+    #[cfg(feature = "remote")]
+    max_connections: Option<usize>,
 }
 
 impl OpenOptions {
@@ -149,13 +151,27 @@ impl OpenOptions {
         self
     }
 
+    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. See
+    /// [`with_max_connections`](crate::with_max_connections).
+    #[cfg(feature = "remote")]
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.max_connections = Some(most);
+        self
+    }
+
     /// Opens data, as [`open`](crate::open) does.
     ///
     /// # Errors
     ///
     /// As for [`open`](crate::open), or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let mut records = self.open_all(path.as_ref())?;
+        let open = || self.open_all(path.as_ref());
+        #[cfg(feature = "remote")]
+        let open = || match self.max_connections {
+            Some(most) => crate::with_max_connections(most, open),
+            None => open(),
+        };
+        let mut records = open()?;
         if let Some(names) = &self.columns {
             // As those of most formats are by now.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);

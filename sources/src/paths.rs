@@ -104,7 +104,8 @@ fn first_glob(path: &str) -> Option<usize> {
 /// Adds the objects whose URLs match.
 #[cfg(feature = "remote")]
 fn listed(pattern: &str, glob: usize, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
-    if !crate::remote::can_list(pattern)? {
+    let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
+    if !crate::remote::can_list(folder)? {
         let pattern = crate::error::without_queries(pattern);
         let problem = format!("{pattern} is a pattern, and web servers can't be asked which files they have");
         return Err(Error::usage(
@@ -112,7 +113,6 @@ fn listed(pattern: &str, glob: usize, paths: &mut Vec<PathBuf>) -> Result<(), Er
             "name the files, as in `{000..003}`; or write `%2A` and `%5B` for `*` and `[`",
         ));
     }
-    let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
     let matcher = glob::Pattern::new(relative).map_err(|error| invalid(pattern, error))?;
     let before = paths.len();
     let wanted = |name: &str| matcher.matches_with(name, OPTIONS);

@@ -56,6 +56,7 @@ fn keys_that_are_no_paths_do_not_fail_a_list() {
         }
     });
     let expand = |pattern: &str| slotline_sources::paths::expand([format!("s3://bucket/data/{pattern}")]);
+    assert_eq!(expand("?.txt").unwrap(), expand("*.txt").unwrap());
     assert_eq!(expand("*.txt").unwrap(), ["s3://bucket/data/a.txt", "s3://bucket/data/b.txt"].map(PathBuf::from));
     let class = |extension: &str| FolderOptions::new().extensions([extension]).open("s3://bucket/data");
     // What is meant is not left out silently.

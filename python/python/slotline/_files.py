@@ -38,10 +38,12 @@ def open(
     index_files: Literal["beside"] | Path | None = "beside",
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
+    shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Makes a dataset of files, whose format is found out.
 
@@ -51,6 +53,7 @@ def open(
     a ``.csv`` or ``.jsonl`` file, or a folder with             a field for each column, and ``data``, the bytes of the
     ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``, if there is one
     ``.tar`` of WebDataset                                      a field for each kind of file
+    ``.tar.gz``, ``.tar.bz2``, ``.tar.zst``                     the same, as a stream
     ``.parquet``, ``.arrow``, ``.feather``, what                a field for each column
     ``Dataset.save_to_disk`` of Hugging Face writes
     ``.tfrecord`` with ``tf.Example``                           a field for each feature, and each feature list of
@@ -64,6 +67,11 @@ def open(
     Several tars, or Parquet, Arrow or TFRecord files, make one dataset: a folder with them, or a pattern such as
     ``shard-{000..099}.tar`` or ``train/*.parquet``. A path may be a URL: ``s3://``, ``gs://``, ``az://``, ``http://`` or
     ``https://``.
+
+    Packed tars cannot be read by index. Their dataset has no length, and the workers and the ranks (``world_size``) each read
+    some of the tars from front to back, so there should be at least as many as workers × ranks. With ``shuffle=True`` the tars
+    are in random order, and each worker shuffles ``shuffle_buffer`` samples at a time. Ranks may have different numbers of
+    batches. A state is loaded by a loader with the same number of workers.
 
     ``dataset.fields`` has the names, types and shapes. In a batch, a field of one shape is an array, or a tensor. A field
     of any length, whose shape is ``(None,)``, is a list of them, one for each sample, which share the batch's memory. A
@@ -93,6 +101,8 @@ def open(
             ``None``: nowhere.
         read_ahead: The bytes that are fetched before they are needed, as the order of a pass is known. 0: none.
         cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
+        max_connections: The most requests to a bucket or a server at a time. ``None``: 16 at first, up to 128 as long as more
+            are faster, and fewer where connections fail (see :meth:`Loader.warnings`).
         image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
             ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
             one tensor, ``[N, 3, 224, 224]``. PNG, WebP, GIF and BMP are read, and JPEG by a package that was built with the
@@ -101,6 +111,7 @@ def open(
         image_dtype: The type of their elements: ``"float32"``, ``"float16"`` or ``"bfloat16"``, from 0 for black to 1 unless
             normalised, or ``"uint8"``, from 0 to 255.
         channels_last: Whether they are ``[N, height, width, 3]``.
+        shuffle_buffer: How many samples each worker shuffles at a time, if packed tars are loaded with ``shuffle=True``.
 
     Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
     """
@@ -128,6 +139,7 @@ def open(
         saved = None
     else:
         saved = "" if index_files is None else os.fsdecode(index_files)
+    _check_integer("shuffle_buffer", shuffle_buffer, 63)
     opening = options | {
         "decode": [(name, _kind(kind)) for name, kind in options["decode"].items()],
         "default_number": list(options["default_number"].items()),
@@ -135,8 +147,10 @@ def open(
         "index_files": saved,
     }
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.open(os.fsdecode(path), opening, *_reading(read_ahead, cache), decoding)
+    reading = _reading(read_ahead, cache, max_connections)
+    source = _slotline.Source.open(os.fsdecode(path), opening, *reading, decoding, shuffle_buffer)
     options |= {"read_ahead": read_ahead, "cache": cache} | pictures
+    options |= {"max_connections": max_connections, "shuffle_buffer": shuffle_buffer}
     return _of(source, partial(open, path, **options))
 
 
@@ -147,6 +161,7 @@ def folder(
     allow_empty: bool = False,
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
@@ -162,6 +177,7 @@ def folder(
         allow_empty: Whether a class may have no files.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
+        max_connections: As for :func:`open`.
         image: As for :func:`open`, as are the others that are about pictures.
         image_field: There is only one, ``data``.
         image_dtype: As for :func:`open`.
@@ -169,9 +185,10 @@ def folder(
     """
     chosen = None if extensions is None else _list("extensions", extensions)
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *_reading(read_ahead, cache), decoding)
+    reading = _reading(read_ahead, cache, max_connections)
+    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *reading, decoding)
     options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures
+    options |= pictures | {"max_connections": max_connections}
     return _of(source, partial(folder, path, **options))
 
 
@@ -185,6 +202,7 @@ def tokens(
     widen: bool = False,
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
 ) -> Dataset:
     """Makes a dataset of tokens in files of nanoGPT (without a header) or llm.c; a sample is a block of them.
 
@@ -203,6 +221,7 @@ def tokens(
         widen: Whether tokens become ``int64``.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
+        max_connections: As for :func:`open`.
     """
     for name, number in (("block_size", block_size), ("stride", stride)):
         if number is not None:
@@ -212,7 +231,7 @@ def tokens(
     source = _slotline.Source.tokens(
         [os.fsdecode(path) for path in several],
         block_size,
-        *_reading(read_ahead, cache),
+        *_reading(read_ahead, cache, max_connections),
         stride=stride,
         dtype=stored,
         labels=labels,
@@ -225,6 +244,7 @@ def tokens(
         "widen": widen,
         "read_ahead": read_ahead,
         "cache": cache,
+        "max_connections": max_connections,
     }
     return _of(source, partial(tokens, several, block_size, **options))
 
@@ -234,15 +254,19 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
     return _Files(source, None if names is None else tuple(names), make)
 
 
-def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int] | None]:
+def _reading(
+    read_ahead: int, cache: Cache | None, max_connections: int | None
+) -> tuple[int, tuple[str, int] | None, int | None]:
     """Checks what files of all formats are read with."""
     _check_integer("read_ahead", read_ahead, 64)
+    if max_connections is not None:
+        _check_integer("max_connections", max_connections, 63)
     if cache is None:
-        return read_ahead, None
+        return read_ahead, None, max_connections
     if not (isinstance(cache, tuple) and len(cache) == 2):
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
     _check_integer("the limit of cache", cache[1], 64)
-    return read_ahead, (os.fsdecode(cache[0]), cache[1])
+    return read_ahead, (os.fsdecode(cache[0]), cache[1]), max_connections
 
 
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}

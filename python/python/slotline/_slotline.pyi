@@ -188,7 +188,9 @@ class Source:
         opening: dict[str, Any],
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
+        shuffle_buffer: int,
     ) -> Source:
         """Opens files, whose format is found out, with the options of ``slotline.open``."""
 
@@ -199,6 +201,7 @@ class Source:
         allow_empty: bool,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
@@ -209,6 +212,7 @@ class Source:
         size: int,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         *,
         stride: int | None,
         dtype: str | None,

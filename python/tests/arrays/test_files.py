@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import gc
+import gzip
 import http.server
 import io
 import json
@@ -616,6 +617,17 @@ def test_files_of_a_web_server(tmp_path, monkeypatch):
         before = Server.asked
         assert_same(rows(loader), samples)
         assert Server.asked == before and any((tmp_path / "cache").iterdir())
+        signed = slotline.open(url.replace("{000..001}", "001") + "?Signature=a%2Fb", max_connections=2)
+        assert_same(rows(Loader(signed, 4, num_workers=2)), samples[10:])
+        assert Loader(signed, 4).warnings() == []
+        with pytest.raises(slotline.DataError, match=r"name the files, as in `{000..003}`"):
+            slotline.open(url.replace("{000..001}", "*"))
+        with pytest.raises(slotline.DataError, match="`max_connections` is 0"):
+            slotline.open(url, max_connections=0)
+        for shard in ("000", "001"):
+            contents = (tmp_path / "tars" / f"shard-{shard}.tar").read_bytes()
+            (tmp_path / "tars" / f"shard-{shard}.tar.gz").write_bytes(gzip.compress(contents))
+        assert_same(rows(Loader(slotline.open(f"{url}.gz"), 4)), samples)
         with pytest.raises(slotline.DataError, match=f"http://127.0.0.1:{server.server_port}/none.tar"):
             slotline.open(f"http://127.0.0.1:{server.server_port}/none.tar")
     finally:

@@ -2,9 +2,10 @@
 //!
 //! A server may have a short queue for connections (five is Python's), and loses what comes when it is full: the system
 //! then tries again after 1 s, 3 s and 7 s. So connections are made one after another: each answer allows one more, up to
-//! a limit. The limit is doubled, and stays so if a window of requests is faster then; otherwise it is as before, and is
-//! doubled again later. It is halved when a connection is reset or refused or takes too long, or the server asks for fewer
-//! requests.
+//! a limit. The limit is doubled, and stays so if that is faster; otherwise it is as before, and is doubled again later. The
+//! rate is that of a window of requests, which begin once there are as many as the limit allows: their bytes by the time
+//! that each takes, times their number (answers come in bursts, so that counting them in a time says less). The limit is
+//! halved when a connection is reset or refused or takes too long, or the server asks for fewer requests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +18,6 @@ const FIRST: usize = 4;
 
 /// The limit at the beginning.
 const BEGIN: usize = 16;
-
-/// How long a window is at least.
-const WINDOW: Duration = Duration::from_millis(50);
 
 /// How much faster a window must be with twice the limit.
 const FASTER: f64 = 1.2;
@@ -44,11 +42,13 @@ struct State {
     limit: usize,
     /// How many permits there are: those in use, and those that wait for use.
     given: usize,
-    /// The window: when it began, the requests in it, at the end of how many of them the limit was reached, and their bytes.
+    /// The window: when it began, the requests in it, at the end of how many of them the limit was reached, their bytes, and
+    /// the time that they took together.
     begun: Instant,
     requests: usize,
     full: usize,
     bytes: u64,
+    time: Duration,
     /// The limit before it was doubled, and its rate in bytes/s, while it is not known whether that is faster.
     before: Option<(usize, f64)>,
     /// How many windows must pass before the limit may grow, and how many after it was of no use.
@@ -61,7 +61,10 @@ struct State {
 }
 
 /// Permission for one request, until it is dropped.
-pub(super) struct Permit(Arc<Limit>);
+pub(super) struct Permit {
+    limit: Arc<Limit>,
+    begun: Instant,
+}
 
 impl Limit {
     pub(super) fn new(most: usize) -> Self {
@@ -74,9 +77,9 @@ impl Limit {
             requests: 0,
             full: 0,
             bytes: 0,
+            time: Duration::ZERO,
             before: None,
-            // Connections are made in the first window.
-            calm: 1,
+            calm: 0,
             stay: STAY,
             failed: 0,
             failed_last: None,
@@ -94,7 +97,7 @@ impl Limit {
         if let Ok(permit) = self.permits.acquire().await {
             permit.forget();
         }
-        Permit(self.clone())
+        Permit { limit: self.clone(), begun: Instant::now() }
     }
 
     /// Notes that a connection was reset or refused or took too long, or that the server asked for fewer requests.
@@ -127,19 +130,28 @@ impl Limit {
 
 impl State {
     fn begin_window(&mut self, now: Instant) {
-        (self.begun, self.requests, self.full, self.bytes) = (now, 0, 0, 0);
+        (self.begun, self.requests, self.full, self.bytes, self.time) = (now, 0, 0, 0, Duration::ZERO);
     }
 
     /// Counts a request that was answered, and sets the limit at the end of a window.
-    fn count(&mut self, bytes: u64, is_full: bool, most: usize, now: Instant) {
-        (self.requests, self.bytes) = (self.requests + 1, self.bytes + bytes);
+    fn count(&mut self, bytes: u64, begun: Instant, is_full: bool, most: usize, now: Instant) {
+        if self.given < self.limit {
+            self.given += 1;
+            return self.begin_window(now);
+        }
+        if begun < self.begun {
+            return;
+        }
+        self.requests += 1;
         self.full += usize::from(is_full);
-        let time = now.duration_since(self.begun);
-        if self.requests < self.limit || time < WINDOW {
+        self.bytes += bytes.max(1);
+        self.time += now.duration_since(begun);
+        if self.requests < self.limit {
             return;
         }
         // Where the limit is not reached, a higher one is of no use.
-        let (rate, is_full) = (self.bytes as f64 / time.as_secs_f64(), self.full > self.requests / 2);
+        let is_full = self.full > self.requests / 2;
+        let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9) * self.limit as f64;
         match self.before.take() {
             Some((limit, slower)) if is_full && rate < FASTER * slower => {
                 (self.limit, self.calm) = (limit, self.stay);
@@ -159,22 +171,19 @@ impl State {
 impl Permit {
     /// Counts the request as answered, with so many bytes: another one may be made in addition.
     pub(super) fn answered(&self, bytes: u64) {
-        let mut state = self.0.state();
-        let is_full = self.0.permits.available_permits() == 0;
-        state.count(bytes, is_full, self.0.most, Instant::now());
-        if state.given < state.limit {
-            state.given += 1;
-            self.0.permits.add_permits(1);
-        }
+        let mut state = self.limit.state();
+        let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);
+        state.count(bytes, self.begun, is_full, self.limit.most, Instant::now());
+        self.limit.permits.add_permits(state.given - before);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.limit.state();
         match state.given > state.limit {
             true => state.given -= 1,
-            false => self.0.permits.add_permits(1),
+            false => self.limit.permits.add_permits(1),
         }
     }
 }
@@ -190,13 +199,16 @@ impl fmt::Debug for Limit {
 mod tests {
     use super::*;
 
-    /// Counts windows of requests with this many bytes/s, all of them full. Returns the limit.
-    fn windows(limit: &Limit, count: usize, rate: u64) -> usize {
+    /// Counts windows of requests with this many bytes/s, all of them full or none. Returns the limit.
+    fn windows(limit: &Limit, count: usize, rate: u64, is_full: bool) -> usize {
         for _ in 0..count {
             let mut state = limit.state();
-            let (requests, now) = (state.limit.max(1), state.begun + Duration::from_secs(1));
+            state.given = state.limit;
+            let (requests, begun) = (state.limit, state.begun);
+            // One that began before is not counted.
+            state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.most, begun);
             for _ in 0..requests {
-                state.count(rate / requests as u64, true, limit.most, now);
+                state.count(rate / requests as u64, begun, is_full, limit.most, begun + Duration::from_secs(1));
             }
         }
         limit.state().limit
@@ -205,24 +217,22 @@ mod tests {
     #[test]
     fn the_limit_grows_while_reading_gets_faster() {
         let limit = Limit::new(100);
-        assert_eq!([500, 1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate)), [16, 32, 64, 32]);
-        assert_eq!(windows(&limit, STAY as usize, 2_000), 32);
-        assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate)), [64, 100, 100, 100]);
+        assert_eq!([1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate, true)), [32, 64, 32]);
+        assert_eq!(windows(&limit, STAY as usize, 2_000, true), 32);
+        assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate, true)), [64, 100, 100, 100]);
         // Where fewer requests are made than may be, their rate says nothing.
         let limit = Limit::new(100);
-        let now = limit.state().begun + Duration::from_secs(1);
-        (0..32).for_each(|_| limit.state().count(9, false, 100, now));
-        assert_eq!(limit.state().limit, 16);
+        assert_eq!(windows(&limit, 2, 9_000, false), 16);
     }
 
     #[test]
     fn the_limit_is_halved_once_for_one_cause_and_stays() {
         let limit = Limit::new(128);
-        assert_eq!(windows(&limit, 2, 1_000), 32);
+        assert_eq!(windows(&limit, 1, 1_000, true), 32);
         assert_eq!(limit.warning("http://host"), None);
         (0..20).for_each(|_| limit.failed());
-        assert_eq!(windows(&limit, CALM as usize, 9_000), 16);
-        assert_eq!(windows(&limit, 1, 9_000), 32);
+        assert_eq!(windows(&limit, CALM as usize, 9_000, true), 16);
+        assert_eq!(windows(&limit, 1, 9_000, true), 32);
         let warning = limit.warning("http://host").unwrap();
         assert!(warning.starts_with("20 requests to http://host failed") && warning.contains("up to 32"), "{warning}");
         for _ in 0..9 {

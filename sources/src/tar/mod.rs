@@ -81,6 +81,7 @@ struct Shard {
 }
 
 /// Where a field comes from.
+#[derive(Clone)]
 enum Source {
     /// The key of the sample.
     Key,

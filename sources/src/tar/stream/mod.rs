@@ -4,6 +4,7 @@ mod shard;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset, WorkerInfo};
 use slotline::rng::Generator;
@@ -63,9 +64,10 @@ const LIMIT: u64 = 256 << 20;
 ///
 /// A pass that is resumed continues exactly, with the same number of workers. It reads the tar again in which the current
 /// block of the shuffle buffer begins, up to where it was. A tar from a reader is read again from its start, so pass a
-/// new reader of the same bytes.
+/// new reader of the same bytes. A clone shares the reader.
+#[derive(Clone)]
 pub struct TarStream {
-    shards: Shards,
+    shards: Arc<Shards>,
     fields: RecordFields,
     sources: Vec<Source>,
     /// Whether the fields are those of the first samples, which must be all.
@@ -96,7 +98,7 @@ impl TarStream {
             shards.rewind(kept);
         }
         Ok(Self {
-            shards,
+            shards: Arc::new(shards),
             fields: RecordFields::new(fields),
             sources,
             all: options.columns.is_none(),
