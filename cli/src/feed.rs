@@ -10,6 +10,8 @@ use anyhow::bail;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use slotline::Loader;
+use slotline::dataset::Dataset;
 use slotline::loader::{Batch, Pass, Stats};
 use slotline::sample::Schema;
 
@@ -20,7 +22,7 @@ use crate::meter::{Meter, Tally};
 use crate::options::WorkerKind;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen, bytes};
-use crate::source::{Described, Input, Opened, bound};
+use crate::source::{Described, Input, Opened, notes};
 use crate::stream::{Step, stream};
 
 /// The flags.
@@ -72,24 +74,36 @@ impl Feed {
         // SAFETY: the help text requires that the files do not change while the program runs, and `check_flags` has checked
         // that this program does not write to them.
         match unsafe { self.input.open()? } {
-            Opened::Arrays(arrays) => self.feed(arrays, || None),
-            Opened::Records(records) => self.feed(records.clone(), || bound(&records)),
+            Opened::Arrays(arrays) => self.feed(arrays, Vec::new),
+            Opened::Records(records) => self.feed(records.clone(), || notes(&records)),
+            Opened::Stream(tars) => {
+                let what = format!("a stream of samples of {}", tars.describe());
+                let loader = self.options.build_stream(tars, &TORCH)?;
+                self.run_loader(&what, loader, Vec::new)
+            }
             #[cfg(feature = "image")]
             // Pictures are decoded while they are written into batches, which the records do not measure.
             Opened::Pictures(pictures) => {
                 let seen = pictures.clone();
-                self.feed(*pictures, || {
-                    let warned = Some(seen.warnings()).filter(|&warned| warned > 0)?;
-                    Some(format!("libjpeg warned about {warned} pictures; `strict` in --image makes that an error"))
-                })
+                self.feed(*pictures, || seen.warnings().into_iter().map(|text| format!("warning: {text}")).collect())
             }
         }
     }
 
-    fn feed(self, dataset: impl Described, bound: impl Fn() -> Option<String>) -> Result<()> {
+    fn feed(self, dataset: impl Dataset + Described, notes: impl Fn() -> Vec<String>) -> Result<()> {
+        let what = format!("{} samples of {}", dataset.len(), dataset.describe());
+        let loader = self.options.build(dataset, &TORCH)?;
+        self.run_loader(&what, loader, notes)
+    }
+
+    fn run_loader<S: Schema>(
+        self,
+        what: &str,
+        mut loader: Loader<Batch<S>>,
+        notes: impl Fn() -> Vec<String>,
+    ) -> Result<()> {
         let mut screen = Screen::new(&self.report);
-        screen.line(format_args!("{}: {} samples of {}", self.input.source, dataset.len(), dataset.describe()))?;
-        let mut loader = self.options.build(dataset, &TORCH)?;
+        screen.line(format_args!("{}: {what}", self.input.source))?;
         let checkpoint = Checkpoint::open(&self.checkpoint, &mut loader)?;
         let stats_file = self.stats.map(StatsFile::open).transpose()?;
         let mut meter = Meter::new(self.report.digest());
@@ -119,8 +133,8 @@ impl Feed {
         screen.line(format_args!("memory ceiling: {} in {} slots", bytes(loader.memory_ceiling()), loader.depth()))?;
         let stats = loader.stats();
         screen.line(stats.verdict())?;
-        if let Some(bound) = bound() {
-            screen.line(bound)?;
+        for note in notes() {
+            screen.line(note)?;
         }
         let summary = meter.summary(loader.memory_ceiling());
         if let (Some(order), Some(data)) = (&summary.order_digest, &summary.data_digest) {

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use slotline::Loader;
-use slotline::dataset::Subset;
+use slotline::dataset::{Dataset, Subset};
 use slotline::dtype::{DType, Element, from_bytes};
+use slotline::loader::Batch;
+use slotline::sample::Schema;
 
 #[cfg(feature = "image")]
 use crate::files::check_not_source;
 #[cfg(feature = "image")]
 use crate::sheet::SheetOptions;
-use crate::source::{Described, Holds, Input, Opened};
+use crate::source::{Described, Field, Holds, Input, Opened};
 
 /// How many elements of a tensor or list are shown, and how many characters of a text.
 const ELEMENTS: usize = 8;
@@ -45,6 +47,13 @@ impl Inspect {
         match unsafe { self.input.open()? } {
             Opened::Arrays(arrays) => self.show(arrays),
             Opened::Records(records) => self.show(records),
+            Opened::Stream(tars) => {
+                println!("{}: a stream of samples", self.input.source);
+                let (fields, loader) = (tars.named(), Loader::iterable(tars).batch_size(1).build()?);
+                list(&fields);
+                let index = self.index;
+                self.print(&fields, loader, index)
+            }
             #[cfg(feature = "image")]
             Opened::Pictures(pictures) => {
                 let Some(path) = &self.sheet.sheet else { return self.show(*pictures) };
@@ -59,18 +68,21 @@ impl Inspect {
         }
     }
 
-    fn show(self, dataset: impl Described) -> Result<()> {
+    fn show(self, dataset: impl Dataset + Described) -> Result<()> {
         let (len, fields) = (dataset.len(), dataset.named());
         println!("{}: {len} samples", self.input.source);
-        for field in &fields {
-            println!("  {}: {}", field.name, field.kind);
-        }
+        list(&fields);
         if self.index >= len {
             bail!("there is no sample {}: the dataset has {len}", self.index);
         }
-        let mut loader = Loader::builder(Subset::new(dataset, [self.index])?).batch_size(1).build()?;
+        let loader = Loader::builder(Subset::new(dataset, [self.index])?).batch_size(1).build()?;
+        self.print(&fields, loader, 0)
+    }
+
+    /// Prints the sample at a position.
+    fn print<S: Schema>(self, fields: &[Field], mut loader: Loader<Batch<S>>, position: usize) -> Result<()> {
         let mut pass = loader.epoch()?;
-        let batch = pass.next().context("the loader delivered nothing")?;
+        let batch = pass.nth(position).with_context(|| format!("there is no sample {}", self.index))?;
         let batch = batch.with_context(|| format!("cannot read sample {}", self.index))?;
         println!("sample {}:", self.index);
         let columns = batch.columns();
@@ -95,6 +107,13 @@ impl Inspect {
             }
         }
         Ok(())
+    }
+}
+
+/// Prints the fields.
+fn list(fields: &[Field]) {
+    for field in fields {
+        println!("  {}: {}", field.name, field.kind);
     }
 }
 

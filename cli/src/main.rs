@@ -22,6 +22,7 @@ mod index;
 mod inspect;
 mod meter;
 mod net;
+mod opening;
 mod options;
 mod order;
 #[cfg(feature = "image")]
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // If this fails too, there is nowhere left to report it.
-            let _ = writeln!(io::stderr(), "error: {}", with_causes(&error));
+            let _ = writeln!(io::stderr(), "error: {}", opening::as_flags(with_causes(&error)));
             ExitCode::FAILURE
         }
     }

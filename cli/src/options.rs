@@ -5,8 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use slotline::dataset::Dataset;
-use slotline::loader::{Affinity, BatchOf, Builder};
+use slotline::loader::{Affinity, Batch, BatchOf, Builder};
+use slotline::sample::Dynamic;
 use slotline::{Loader, Ranks, WaitStrategy};
+use slotline_sources::tar::TarStream;
 
 /// The defaults that differ between commands. All other defaults are the same for every command.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,10 @@ pub(crate) struct LoaderOptions {
     /// Draw a new random order for each pass (demo: always)
     #[arg(long)]
     pub(crate) shuffle: bool,
+
+    /// Samples that each worker shuffles at a time, of packed tars, which are read as streams; needs --shuffle
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    shuffle_buffer: usize,
 
     /// Number of workers; with 0 the loop's thread loads everything [default: 2 for demo, otherwise 0]
     #[arg(long, value_name = "N")]
@@ -143,14 +149,12 @@ pub(crate) enum WorkerKind {
 impl LoaderOptions {
     /// Builds a loader with these options.
     pub(crate) fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
-        let mut builder = self.builder(dataset, defaults);
+        let mut builder = self.builder(Loader::builder(dataset).shuffle(self.shuffle), defaults);
         if let Some(ranks) = self.ranks()? {
             builder = builder.ranks(ranks);
         }
+        self.check_workers()?;
         match self.worker_kind {
-            WorkerKind::Thread if self.restart_workers > 0 => {
-                bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it")
-            }
             WorkerKind::Thread => builder.build().context("cannot build the loader"),
             #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
             WorkerKind::Process => builder
@@ -163,11 +167,41 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns a loader builder with these options.
-    fn builder<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Builder<D> {
-        let mut builder = Loader::builder(dataset)
+    /// Builds a loader of packed tars with these options. Each rank reads some of them.
+    pub(crate) fn build_stream(&self, mut tars: TarStream, defaults: &Defaults) -> Result<Loader<Batch<Dynamic>>> {
+        if let Some(ranks) = self.ranks()? {
+            tars = tars.replica(ranks.world_size(), ranks.rank())?;
+        }
+        if self.shuffle {
+            tars = tars.shuffle(self.shuffle_buffer);
+        }
+        self.check_workers()?;
+        // Each batch is that of one worker.
+        let builder = self.builder(Loader::iterable(tars), defaults).help(false);
+        match self.worker_kind {
+            WorkerKind::Thread => builder.build().context("cannot build the loader"),
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            WorkerKind::Process => builder
+                .processes()
+                .restart_workers(self.restart_workers)
+                .build()
+                .context("cannot build the loader with --worker-kind process"),
+            #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
+            WorkerKind::Process => bail!("--worker-kind process needs Linux; use --worker-kind thread"),
+        }
+    }
+
+    fn check_workers(&self) -> Result<()> {
+        if self.worker_kind == WorkerKind::Thread && self.restart_workers > 0 {
+            bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it");
+        }
+        Ok(())
+    }
+
+    /// Applies these options to a builder.
+    fn builder<D>(&self, builder: Builder<D>, defaults: &Defaults) -> Builder<D> {
+        let mut builder = builder
             .batch_size(self.batch_size)
-            .shuffle(self.shuffle)
             .num_workers(self.num_workers(defaults))
             .drop_last(self.drop_last)
             .in_order(self.in_order)

@@ -1,6 +1,6 @@
 //! `slotline order`: prints the indices of each batch, as the loader delivers them.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use slotline::dataset::{Dataset, from_fn};
 use slotline::loader::{Batch, Pass};
@@ -8,9 +8,10 @@ use slotline::sample::Schema;
 
 use crate::checkpoint::BatchLine;
 use crate::meter::Meter;
+use crate::opening::FileOptions;
 use crate::options::{LoaderOptions, TORCH};
 use crate::screen::{ReportOptions, Screen};
-use crate::source::{Named, Opened, SOURCE_HELP};
+use crate::source::{Named, Opened, SOURCE_HELP, ServerOptions};
 use crate::stream::{Step, stream};
 
 /// The flags.
@@ -24,6 +25,12 @@ pub(crate) struct Order {
     source: Option<Named>,
 
     #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
+    server: ServerOptions,
+
+    #[command(flatten)]
     report: ReportOptions,
 
     #[command(flatten)]
@@ -35,9 +42,12 @@ impl Order {
         match &self.source {
             // SAFETY: the help text requires that the files do not change while the program runs, and this command writes
             // no files.
-            Some(source) => match unsafe { source.open(None)? } {
+            Some(source) => match self.server.limited(|| unsafe { source.open(&self.files) })? {
                 Opened::Arrays(arrays) => self.print(arrays),
                 Opened::Records(records) => self.print(records),
+                Opened::Stream(_) => {
+                    bail!("packed tars are read as a stream, whose samples have no indices; unpack {source}")
+                }
                 #[cfg(feature = "image")]
                 Opened::Pictures(pictures) => self.print(*pictures),
             },

@@ -9,12 +9,14 @@ use std::str::FromStr;
 use anyhow::{Result, bail};
 use clap::Args;
 use slotline::array::AnyArray;
-use slotline::dataset::{Dataset, TensorDataset};
+use slotline::dataset::TensorDataset;
 use slotline::source::{ParseSourceError, Source};
 #[cfg(feature = "image")]
 use slotline_sources::pictures::Pictures;
-use slotline_sources::{FieldKind, Format, OpenOptions, RecordField, RecordFields, Records};
+use slotline_sources::tar::TarStream;
+use slotline_sources::{FieldKind, Format, RecordField, RecordFields, Records};
 
+use crate::opening::{FileOptions, warn};
 #[cfg(feature = "image")]
 use crate::pictures::ImageOptions;
 use crate::screen::walking;
@@ -22,7 +24,7 @@ use crate::screen::walking;
 /// The `--help` text of SOURCE.
 pub(crate) const SOURCE_HELP: &str = "\
 A file or folder, whose format is found out: a folder with a folder of files for each class, tars of WebDataset (also as a \
-pattern: 'shard-{000..099}.tar'), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
+pattern: 'shard-{000..099}.tar'; packed ones, such as .tar.gz and .tar.zst, are read as streams), a CSV or JSONL file with a column of file names, TFRecord, tokens of nanoGPT, llm.c or \
 Megatron (.bin, .idx), MDS, LitData, Arrow, Parquet, .safetensors, .npz, a NumPy file, or an IDX file. With the cargo feature \
 `remote`, also a URL: s3://bucket/path. \
 Or digits (1797 images and labels that are bundled with the program), idx:FILE[,FILE...] (the format of MNIST, such as \
@@ -35,13 +37,35 @@ pub(crate) struct Input {
     #[arg(help = SOURCE_HELP)]
     pub(crate) source: Named,
 
-    /// Read only these fields, in this order; other columns of Arrow and Parquet are left out of reading, too
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    columns: Option<Vec<String>>,
+    #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
+    server: ServerOptions,
 
     #[cfg(feature = "image")]
     #[command(flatten)]
     pub(crate) image: ImageOptions,
+}
+
+/// How servers are asked.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ServerOptions {
+    /// Most requests to a bucket or a server at a time [default: 16, up to 128 while more are faster]
+    #[cfg(feature = "remote")]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+}
+
+impl ServerOptions {
+    /// Opens files, with as many connections as are allowed.
+    pub(crate) fn limited<T>(self, open: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "remote")]
+        if let Some(most) = self.max_connections {
+            return slotline_sources::with_max_connections(most, open);
+        }
+        open()
+    }
 }
 
 /// The SOURCE of a command line.
@@ -57,6 +81,8 @@ pub(crate) enum Named {
 pub(crate) enum Opened {
     Arrays(TensorDataset<Vec<AnyArray>>),
     Records(Records<dyn Format>),
+    /// Packed tars.
+    Stream(TarStream),
     /// Records, of which one field is a picture.
     #[cfg(feature = "image")]
     Pictures(Box<Pictures>),
@@ -95,13 +121,16 @@ impl Input {
     /// NumPy files must not change while the dataset exists.
     pub(crate) unsafe fn open(&self) -> Result<Opened> {
         // SAFETY: the caller guarantees that the files do not change.
-        let opened = unsafe { self.source.open(self.columns.as_deref())? };
+        let opened = self.server.limited(|| unsafe { self.source.open(&self.files) })?;
         #[cfg(feature = "image")]
         match &opened {
             Opened::Records(records) => {
                 if let Some(pictures) = self.image.open(records)? {
                     return Ok(Opened::Pictures(Box::new(pictures)));
                 }
+            }
+            Opened::Stream(_) if self.image.image.is_some() => {
+                bail!("pictures of packed tars are not decoded; unpack {}, or drop --image", self.source)
             }
             _ if self.image.image.is_some() => bail!("{} has arrays, not pictures; drop --image", self.source),
             _ => {}
@@ -111,29 +140,31 @@ impl Input {
 }
 
 impl Named {
-    /// Opens the files, with all fields or some.
+    /// Opens the files.
     ///
     /// # Safety
     ///
     /// NumPy files must not change while the dataset exists.
-    pub(crate) unsafe fn open(&self, columns: Option<&[String]>) -> Result<Opened> {
+    pub(crate) unsafe fn open(&self, options: &FileOptions) -> Result<Opened> {
         let arrays = match self {
             Self::Arrays(source) => source.clone(),
             Self::Path(path) => match array(path) {
                 Some(source) => source,
                 None => {
                     let (tell, bar) = walking();
-                    let mut options = OpenOptions::new().progress(tell);
-                    if let Some(names) = columns {
-                        options = options.columns(names);
+                    let options = options.options().progress(tell);
+                    if let Some(tars) = options.open_stream(path)? {
+                        return Ok(Opened::Stream(tars));
                     }
                     let records = options.open(path);
                     bar.finish_and_clear();
-                    return Ok(Opened::Records(records?));
+                    let records = records?;
+                    warn(&records);
+                    return Ok(Opened::Records(records));
                 }
             },
         };
-        if columns.is_some() {
+        if options.columns.is_some() {
             bail!("the fields of {self} have no names; drop --columns");
         }
         // SAFETY: the caller guarantees that the files do not change.
@@ -178,7 +209,7 @@ pub(crate) enum Holds {
 }
 
 /// A dataset that knows the names of its fields.
-pub(crate) trait Described: Dataset {
+pub(crate) trait Described {
     /// Returns the fields, in order.
     fn named(&self) -> Vec<Field>;
 
@@ -207,6 +238,12 @@ impl Described for Records<dyn Format> {
     }
 }
 
+impl Described for TarStream {
+    fn named(&self) -> Vec<Field> {
+        fields(self.fields())
+    }
+}
+
 #[cfg(feature = "image")]
 impl Described for Pictures {
     fn named(&self) -> Vec<Field> {
@@ -227,8 +264,13 @@ fn fields(fields: &RecordFields) -> Vec<Field> {
     fields.as_slice().iter().map(field).collect()
 }
 
+/// Says what the files have to say, and how much of the time was spent on reading them.
+pub(crate) fn notes(records: &Records<dyn Format>) -> Vec<String> {
+    records.warnings().into_iter().map(|warning| format!("warning: {warning}")).chain(bound(records)).collect()
+}
+
 /// Says how much of the time in a dataset was spent on reading files, if that is known.
-pub(crate) fn bound(records: &Records<dyn Format>) -> Option<String> {
+fn bound(records: &Records<dyn Format>) -> Option<String> {
     let share = 100.0 * records.reading_share()?;
     let from = if records.format().files().is_remote() { "the network" } else { "the disk, or its cache" };
     Some(format!("{share:.0} % of the time in the dataset was reading from {from}; the rest was decoding"))

@@ -1255,6 +1255,25 @@ slotline_status slotline_dataset_open(const char *source,
                                       slotline_dataset **out,
                                       slotline_error **error);
 
+// Opens a dataset as `slotline_dataset_open` does, with options for files: one in each line, `NAME` or `NAME=VALUE`, with the
+// names in errors, such as `"columns=jpg;png,cls\nskip_incomplete"`. They are those of `OpenOptions` in Rust: `columns`,
+// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`,
+// `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+//
+// # Errors
+//
+// As `slotline_dataset_open`. `SLOTLINE_INVALID`, too, if an option is not one, or has no such value, or if the source is not
+// of files.
+//
+// # Safety
+//
+// `source` and `options` must be NULL or end with a NUL; `out` and `error` must be NULL or writable. Mapped files must not be
+// changed, as for `slotline_dataset_open`.
+slotline_status slotline_dataset_open_with(const char *source,
+                                           const char *options,
+                                           slotline_dataset **out,
+                                           slotline_error **error);
+
 // Makes a dataset of `n` arrays of equal length. A sample is a row of each array, and the shape of a field is the shape of a
 // row. Nothing is copied. Can be called from any thread.
 //

@@ -111,15 +111,45 @@ pub unsafe extern "C" fn slotline_dataset_open(
     out: *mut *mut slotline_dataset,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller guarantees that `source` is NULL or ends with a NUL, and that `out` and `error` are NULL or writable.
+    // SAFETY: the caller guarantees what this function asks for; the options are a constant.
+    unsafe { slotline_dataset_open_with(source, c"".as_ptr(), out, error) }
+}
+
+/// Opens a dataset as `slotline_dataset_open` does, with options for files: one in each line, `NAME` or `NAME=VALUE`, with the
+/// names in errors, such as `"columns=jpg;png,cls\nskip_incomplete"`. They are those of `OpenOptions` in Rust: `columns`,
+/// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`,
+/// `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
+///
+/// # Errors
+///
+/// As `slotline_dataset_open`. `SLOTLINE_INVALID`, too, if an option is not one, or has no such value, or if the source is not
+/// of files.
+///
+/// # Safety
+///
+/// `source` and `options` must be NULL or end with a NUL; `out` and `error` must be NULL or writable. Mapped files must not be
+/// changed, as for `slotline_dataset_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_open_with(
+    source: *const c_char,
+    options: *const c_char,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `source` and `options` are NULL or end with a NUL, and that `out` and `error` are NULL
+    // or writable.
     unsafe {
         boundary(error, || {
             let out = check::place(out, null_mut(), "out")?;
             let source = check::text(source, "source")?;
+            let options = check::text(options, "options")?;
             #[cfg(feature = "sources")]
             if matches!(source.parse::<Source>(), Err(ParseSourceError::Kind)) && Files::is_name(source) {
-                *out = slotline_dataset::boxed(Data::Indexed(Indexed::Files(Arc::new(Files::open(source)?))));
+                *out = slotline_dataset::boxed(Data::Indexed(Indexed::Files(Arc::new(Files::open(source, options)?))));
                 return Ok(SLOTLINE_OK);
+            }
+            if !options.trim().is_empty() {
+                return Err(Failure::invalid("options of files for a source that is none; pass none".to_owned()));
             }
             let source = source.parse::<Source>();
             let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;

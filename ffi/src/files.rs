@@ -7,7 +7,7 @@ use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::sample::{Dynamic, Fields, Row, Sample};
 #[cfg(feature = "image")]
 use slotline_sources::pictures::{PictureRecord, Pictures};
-use slotline_sources::{Format, Record, Records};
+use slotline_sources::{Error, Format, OpenOptions, Record, Records};
 
 use crate::failure::Failure;
 use crate::status::SLOTLINE_SOURCE;
@@ -27,8 +27,10 @@ impl Files {
         Path::new(name).exists() || name.contains(['{', '*', '?']) || name.contains("://")
     }
 
-    pub(crate) fn open(name: &str) -> Result<Self, Failure> {
-        let records = slotline_sources::open(name).map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
+    /// Opens files, with options as `OpenOptions` parses them.
+    pub(crate) fn open(name: &str, options: &str) -> Result<Self, Failure> {
+        let options: OpenOptions = options.parse().map_err(|error: Error| Failure::invalid(error.to_string()))?;
+        let records = options.open(name).map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
         Ok(Self::Records(records))
     }
 

@@ -51,6 +51,10 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
         self.all.spans(index, each);
     }
 
+    fn file_of(&self, index: usize) -> Option<usize> {
+        self.all.file_of(index)
+    }
+
     fn shard_lens(&self) -> Vec<usize> {
         self.all.shard_lens()
     }
@@ -69,6 +73,23 @@ pub(crate) const NO_VALUES: &str = "nulls only";
 
 /// How many names of columns an error lists.
 const LISTED: usize = 20;
+
+/// Whether this is the column of the chosen name, or of a member of a struct of that name.
+pub(crate) fn is_in(name: &str, chosen: &str) -> bool {
+    name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Returns which of the columns are needed for the fields that `names` lists, if not for all. A column of arrays has also
+/// a field with their shapes, `NAME.shape`.
+pub(crate) fn needed(path: &Path, names: Option<&[String]>, columns: &[&str]) -> Result<Vec<bool>, Error> {
+    let gives = |column: &str, chosen: &str| is_in(column, chosen) || chosen.strip_suffix(".shape") == Some(column);
+    let Some(names) = names else { return Ok(vec![true; columns.len()]) };
+    if let Some(name) = names.iter().find(|name| !columns.iter().any(|column| gives(column, name))) {
+        let problem = format!("no column {name}, but {}", columns.join(", "));
+        return Err(Error::format(path.display(), None, problem, "choose among these columns"));
+    }
+    Ok(columns.iter().map(|column| names.iter().any(|name| gives(column, name))).collect())
+}
 
 /// Returns the columns that `names` lists, in that order, or all. If no column has one of the names, it is that of a
 /// struct, and stands for all its members, whose names start with it and a dot. `others` are columns that can't be read,
@@ -89,9 +110,6 @@ pub(crate) fn choose<C: Clone>(
             _ => "list others with `columns`",
         };
         wrong(problem, advice)
-    };
-    let is_in = |name: &str, chosen: &str| {
-        name.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let columns = match names {
         None => match others.first() {

@@ -76,6 +76,15 @@ impl Display for Bytes<'_> {
     }
 }
 
+/// Returns a text in which the queries of URLs, which may be secrets, are left out.
+pub(crate) fn without_queries(text: &str) -> String {
+    let word = |word: &str| match word.split_once('?') {
+        Some((url, _)) if url.contains("http://") || url.contains("https://") => format!("{url}?…"),
+        _ => word.to_owned(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 impl Error {
     /// Makes the error for an operation on a path that failed.
     pub fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
@@ -93,7 +102,7 @@ impl Error {
             io::ErrorKind::UnexpectedEof => "the file is shorter than it was, or than its index says; copy it again",
             _ => "check that it can be read on this machine",
         };
-        Self::Io { name: name.to_string(), action, advice, source }
+        Self::Io { name: without_queries(&name.to_string()), action, advice, source }
     }
 
     /// Makes the error for contents that violate the format.
@@ -103,7 +112,12 @@ impl Error {
         problem: impl Into<String>,
         advice: &'static str,
     ) -> Self {
-        Self::Format { name: name.to_string(), offset: offset.into(), problem: problem.into(), advice }
+        Self::Format {
+            name: without_queries(&name.to_string()),
+            offset: offset.into(),
+            problem: problem.into(),
+            advice,
+        }
     }
 
     /// Makes the error for an option or a list of files that can't be used.

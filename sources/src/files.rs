@@ -15,8 +15,8 @@ use std::ops::{Deref, Range};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use memmap2::{Advice, Mmap, MmapOptions};
 
@@ -37,6 +37,8 @@ const PAGE: usize = 4096;
 /// The files of a dataset.
 pub struct Files {
     list: List,
+    /// Why an index of one of them was not saved, and of how many.
+    unsaved: Mutex<Option<(String, usize)>>,
 }
 
 enum List {
@@ -76,6 +78,12 @@ pub struct Span {
     pub len: Option<u64>,
 }
 
+impl From<List> for Files {
+    fn from(list: List) -> Self {
+        Self { list, unsaved: Mutex::default() }
+    }
+}
+
 impl Files {
     /// Makes files that stay open, and looks up their lengths. Paths like `s3://bucket/path` are objects in buckets or on
     /// servers: `s3`, `gs`, `az`, `abfs`, `http` or `https`, each with the cargo feature of that kind.
@@ -96,8 +104,7 @@ impl Files {
             let found = found.map_err(|source| Error::io(&path, "open", source))?;
             Ok(Open { len: found.len(), path, modified: modified(&found), handle: OnceLock::new(), map: None })
         };
-        let list = paths.into_iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { list: List::Open(list) })
+        Ok(List::Open(paths.into_iter().map(open).collect::<Result<_, _>>()?).into())
     }
 
     #[cfg(feature = "remote")]
@@ -107,7 +114,7 @@ impl Files {
             return Err(Error::usage(problem, "make a dataset of each, and concatenate them"));
         }
         let urls = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        Ok(Self { list: List::Remote(Remote::open(urls)?) })
+        Ok(List::Remote(Remote::open(urls)?).into())
     }
 
     #[cfg(not(feature = "remote"))]
@@ -124,13 +131,13 @@ impl Files {
             paths.extend_from_slice(path.as_ref().as_os_str().as_bytes());
             ends.push(paths.len() as u64);
         }
-        Self { list: List::Each { root: root.into(), paths, ends } }
+        List::Each { root: root.into(), paths, ends }.into()
     }
 
     /// Makes the objects below the URL of a folder that were listed.
     #[cfg(feature = "remote")]
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
-        Ok(Self { list: List::Remote(Remote::listed(folder, listed)?) })
+        Ok(List::Remote(Remote::listed(folder, listed)?).into())
     }
 
     /// Maps the files that stay open, so that reading copies nothing.
@@ -250,6 +257,27 @@ impl Files {
                 Some(State { len: remote.object_len(file)?, version })
             }
         }
+    }
+
+    /// Notes that the index of a file was not saved, and why.
+    pub(crate) fn index_is_not_saved(&self, file: usize, why: &str) {
+        let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = || (format!("{}: {why}", self.path(file).display()), 0);
+        unsaved.get_or_insert_with(first).1 += 1;
+    }
+
+    /// Returns what a user of the files should know.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsaved = unsaved.iter().map(|(first, count)| {
+            let several = if *count > 1 { format!(" (and of {} more files)", count - 1) } else { String::new() };
+            format!("no index was saved of {first}{several}; the next time, all of it is walked over again")
+        });
+        #[cfg(feature = "remote")]
+        let of_remote = self.remote().and_then(Remote::warning);
+        #[cfg(not(feature = "remote"))]
+        let of_remote: Option<String> = None;
+        unsaved.chain(of_remote).collect()
     }
 
     /// Whether the files are in buckets or on servers.
@@ -484,6 +512,60 @@ pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
     let (files, mut memory) = (Files::open([path])?, Vec::new());
     files.read_into(Span { file: 0, start: 0, len: None }, &mut memory)?;
     Ok(memory)
+}
+
+/// An object that is read from front to back.
+#[cfg(feature = "remote")]
+pub(crate) struct Sequence {
+    files: Files,
+    /// What is in memory, from `start` on.
+    memory: Vec<u8>,
+    start: u64,
+    at: u64,
+}
+
+#[cfg(feature = "remote")]
+impl Sequence {
+    /// How many bytes are requested at a time, and how many such parts before they are read.
+    const PART: u64 = 4 << 20;
+    const PARTS: u64 = 4;
+
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let files = Files::open([path])?;
+        files.begin_pass(Self::PART * Self::PARTS);
+        let sequence = Self { files, memory: Vec::new(), start: 0, at: 0 };
+        (0..Self::PARTS).for_each(|part| sequence.ask(part * Self::PART));
+        Ok(sequence)
+    }
+
+    /// Returns the part that begins here.
+    fn part(&self, start: u64) -> Span {
+        let len = self.files.file_len(0).unwrap_or(0).saturating_sub(start).min(Self::PART);
+        Span { file: 0, start, len: Some(len) }
+    }
+
+    fn ask(&self, start: u64) {
+        self.files.will_need(self.part(start));
+        self.files.send();
+    }
+}
+
+#[cfg(feature = "remote")]
+impl io::Read for Sequence {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.start + self.memory.len() as u64 {
+            let span = self.part(self.at);
+            self.memory.truncate(span.len.unwrap_or(0) as usize);
+            self.files.read_into(span, &mut self.memory).map_err(io::Error::other)?;
+            self.start = self.at;
+            self.ask(self.at + Self::PART * Self::PARTS);
+        }
+        let rest = &self.memory[(self.at - self.start) as usize..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        self.at += len as u64;
+        Ok(len)
+    }
 }
 
 /// Returns the names of what is directly in a folder, sorted.

@@ -106,7 +106,7 @@ impl FolderOptions {
     /// Lists the objects below a URL.
     #[cfg(feature = "remote")]
     fn open_url(&self, root: &str) -> Result<Records<Folder>, Error> {
-        let mut list = crate::remote::list(root)?;
+        let mut list = crate::remote::list(root, |name| self.chooses(name))?;
         let class = |name: &str| name.split_once('/').map(|(class, _)| class.to_owned());
         let mut classes: Vec<String> = list.iter().filter_map(|object| class(&object.name)).collect();
         classes.sort_unstable();

@@ -81,13 +81,20 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     /// read from the same ones; those that are in memory already may be left out.
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
+    /// Returns the number of the file that sample `index`, which is below the length, is in. By default it is that of its
+    /// first [span](Self::spans); so formats must say it whose samples may be in memory.
+    fn file_of(&self, index: usize) -> Option<usize> {
+        let mut file = None;
+        self.spans(index, &mut |span| _ = file.get_or_insert(span.file));
+        file
+    }
+
     /// Returns the number of samples in each shard, in order: in what is stored together, such as a file. They add up to
     /// the length. By default samples in sequence are together if their first bytes are in the same file.
     fn shard_lens(&self) -> Vec<usize> {
         let (mut lens, mut last) = (Vec::<usize>::new(), None);
         for index in 0..self.len() {
-            let mut file = None;
-            self.spans(index, &mut |span| _ = file.get_or_insert(span.file));
+            let file = self.file_of(index);
             match lens.last_mut() {
                 Some(len) if file == last => *len += 1,
                 _ => lens.push(1),
@@ -339,6 +346,12 @@ impl<F: Format + ?Sized> Records<F> {
         Records { budget: self.budget, ..Records::new(Chosen::with_room(self.format, times)) }.erased()
     }
 
+    /// Returns what a user of the samples should know, such as that connections to a server failed, or that an
+    /// index was not saved.
+    pub fn warnings(&self) -> Vec<String> {
+        self.format.files().warnings()
+    }
+
     /// Returns the part of the time in [`get`](Dataset::get) that was spent on reading files in the latest pass, 0 to 1; the
     /// rest is decoding. One sample in 16 is looked at. `None` if none was yet.
     pub fn reading_share(&self) -> Option<f64> {
@@ -360,6 +373,10 @@ impl<F: Format + ?Sized> Records<F> {
     /// ```
     pub fn shard_lens(&self) -> Vec<usize> {
         self.format.shard_lens()
+    }
+
+    pub(crate) fn shared(&self) -> Arc<F> {
+        self.format.clone()
     }
 
     /// Returns the format, with what it knows beside the samples. That of any format can be downcast:

@@ -54,6 +54,7 @@ pub mod files;
 #[cfg(feature = "folder")]
 pub mod folder;
 mod format;
+mod hive;
 mod kept;
 #[cfg(feature = "litdata")]
 pub mod litdata;
@@ -63,6 +64,7 @@ pub mod manifest;
 pub mod mds;
 #[cfg(feature = "npz")]
 pub mod npz;
+mod open;
 mod parallel;
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -89,8 +91,11 @@ mod window;
 
 #[cfg(feature = "remote")]
 pub use cache::Cache;
-pub use detect::{OpenOptions, open};
+pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
+pub use open::OpenOptions;
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
+#[cfg(feature = "remote")]
+pub use remote::with_max_connections;
 pub use saved::IndexFiles;

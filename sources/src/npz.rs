@@ -5,6 +5,7 @@ use std::path::Path;
 
 use slotline::dtype::DType;
 
+use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::rows::{Column, Place, Rows};
 use crate::window::{Cursor, Progress, Window};
@@ -21,13 +22,13 @@ const ADVICE: &str = "write the file again with NumPy's `np.savez`, or copy it a
 /// checked.
 #[derive(Clone, Debug)]
 pub struct NpzOptions {
-    names: Option<Vec<String>>,
+    columns: Option<Vec<String>>,
     memory_limit: u64,
 }
 
 impl Default for NpzOptions {
     fn default() -> Self {
-        Self { names: None, memory_limit: 1 << 30 }
+        Self { columns: None, memory_limit: 1 << 30 }
     }
 }
 
@@ -38,8 +39,8 @@ impl NpzOptions {
     }
 
     /// Sets the arrays to read, in this order.
-    pub fn names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.names = Some(names.into_iter().map(Into::into).collect());
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -79,24 +80,29 @@ impl NpzOptions {
         let progress = Progress::default();
         let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0, &progress)))
             .map_err(|error| wrong(None, format!("not a zip archive: {error}")))?;
-        let (mut columns, mut memory, mut left) = (Vec::<Column>::new(), Vec::new(), self.memory_limit);
+        let (mut columns, mut listed) = (Vec::<Column>::new(), Vec::new());
+        let (mut memory, mut left) = (Vec::new(), self.memory_limit);
         for i in 0..archive.len() {
             let member = archive.by_index_raw(i).map_err(|error| wrong(None, format!("member {i}: {error}")))?;
             let name = member.name().map_err(|error| wrong(None, format!("the name of member {i}: {error}")))?;
             let array = name.strip_suffix(".npy").unwrap_or(&name);
-            if self.names.as_ref().is_some_and(|names| !names.iter().any(|own| own == array)) {
+            listed.push(array.to_owned());
+            if self.columns.as_ref().is_some_and(|names| !names.iter().any(|chosen| is_in(array, chosen))) {
                 continue;
             }
             if array == &*name {
                 let problem = format!("{name:?} is not an array");
-                return Err(Error::format(path.display(), None, problem, "choose the arrays with `names`"));
+                return Err(Error::format(path.display(), None, problem, "choose the arrays with `columns`"));
             }
             let name = array.to_owned();
             let (size, packed) = (member.size(), member.compressed_size());
             let Some(start) = member.data_start() else {
                 return Err(wrong(None, format!("array {name:?} has no data")));
             };
-            let problem = |problem: String| wrong(Some(start), format!("array {name:?}: {problem}"));
+            let problem = |problem: String| {
+                let advice = "write the file again with NumPy's `np.savez`, or leave the array out with `columns`";
+                Error::format(path.display(), start, format!("array {name:?}: {problem}"), advice)
+            };
             if start.checked_add(packed).is_none_or(|end| end > found) {
                 return Err(problem(format!("{packed} bytes, and the file has {found}")));
             }
@@ -126,7 +132,7 @@ impl NpzOptions {
             };
             columns.push(Column { name, dtype: header.dtype, shape: header.shape, place });
         }
-        Rows::of(path, files, columns, self.names.as_deref())
+        Rows::of(path, files, columns, &listed, self.columns.as_deref())
     }
 }
 

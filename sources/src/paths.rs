@@ -10,12 +10,14 @@
 //! Braces are those of bash and of Python's `braceexpand` (0.1.7), which webdataset uses: they may be nested, name files
 //! that must exist, and `\` before a character makes it an ordinary one. Globs follow. A path that exists is taken as it
 //! is, whatever characters it has. Braces of URLs are expanded, too; a glob in one lists what is in the folder before it.
+//! Web servers have no lists, so a glob is an error there, and a `?` is the start of a query, as in signed URLs.
 
 use std::path::{Path, PathBuf};
 
 use glob::MatchOptions;
 
 use crate::Error;
+use crate::saved::is_index;
 
 /// How globs match.
 const OPTIONS: MatchOptions =
@@ -65,14 +67,15 @@ pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Ve
 
 /// Adds the files that match, if this is a glob.
 fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
-    if !path.contains(['*', '?', '[']) || Path::new(&path).exists() {
+    let Some(glob) = first_glob(&path).filter(|_| !Path::new(&path).exists()) else {
         paths.push(path.into());
         return Ok(());
-    }
+    };
     #[cfg(feature = "remote")]
     if crate::files::is_url(Path::new(&path)) {
-        return listed(&path, paths);
+        return listed(&path, glob, paths);
     }
+    let _ = glob;
     let matches = glob::glob_with(&path, OPTIONS).map_err(|error| invalid(&path, error))?;
     let before = paths.len();
     for found in matches {
@@ -80,7 +83,7 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
             let folder = error.path().to_owned();
             Error::io(&folder, "list", error.into())
         })?;
-        if !found.is_dir() {
+        if !found.is_dir() && !is_index(&found.to_string_lossy()) {
             paths.push(found);
         }
     }
@@ -90,15 +93,31 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns where the first character of a glob is. In URLs of web servers, `?` and what follows are no part of a path.
+fn first_glob(path: &str) -> Option<usize> {
+    match path.starts_with("http://") || path.starts_with("https://") {
+        true => path.split('?').next().and_then(|path| path.find(['*', '['])),
+        false => path.find(['*', '?', '[']),
+    }
+}
+
 /// Adds the objects whose URLs match.
 #[cfg(feature = "remote")]
-fn listed(pattern: &str, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let glob = pattern.find(['*', '?', '[']).unwrap_or(pattern.len());
+fn listed(pattern: &str, glob: usize, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
+    if !crate::remote::can_list(folder)? {
+        let pattern = crate::error::without_queries(pattern);
+        let problem = format!("{pattern} is a pattern, and web servers can't be asked which files they have");
+        return Err(Error::usage(
+            problem,
+            "name the files, as in `{000..003}`; or write `%2A` and `%5B` for `*` and `[`",
+        ));
+    }
     let matcher = glob::Pattern::new(relative).map_err(|error| invalid(pattern, error))?;
     let before = paths.len();
-    for object in crate::remote::list(folder)? {
-        if matcher.matches_with(&object.name, OPTIONS) {
+    let wanted = |name: &str| matcher.matches_with(name, OPTIONS);
+    for object in crate::remote::list(folder, wanted)? {
+        if wanted(&object.name) {
             paths.push(crate::remote::below(folder, &object.name).into());
         }
     }

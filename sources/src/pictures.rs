@@ -90,15 +90,19 @@ impl Pictures {
         &self.pipeline
     }
 
-    /// Returns how many pictures libjpeg-turbo warned about; see [`AnyPipeline::warnings`].
-    pub fn warnings(&self) -> u64 {
-        self.pipeline.warnings()
+    /// Returns what a user of the pictures should know: as [`Records::warnings`], and how many pictures libjpeg-turbo
+    /// warned about (see [`AnyPipeline::warnings`]).
+    pub fn warnings(&self) -> Vec<String> {
+        let count = Some(self.pipeline.warnings()).filter(|count| *count > 0);
+        let of_jpegs = count.map(|count| {
+            format!("libjpeg warned about {count} pictures, which may be damaged; `strict` in their pipeline makes that an error")
+        });
+        self.records.warnings().into_iter().chain(of_jpegs).collect()
     }
 
     /// Returns the path of the file that a sample's picture is in.
     fn path(&self, index: usize) -> PathBuf {
-        let mut file = None;
-        self.records.format().spans(index, &mut |span| _ = file.get_or_insert(span.file));
+        let file = self.records.format().file_of(index);
         file.map_or_else(PathBuf::new, |file| self.records.format().files().path(file))
     }
 }

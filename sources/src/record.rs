@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
 use slotline::BoxError;
 use slotline::dtype::{DType, Element};
@@ -130,6 +131,16 @@ impl FieldKind {
         }
     }
 
+    /// Returns the value that a missing one is taken for.
+    pub(crate) fn zero(&self) -> Value<'static> {
+        let items = match self {
+            Self::Number(_) => 1,
+            Self::Tensor(_, shape) => shape.iter().product(),
+            Self::List(..) | Self::Bytes(_) | Self::Text(_) => 0,
+        };
+        Value::Bytes(Cow::Owned(vec![0; items * self.dtype().size()]))
+    }
+
     /// Returns the room of a packed field.
     pub fn room(&self) -> Option<Room> {
         match *self {
@@ -148,6 +159,29 @@ impl fmt::Display for FieldKind {
             Self::Bytes(_) => f.write_str("bytes"),
             Self::Text(_) => f.write_str("text"),
         }
+    }
+}
+
+/// Parses a kind as it is written: `bytes`, `text`, `i64`, `f32 [2, 3]`, `i64 list`. It has no room of its own.
+impl FromStr for FieldKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let room = Room { items: 1, exceeded: true };
+        let (dtype, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let shape = || -> Option<Vec<usize>> {
+            rest.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|dim| dim.trim().parse().ok()).collect()
+        };
+        let kind = match (text, dtype.parse(), rest) {
+            ("bytes", ..) => Some(Self::Bytes(room)),
+            ("text", ..) => Some(Self::Text(room)),
+            (_, Ok(dtype), "") => Some(Self::Number(dtype)),
+            (_, Ok(dtype), "list") => Some(Self::List(dtype, room)),
+            (_, Ok(dtype), _) => shape().map(|shape| Self::Tensor(dtype, shape)),
+            (_, Err(_), _) => None,
+        };
+        let advice = "write bytes, text, a type as i64, a tensor as f32 [2, 3], or a list as i64 list";
+        kind.ok_or_else(|| Error::usage(format!("{text} is no kind of a field"), advice))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Rows of several tensors: sample `i` is row `i` of each.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use slotline::dtype::DType;
 
+use crate::columns::choose;
 use crate::files::{Files, Span};
-use crate::record::check_count;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// Tensors of one length; a sample is a row of each, along the first dimension. Fields have the names of the tensors.
@@ -49,41 +50,33 @@ impl Column {
 }
 
 impl Rows {
-    /// Makes the dataset of the tensors in the file with these names, or of all of them.
+    /// Makes the dataset of the tensors in the file with these names, or of all of them. `found` are at least those, and
+    /// `listed` the names of all.
     pub(crate) fn of(
         path: &Path,
         files: Files,
-        mut found: Vec<Column>,
+        found: Vec<Column>,
+        listed: &[String],
         names: Option<&[String]>,
     ) -> Result<Records<Self>, Error> {
         let usage = |problem: String, advice| Err(Error::usage(format!("{}: {problem}", path.display()), advice));
-        let mut columns = Vec::new();
-        match names {
-            None => columns = found,
-            Some(names) => {
-                for name in names {
-                    let Some(at) = found.iter().position(|column| column.name == *name) else {
-                        return usage(format!("no tensor {name:?}"), "check `names`; each may be chosen once");
-                    };
-                    columns.push(found.swap_remove(at));
-                }
-            }
-        }
-        check_count(path.display(), columns.len())?;
+        let chosen = choose(path, names, listed, |name| name, &[])?;
+        let mut found: HashMap<_, _> = found.into_iter().map(|column| (column.name.clone(), column)).collect();
+        let columns: Vec<_> = chosen.iter().filter_map(|name| found.remove(name)).collect();
         let Some(len) = columns.first().and_then(|column| column.shape.first()).copied() else {
-            return usage("no tensor with rows".into(), "choose others with `names`");
+            return usage("no tensor with rows".into(), "choose others with `columns`");
         };
         let mut fields = Vec::new();
         for column in &columns {
             let Some((&rows, row)) = column.shape.split_first() else {
-                return usage(format!("{:?} is one number", column.name), "leave it out with `names`");
+                return usage(format!("{:?} is one number", column.name), "leave it out with `columns`");
             };
             if rows != len {
                 let problem = format!("{:?} has {len} rows, and {:?} has {rows}", columns[0].name, column.name);
-                return usage(problem, "choose tensors of one length with `names`");
+                return usage(problem, "choose tensors of one length with `columns`");
             }
             if column.row() == 0 {
-                return usage(format!("the rows of {:?} are empty", column.name), "leave it out with `names`");
+                return usage(format!("the rows of {:?} are empty", column.name), "leave it out with `columns`");
             }
             // The elements are in a file or in memory, so their numbers fit.
             let row: Vec<_> = row.iter().map(|&dim| dim as usize).collect();

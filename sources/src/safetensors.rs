@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::Deserialize;
 use slotline::dtype::DType;
 
+use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::rows::{Column, Place, Rows};
 use crate::{Error, Records};
@@ -20,7 +21,7 @@ const ADVICE: &str = "write the file again with safetensors, or copy it again";
 /// How a .safetensors file is read: sample `i` is row `i` of each tensor, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub struct SafetensorsOptions {
-    names: Option<Vec<String>>,
+    columns: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -37,8 +38,8 @@ impl SafetensorsOptions {
     }
 
     /// Sets the tensors to read, in this order.
-    pub fn names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.names = Some(names.into_iter().map(Into::into).collect());
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -77,27 +78,30 @@ impl SafetensorsOptions {
             return Err(wrong(0, format!("a header of {len} bytes in a file of {found}")));
         }
         let header = files.read(Span { file: 0, start: 8, len: Some(len) }, &mut memory)?;
-        let columns = parse(header, found - 8 - len, self.names.as_deref()).map_err(|problem| wrong(8, problem))?;
-        Rows::of(path, files, columns, self.names.as_deref())
+        let (columns, listed) =
+            parse(header, found - 8 - len, self.columns.as_deref()).map_err(|problem| wrong(8, problem))?;
+        Rows::of(path, files, columns, &listed, self.columns.as_deref())
     }
 }
 
-/// Parses the header of a file that has `data` bytes after it.
-fn parse(header: &[u8], data: u64, names: Option<&[String]>) -> Result<Vec<Column>, String> {
+/// Parses the header of a file that has `data` bytes after it: the tensors, at least those with these names, and the names
+/// of all.
+fn parse(header: &[u8], data: u64, names: Option<&[String]>) -> Result<(Vec<Column>, Vec<String>), String> {
     let start = 8 + header.len() as u64;
-    let listed: BTreeMap<String, serde_json::Value> =
+    let tensors: BTreeMap<String, serde_json::Value> =
         serde_json::from_slice(header).map_err(|error| format!("not a header of safetensors: {error}"))?;
-    let (mut columns, mut ranges) = (Vec::new(), Vec::new());
-    for (name, value) in listed {
+    let (mut columns, mut ranges, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, value) in tensors {
         if name == "__metadata__" {
             continue;
         }
         let listed: Listed = serde_json::from_value(value).map_err(|error| format!("tensor {name:?}: {error}"))?;
+        all.push(name.clone());
         let [first, end] = listed.data_offsets;
         ranges.push((first, end));
         let Some(dtype) = dtype(&listed.dtype) else {
-            if names.is_none_or(|names| names.contains(&name)) {
-                return Err(format!("tensor {name:?} has the type {}, which is not read", listed.dtype));
+            if names.is_none_or(|names| names.iter().any(|chosen| is_in(&name, chosen))) {
+                return Err(format!("tensor {name:?} has the type {}: leave it out with `columns`", listed.dtype));
             }
             continue;
         };
@@ -118,7 +122,7 @@ fn parse(header: &[u8], data: u64, names: Option<&[String]>) -> Result<Vec<Colum
         return Err(format!("the tensors have {before} bytes, and the file has {data} after the header"));
     }
     let column = |(name, dtype, shape, first)| Column { name, dtype, shape, place: Place::File(start + first) };
-    Ok(columns.into_iter().map(column).collect())
+    Ok((columns.into_iter().map(column).collect(), all))
 }
 
 fn dtype(name: &str) -> Option<DType> {

@@ -22,8 +22,8 @@ use crate::window::Progress;
 const EXTENSION: &str = ".slotline-idx";
 
 /// Where indexes of files are saved. A saved index is used if the file has the length and the time of modification, or
-/// the object the tag, that it had when it was indexed. Damaged indexes are made again. Errors in writing an index are
-/// ignored.
+/// the object the tag, that it had when it was indexed. Damaged indexes are made again. An index that can't be
+/// written is in [`Records::warnings`](crate::Records::warnings).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexFiles {
@@ -65,9 +65,24 @@ impl IndexFiles {
         progress: &Progress,
         build: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Some((saved, state)) = self.of(&files.path(file)).and_then(|saved| Some((saved, files.state(file)?)))
-        else {
+        if *self == Self::None {
             return build();
+        }
+        let (saved, state) = match (self.of(&files.path(file)), files.state(file)) {
+            (Some(saved), Some(state)) => (saved, state),
+            (saved, _) => {
+                files.index_is_not_saved(
+                    file,
+                    match saved {
+                        None => "there is no folder for it: set `index_files`, or the variable HOME",
+                        Some(_) if files.is_remote() => {
+                            "the server gives no tag (ETag) by which another state is known"
+                        }
+                        Some(_) => "the file was changed",
+                    },
+                );
+                return build();
+            }
         };
         let found = read(&saved, state.len).and_then(|bytes| {
             let index = unwrap(&bytes, codec.magic, &state)?;
@@ -78,12 +93,18 @@ impl IndexFiles {
             return Ok(index);
         }
         let index = build()?;
-        if files.state(file).as_ref() == Some(&state) {
-            // A folder that can't be written to only costs the next walk.
-            let _ = write(&saved, &wrap(codec.magic, &state, |bytes| (codec.encode)(&index, bytes)));
+        if files.state(file).as_ref() != Some(&state) {
+            files.index_is_not_saved(file, "the file was changed");
+        } else if let Err(error) = write(&saved, &wrap(codec.magic, &state, |bytes| (codec.encode)(&index, bytes))) {
+            let why = format!("{error}; make {} writable, or set `index_files`", folder_of(&saved).display());
+            files.index_is_not_saved(file, &why);
         }
         Ok(index)
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns the folder for indexes of objects, and makes it.
@@ -102,6 +123,11 @@ fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     let mut name = path.file_name()?.to_owned();
     name.push(format!("-{place:08x}"));
     Some(folder.join(with_extension(name)))
+}
+
+/// Whether this is the name of an index, or of one that is being written.
+pub(crate) fn is_index(name: &str) -> bool {
+    name.contains(EXTENSION)
 }
 
 fn with_extension(mut name: OsString) -> OsString {

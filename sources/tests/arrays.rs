@@ -22,10 +22,10 @@ fn data(name: &str) -> PathBuf {
 fn open(path: &Path, names: &[&str]) -> Result<Records<Rows>, Error> {
     let chosen = (!names.is_empty()).then_some(names);
     if path.extension().is_some_and(|extension| extension == "npz") {
-        chosen.map_or(NpzOptions::new(), |names| NpzOptions::new().names(names.iter().copied())).open(path)
+        chosen.map_or(NpzOptions::new(), |names| NpzOptions::new().columns(names.iter().copied())).open(path)
     } else {
         let options = SafetensorsOptions::new();
-        chosen.map_or(options.clone(), |names| options.names(names.iter().copied())).open(path)
+        chosen.map_or(options.clone(), |names| options.columns(names.iter().copied())).open(path)
     }
 }
 
@@ -74,8 +74,8 @@ fn tensors_are_chosen_by_name() {
         assert_eq!(open(&data(file), &["b"]).unwrap().len(), 6);
         assert!(message(&["a", "b"]).contains("\"a\" has 7 rows, and \"b\" has 6"));
         assert!(message(&["a", "c"]).contains("\"c\" is one number"));
-        assert!(message(&["z"]).contains("no tensor \"z\""));
-        assert!(message(&["a", "a"]).contains("no tensor \"a\""));
+        assert!(message(&["z"]).contains("no column z, but a, b, c"));
+        assert!(message(&["a", "a"]).contains("two columns a"));
         open(&data(file), &[]).unwrap_err();
     }
     let message = |file: &str, names: &[&str]| open(&data(file), names).unwrap_err().to_string();
@@ -171,7 +171,7 @@ fn headers_that_lie_are_errors() {
     }
     let many: Vec<_> = (0..5000).map(|i| format!(r#""{i}":{}"#, tensor("[1]", 4 * i, 4 * i + 4))).collect();
     let error = message(&format!("{{{}}}", many.join(",")), 20_000).unwrap();
-    assert!(error.contains("5000 fields; the maximum is 4096"), "{error}");
+    assert!(error.contains("5000 columns; the maximum is 4096"), "{error}");
 }
 
 proptest! {

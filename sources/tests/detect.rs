@@ -16,7 +16,29 @@ use std::path::{Path, PathBuf};
 
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::OpenOptions;
+use slotline_sources::{FieldKind, IndexFiles, OpenOptions, Room};
+
+mod support;
+
+/// A feature: its name, the number of its kind of list, and the values.
+type Feature<'a> = (&'a str, u8, &'a [&'a [u8]]);
+
+/// Makes a TFRecord file, with the features of each record: a name, and a list of bytes (1) or integers (3), or none (0).
+fn tfrecord(records: &[&[Feature<'_>]]) -> Vec<u8> {
+    let message = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8], bytes].concat();
+    let feature = |(name, list, values): &Feature<'_>| {
+        let values: Vec<_> = values.iter().flat_map(|value| message(1, value)).collect();
+        let list = if *list == 0 { Vec::new() } else { message(*list, &values) };
+        message(1, &[message(1, name.as_bytes()), message(2, &list)].concat())
+    };
+    let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    let record = |features: &&[_]| {
+        let data = message(1, &features.iter().flat_map(feature).collect::<Vec<_>>());
+        let len = (data.len() as u64).to_le_bytes();
+        [&len[..], &masked(&len), &data, &masked(&data)].concat()
+    };
+    records.iter().flat_map(record).collect()
+}
 
 /// Returns a path in the test data. Files are copied whose indexes are saved beside them.
 fn data(path: &str, copies: &Path) -> PathBuf {
@@ -109,6 +131,57 @@ fn columns_are_chosen_in_any_format() {
 }
 
 #[test]
+fn columns_are_chosen_before_others_are_rejected() {
+    let copies = tempfile::tempdir().unwrap();
+    let pickles = copies.path().join("pickles.tar");
+    std::fs::write(&pickles, support::tar(&[("0.pkl", b"x"), ("0.txt", b"a")])).unwrap();
+    let optional = copies.path().join("optional.tfrecord");
+    let all: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("opt", 3, &[&[9]]), ("texts", 1, &[b"a", b"b"])];
+    std::fs::write(&optional, tfrecord(&[all, &[("i", 3, &[&[2]])]])).unwrap();
+    for (path, column) in [
+        (data("arrays/mixed.npz", copies.path()), "b"),
+        (data("arrays/mixed.safetensors", copies.path()), "b"),
+        (data("mds/pkl", copies.path()), "a"),
+        (data("litdata/pickle", copies.path()), "a"),
+        (pickles.clone(), "txt"),
+        (optional, "i"),
+    ] {
+        slotline_sources::open(&path).expect_err("some fields are not read");
+        let chosen = OpenOptions::new().columns([column]).open(&path).unwrap();
+        let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
+        assert_eq!(names, [column]);
+        let error = OpenOptions::new().columns(["zz"]).open(&path).unwrap_err().to_string();
+        assert!(error.contains("zz"), "{error}");
+    }
+    let bytes = OpenOptions::new().decode("pkl", FieldKind::Bytes(Room::of([1]))).open(&pickles).unwrap();
+    assert_eq!(bytes.get(0, &mut Context::default()).unwrap().bytes("pkl"), Some(&b"x"[..]));
+}
+
+#[test]
+fn a_field_of_a_tar_may_have_one_of_several_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photos.tar");
+    let files: support::Members<'_> =
+        &[("0.jpg", b"j"), ("0.cls", b"0"), ("1.png", b"p"), ("1.jpg", b"J"), ("1.cls", b"1"), ("2.png", b"q")];
+    std::fs::write(&path, support::tar(files)).unwrap();
+    let error = slotline_sources::open(&path).unwrap_err().to_string();
+    assert!(error.contains("has no file `png`") && error.contains("`jpg;png`"), "{error}");
+    let options = OpenOptions::new().columns(["png;jpg", "__key__", "cls"]);
+    let error = options.open(&path).unwrap_err().to_string();
+    assert!(error.contains("the sample 2 has no file `cls`") && error.contains("`skip_incomplete`"), "{error}");
+    let records = options.skip_incomplete(true).open(&path).unwrap();
+    let mut cx = Context::default();
+    for (index, picture) in ["j", "p"].into_iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!(record.bytes("png;jpg"), Some(picture.as_bytes()));
+        assert_eq!(record.text("__key__"), Some(&*index.to_string()));
+        assert_eq!(record.number::<i64>("cls"), Some(index as i64));
+    }
+    let error = OpenOptions::new().columns(["jpg;cls"]).open(&path).unwrap_err().to_string();
+    assert!(error.contains("different kinds"), "{error}");
+}
+
+#[test]
 fn what_is_nothing_of_these_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
@@ -128,12 +201,184 @@ fn what_is_nothing_of_these_is_an_error() {
         (both, "a folder with tars and Parquet files"),
         (text, "not a format that this build reads"),
         (odd, "not a dataset"),
-        (packed, "packed by gzip"),
-        (folder.path().join("*.gz"), "`TarOptions::stream`"),
+        (packed, "it is packed"),
+        (folder.path().join("*.gz"), "only tars are read packed, as streams"),
         (folder.path().join("none"), "check the path"),
         (folder.path().join("*.tar"), "no file"),
     ] {
         let error = slotline_sources::open(&path).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn missing_values_are_zeros_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (records, rows) = (folder.path().join("optional.tfrecord"), folder.path().join("rows.jsonl"));
+    let first: &[Feature<'_>] = &[("i", 3, &[&[1]]), ("x", 3, &[&[9]]), ("ys", 3, &[&[1, 2]]), ("z", 1, &[b"z"])];
+    let other: &[Feature<'_>] = &[("i", 3, &[&[2]]), ("x", 0, &[]), ("ys", 3, &[&[3, 4]])];
+    std::fs::write(&records, tfrecord(&[first, other, &[("i", 3, &[&[3]])]])).unwrap();
+    let ys = r#""ys": [1, 2]"#;
+    std::fs::write(&rows, format!("{{\"i\": 1, \"x\": 9, {ys}, \"z\": \"z\"}}\n{{\"i\": 2, {ys}}}\n{{\"i\": 3}}\n"))
+        .unwrap();
+    // Two in every record make a tensor, and a list may be empty.
+    for (path, missing) in [(records, 2), (rows, 0)] {
+        let error = slotline_sources::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`missing_as_zero`"), "{error}");
+        let records = OpenOptions::new().missing_as_zero(true).open(&path).unwrap();
+        let mut cx = Context::default();
+        let found: Vec<_> = (0..3)
+            .map(|index| {
+                let record = records.get(index, &mut cx).unwrap();
+                let ys = record.elements::<i64>("ys").unwrap().len();
+                (record.number::<i64>("i"), record.number::<i64>("x"), ys, record.bytes("z").unwrap().len())
+            })
+            .collect();
+        assert_eq!(found, [(Some(1), Some(9), 2, 1), (Some(2), Some(0), 2, 0), (Some(3), Some(0), missing, 0)]);
+    }
+}
+
+#[test]
+fn files_are_found_by_the_names_that_others_give_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = tfrecord(&[&[("i", 3, &[&[1]])]]);
+    let names = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
+    names.iter().for_each(|name| std::fs::write(folder.path().join(name), &record).unwrap());
+    let len = |path: &Path| slotline_sources::open(path).unwrap_or_else(|error| panic!("{error}")).len();
+    assert_eq!(len(&folder.path().join(names[0])), 1);
+    assert_eq!(len(&folder.path().join("train.tfrecord-*-of-00002")), 2);
+    assert_eq!(len(folder.path()), 2);
+
+    // By their contents.
+    let spark = folder.path().join("spark");
+    std::fs::create_dir(&spark).unwrap();
+    for (name, bytes) in [("_SUCCESS", &b""[..]), ("part-r-00000", &record), ("part-r-00001", &record)] {
+        std::fs::write(spark.join(name), bytes).unwrap();
+    }
+    assert_eq!(len(&spark.join("part-r-00000")), 1);
+    assert_eq!(len(&spark.join("part-r-0000*")), 2);
+    assert_eq!(len(&spark), 2);
+    for (name, rows) in [("rows.tsv", "a\tb\n1\t2\n"), ("rows.ndjson", "{\"a\": 1, \"b\": 2}\n")] {
+        std::fs::write(folder.path().join(name), rows).unwrap();
+        let rows = slotline_sources::open(folder.path().join(name)).unwrap();
+        assert_eq!(rows.get(0, &mut Context::default()).unwrap().number::<i64>("b"), Some(2), "{name}");
+    }
+}
+
+#[test]
+fn an_index_that_is_not_saved_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.tar", "b.tar"] {
+        std::fs::write(folder.path().join(name), support::tar(&[("0.txt", b"a")])).unwrap();
+    }
+    let open = |files| OpenOptions::new().index_files(files).open(folder.path()).unwrap().warnings();
+    assert_eq!(open(IndexFiles::None), Vec::<String>::new());
+    let [warning] = &open(IndexFiles::In(folder.path().join("none")))[..] else { panic!("one warning") };
+    let parts = ["of 1 more files", "No such file", "none writable", "`index_files`", "walked over again"];
+    assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
+    assert_eq!(open(IndexFiles::Beside), Vec::<String>::new());
+}
+
+#[test]
+fn folders_named_after_values_add_them_as_fields() {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet/snappy.parquet");
+    let one = slotline_sources::open(&from).unwrap().len();
+    let folder = tempfile::tempdir().unwrap();
+    for (part, name) in
+        [("year=2023/city=Z%C3%BCrich", "a"), ("year=2024/city=Bern", "b"), ("year=2024/city=Bern", "c")]
+    {
+        std::fs::create_dir_all(folder.path().join(part)).unwrap();
+        std::fs::copy(&from, folder.path().join(part).join(name).with_extension("parquet")).unwrap();
+        std::fs::write(folder.path().join(part).join("_SUCCESS"), "").unwrap();
+    }
+    let records = slotline_sources::open(folder.path()).unwrap();
+    assert_eq!(records.len(), 3 * one);
+    let mut cx = Context::default();
+    for (index, year, city) in
+        [(0, 2023, "Zürich"), (one - 1, 2023, "Zürich"), (one, 2024, "Bern"), (3 * one - 1, 2024, "Bern")]
+    {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!((record.number::<i64>("year"), record.text("city")), (Some(year), Some(city)));
+    }
+    let chosen = OpenOptions::new().columns(["city", "i8"]).open(folder.path()).unwrap();
+    let names: Vec<_> = chosen.format().fields().as_slice().iter().map(|field| &field.name).collect();
+    assert_eq!(names, ["city", "i8"]);
+    let missing = folder.path().join("year=__HIVE_DEFAULT_PARTITION__/city=Bern");
+    std::fs::create_dir_all(&missing).unwrap();
+    std::fs::copy(&from, missing.join("d.parquet")).unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("year has no value") && error.contains("`missing_as_zero`"), "{error}");
+    let zeros = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
+    assert_eq!(zeros.get(3 * one, &mut cx).unwrap().number::<i64>("year"), Some(0));
+    std::fs::create_dir(folder.path().join("year=2025")).unwrap();
+    std::fs::copy(&from, folder.path().join("year=2025/e.parquet")).unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("folders for year, not year, city"), "{error}");
+}
+
+#[test]
+fn a_folder_of_two_kinds_is_an_error_that_names_both() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["cat", "dog"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join("1.png"), "").unwrap();
+    }
+    assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 2);
+    for stray in ["stray.tar", "stray.parquet", "stray.tar.gz"] {
+        std::fs::write(folder.path().join(stray), "").unwrap();
+        let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(stray) && error.contains("folders (cat, dog)"), "{error}");
+        std::fs::remove_file(folder.path().join(stray)).unwrap();
+    }
+    std::fs::write(folder.path().join("cat/metadata.jsonl"), "{\"file_name\": \"1.png\"}\n").unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("datasets: cat") && error.contains("open the folder of one"), "{error}");
+    std::fs::remove_dir_all(folder.path().join("dog")).unwrap();
+    assert_eq!(slotline_sources::open(folder.path()).unwrap().len(), 1);
+}
+
+#[test]
+fn metadata_of_each_split_is_read_from_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let splits = [
+        ("test", "{\"file_name\": \"1.png\", \"label\": 3}\n"),
+        (
+            "train",
+            "{\"file_name\": \"1.png\", \"label\": 1, \"text\": \"a\"}\n\n{\"file_name\": \"2.png\", \"label\": 2}\n",
+        ),
+    ];
+    for (split, rows) in splits {
+        std::fs::create_dir(folder.path().join(split)).unwrap();
+        std::fs::write(folder.path().join(split).join("metadata.jsonl"), rows).unwrap();
+        std::fs::write(folder.path().join(split).join("1.png"), split).unwrap();
+    }
+    std::fs::write(folder.path().join("train/2.png"), "two").unwrap();
+    let error = slotline_sources::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("{test,train}/metadata.jsonl: line 1, column text"), "{error}");
+    let records = OpenOptions::new().missing_as_zero(true).open(folder.path()).unwrap();
+    let mut cx = Context::default();
+    let rows = [("test", 3, "test", ""), ("train", 1, "train", "a"), ("two", 2, "train", "")];
+    for (index, (data, label, split, text)) in rows.into_iter().enumerate() {
+        let record = records.get(index, &mut cx).unwrap();
+        assert_eq!(record.bytes("data"), Some(data.as_bytes()));
+        assert_eq!((record.number::<i64>("label"), record.text("split")), (Some(label), Some(split)));
+        assert_eq!(record.text("text"), Some(text));
+    }
+    assert_eq!(records.len(), 3);
+}
+
+#[test]
+fn options_are_parsed_as_they_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photos.tar");
+    std::fs::write(&path, support::tar(&[("0.jpg", b"j"), ("1.png", b"p"), ("1.cls", b"1")])).unwrap();
+    let open = |options: &str| options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
+    assert_eq!(open("columns=jpg;png").len(), 2);
+    let records = open("columns=png,cls\n\nskip_incomplete\ndecode=cls=text\nroom=4");
+    assert_eq!(records.get(0, &mut Context::default()).unwrap().text("cls"), Some("1"));
+    for wrong in
+        ["column=a", "columns", "skip_incomplete=yes", "room=many", "decode=cls", "decode=cls=number", "dtype=u"]
+    {
+        wrong.parse::<OpenOptions>().expect_err(wrong);
     }
 }

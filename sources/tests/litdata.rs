@@ -71,10 +71,10 @@ fn blocks_of_tokens_are_those_of_litdata() {
 fn what_is_not_read_is_refused_by_name() {
     let error = LitData::open(data("pickle")).unwrap_err().to_string();
     assert!(error.contains("\"p\" has the format \"pickle\"") && error.contains("leave it out"), "{error}");
-    let items = LitDataOptions::new().fields(["a"]).open(data("pickle")).unwrap();
+    let items = LitDataOptions::new().columns(["a"]).open(data("pickle")).unwrap();
     assert_eq!(items.get(7, &mut Context::default()).unwrap().number::<i64>("a"), Some(7));
-    let error = LitDataOptions::new().fields(["x"]).open(data("pickle")).unwrap_err().to_string();
-    assert!(error.contains("no leaf \"x\", but a, p"), "{error}");
+    let error = LitDataOptions::new().columns(["x"]).open(data("pickle")).unwrap_err().to_string();
+    assert!(error.contains("no column x, but a, p"), "{error}");
     let error = LitData::open(data("batch")).unwrap_err().to_string();
     assert!(error.contains("compressed by \"batch\"") && error.contains("compression_level=\"chunk\""), "{error}");
     let error = LitDataOptions::new().memory_limit(100).open(data("zstd")).unwrap_err().to_string();

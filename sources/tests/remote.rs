@@ -249,3 +249,63 @@ fn a_pass_that_begins_while_another_one_waits_lets_it_go_on() {
         assert_eq!(pass.join().unwrap(), Ok(expected()));
     }
 }
+
+#[test]
+fn a_server_with_a_short_queue_is_not_flooded() {
+    let server = Server::small(Duration::from_millis(2), usize::MAX, Answer::Right);
+    let begun = Instant::now();
+    assert_eq!(pass(numbers(&server), 0, false), Ok(expected()));
+    // With 128 requests from the beginning it takes half a minute.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_server_that_resets_gets_fewer_requests_and_it_is_said() {
+    let server = Server::small(Duration::ZERO, 10, Answer::Late(20));
+    let numbers = numbers(&server);
+    assert_eq!(numbers.warnings(), [""; 0]);
+    assert_eq!(pass(numbers.clone(), 0, false), Ok(expected()));
+    let warnings = numbers.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("failed at first"), "{warnings:?}");
+    assert!(server.url.starts_with(warnings[0].split(' ').nth(3).unwrap()), "{warnings:?}");
+}
+
+#[test]
+fn no_more_requests_than_allowed_are_under_way() {
+    let server = Server::start(&[], Answer::Late(5));
+    let numbers = slotline_sources::with_max_connections(3, || numbers(&server));
+    assert_eq!(pass(numbers, 8, false), Ok(expected()));
+    assert_eq!(server.most_at_a_time.load(Ordering::SeqCst), 3);
+    let error = slotline_sources::with_max_connections(0, || Numbers::open(&server.url, 8)).unwrap_err().to_string();
+    assert!(error.contains("allow at least one"), "{error}");
+}
+
+#[test]
+fn signed_urls_are_read_and_their_queries_are_in_no_message() {
+    let server = Server::start(&[], Answer::Right);
+    let numbers = Records::new(Numbers::open(&format!("{}?Sig=a%2Fb&n=1", server.url), APART).unwrap());
+    assert_eq!(pass(numbers.clone(), 2, false), Ok(expected()));
+    assert_eq!(pass(numbers.clone(), 2, true), Ok(expected()));
+    assert_eq!(numbers.format().files().path(0), std::path::Path::new(&server.url));
+    let lines = server.lines.lock().unwrap();
+    let other = lines.iter().find(|line| !line.starts_with("GET /data/numbers.bin?Sig=a%2Fb&n=1 "));
+    assert_eq!(other, None);
+    let server = Server::start(&[], Answer::Status(403));
+    let folder = server.url.trim_end_matches("numbers.bin");
+    for name in ["a.tar", "{a,b}.tar", "a.parquet", "a", "a[1].tar"] {
+        let error = slotline_sources::open(format!("{folder}{name}?Sig=secret&b=*")).unwrap_err();
+        let error = with_causes(&error);
+        assert!(error.contains("/data/a") && !error.contains("secret"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_pattern_over_a_web_server_is_an_error_at_once() {
+    let server = Server::start(&[], Answer::Right);
+    for pattern in ["*.tar", "[ab].tar", "**/a.tar"] {
+        let pattern = server.url.replace("numbers.bin", pattern);
+        let error = slotline_sources::open(&pattern).unwrap_err().to_string();
+        assert!(error.starts_with(&pattern) && error.contains("`{000..003}`"), "{error}");
+    }
+    assert_eq!(*server.lines.lock().unwrap(), [""; 0]);
+}

@@ -59,7 +59,7 @@ fn same(tar: &Records<Tar>, samples: &Json, fields: &[&str]) {
 #[test]
 fn shards_of_webdataset_are_read_as_webdataset_does() {
     let fields = ["jpg", "cls", "txt", "npy", "extra.bin"];
-    let raw = || fields.iter().fold(unsaved().key(true).fields(fields), |all, name| all.decode(*name, Decode::Bytes));
+    let raw = || fields.iter().fold(unsaved().key(true).columns(fields), |all, name| all.decode(*name, Decode::Bytes));
     let tar = raw().open([data("shard-{000000..000001}.tar")]).unwrap();
     same(&tar, &expected()["shards"], &fields);
     // SAFETY: nobody writes to the files of this test.
@@ -115,7 +115,7 @@ fn a_pass_over_shards_resumes() {
     let shards: Vec<_> = SHARDS.iter().cycle().take(8).map(|name| data(name)).collect();
     support::resumes(|| unsaved().key(true).open(&shards).unwrap());
     // SAFETY: nobody writes to the files of this test.
-    support::resumes(|| unsafe { unsaved().fields(["cls", "jpg"]).map(&shards) }.unwrap());
+    support::resumes(|| unsafe { unsaved().columns(["cls", "jpg"]).map(&shards) }.unwrap());
 }
 
 /// Opens bytes as a tar, reads it, and returns the message of the error.
@@ -151,12 +151,12 @@ fn bad_samples_are_errors_that_name_the_sample() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), tar(two)).unwrap();
     let open = |options: TarOptions| options.open([file.path()]).unwrap();
-    assert_eq!(open(unsaved().fields(["x"])).len(), 2);
+    assert_eq!(open(unsaved().columns(["x"])).len(), 2);
     let both = open(unsaved().decode("pkl", Decode::Bytes).skip_incomplete(true));
     assert_eq!((both.len(), both.format().skipped()), (1, 1));
-    unsaved().fields(["x", "x"]).open([file.path()]).expect_err("twice");
-    unsaved().fields(["z"]).open([file.path()]).expect_err("no such field");
-    unsaved().fields(["x"]).decode("y", Decode::Text).open([file.path()]).expect_err("no such field");
+    unsaved().columns(["x", "x"]).open([file.path()]).expect_err("twice");
+    unsaved().columns(["z"]).open([file.path()]).expect_err("no such field");
+    unsaved().columns(["x"]).decode("y", Decode::Text).open([file.path()]).expect_err("no such field");
 }
 
 #[test]

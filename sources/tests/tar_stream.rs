@@ -31,6 +31,24 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
         .concat()
 }
 
+/// Packs bytes as `pbzip2` does, in two parts.
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
+    [first, second]
+        .map(|part| {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        })
+        .concat()
+}
+
+/// Packs bytes as `zstd` does, in two frames.
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let (first, second) = bytes.split_at(bytes.len() / 3);
+    [first, second].map(|part| zstd::encode_all(part, 1).unwrap()).concat()
+}
+
 /// The values of the fields of a sample.
 type Row = Vec<Vec<u8>>;
 
@@ -71,7 +89,7 @@ fn a_stream_has_the_samples_of_the_index() {
         let options = TarOptions::new().key(true).index_files(IndexFiles::None).skip_incomplete(true);
         let indexed = options.open(&paths).unwrap();
         let names: Vec<_> = indexed.format().fields_of_stream();
-        let options = options.fields(names);
+        let options = options.columns(names);
         let mut cx = Context::default();
         let want = |index| {
             let record = indexed.get(index, &mut cx).unwrap();
@@ -80,9 +98,9 @@ fn a_stream_has_the_samples_of_the_index() {
         let want: Vec<Result<Row, String>> = (0..indexed.len()).map(want).collect();
         assert!(!want.is_empty());
         let packed: Vec<_> = paths.iter().map(|path| folder.path().join(path.file_name().unwrap())).collect();
-        paths.iter().zip(&packed).for_each(|(path, packed)| fs::write(packed, gzip(&fs::read(path).unwrap())).unwrap());
-        for paths in [&paths, &packed] {
-            let stream = options.stream(paths).unwrap();
+        for pack in [<[u8]>::to_vec, bzip2, zstd, gzip] {
+            paths.iter().zip(&packed).for_each(|(path, to)| fs::write(to, pack(&fs::read(path).unwrap())).unwrap());
+            let stream = options.stream(&packed).unwrap();
             assert_eq!(rows(&stream), want);
             let kinds = |fields: &slotline_sources::RecordFields| {
                 fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -183,12 +201,12 @@ fn errors_name_the_tar_and_the_others_are_read() {
 
     let bad = tar(&[("a.txt", b"long enough for the limit"), ("b.txt", b"x"), ("c.txt", b"\xff"), ("d.cls", b"1")]);
     fs::write(&paths[0], bad).unwrap();
-    let found = rows(&TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap());
+    let found = rows(&TarOptions::new().columns(["txt"]).stream(&paths[..1]).unwrap());
     assert!(found[0].is_ok() && found[1].is_ok());
     for (row, want) in [(2, "the field txt of the sample c: expected UTF-8"), (3, "the sample d has no file `txt`")] {
         assert!(found[row].as_ref().unwrap_err().contains(want), "{found:?}");
     }
-    let limited = TarOptions::new().fields(["txt"]).stream(&paths[..1]).unwrap().memory_limit(9);
+    let limited = TarOptions::new().columns(["txt"]).stream(&paths[..1]).unwrap().memory_limit(9);
     let error = rows(&limited)[0].clone().unwrap_err();
     assert!(error.contains("the sample a has 25 bytes or more, and the limit is 9"), "{error}");
 
@@ -197,7 +215,7 @@ fn errors_name_the_tar_and_the_others_are_read() {
         assert!(error.contains(want), "{error}");
     };
     refused(TarOptions::new(), &[folder.path().join("none.tar")], "cannot open");
-    refused(TarOptions::new().fields(["png"]), &paths[1..2], "the first samples have no file `png`");
+    refused(TarOptions::new().columns(["png"]), &paths[1..2], "the first samples have no file `png`");
     fs::write(&paths[0], tar(&[])).unwrap();
     refused(TarOptions::new(), &paths[..1], "no samples");
     fs::write(&paths[0], tar(&[("a.x", b"1"), ("a.x", b"2")])).unwrap();
@@ -220,7 +238,7 @@ fn a_file_that_the_first_samples_do_not_have_is_an_error() {
     let found = rows(&TarOptions::new().stream([&path]).unwrap());
     let error = found[100].as_ref().unwrap_err();
     assert!(found[..100].iter().all(Result::is_ok) && error.contains("the sample 100 has a file `json`"), "{error}");
-    assert!(rows(&TarOptions::new().fields(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
+    assert!(rows(&TarOptions::new().columns(["txt"]).stream([&path]).unwrap()).iter().all(Result::is_ok));
 }
 
 /// Reads bytes as a tar: an error or samples.
@@ -278,23 +296,48 @@ fn readers_may_return_few_bytes() {
 fn more_files_than_a_sample_may_have_are_an_error() {
     let names: Vec<_> = (0..5000).map(|i| format!("a.{i}")).collect();
     let bytes = tar(&names.iter().map(|name| (name.as_str(), &b""[..])).collect::<Vec<_>>());
-    let options = TarOptions::new().fields(["0"]);
+    let options = TarOptions::new().columns(["0"]);
     let error = options.stream_reader("tar", std::io::Cursor::new(bytes)).unwrap_err().to_string();
     assert!(error.contains("more than 4096 files in one sample"), "{error}");
 }
 
 #[test]
 fn packed_data_that_end_early_are_called_truncated() {
-    use std::io::Write;
-
     let folder = tempfile::tempdir().unwrap();
     let noise: Vec<u8> = (0..20_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(&noise).unwrap();
-    let packed = encoder.finish().unwrap();
+    let whole = tar(&[("1.bin", &noise), ("2.bin", &noise)]);
     let path = folder.path().join("photos.tar.gz");
-    std::fs::write(&path, &packed[..40]).unwrap();
-    let error = slotline_sources::tar::TarOptions::new().stream([&path]).unwrap_err().to_string();
-    assert!(error.contains("photos.tar.gz: the packed data are not complete"), "{error}");
-    assert!(error.contains("truncated"), "{error}");
+    for (pack, quarters) in [gzip, bzip2, zstd].into_iter().flat_map(|pack| [(pack, 1), (pack, 3)]) {
+        let packed = pack(&whole);
+        std::fs::write(&path, &packed[..packed.len() * quarters / 4]).unwrap();
+        let error = TarOptions::new().stream([&path]).unwrap_err().to_string();
+        assert!(error.contains("photos.tar.gz: the packed data are not complete"), "{error}");
+        assert!(error.contains("truncated"), "{error}");
+    }
+}
+
+#[test]
+fn packed_tars_are_opened_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    let whole = fs::read(data("shard-000000.tar")).unwrap();
+    let names = ["0.tar.gz", "1.tar.bz2", "2.tar.zst", "3.tgz", "4.TBZ2", "5.tzst"];
+    for (name, pack) in names.iter().zip([gzip, bzip2, zstd, gzip, bzip2, zstd]) {
+        write(name, &pack(&whole));
+    }
+    let options = slotline_sources::OpenOptions::new().columns(["txt"]);
+    let open = |path: &str| options.open_stream(folder.path().join(path));
+    let one = rows(&open("0.tar.gz").unwrap().unwrap());
+    assert!(one.len() > 1 && one[0].as_ref().is_ok_and(|row| row.len() == 1));
+    for path in ["", "*", "{0.tar.gz,1.tar.bz2,2.tar.zst,3.tgz,4.TBZ2,5.tzst}"] {
+        assert_eq!(rows(&open(path).unwrap().unwrap()), vec![one.clone(); 6].concat(), "{path}");
+    }
+    assert!(slotline_sources::open(folder.path()).unwrap_err().to_string().contains("only tars are read packed"));
+    write("6.tar", &whole);
+    write("table.csv.gz", b"");
+    for path in ["", "*.tar", "table.csv.gz", "none"] {
+        assert!(open(path).unwrap().is_none(), "{path}");
+    }
+    let error = open("*").unwrap_err().to_string();
+    assert!(error.contains("6 of 8 files are packed tars"), "{error}");
 }

@@ -83,14 +83,10 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     assert_eq!(kinds(&records), all);
     // The first record alone has as many.
     same_as(
-        &options()
-            .look_at(1)
-            .declare("labels", FieldKind::List(DType::I64, Room::estimate([3])))
-            .open([&path])
-            .unwrap(),
+        &options().look_at(1).decode("labels", FieldKind::List(DType::I64, Room::estimate([3]))).open([&path]).unwrap(),
         &expected,
     );
-    support::resumes(|| options().fields(["rgb", "id"]).open([&path]).unwrap());
+    support::resumes(|| options().columns(["rgb", "id"]).open([&path]).unwrap());
 }
 
 /// Makes a `tf.SequenceExample` with one feature list of these features.
@@ -141,14 +137,14 @@ fn no_part_of_a_record_is_skipped() {
     }
     // What is not chosen may be anything.
     for records in [[plain.clone(), later], [plain.clone(), [plain.clone(), sequence("y", &[&one, &two])].concat()]] {
-        assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().fields(["x"])), Ok(2));
+        assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().columns(["x"])), Ok(2));
     }
 }
 
 #[test]
 fn a_pass_over_records_resumes() {
     support::resumes(|| options().open([data("*.tfrecord")]).unwrap());
-    support::resumes(|| options().look_at(2).fields(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
+    support::resumes(|| options().look_at(2).columns(["tokens", "box"]).open([data("*.tfrecord")]).unwrap());
 }
 
 /// Makes a file of records.
@@ -203,18 +199,18 @@ fn records_that_contradict_are_errors_that_name_them() {
         (options(), &[&several], "byte 0: record 0: the feature x has 2 values of bytes"),
         (options(), &[&one, &[0x0a]], "an unfinished integer"),
         (options(), &[], "no records"),
-        (options().declare("x", FieldKind::Text(room)), &[&bytes], "not UTF-8"),
-        (options().declare("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
-        (options().fields(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
+        (options().decode("x", FieldKind::Text(room)), &[&bytes], "not UTF-8"),
+        (options().decode("x", FieldKind::Number(DType::F64)), &[&one], "declare bytes"),
+        (options().columns(["y"]), &[&one], "the feature y has values in 0 of the first 1"),
     ];
     for (chosen, records, message) in cases {
         let error = read(&path, &file(records), &chosen).expect_err(message);
         assert!(error.contains(message), "{error}");
     }
-    let list = options().declare("x", FieldKind::List(DType::I64, room));
+    let list = options().decode("x", FieldKind::List(DType::I64, room));
     assert_eq!(read(&path, &file(&[&one, &two, &one]), &list), Ok(3));
     assert_eq!(read(&path, &file(&[&one, &two, &one]), &options()), Ok(3));
-    let tensor = options().declare("x", FieldKind::Tensor(DType::I64, vec![1, 2]));
+    let tensor = options().decode("x", FieldKind::Tensor(DType::I64, vec![1, 2]));
     assert_eq!(read(&path, &file(&[&two]), &tensor), Ok(1));
 }
 

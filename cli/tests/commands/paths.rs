@@ -1,6 +1,7 @@
 //! Files and folders without a prefix, whose format the program finds out.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use crate::program::{failure, slotline, stdout, summary};
@@ -49,6 +50,27 @@ fn columns_are_chosen_by_name() {
         let (code, message) = failure(&arguments);
         assert_eq!(code, 1, "{message}");
         assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn options_of_files_apply_before_others_are_rejected() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sources/tests/data");
+    let mixed = data.join("arrays/mixed.npz");
+    let (code, message) = failure(&format!("feed {}", mixed.display()));
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("leave the array out with --columns"), "{message}");
+    assert_eq!(summary(&format!("feed {} --columns b", mixed.display()))["samples"], json!(6));
+    assert!(stdout(&format!("order {} --columns b", mixed.display())).contains("\"indices\""));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = folder.path().join("rows.jsonl");
+    fs::write(&rows, "{\"a\": 1, \"b\": 2}\n{\"a\": 3}\n").expect("a file can be written");
+    let (code, message) = failure(&format!("feed {}", rows.display()));
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("--missing-as-zero") && message.contains("--default-number"), "{message}");
+    for option in ["--missing-as-zero", "--default-number b=7"] {
+        assert_eq!(summary(&format!("feed {} {option}", rows.display()))["samples"], json!(2));
     }
 }
 
@@ -117,4 +139,41 @@ fn indexes_are_saved_beside_tars() {
     classes(folder.path());
     let (code, message) = failure(&format!("index {}", folder.path().join("b").display()));
     assert!(code == 1 && message.contains("error:"), "{message}");
+}
+
+#[test]
+fn packed_tars_are_fed_as_streams() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sources/tests/data/tar");
+    for shard in ["shard-000000.tar", "shard-000001.tar"] {
+        let file = fs::File::create(folder.path().join(format!("{shard}.gz"))).expect("a file can be created");
+        let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        encoder.write_all(&fs::read(data.join(shard)).expect("the data")).expect("it can be written");
+        encoder.finish().expect("it can be written");
+    }
+    let packed = folder.path().join("shard-*.tar.gz").display().to_string();
+    let run = |path: &str, options: &str| summary(&format!("feed {path} --columns txt,cls --batch-size 4 {options}"));
+    let indexed = run(&data.join("shard-{000000..000001}.tar").display().to_string(), "");
+    let stream = run(&packed, "");
+    for key in ["samples", "bytes", "data_digest"] {
+        assert_eq!(stream[key], indexed[key], "{key}");
+    }
+    let workers = "--num-workers 2 --shuffle --shuffle-buffer 5 --seed 3 --epochs 2";
+    for options in [workers.to_owned(), format!("{workers} --worker-kind process")] {
+        let shuffled = run(&packed, &options);
+        assert_eq!(shuffled["samples"].as_u64(), indexed["samples"].as_u64().map(|samples| 2 * samples), "{options}");
+        assert_ne!(shuffled["data_digest"], indexed["data_digest"]);
+    }
+    let shares = [0, 1].map(|rank| run(&packed, &format!("--rank {rank} --world-size 2"))["samples"].as_u64());
+    assert_eq!(Some(shares.into_iter().flatten().sum()), indexed["samples"].as_u64());
+    let text = stdout(&format!("inspect {packed} --index 1 --columns txt"));
+    assert!(text.contains("a stream of samples") && text.contains("sample 1:"), "{text}");
+    for (arguments, words) in [
+        (format!("order {packed}"), "no indices"),
+        (format!("inspect {packed} --columns txt --index 999"), "there is no sample 999"),
+        (format!("feed {packed} --columns none"), "no file `none`"),
+    ] {
+        let (code, message) = failure(&arguments);
+        assert!(code == 1 && message.contains(words), "{message}");
+    }
 }

@@ -71,6 +71,13 @@ class dataset {
     return dataset(raw);
   }
 
+  /// The same with options for files, one in each line, as slotline_dataset_open_with: "columns=jpg;png,cls\nskip_incomplete".
+  static dataset open(const std::string& source, const std::string& options) {
+    slotline_dataset* raw = nullptr;
+    detail::check(slotline_dataset_open_with, source.c_str(), options.c_str(), &raw);
+    return dataset(raw);
+  }
+
   /// The same without exceptions: OK and a dataset, or the failure.
   static status try_open(const std::string& source, std::optional<dataset>& out) {
     return made(out, slotline_dataset_open, source.c_str());

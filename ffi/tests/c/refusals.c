@@ -61,6 +61,15 @@ static void dataset_open(void) {
   REFUSED("aligned", slotline_dataset_open("digits", misaligned(), E));
 }
 
+static void dataset_open_with(void) {
+  slotline_dataset *out = dataset;
+  REFUSED("source", slotline_dataset_open_with(NULL, "", &out, E));
+  CHECK(out == NULL);
+  REFUSED("options", slotline_dataset_open_with("digits", NULL, &out, E));
+  REFUSED("options of files", slotline_dataset_open_with("digits", "room=2", &out, E));
+  REFUSED("out", slotline_dataset_open_with("digits", "", NULL, E));
+}
+
 static int dropped;
 static void drop(void *user) {
   CHECK(user == &dropped);
@@ -780,7 +789,7 @@ static const struct {
     ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
     ROW(batch_task), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
     ROW(dataset_from_arrays), ROW(dataset_from_callbacks), ROW(dataset_from_stream), ROW(dataset_len),
-    ROW(dataset_open), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
+    ROW(dataset_open), ROW(dataset_open_with), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
     ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),

@@ -12,7 +12,7 @@ import numpy as np
 from slotline import _slotline
 from slotline._errors import DataError
 
-Path = str | os.PathLike[str]
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class Field(NamedTuple):
@@ -64,7 +64,11 @@ class Dataset:
     def __repr__(self) -> str:
         fields = ", ".join(f"{'' if f.name is None else f.name + ': '}{f.dtype} {list(f.shape)}" for f in self.fields)
         kind = "Dataset" if isinstance(self, _Files) else type(self).__name__
-        return f"<slotline.{kind} of {len(self)} samples: {fields}>"
+        try:
+            count = f"{len(self)} samples"
+        except TypeError:
+            count = "a stream of samples"
+        return f"<slotline.{kind} of {count}: {fields}>"
 
     def __reduce__(self) -> tuple[Callable[[], Dataset], tuple[()]]:
         return self._make, ()
@@ -109,7 +113,7 @@ def from_npy(*paths: Path, mmap: bool = False, **named: Path) -> Dataset:
     another file over it.
     """
     names, files = _arguments("files", paths, named)
-    source = _slotline.Source.npy([os.fspath(file) for file in files], mmap)
+    source = _slotline.Source.npy([os.fsdecode(file) for file in files], mmap)
     return _Files(source, names, partial(from_npy, *paths, mmap=mmap, **named))
 
 
@@ -119,7 +123,7 @@ def from_idx(*paths: Path, **named: Path) -> Dataset:
     The files are named by position or by keyword, as the arrays of :class:`Arrays`.
     """
     names, files = _arguments("files", paths, named)
-    source = _slotline.Source.idx([os.fspath(file) for file in files])
+    source = _slotline.Source.idx([os.fsdecode(file) for file in files])
     return _Files(source, names, partial(from_idx, *paths, **named))
 
 
@@ -160,7 +164,7 @@ class ConcatDataset(Dataset):
     """The samples of several datasets, one after another. Their fields must have the same names, types and shapes."""
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
-        parts = [_checked(dataset) for dataset in datasets]
+        parts = [_indexed(dataset) for dataset in datasets]
         if not parts:
             raise DataError("there are no datasets; pass at least one")
         self._names = parts[0]._names
@@ -181,7 +185,7 @@ class StackDataset(Dataset):
     def __init__(self, *datasets: Dataset, **named: Dataset) -> None:
         names, parts = _arguments("datasets", datasets, named)
         fields: list[str | None] = []
-        for place, part in enumerate(_checked(part) for part in parts):
+        for place, part in enumerate(_indexed(part) for part in parts):
             if names is not None and len(part.fields) != 1:
                 raise DataError(f"dataset {names[place]!r} has {len(part.fields)} fields; pass it by position to keep them")
             fields.extend([names[place]] if names is not None else part._names or [None] * len(part.fields))
@@ -211,6 +215,12 @@ def _arguments(what: str, values: tuple[Any, ...], named: dict[str, Any]) -> tup
                 raise TypeError(f"the names of {what} must be strings, but one is {name!r}")
         return tuple(named), tuple(named.values())
     return None, values
+
+
+def _indexed(dataset: Any) -> Dataset:
+    checked = _checked(dataset)
+    len(checked)  # A stream has none, and says so.
+    return checked
 
 
 def _checked(dataset: Any) -> Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -22,13 +22,28 @@ def open(
     path: Path,
     *,
     columns: Sequence[str] | None = None,
+    skip_incomplete: bool = False,
+    missing_end: bool = False,
+    missing_as_zero: bool = False,
+    decimals_as_f64: bool = False,
+    decode: Mapping[str, str] | None = None,
+    file_column: str | None = None,
+    default_number: Mapping[str, float] | None = None,
+    extensions: Sequence[str] | None = None,
+    allow_empty: bool = False,
+    block_size: int | None = None,
+    dtype: Any = None,
+    memory_limit: int | None = None,
+    room: int | None = None,
     index_files: Literal["beside"] | Path | None = "beside",
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
     channels_last: bool = False,
+    shuffle_buffer: int = 1000,
 ) -> Dataset:
     """Makes a dataset of files, whose format is found out.
 
@@ -38,6 +53,7 @@ def open(
     a ``.csv`` or ``.jsonl`` file, or a folder with             a field for each column, and ``data``, the bytes of the
     ``metadata.csv`` or ``metadata.jsonl``                      files in the column ``file_name``, if there is one
     ``.tar`` of WebDataset                                      a field for each kind of file
+    ``.tar.gz``, ``.tar.bz2``, ``.tar.zst``                     the same, as a stream
     ``.parquet``, ``.arrow``, ``.feather``, what                a field for each column
     ``Dataset.save_to_disk`` of Hugging Face writes
     ``.tfrecord`` with ``tf.Example``                           a field for each feature, and each feature list of
@@ -52,18 +68,41 @@ def open(
     ``shard-{000..099}.tar`` or ``train/*.parquet``. A path may be a URL: ``s3://``, ``gs://``, ``az://``, ``http://`` or
     ``https://``.
 
+    Packed tars cannot be read by index. Their dataset has no length, and the workers and the ranks (``world_size``) each read
+    some of the tars from front to back, so there should be at least as many as workers × ranks. With ``shuffle=True`` the tars
+    are in random order, and each worker shuffles ``shuffle_buffer`` samples at a time. Ranks may have different numbers of
+    batches. A state is loaded by a loader with the same number of workers.
+
     ``dataset.fields`` has the names, types and shapes. In a batch, a field of one shape is an array, or a tensor. A field
     of any length, whose shape is ``(None,)``, is a list of them, one for each sample, which share the batch's memory. A
     text is a ``str``.
 
     Args:
         path: A file, a folder, a pattern or a URL.
-        columns: The names of the fields to read, in this order. ``None``: all.
+        columns: The names of the fields to read, in this order. ``None``: all. Others may be of kinds that are not read. In a
+            tar ``"jpg;png"`` is one field: the first of these files that a sample has; and ``"__key__"`` is its key.
+        skip_incomplete: Whether samples of tars that lack a field are left out. By default they are errors.
+        missing_end: Whether a tar may end without its end mark, and so may be truncated.
+        missing_as_zero: Whether missing values of tables and of TFRecord are zeros, and empty texts, bytes and lists. By default
+            they are errors.
+        decimals_as_f64: Whether decimals of Arrow and Parquet are read, as the closest ``float64``.
+        decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
+            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``.
+        file_column: The column of CSV or JSONL that names files.
+        default_number: For columns of CSV or JSONL, what a missing number stands for.
+        extensions: As for :func:`folder`, as is ``allow_empty``.
+        allow_empty: Whether a class may have no files.
+        block_size: The tokens of a block. ``None``: 1,024; for tokens of LitData it must be set.
+        dtype: The type of tokens in a file without a header. ``None``: ``uint16``.
+        memory_limit: The most bytes of decoded batches, pages, shards or arrays that are kept in memory. ``None``: 1 GiB.
+        room: How many times the usual room for bytes, texts and lists batches have, so that few need memory of their own.
         index_files: Where it is saved at which places of tars and TFRecord files the samples are, which are walked over
             otherwise. ``"beside"``: in a file beside each, or for URLs in ``~/.cache/slotline``; the path of a folder; or
             ``None``: nowhere.
         read_ahead: The bytes that are fetched before they are needed, as the order of a pass is known. 0: none.
         cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
+        max_connections: The most requests to a bucket or a server at a time. ``None``: 16 at first, up to 128 as long as more
+            are faster, and fewer where connections fail (see :meth:`Loader.warnings`).
         image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
             ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
             one tensor, ``[N, 3, 224, 224]``. PNG, WebP, GIF and BMP are read, and JPEG by a package that was built with the
@@ -72,18 +111,46 @@ def open(
         image_dtype: The type of their elements: ``"float32"``, ``"float16"`` or ``"bfloat16"``, from 0 for black to 1 unless
             normalised, or ``"uint8"``, from 0 to 255.
         channels_last: Whether they are ``[N, height, width, 3]``.
+        shuffle_buffer: How many samples each worker shuffles at a time, if packed tars are loaded with ``shuffle=True``.
 
     Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
     """
-    chosen = None if columns is None else _list("columns", columns)
+    for name, number in (("block_size", block_size), ("memory_limit", memory_limit), ("room", room)):
+        if number is not None:
+            _check_integer(name, number, 63)
+    options: dict[str, Any] = {
+        "columns": None if columns is None else _list("columns", columns),
+        "skip_incomplete": bool(skip_incomplete),
+        "missing_end": bool(missing_end),
+        "missing_as_zero": bool(missing_as_zero),
+        "decimals_as_f64": bool(decimals_as_f64),
+        "decode": dict(decode or {}),
+        "file_column": file_column,
+        "default_number": dict(default_number or {}),
+        "extensions": None if extensions is None else _list("extensions", extensions),
+        "allow_empty": bool(allow_empty),
+        "block_size": block_size,
+        "dtype": dtype,
+        "memory_limit": memory_limit,
+        "room": room,
+        "index_files": index_files,
+    }
     if index_files == "beside":
         saved = None
     else:
-        saved = "" if index_files is None else os.fspath(index_files)
+        saved = "" if index_files is None else os.fsdecode(index_files)
+    _check_integer("shuffle_buffer", shuffle_buffer, 63)
+    opening = options | {
+        "decode": [(name, _kind(kind)) for name, kind in options["decode"].items()],
+        "default_number": list(options["default_number"].items()),
+        "dtype": None if dtype is None else _type(dtype),
+        "index_files": saved,
+    }
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.open(os.fspath(path), chosen, saved, *_reading(read_ahead, cache), decoding)
-    options: dict[str, Any] = {"columns": chosen, "index_files": index_files, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures
+    reading = _reading(read_ahead, cache, max_connections)
+    source = _slotline.Source.open(os.fsdecode(path), opening, *reading, decoding, shuffle_buffer)
+    options |= {"read_ahead": read_ahead, "cache": cache} | pictures
+    options |= {"max_connections": max_connections, "shuffle_buffer": shuffle_buffer}
     return _of(source, partial(open, path, **options))
 
 
@@ -94,6 +161,7 @@ def folder(
     allow_empty: bool = False,
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
@@ -109,6 +177,7 @@ def folder(
         allow_empty: Whether a class may have no files.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
+        max_connections: As for :func:`open`.
         image: As for :func:`open`, as are the others that are about pictures.
         image_field: There is only one, ``data``.
         image_dtype: As for :func:`open`.
@@ -116,9 +185,10 @@ def folder(
     """
     chosen = None if extensions is None else _list("extensions", extensions)
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    source = _slotline.Source.folder(os.fspath(path), chosen, allow_empty, *_reading(read_ahead, cache), decoding)
+    reading = _reading(read_ahead, cache, max_connections)
+    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *reading, decoding)
     options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures
+    options |= pictures | {"max_connections": max_connections}
     return _of(source, partial(folder, path, **options))
 
 
@@ -132,6 +202,7 @@ def tokens(
     widen: bool = False,
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
+    max_connections: int | None = None,
 ) -> Dataset:
     """Makes a dataset of tokens in files of nanoGPT (without a header) or llm.c; a sample is a block of them.
 
@@ -150,30 +221,30 @@ def tokens(
         widen: Whether tokens become ``int64``.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
+        max_connections: As for :func:`open`.
     """
     for name, number in (("block_size", block_size), ("stride", stride)):
         if number is not None:
             _check_integer(name, number, 63)
-    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = None if dtype is None else np.dtype(dtype)
-    if found is not None and (found.kind not in "iu" or not found.isnative):
-        raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
+    several = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
+    stored = None if dtype is None else _type(dtype)
     source = _slotline.Source.tokens(
-        [os.fspath(path) for path in several],
+        [os.fsdecode(path) for path in several],
         block_size,
-        *_reading(read_ahead, cache),
+        *_reading(read_ahead, cache, max_connections),
         stride=stride,
-        dtype=None if found is None else f"{found.kind}{8 * found.itemsize}",
+        dtype=stored,
         labels=labels,
         widen=widen,
     )
     options: dict[str, Any] = {
         "stride": stride,
-        "dtype": None if found is None else found.str,
+        "dtype": None if dtype is None else np.dtype(dtype).str,
         "labels": labels,
         "widen": widen,
         "read_ahead": read_ahead,
         "cache": cache,
+        "max_connections": max_connections,
     }
     return _of(source, partial(tokens, several, block_size, **options))
 
@@ -183,15 +254,19 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
     return _Files(source, None if names is None else tuple(names), make)
 
 
-def _reading(read_ahead: int, cache: Cache | None) -> tuple[int, tuple[str, int] | None]:
+def _reading(
+    read_ahead: int, cache: Cache | None, max_connections: int | None
+) -> tuple[int, tuple[str, int] | None, int | None]:
     """Checks what files of all formats are read with."""
     _check_integer("read_ahead", read_ahead, 64)
+    if max_connections is not None:
+        _check_integer("max_connections", max_connections, 63)
     if cache is None:
-        return read_ahead, None
+        return read_ahead, None, max_connections
     if not (isinstance(cache, tuple) and len(cache) == 2):
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
     _check_integer("the limit of cache", cache[1], 64)
-    return read_ahead, (os.fspath(cache[0]), cache[1])
+    return read_ahead, (os.fsdecode(cache[0]), cache[1]), max_connections
 
 
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
@@ -216,6 +291,23 @@ def _image(
     if dtype not in _IMAGE_TYPES:
         raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
     return (image, field, _IMAGE_TYPES[dtype], bool(channels_last)), options
+
+
+def _type(dtype: Any) -> str:
+    """Returns the engine's name of a type of tokens."""
+    found = np.dtype(dtype)
+    if found.kind not in "iu" or not found.isnative:
+        raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
+    return f"{found.kind}{8 * found.itemsize}"
+
+
+def _kind(kind: str) -> str:
+    """Returns the engine's name of what a field holds."""
+    name, _, rest = kind.partition(" ")
+    if name in ("bytes", "text"):
+        return kind
+    found = np.dtype(name)
+    return f"{found.name if found.kind == 'b' else f'{found.kind}{8 * found.itemsize}'} {rest}".rstrip()
 
 
 def _list(name: str, values: Sequence[str]) -> builtins.list[str]:

@@ -166,7 +166,7 @@ class Loader:
         return self._engine.begin()
 
     def __len__(self) -> int:
-        """The number of batches of a pass."""
+        """The number of batches of a pass. A stream, as that of packed tars, has none: ``TypeError``."""
         return len(self._engine)
 
     def __reduce__(self) -> tuple[Callable[[], Loader], tuple[()]]:
@@ -267,7 +267,7 @@ class Loader:
         return self._engine.verdict()
 
     def warnings(self) -> list[str]:
-        """Returns the warnings of the loader since it was made."""
+        """Returns the warnings of the loader since it was made, and those of its files: that connections to a server failed."""
         return self._engine.warnings()
 
     @property

@@ -185,13 +185,14 @@ class Source:
     @staticmethod
     def open(
         path: str | PathLike[str],
-        columns: Sequence[str] | None,
-        index_files: str | PathLike[str] | None,
+        opening: dict[str, Any],
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
+        shuffle_buffer: int,
     ) -> Source:
-        """Opens files, whose format is found out. ``index_files``: ``None`` for beside the files, ``""`` for nowhere."""
+        """Opens files, whose format is found out, with the options of ``slotline.open``."""
 
     @staticmethod
     def folder(
@@ -200,6 +201,7 @@ class Source:
         allow_empty: bool,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
@@ -210,6 +212,7 @@ class Source:
         size: int,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
+        connections: int | None,
         *,
         stride: int | None,
         dtype: str | None,

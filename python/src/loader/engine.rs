@@ -35,8 +35,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn left(&self) -> usize {
-        self.loader.remaining().unwrap_or_default()
+    fn left(&self) -> Option<usize> {
+        self.loader.remaining()
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -65,7 +65,7 @@ pub(crate) struct Seat {
 /// What an engine says of itself.
 struct Kept {
     state: State,
-    left: usize,
+    left: Option<usize>,
     warnings: Vec<String>,
 }
 
@@ -163,8 +163,8 @@ impl Seat {
         self.read(|running| running.loader.state(), |kept| kept.state.clone())
     }
 
-    /// Returns the number of batches that are left in the pass.
-    pub(crate) fn left(&self) -> Option<usize> {
+    /// Returns the number of batches that are left in the pass, if it is known.
+    pub(crate) fn left(&self) -> Option<Option<usize>> {
         self.read(Running::left, |kept| kept.left)
     }
 }
@@ -194,7 +194,8 @@ pub(crate) struct Engine {
     output: Arc<Output>,
     /// Whether the seed of a state replaces the loader's, since none was given.
     adopts_seed: bool,
-    len: usize,
+    /// The number of batches of a pass; `None` for a stream.
+    len: Option<usize>,
     memory_ceiling: usize,
     /// How many words of the generator a pass draws.
     words: OnceLock<u64>,
@@ -210,7 +211,10 @@ impl Engine {
     /// Builds an engine, at the start of the first pass.
     fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<Seat, BuildError> {
         let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
-        let loader = options.builder(node, (&generator, seed), &epoch)?.build()?.untyped();
+        let loader = match &**node {
+            Node::Stream(stream) => stream.loader(options, &generator)?,
+            _ => options.builder(node, (&generator, seed), &epoch)?.build()?.untyped(),
+        };
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
         let is_slow = node.reads_files(|_| true) || loader.batch_bytes() >= LARGE;
         let aide = Aide::new(is_slow, node.reads_files(|files| files.is_some_and(Files::is_remote)));
@@ -238,7 +242,8 @@ impl Engine {
         if let Some(&words) = self.words.get() {
             return Ok(words);
         }
-        let words = self.options.words(self.node.len())?;
+        let is_stream = matches!(*self.node, Node::Stream(_));
+        let words = self.options.words((!is_stream).then(|| self.node.len()))?;
         Ok(*self.words.get_or_init(|| words))
     }
 
@@ -362,11 +367,16 @@ impl Engine {
         };
         options.check(py)?;
         let node = source.node.clone();
+        if matches!(*node, Node::Stream(_)) && (replacement || num_samples.is_some()) {
+            let what =
+                "packed tars are read as a stream, whose samples can't be drawn; leave out replacement and num_samples";
+            return Err(failure::option(py, what));
+        }
         let output = Arc::new(Output::new(py, output, packed, names, &node, batch_size)?);
         let seat = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
             let running = seat.lock();
-            (running.loader.len().unwrap_or_default(), running.loader.memory_ceiling())
+            (running.loader.len(), running.loader.memory_ceiling())
         };
         let control = Mutex::new(Control { seat: Arc::new(seat), next: 0, resumed: false, seed });
         Ok(Self { node, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
@@ -404,8 +414,8 @@ impl Engine {
     }
 
     /// The number of batches of a pass.
-    fn __len__(&self) -> usize {
-        self.len
+    fn __len__(&self) -> PyResult<usize> {
+        self.len.ok_or_else(failure::no_len)
     }
 
     #[getter]
@@ -494,12 +504,8 @@ impl Engine {
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let seat = self.control().seat.clone();
-        let warnings = seat.read(Running::warnings, |kept| kept.warnings.clone());
-        let mut warnings = warnings.ok_or_else(|| failure::forked(py))?;
-        if let warned @ 1.. = self.node.warned() {
-            warnings.push(format!("libjpeg warned about {warned} pictures; `strict` in `image` makes that an error"));
-        }
-        Ok(warnings)
+        let own = seat.read(Running::warnings, |kept| kept.warnings.clone()).ok_or_else(|| failure::forked(py))?;
+        Ok([own, self.node.warnings()].concat())
     }
 
     /// The most bytes that batches and the order of a pass take.

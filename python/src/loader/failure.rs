@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use slotline::Error;
 use slotline::loader::BuildError;
@@ -31,6 +32,11 @@ fn chain(error: &dyn StdError) -> String {
 /// The exception for arrays that cannot be used as a dataset.
 pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
     raise(py, "DataError", message.into())
+}
+
+/// The exception for the length of a stream.
+pub(crate) fn no_len() -> PyErr {
+    PyTypeError::new_err("packed tars are read as a stream, whose length is not known before its end")
 }
 
 /// The exception for files and indices that cannot be used as a dataset.

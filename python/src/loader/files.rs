@@ -20,11 +20,11 @@ use slotline_sources::rows::Rows;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
-use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, RecordField, Records};
+use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records};
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
-use super::source::{Blocks, Image, Reading};
+use super::source::{Blocks, Image, Opening, Reading};
 
 /// Samples in files.
 #[derive(Debug)]
@@ -39,22 +39,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens files whose format is found out. `index_files`: `None` for beside the files, and an empty path for nowhere.
-    pub(crate) fn open(
-        py: Python<'_>,
-        path: &Path,
-        columns: Option<Vec<String>>,
-        index_files: Option<PathBuf>,
-        reading: &Reading,
-    ) -> PyResult<Self> {
-        let mut options = OpenOptions::new().index_files(match index_files {
-            None => IndexFiles::Beside,
-            Some(folder) if folder.as_os_str().is_empty() => IndexFiles::None,
-            Some(folder) => IndexFiles::In(folder),
-        });
-        if let Some(columns) = columns {
-            options = options.columns(columns);
-        }
+    /// Opens files whose format is found out.
+    pub(crate) fn open(py: Python<'_>, path: &Path, options: &OpenOptions, reading: &Reading) -> PyResult<Self> {
         Self::of(py, reading, || options.open(path))
     }
 
@@ -103,7 +89,8 @@ impl Files {
         reading: &Reading,
         open: impl FnOnce() -> Result<Records<dyn Format>, Error> + Send,
     ) -> PyResult<Self> {
-        let records = py.detach(|| cached(open()?, reading)).map_err(|error| failure::data(py, &error))?;
+        let records =
+            py.detach(|| reading.limited(|| cached(open()?, reading))).map_err(|error| failure::data(py, &error))?;
         let records = records.read_ahead(reading.ahead);
         let pictures = reading.image.as_ref().map(|image| decoded(py, &records, image).map(Box::new)).transpose()?;
         let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.0.record_fields());
@@ -173,34 +160,22 @@ impl Files {
                 (picture.record(), Some((pictures.field(), &picture)))
             }
         };
-        for (i, (field, of)) in self.fields.iter().zip(record.fields().as_slice()).enumerate() {
-            let bytes = record.value(i).unwrap_or_default();
-            match field.form {
-                Form::Fixed(size) if let Some((_, picture)) = decoded.filter(|(place, _)| *place == i) => {
-                    picture.decode(row.fill(&[size])?)?;
-                }
-                Form::Fixed(_) if of.kind.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) => {
-                    return Err(format!("field {:?} has a truth value that is neither 0 nor 1", of.name).into());
-                }
-                Form::Fixed(_) => row.write_bytes(DType::U8, bytes)?,
-                Form::Items(dtype, _) => row.write_bytes(dtype, bytes)?,
-                Form::Text(_) if std::str::from_utf8(bytes).is_err() => {
-                    return Err(format!("field {:?} has a text that is not UTF-8", of.name).into());
-                }
-                Form::Text(_) => row.write_bytes(DType::U8, bytes)?,
+        write_some(&self.fields, record, row, |i, size, row| match decoded.filter(|(place, _)| *place == i) {
+            Some((_, picture)) => {
+                picture.decode(row.fill(&[size])?)?;
+                Ok(true)
             }
-        }
-        Ok(())
-    }
-
-    /// Returns how many pictures libjpeg warned about.
-    pub(crate) fn warned(&self) -> u64 {
-        self.pictures.as_ref().map_or(0, |pictures| pictures.0.warnings())
+            None => Ok(false),
+        })
     }
 
     /// Whether they are in a bucket or on a web server.
     pub(crate) fn is_remote(&self) -> bool {
         self.records.format().files().is_remote()
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.pictures.as_ref().map_or_else(|| self.records.warnings(), |pictures| pictures.0.warnings())
     }
 
     pub(crate) fn reads_ahead(&self) -> bool {
@@ -210,6 +185,85 @@ impl Files {
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {
         self.records.begin_pass(upcoming);
     }
+}
+
+/// Returns how files are opened.
+pub(crate) fn options(py: Python<'_>, opening: Opening) -> PyResult<OpenOptions> {
+    parsed(opening).map_err(|error| failure::data(py, &error))
+}
+
+fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
+    let mut options = OpenOptions::new()
+        .skip_incomplete(opening.skip_incomplete)
+        .missing_end(opening.missing_end)
+        .missing_as_zero(opening.missing_as_zero)
+        .decimals_as_f64(opening.decimals_as_f64)
+        .allow_empty(opening.allow_empty)
+        .index_files(match opening.index_files {
+            None => IndexFiles::Beside,
+            Some(folder) if folder.as_os_str().is_empty() => IndexFiles::None,
+            Some(folder) => IndexFiles::In(folder),
+        });
+    if let Some(columns) = opening.columns {
+        options = options.columns(columns);
+    }
+    for (name, kind) in opening.decode {
+        options = options.decode(name, kind.parse()?);
+    }
+    if let Some(name) = opening.file_column {
+        options = options.file_column(name);
+    }
+    for (name, number) in opening.default_number {
+        options = options.default_number(name, number);
+    }
+    if let Some(extensions) = opening.extensions {
+        options = options.extensions(extensions);
+    }
+    if let Some(tokens) = opening.block_size {
+        options = options.block_size(tokens);
+    }
+    if let Some(name) = opening.dtype {
+        let dtype =
+            name.parse().map_err(|_| Error::usage(format!("tokens of type {name}"), "pass a type of integers"))?;
+        options = options.dtype(dtype);
+    }
+    if let Some(bytes) = opening.memory_limit {
+        options = options.memory_limit(bytes);
+    }
+    Ok(match opening.room {
+        Some(times) => options.room(times),
+        None => options,
+    })
+}
+
+/// Writes the fields of a record.
+pub(crate) fn write_fields(fields: &[Field], record: &Record<'_>, row: &mut Row<'_>) -> Result<(), BoxError> {
+    write_some(fields, record, row, |_, _, _| Ok(false))
+}
+
+/// Writes the fields of a record, of which `own` may write some, by their places and sizes.
+fn write_some(
+    fields: &[Field],
+    record: &Record<'_>,
+    row: &mut Row<'_>,
+    own: impl Fn(usize, usize, &mut Row<'_>) -> Result<bool, BoxError>,
+) -> Result<(), BoxError> {
+    for (i, (field, of)) in fields.iter().zip(record.fields().as_slice()).enumerate() {
+        let bytes = record.value(i).unwrap_or_default();
+        match field.form {
+            Form::Fixed(size) if own(i, size, row)? => {}
+            Form::Fixed(_) if of.kind.dtype() == DType::Bool && bytes.iter().any(|&byte| byte > 1) => {
+                return Err(format!("field {:?} has a truth value that is neither 0 nor 1", of.name).into());
+            }
+            Form::Fixed(_) => row.write_bytes(DType::U8, bytes)?,
+            Form::Items(dtype, _) => row.write_bytes(dtype, bytes)?,
+            Form::Text(_) if std::str::from_utf8(bytes).is_err() => {
+                return Err(format!("field {:?} has a text that is not UTF-8", of.name).into());
+            }
+            Form::Text(_) => row.write_bytes(DType::U8, bytes)?,
+        }
+    }
+    Ok(())
 }
 
 /// Decodes the pictures in a field of the records. Returns what a state says of it, too.
@@ -229,7 +283,7 @@ fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyRe
 }
 
 /// Describes a field for Python.
-fn described(py: Python<'_>, RecordField { name, kind }: &RecordField) -> PyResult<Field> {
+pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField) -> PyResult<Field> {
     let invalid = |what: &str| failure::invalid(py, format!("field {name:?} {what}"));
     let of = |dtype: DType| {
         Kind::of_engine(py, dtype)
@@ -244,6 +298,17 @@ fn described(py: Python<'_>, RecordField { name, kind }: &RecordField) -> PyResu
         FieldKind::Bytes(of) => any(DType::U8, Form::Items(DType::U8, room(*of))),
         FieldKind::Text(of) => any(DType::U8, Form::Text(room(*of))),
         _ => Err(invalid("is of a kind that this version does not know")),
+    }
+}
+
+impl Reading {
+    /// Opens files, with as many connections as are allowed.
+    pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "remote")]
+        if let Some(most) = self.connections {
+            return slotline_sources::with_max_connections(most, open);
+        }
+        open()
     }
 }
 

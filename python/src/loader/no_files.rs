@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use slotline::BoxError;
 use slotline::dataset::{Context, Upcoming};
+use slotline::loader::BuildError;
+use slotline::rng::SharedGenerator;
 use slotline::sample::Row;
+use slotline::{BoxError, Loader};
 
 use super::failure;
 use super::field::Field;
-use super::source::{Blocks, Reading};
+use super::options::Options;
+use super::source::{Blocks, Opening, Reading};
 
 /// Samples in files, of which there are none.
 #[derive(Debug)]
@@ -19,14 +22,35 @@ fn missing(py: Python<'_>) -> PyErr {
     failure::invalid(py, "this build of slotline has no formats of files; build it with the cargo feature `files`")
 }
 
+/// Samples of packed tars, of which there are none.
+#[derive(Debug)]
+pub(crate) enum Stream {}
+
+impl Stream {
+    pub(crate) fn open(_: Python<'_>, _: &Path, _: &(), _: usize, _: &Reading) -> PyResult<Option<Self>> {
+        Ok(None)
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        match *self {}
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        match *self {}
+    }
+
+    pub(crate) fn loader(&self, _: &Options, _: &SharedGenerator) -> Result<Loader, BuildError> {
+        match *self {}
+    }
+}
+
+/// Returns how files are opened.
+pub(crate) fn options(py: Python<'_>, _: Opening) -> PyResult<()> {
+    Err(missing(py))
+}
+
 impl Files {
-    pub(crate) fn open(
-        py: Python<'_>,
-        _: &Path,
-        _: Option<Vec<String>>,
-        _: Option<PathBuf>,
-        _: &Reading,
-    ) -> PyResult<Self> {
+    pub(crate) fn open(py: Python<'_>, _: &Path, _: &(), _: &Reading) -> PyResult<Self> {
         Err(missing(py))
     }
 
@@ -66,11 +90,11 @@ impl Files {
         match *self {}
     }
 
-    pub(crate) fn warned(&self) -> u64 {
+    pub(crate) fn is_remote(&self) -> bool {
         match *self {}
     }
 
-    pub(crate) fn is_remote(&self) -> bool {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         match *self {}
     }
 

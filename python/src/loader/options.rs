@@ -93,14 +93,9 @@ impl Options {
         Ok(())
     }
 
-    /// Applies the options to a builder of the engine.
-    pub(crate) fn builder(
-        &self,
-        node: &Arc<Node>,
-        (generator, seed): (&SharedGenerator, u64),
-        epoch: &EpochHandle,
-    ) -> Result<Builder<Arc<Node>>, BuildError> {
-        let mut builder = Loader::builder(node.clone())
+    /// Applies the options that datasets of all kinds have to a builder of the engine.
+    pub(crate) fn apply<D>(&self, builder: Builder<D>, generator: &SharedGenerator) -> Builder<D> {
+        let mut builder = builder
             .batch_size(self.batch_size)
             .generator(generator.clone())
             .drop_last(self.drop_last)
@@ -117,6 +112,17 @@ impl Options {
         if let Some(memory_limit) = self.memory_limit {
             builder = builder.memory_limit(memory_limit);
         }
+        builder
+    }
+
+    /// Returns a builder of the engine with these options.
+    pub(crate) fn builder(
+        &self,
+        node: &Arc<Node>,
+        (generator, seed): (&SharedGenerator, u64),
+        epoch: &EpochHandle,
+    ) -> Result<Builder<Arc<Node>>, BuildError> {
+        let builder = self.apply(Loader::builder(node.clone()), generator);
         Ok(match self.ranks {
             Some(ranks) => {
                 let sampler = DistributedSampler::new(node.len(), ranks.world_size(), ranks.rank())?;
@@ -137,11 +143,12 @@ impl Options {
         self.num_samples.map_or(Ok(sampler.clone()), |num_samples| sampler.num_samples(num_samples))
     }
 
-    /// Returns how many words of the loader's generator a pass draws: for its base seed, and for its order.
-    pub(crate) fn words(&self, len: usize) -> Result<u64, SamplerError> {
+    /// Returns how many words of the loader's generator a pass draws: for its base seed, and for its order. A stream has no
+    /// order of indices.
+    pub(crate) fn words(&self, len: Option<usize>) -> Result<u64, SamplerError> {
         let generator = SharedGenerator::from(Generator::from_seed(0));
         generator.lock().random_i64();
-        if self.shuffle && self.ranks.is_none() {
+        if let Some(len) = len.filter(|_| self.shuffle && self.ranks.is_none()) {
             let mut sampler = self.sampler(len)?.generator(generator.clone());
             sampler.order(&mut Generator::from_seed(0), &mut Order::default())?;
         }

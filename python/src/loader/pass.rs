@@ -152,7 +152,7 @@ impl Pass {
         if self.over.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        self.seat.left().ok_or_else(|| failure::forked(py))
+        self.seat.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)
     }
 
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.

@@ -1,5 +1,6 @@
 //! Datasets of arrays and files, and what is made of them.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use slotline::source::{digits, map_npy, read_idx, read_npy};
 use super::column::Column;
 use super::failure;
 use super::field::{Field, Form};
-use super::files::Files;
+use super::files::{Files, options};
+use super::stream::Stream;
 
 /// Where samples are.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) enum Node {
         rows: usize,
     },
     Files(Files),
+    /// Samples that have no indices.
+    Stream(Stream),
     Subset(Subset<Arc<Node>>),
     Concat(ConcatDataset<Arc<Node>>),
     /// A sample has the fields of a sample of each part.
@@ -36,6 +40,7 @@ impl Node {
         match self {
             Self::Columns { columns, .. } => columns.iter().map(Column::field).collect(),
             Self::Files(files) => files.fields().iter().collect(),
+            Self::Stream(stream) => stream.fields().iter().collect(),
             Self::Subset(subset) => subset.dataset().list(),
             Self::Concat(concat) => concat.datasets().first().map_or_else(Vec::new, |first| first.list()),
             Self::Stack(parts) => parts.iter().flat_map(|part| part.list()).collect(),
@@ -55,14 +60,16 @@ impl Node {
                 forms
             }
             Self::Stack(parts) => parts.iter().flat_map(|part| part.forms()).collect(),
-            Self::Columns { .. } | Self::Files(_) => self.list().iter().map(|field| field.form).collect(),
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => {
+                self.list().iter().map(|field| field.form).collect()
+            }
         }
     }
 
     /// Says something about the dataset and about each part of it, in the order in which it is made of them.
     fn outline(&self, of: &impl Fn(&Self) -> String) -> String {
         let parts = match self {
-            Self::Columns { .. } | Self::Files(_) => return of(self),
+            Self::Columns { .. } | Self::Files(_) | Self::Stream(_) => return of(self),
             Self::Subset(subset) => std::slice::from_ref(subset.dataset()),
             Self::Concat(concat) => concat.datasets(),
             Self::Stack(parts) => parts,
@@ -76,20 +83,10 @@ impl Node {
         match self {
             Self::Columns { columns, .. } => columns.iter().any(Column::is_mapped) && such(None),
             Self::Files(files) => such(Some(files)),
+            Self::Stream(_) => such(None),
             Self::Subset(subset) => subset.dataset().reads_files(such),
             Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(such)),
             Self::Stack(parts) => parts.iter().any(|part| part.reads_files(such)),
-        }
-    }
-
-    /// Returns how many pictures libjpeg warned about.
-    pub(crate) fn warned(&self) -> u64 {
-        match self {
-            Self::Columns { .. } => 0,
-            Self::Files(files) => files.warned(),
-            Self::Subset(subset) => subset.dataset().warned(),
-            Self::Concat(concat) => concat.datasets().iter().map(|part| part.warned()).sum(),
-            Self::Stack(parts) => parts.iter().map(|part| part.warned()).sum(),
         }
     }
 
@@ -98,6 +95,7 @@ impl Node {
         match self {
             Self::Columns { .. } => "arrays".to_owned(),
             Self::Files(files) => files.format(),
+            Self::Stream(_) => "tar stream".to_owned(),
             Self::Subset(_) => "subset".to_owned(),
             Self::Concat(_) => "concat".to_owned(),
             Self::Stack(_) => "stack".to_owned(),
@@ -107,10 +105,22 @@ impl Node {
     /// Returns how pictures are decoded, or how the dataset is made of others.
     fn image(&self) -> String {
         match self {
-            Self::Columns { .. } => "none".to_owned(),
+            Self::Columns { .. } | Self::Stream(_) => "none".to_owned(),
             Self::Files(files) => files.image().unwrap_or_else(|| "none".to_owned()),
             _ => self.format(),
         }
+    }
+
+    /// Returns what the files have to say, such as that connections to a server failed.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let found = RefCell::new(Vec::new());
+        self.outline(&|node: &Self| {
+            if let Self::Files(files) = node {
+                found.borrow_mut().extend(files.warnings());
+            }
+            String::new()
+        });
+        found.into_inner()
     }
 
     /// Writes a sample, which must exist.
@@ -118,6 +128,7 @@ impl Node {
         let Record { node, index, cx } = match self {
             Self::Columns { columns, .. } => return columns.iter().try_for_each(|column| column.write(index, row)),
             Self::Files(files) => return files.write(index, row, cx),
+            Self::Stream(_) => return Err("a stream has no samples by index".into()),
             Self::Stack(parts) => return parts.iter().try_for_each(|part| part.write(index, row, cx)),
             Self::Subset(subset) => subset.get(index, cx)?,
             Self::Concat(concat) => concat.get(index, cx)?,
@@ -161,6 +172,7 @@ impl Dataset for Node {
         match self {
             Self::Columns { rows, .. } => *rows,
             Self::Files(files) => files.len(),
+            Self::Stream(_) => 0,
             Self::Subset(subset) => subset.len(),
             Self::Concat(concat) => concat.len(),
             Self::Stack(parts) => parts.first().map_or(0, |part| part.len()),
@@ -181,7 +193,7 @@ impl Dataset for Node {
         match self {
             Self::Columns { columns, .. } => columns.iter().for_each(|column| column.prefetch(index)),
             // They are read ahead instead.
-            Self::Files(_) => {}
+            Self::Files(_) | Self::Stream(_) => {}
             Self::Subset(subset) => subset.prefetch(index),
             Self::Concat(concat) => concat.prefetch(index),
             Self::Stack(parts) => parts.iter().for_each(|part| part.prefetch(index)),
@@ -190,7 +202,7 @@ impl Dataset for Node {
 
     fn reads_ahead(&self) -> bool {
         match self {
-            Self::Columns { .. } => false,
+            Self::Columns { .. } | Self::Stream(_) => false,
             Self::Files(files) => files.reads_ahead(),
             Self::Subset(subset) => subset.reads_ahead(),
             Self::Concat(concat) => concat.reads_ahead(),
@@ -200,7 +212,7 @@ impl Dataset for Node {
 
     fn begin_pass(&self, upcoming: Upcoming) {
         match self {
-            Self::Columns { .. } => {}
+            Self::Columns { .. } | Self::Stream(_) => {}
             Self::Files(files) => files.begin_pass(upcoming),
             Self::Subset(subset) => subset.begin_pass(upcoming),
             Self::Concat(concat) => concat.begin_pass(upcoming),
@@ -221,6 +233,30 @@ impl Dataset for Node {
 /// last.
 pub(crate) type Image = (String, Option<String>, String, bool);
 
+/// How files whose format is found out are opened: a dict with the options of `slotline.open`.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+#[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
+pub(crate) struct Opening {
+    pub(crate) columns: Option<Vec<String>>,
+    pub(crate) skip_incomplete: bool,
+    pub(crate) missing_end: bool,
+    pub(crate) missing_as_zero: bool,
+    pub(crate) decimals_as_f64: bool,
+    /// The names of fields, and kinds of slotline-sources.
+    pub(crate) decode: Vec<(String, String)>,
+    pub(crate) file_column: Option<String>,
+    pub(crate) default_number: Vec<(String, f64)>,
+    pub(crate) extensions: Option<Vec<String>>,
+    pub(crate) allow_empty: bool,
+    pub(crate) block_size: Option<usize>,
+    pub(crate) dtype: Option<String>,
+    pub(crate) memory_limit: Option<u64>,
+    pub(crate) room: Option<usize>,
+    /// `None` for beside the files, and an empty path for nowhere.
+    pub(crate) index_files: Option<PathBuf>,
+}
+
 /// What files are read with, of any format.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
@@ -229,6 +265,9 @@ pub(crate) struct Reading {
     pub(crate) ahead: u64,
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
+    /// The most requests to a server at a time.
+    #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
+    pub(crate) connections: Option<usize>,
     pub(crate) image: Option<Image>,
 }
 
@@ -305,23 +344,30 @@ impl Source {
         Self::of(py, columns, &names)
     }
 
-    /// Opens files, whose format is found out. `index_files`: `None` for beside the files, "" for nowhere.
+    /// Opens files, whose format is found out.
     #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
-        columns: Option<Vec<String>>,
-        index_files: Option<PathBuf>,
+        opening: Opening,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
+        connections: Option<usize>,
         image: Option<Image>,
+        shuffle_buffer: usize,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, image };
-        Ok(Self::new(Node::Files(Files::open(py, &path, columns, index_files, &reading)?)))
+        let reading = Reading { ahead: read_ahead, cache, connections, image };
+        let options = options(py, opening)?;
+        Ok(Self::new(match Stream::open(py, &path, &options, shuffle_buffer, &reading)? {
+            Some(stream) => Node::Stream(stream),
+            None => Node::Files(Files::open(py, &path, &options, &reading)?),
+        }))
     }
 
     /// Opens a folder with a folder of files for each class.
     #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn folder(
         py: Python<'_>,
         path: PathBuf,
@@ -329,15 +375,16 @@ impl Source {
         allow_empty: bool,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
+        connections: Option<usize>,
         image: Option<Image>,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, image };
+        let reading = Reading { ahead: read_ahead, cache, connections, image };
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
     /// Opens files of tokens.
     #[staticmethod]
-    #[pyo3(signature = (paths, size, read_ahead, cache, *, stride, dtype, labels, widen))]
+    #[pyo3(signature = (paths, size, read_ahead, cache, connections, *, stride, dtype, labels, widen))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn tokens(
         py: Python<'_>,
@@ -345,13 +392,14 @@ impl Source {
         size: usize,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
+        connections: Option<usize>,
         stride: Option<usize>,
         dtype: Option<String>,
         labels: bool,
         widen: bool,
     ) -> PyResult<Self> {
-        let (blocks, reading) =
-            (Blocks { size, stride, dtype, labels, widen }, Reading { ahead: read_ahead, cache, image: None });
+        let blocks = Blocks { size, stride, dtype, labels, widen };
+        let reading = Reading { ahead: read_ahead, cache, connections, image: None };
         Ok(Self::new(Node::Files(Files::tokens(py, &paths, &blocks, &reading)?)))
     }
 
@@ -410,8 +458,11 @@ impl Source {
         Ok(Self::new(Node::Stack(parts)))
     }
 
-    fn __len__(&self) -> usize {
-        self.node.len()
+    fn __len__(&self) -> PyResult<usize> {
+        match *self.node {
+            Node::Stream(_) => Err(failure::no_len()),
+            _ => Ok(self.node.len()),
+        }
     }
 
     /// The name of the type and the shape of each field of a sample.
@@ -432,6 +483,7 @@ impl Source {
     fn names(&self) -> Option<Vec<String>> {
         match &*self.node {
             Node::Files(files) => Some(files.names()),
+            Node::Stream(stream) => Some(stream.names()),
             _ => None,
         }
     }

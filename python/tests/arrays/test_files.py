@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import gc
+import gzip
 import http.server
 import io
 import json
@@ -266,6 +267,33 @@ def test_columns_are_chosen(tmp_path):
         slotline.open(path, columns="txt")
 
 
+def test_options_apply_before_others_are_rejected(tmp_path):
+    np.savez(tmp_path / "mnist.npz", x_train=np.arange(6), x_test=np.arange(3))
+    with pytest.raises(slotline.DataError, match="with `columns`"):
+        slotline.open(tmp_path / "mnist.npz")
+    assert len(slotline.open(os.fsencode(tmp_path / "mnist.npz"), columns=["x_train"])) == 6
+
+    with tarfile.open(tmp_path / "photos.tar", "w") as file:
+        for name, contents in [("0.jpg", b"j"), ("0.pkl", b"p"), ("1.png", b"q"), ("2.txt", b"t")]:
+            info = tarfile.TarInfo(name)
+            info.size = len(contents)
+            file.addfile(info, io.BytesIO(contents))
+    with pytest.raises(slotline.DataError, match="`columns`.*`decode`"):
+        slotline.open(tmp_path / "photos.tar", skip_incomplete=True)
+    photos = slotline.open(tmp_path / "photos.tar", columns=["__key__", "png;jpg"], skip_incomplete=True)
+    assert [sample["__key__"] for sample in rows(Loader(photos))] == ["0", "1"]
+    assert [bytes(sample["png;jpg"]) for sample in rows(Loader(copy.deepcopy(photos)))] == [b"j", b"q"]
+    pickles = slotline.open(tmp_path / "photos.tar", columns=["pkl"], decode={"pkl": "bytes"}, skip_incomplete=True)
+    assert [bytes(sample["pkl"]) for sample in rows(Loader(pickles))] == [b"p"]
+
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 3}\n')
+    with pytest.raises(slotline.DataError, match="`missing_as_zero`, or `default_number`"):
+        slotline.open(tmp_path / "rows.jsonl")
+    for options, number in [({"missing_as_zero": True}, 0), ({"default_number": {"b": 7}}, 7)]:
+        table = slotline.open(tmp_path / "rows.jsonl", **options)
+        assert [int(sample["b"]) for sample in rows(Loader(table))] == [2, number]
+
+
 def test_indexes_are_saved_where_they_should_be(tmp_path):
     path, samples = tar(tmp_path)
     (tmp_path / "indexes").mkdir()
@@ -431,7 +459,7 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
 def test_a_state_of_other_fields_is_refused(tmp_path):
     state = Loader(slotline.open(manifest(tmp_path)[0], columns=["caption"]), 4).state_dict()
     for columns in (["label"], ["data"]):
-        with pytest.raises(slotline.StateError, match="dataset of other fields"):
+        with pytest.raises(slotline.StateError, match="of other fields"):
             Loader(slotline.open(manifest(tmp_path)[0], columns=columns), 4).load_state_dict(state)
 
 
@@ -589,6 +617,17 @@ def test_files_of_a_web_server(tmp_path, monkeypatch):
         before = Server.asked
         assert_same(rows(loader), samples)
         assert Server.asked == before and any((tmp_path / "cache").iterdir())
+        signed = slotline.open(url.replace("{000..001}", "001") + "?Signature=a%2Fb", max_connections=2)
+        assert_same(rows(Loader(signed, 4, num_workers=2)), samples[10:])
+        assert Loader(signed, 4).warnings() == []
+        with pytest.raises(slotline.DataError, match=r"name the files, as in `{000..003}`"):
+            slotline.open(url.replace("{000..001}", "*"))
+        with pytest.raises(slotline.DataError, match="`max_connections` is 0"):
+            slotline.open(url, max_connections=0)
+        for shard in ("000", "001"):
+            contents = (tmp_path / "tars" / f"shard-{shard}.tar").read_bytes()
+            (tmp_path / "tars" / f"shard-{shard}.tar.gz").write_bytes(gzip.compress(contents))
+        assert_same(rows(Loader(slotline.open(f"{url}.gz"), 4)), samples)
         with pytest.raises(slotline.DataError, match=f"http://127.0.0.1:{server.server_port}/none.tar"):
             slotline.open(f"http://127.0.0.1:{server.server_port}/none.tar")
     finally:

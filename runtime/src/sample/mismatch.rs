@@ -21,8 +21,8 @@ pub(super) enum Problem {
     Run { declared: usize, found: usize },
     #[error(
         "field {declared}: the {} samples before this one in the batch have {before} items, this one has {found}, and \
-         the batch has room for {room}; declare room for at least {} per sample (of files: Records::room), or build the \
-         loader with on_overflow(Overflow::Spill), which needs threads as workers",
+         the batch has room for {room}; declare room for at least {} per sample (of files: the option `room`), or let \
+         batches spill (on_overflow), which needs threads as workers",
         .row, before.saturating_add(*.found).div_ceil(*.rows)
     )]
     Full { declared: Field, row: usize, rows: usize, before: usize, found: usize, room: usize },

@@ -315,6 +315,10 @@ impl Format for Arrow {
         &self.files
     }
 
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.batches[self.place(index).0].0)
+    }
+
     fn shard_lens(&self) -> Vec<usize> {
         self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }

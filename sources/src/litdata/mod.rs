@@ -9,6 +9,7 @@ use slotline::dtype::DType;
 
 use self::index::Index;
 use self::serializer::{Array, Serializer, check};
+use crate::columns::needed;
 use crate::files::{Files, Span};
 use crate::record::{Room, check_count};
 use crate::shards::{ADVICE, Compression, Cut, Listed, Store, inside};
@@ -32,7 +33,7 @@ const LOOKED_AT: usize = 256;
 /// | tokens, with a [block size](LitDataOptions::block_size) | a tensor `tokens: [block_size]` |
 ///
 /// Arrays of `numpy` and `tensor` have the type of the first item's. Others, such as `pickle`, `pil` and `json` (a binary
-/// form of LitData's own), are not read; leave them out with [`fields`](LitDataOptions::fields). Chunks may be compressed
+/// form of LitData's own), are not read; leave them out with [`columns`](LitDataOptions::columns). Chunks may be compressed
 /// as a whole (`compression_level="chunk"`), and are unpacked as those of MDS are: see
 /// [`memory_limit`](LitDataOptions::memory_limit).
 #[derive(Debug)]
@@ -54,14 +55,14 @@ struct Leaf {
 /// How LitData is read.
 #[derive(Clone, Debug)]
 pub struct LitDataOptions {
-    fields: Option<Vec<String>>,
+    columns: Option<Vec<String>>,
     memory_limit: u64,
     block_size: Option<usize>,
 }
 
 impl Default for LitDataOptions {
     fn default() -> Self {
-        Self { fields: None, memory_limit: 1 << 30, block_size: None }
+        Self { columns: None, memory_limit: 1 << 30, block_size: None }
     }
 }
 
@@ -72,8 +73,8 @@ impl LitDataOptions {
     }
 
     /// Sets the leaves to read, by their names.
-    pub fn fields(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.fields = Some(names.into_iter().map(Into::into).collect());
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -176,17 +177,13 @@ impl LitDataOptions {
     fn leaves(&self, path: &Path, index: &Index) -> Result<Vec<Leaf>, Error> {
         check_count(path.display(), index.config.data_format.len())?;
         let names = index::names(path, &index.config)?;
-        if let Some(name) = self.fields.iter().flatten().find(|name| !names.contains(name)) {
-            let problem = format!("{}: no leaf {name:?}, but {}", path.display(), names.join(", "));
-            return Err(Error::usage(problem, "choose among these"));
-        }
+        let needed = needed(path, self.columns.as_deref(), &names.iter().map(String::as_str).collect::<Vec<_>>())?;
         let mut leaves = Vec::new();
-        for (name, format) in names.into_iter().zip(&index.config.data_format) {
-            let chosen = self.fields.as_ref().is_none_or(|fields| fields.contains(&name));
+        for ((name, format), chosen) in names.into_iter().zip(&index.config.data_format).zip(needed) {
             let serializer = Serializer::named(format);
             if chosen && serializer == Serializer::Refused {
                 let problem = format!("the leaf {name:?} has the format {format:?}, which is not read");
-                return Err(Error::format(path.display(), None, problem, "leave it out with `fields`"));
+                return Err(Error::format(path.display(), None, problem, "leave it out with `columns`"));
             }
             leaves.push(Leaf { name, serializer, chosen });
         }
@@ -247,7 +244,7 @@ impl LitData {
         if let Some(same) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::usage(
                 format!("two fields have the name {:?}", same[0]),
-                "leave them out with `fields`",
+                "leave them out with `columns`",
             ));
         }
         Ok(RecordFields::new(fields))
@@ -332,6 +329,10 @@ impl Format for LitData {
 
     fn files(&self) -> &Files {
         self.store.files()
+    }
+
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.store.file_of(index))
     }
 
     fn shard_lens(&self) -> Vec<usize> {

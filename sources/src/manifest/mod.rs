@@ -30,15 +30,18 @@ use std::path::{Component, Path, PathBuf};
 
 use slotline::dtype::DType;
 
-use crate::files::{Files, Span, read_whole};
+use crate::files::{Files, Span, below, read_whole};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
-use table::{Column, Missing, Values};
+use table::{Cell, Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
 pub const DATA: &str = "data";
 
 /// The columns that name a file, unless [`ManifestOptions::file_column`] names another one: the first that exists.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
+
+/// The name of the field for the folder of a manifest, if there is one in each of several.
+pub const SPLIT: &str = "split";
 
 /// The rows of a CSV or JSONL file, with the files that they name, if they do.
 ///
@@ -154,6 +157,38 @@ impl ManifestOptions {
     /// file's name is absolute or has `..` in it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
         let path = path.as_ref();
+        let root = match &self.root {
+            Some(root) => root.clone(),
+            None => path.parent().unwrap_or(Path::new("")).to_owned(),
+        };
+        self.finish(path, self.table(path)?, root)
+    }
+
+    /// Reads one manifest in each of these folders in `root`, as if they were one, with the column [`SPLIT`].
+    pub(crate) fn open_splits(&self, root: &Path, splits: &[&str], name: &str) -> Result<Records<Manifest>, Error> {
+        let mut tables = Vec::new();
+        for split in splits {
+            let mut columns = self.table(&below(root, &format!("{split}/{name}")))?;
+            let named = |name: &str| columns.iter().any(|column| column.name == name);
+            let own = FILE_COLUMNS.into_iter().find(|name| named(name));
+            let file_column = self.file_column.as_deref().or(own).map(str::to_owned);
+            let has_split = named(SPLIT);
+            for column in columns.iter_mut().filter(|column| Some(&column.name) == file_column.as_ref()) {
+                column.prefix(&format!("{split}/"));
+            }
+            if let Some(lines) = columns.first().map(|column| column.lines.clone()).filter(|_| !has_split) {
+                let cells = vec![Cell::Text((*split).into()); lines.len()];
+                columns.push(Column { name: SPLIT.to_owned(), cells, lines });
+            }
+            tables.push(columns);
+        }
+        // For messages, and a `metadata` file as any other.
+        let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
+        self.finish(&path, table::joined(tables), root.to_owned())
+    }
+
+    /// Parses a manifest.
+    fn table(&self, path: &Path) -> Result<Vec<Column>, Error> {
         let format = match self.format {
             Some(format) => format,
             None => match path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).as_deref() {
@@ -167,25 +202,14 @@ impl ManifestOptions {
             },
         };
         let bytes = read_whole(path)?;
-        let root = match &self.root {
-            Some(root) => root.clone(),
-            None => path.parent().unwrap_or(Path::new("")).to_owned(),
-        };
-        self.parse(path, &bytes, format, root)
+        match format {
+            ManifestFormat::Csv { delimiter } => table::csv(path, &bytes, delimiter),
+            ManifestFormat::Jsonl => json::jsonl(path, &bytes),
+        }
     }
 
-    /// Parses the bytes of a manifest.
-    fn parse(
-        &self,
-        path: &Path,
-        bytes: &[u8],
-        format: ManifestFormat,
-        root: PathBuf,
-    ) -> Result<Records<Manifest>, Error> {
-        let mut columns = match format {
-            ManifestFormat::Csv { delimiter } => table::csv(path, bytes, delimiter)?,
-            ManifestFormat::Jsonl => json::jsonl(path, bytes)?,
-        };
+    /// Makes the dataset of the columns.
+    fn finish(&self, path: &Path, mut columns: Vec<Column>, root: PathBuf) -> Result<Records<Manifest>, Error> {
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let lacking = |name: &str| {
             let problem = format!("no column {name}; there are {}", names.join(", "));
@@ -271,7 +295,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
                 path.display(),
                 None,
                 problem,
-                "write a relative path without `..`, or set `root`",
+                "write a path relative to the folder of this file, without `..`",
             ));
         }
         paths.push(name);

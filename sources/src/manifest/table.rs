@@ -134,7 +134,44 @@ pub(super) fn columns(
     Ok(names.into_iter().zip(cells).map(column).collect())
 }
 
+/// Returns the rows of several tables, one after another. A column that some do not have has missing values there.
+pub(super) fn joined(tables: Vec<Vec<Column>>) -> Vec<Column> {
+    let mut all = Vec::<Column>::new();
+    let (mut rows, mut lines) = (0, Vec::new());
+    for table in tables {
+        lines.extend(table.iter().take(1).flat_map(|column| column.lines.iter().copied()));
+        for mut column in table {
+            match all.iter_mut().find(|other| other.name == column.name) {
+                Some(other) => {
+                    other.cells.resize(rows, Cell::Missing);
+                    other.cells.append(&mut column.cells);
+                }
+                None => {
+                    let cells = vec![Cell::Missing; rows].into_iter().chain(column.cells).collect();
+                    all.push(Column { cells, ..column });
+                }
+            }
+        }
+        rows = lines.len();
+    }
+    let lines: Arc<[u64]> = lines.into();
+    for column in &mut all {
+        column.cells.resize(rows, Cell::Missing);
+        column.lines = lines.clone();
+    }
+    all
+}
+
 impl Column {
+    /// Puts a text before all texts.
+    pub(super) fn prefix(&mut self, prefix: &str) {
+        for cell in &mut self.cells {
+            if let Cell::Raw(text) | Cell::Text(text) = cell {
+                *text = format!("{prefix}{text}").into();
+            }
+        }
+    }
+
     /// Returns the text in a row.
     pub(super) fn text(&self, path: &Path, row: usize) -> Result<&str, Error> {
         match &self.cells[row] {

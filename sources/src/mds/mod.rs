@@ -8,6 +8,7 @@ use std::path::Path;
 use slotline::dtype::DType;
 
 use self::encoding::{AnyArray, Encoding, digits};
+use crate::columns::needed;
 use crate::files::{Files, Span};
 use crate::record::{Room, check_count};
 use crate::shards::{ADVICE, Cut, Listed, Store};
@@ -144,14 +145,10 @@ impl MdsOptions {
 
     /// Checks the columns, and marks those to read.
     fn chosen(&self, path: &Path, listed: &[(String, String, Option<u64>)]) -> Result<Vec<Column>, Error> {
-        if let Some(name) = self.columns.iter().flatten().find(|name| listed.iter().all(|column| column.0 != **name)) {
-            let names: Vec<_> = listed.iter().map(|column| column.0.as_str()).collect();
-            let problem = format!("{}: no column {name:?}, but {}", path.display(), names.join(", "));
-            return Err(Error::usage(problem, "choose among these columns"));
-        }
+        let names: Vec<_> = listed.iter().map(|column| column.0.as_str()).collect();
+        let needed = needed(path, self.columns.as_deref(), &names)?;
         let mut columns = Vec::new();
-        for (name, encoding, size) in listed {
-            let chosen = self.columns.as_ref().is_none_or(|columns| columns.contains(name));
+        for ((name, encoding, size), chosen) in listed.iter().zip(needed) {
             let found = Encoding::named(encoding).ok_or_else(|| {
                 let problem = format!("column {name:?} has the unknown encoding {encoding:?}");
                 Error::format(path.display(), None, problem, ADVICE)
@@ -299,6 +296,10 @@ impl Format for Mds {
 
     fn files(&self) -> &Files {
         self.store.files()
+    }
+
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.store.file_of(index))
     }
 
     fn shard_lens(&self) -> Vec<usize> {

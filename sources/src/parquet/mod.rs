@@ -436,6 +436,10 @@ impl Format for Parquet {
         &self.files
     }
 
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.place(index).0.file)
+    }
+
     fn shard_lens(&self) -> Vec<usize> {
         self.starts.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }

@@ -43,7 +43,9 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
         Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
         _ => NETWORK,
     };
-    Error::Remote { name: url.to_owned(), range, advice, source: told(&source).into() }
+    let text = told(&source);
+    let text = if url.starts_with("http") { crate::error::without_queries(&text) } else { text };
+    Error::Remote { name: url.to_owned(), range, advice, source: text.into() }
 }
 
 /// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the

@@ -7,28 +7,66 @@
 //! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
 //! of each answer is compared with it, if the server tells versions.
 
+mod connection;
 mod failure;
+mod limit;
 mod ranges;
+mod service;
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
-use slotline::fork::Process;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Semaphore, mpsc};
-use url::Url;
+use object_store::{GetOptions, GetRange, ObjectStore};
+use tokio::sync::mpsc;
+use url::Position;
 
+pub(crate) use self::connection::can_list;
+use self::connection::{Connection, parse, path_of, place, wait};
 use self::failure::{NETWORK, changed, failed};
 use self::ranges::{Coming, Fetched, LONGEST};
+use self::service::NO_PATH;
 use crate::Error;
 use crate::cache::{Cache, Cached, Place};
 
-/// How many requests are under way at a time.
+/// How many requests are under way at a time, at most.
 const REQUESTS: usize = 128;
+
+thread_local! {
+    /// The maximum for what this thread opens.
+    static MOST: Cell<usize> = const { Cell::new(REQUESTS) };
+}
+
+/// Opens datasets whose objects are read by at most `most` requests at a time (for each bucket or server that is opened);
+/// 128 by default. They begin with 16, and use more only while reading gets faster that way, and fewer when connections
+/// fail.
+///
+/// ```no_run
+/// use slotline_sources::{tar::Tar, with_max_connections};
+///
+/// let photos = with_max_connections(8, || Tar::open(["http://small.example/photos-{000..009}.tar"]))?;
+/// # Ok::<(), slotline_sources::Error>(())
+/// ```
+pub fn with_max_connections<T>(most: usize, open: impl FnOnce() -> T) -> T {
+    struct Before(usize);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MOST.set(self.0);
+        }
+    }
+    let _before = Before(MOST.replace(most));
+    open()
+}
+
+fn most_connections() -> Result<usize, Error> {
+    match MOST.get() {
+        0 => Err(Error::usage("`max_connections` is 0", "allow at least one")),
+        most => Ok(most),
+    }
+}
 
 /// How many parts of a whole object are fetched at a time.
 const AT_A_TIME: usize = 4;
@@ -71,15 +109,24 @@ pub(crate) struct Listed {
     modified: i64,
 }
 
-/// Lists all objects below a folder, sorted by path.
-pub(crate) fn list(folder: &str) -> Result<Vec<Listed>, Error> {
-    let connected = connect(folder)?;
-    let (store, prefix) = (connected.store, connected.path.clone());
-    let metas = wait(&connected.runtime, async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await });
+/// Lists all objects below a folder, sorted by path. Those whose keys are no paths can't be asked for: they are left out
+/// unless they are wanted, by their names, which is an error.
+pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Listed>, Error> {
+    let (connection, path) = Connection::to(folder)?;
+    let (store, prefix) = (connection.stores[0].clone(), path.clone());
+    let metas = wait(&connection.runtime, async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await });
     let mut listed = Vec::new();
     for meta in metas.map_err(|source| failed(folder, None, source))? {
         // The folder itself may be an object, of no bytes.
-        let Some(name) = relative(&connected.path, &meta.location) else { continue };
+        let Some(name) = relative(&path, &meta.location) else { continue };
+        if meta.location.as_ref().contains(NO_PATH) {
+            let name = name.replace(NO_PATH, "");
+            if wanted(&name) {
+                let problem = format!("its key has a part that is empty, `.` or `..`, and is no path: {name}");
+                return Err(Error::format(folder, None, problem, "rename the object, or leave it out"));
+            }
+            continue;
+        }
         let modified = meta.last_modified.timestamp();
         listed.push(Listed { name, path: meta.location, len: meta.size, version: meta.e_tag, modified });
     }
@@ -89,13 +136,13 @@ pub(crate) fn list(folder: &str) -> Result<Vec<Listed>, Error> {
 
 /// Returns the names of what is directly in a folder, sorted; those of folders end with a slash.
 pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
-    let connected = connect(folder)?;
-    let (store, prefix) = (connected.store, connected.path.clone());
-    let found = wait(&connected.runtime, async move { store.list_with_delimiter(Some(&prefix)).await });
+    let (connection, path) = Connection::to(folder)?;
+    let (store, prefix) = (connection.stores[0].clone(), path.clone());
+    let found = wait(&connection.runtime, async move { store.list_with_delimiter(Some(&prefix)).await });
     let found = found.map_err(|source| failed(folder, None, source))?;
-    let files = found.objects.iter().filter_map(|meta| relative(&connected.path, &meta.location));
-    let folders = found.common_prefixes.iter().filter_map(|path| Some(relative(&connected.path, path)? + "/"));
-    let mut names: Vec<String> = files.chain(folders).collect();
+    let files = found.objects.iter().filter_map(|meta| relative(&path, &meta.location));
+    let folders = found.common_prefixes.iter().filter_map(|found| Some(relative(&path, found)? + "/"));
+    let mut names: Vec<String> = files.chain(folders).filter(|name| !name.contains(NO_PATH)).collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -121,57 +168,30 @@ fn relative(folder: &Path, path: &Path) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// A path on a server.
-struct Connected {
-    runtime: Handle,
-    store: Arc<dyn ObjectStore>,
-    path: Path,
-}
-
-fn connect(url: &str) -> Result<Connected, Error> {
-    let Connection { runtime, mut stores, .. } =
-        Connection::new(&[parse(url)?[..url::Position::BeforePath].to_owned()])?;
-    Ok(Connected { runtime, store: stores.remove(0), path: path_of(url)? })
-}
-
-/// What a process needs to make requests.
-#[derive(Clone)]
-struct Connection {
-    process: Process,
-    runtime: Handle,
-    stores: Vec<Arc<dyn ObjectStore>>,
-    permits: Arc<Semaphore>,
-}
-
 impl Remote {
     /// Looks up the objects at these URLs.
     pub(crate) fn open(urls: Vec<String>) -> Result<Self, Error> {
         let mut places: Vec<String> = Vec::new();
-        let mut found = Vec::with_capacity(urls.len());
-        for url in urls {
-            let parsed = parse(&url)?;
-            let place = parsed[..url::Position::BeforePath].to_owned();
-            let store = places.iter().position(|known| *known == place).unwrap_or_else(|| {
+        let mut stores = Vec::with_capacity(urls.len());
+        for url in &urls {
+            let place = place(&parse(url)?);
+            stores.push(places.iter().position(|known| *known == place).unwrap_or_else(|| {
                 places.push(place);
                 places.len() - 1
-            });
-            found.push((url, store));
+            }));
         }
-        let connection = Connection::new(&places)?;
-        let stores = connection.stores.clone();
-        let heads = found.into_iter().map(move |(url, store)| {
-            let of = stores[store].clone();
-            async move {
-                let path = path_of(&url)?;
-                if path.is_root() && !url.starts_with("http") {
-                    let problem = "the URL names a bucket, and no object in it";
-                    return Err(Error::format(&url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
-                }
-                let head = async { of.head(&path).await.map_err(|source| failed(&url, None, source)) };
-                let meta = within(PATIENCE, &url, None, head).await?;
-                let modified = meta.last_modified.timestamp();
-                Ok(Object { url, store, path, len: meta.size, version: meta.e_tag, modified })
-            }
+        let connection = Connection::new(places, most_connections()?)?;
+        let found = urls.into_iter().zip(stores).map(|(url, store)| {
+            let (path, parsed) = (path_of(&url)?, parse(&url)?);
+            let is_signed = parsed.query().is_some();
+            // The query may be a secret, and is in no message.
+            let url = if is_signed { parsed[..Position::AfterPath].to_owned() } else { url };
+            Ok((Object { url, store, path, len: 0, version: None, modified: 0 }, is_signed))
+        });
+        let found = found.collect::<Result<Vec<_>, Error>>()?;
+        let heads = found.into_iter().map({
+            let connection = connection.clone();
+            move |(object, is_signed)| look_up(connection.clone(), object, is_signed)
         });
         let heads = stream::iter(heads).buffered(REQUESTS).collect::<Vec<_>>();
         let objects = wait(&connection.runtime, heads).into_iter().collect::<Result<_, Error>>()?;
@@ -180,8 +200,7 @@ impl Remote {
 
     /// Makes objects below `folder` that were listed.
     pub(crate) fn listed(folder: &str, listed: Vec<Listed>) -> Result<Self, Error> {
-        let parsed = parse(folder)?;
-        let connection = Connection::new(&[parsed[..url::Position::BeforePath].to_owned()])?;
+        let (connection, _) = Connection::to(folder)?;
         let object = |Listed { name, path, len, version, modified }: Listed| Object {
             url: below(folder, &name),
             store: 0,
@@ -258,6 +277,13 @@ impl Remote {
         self.objects.get(object).map(|object| object.len)
     }
 
+    /// Says whether connections failed, and what was done about it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let url = self.objects.first().map_or("", |object| &object.url);
+        let path = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
+        self.connection.limit.warning(&url[..path])
+    }
+
     /// Returns the tag of an object, if its server has given it one.
     pub(crate) fn version(&self, object: usize) -> Option<&str> {
         self.objects.get(object)?.version.as_deref()
@@ -331,11 +357,8 @@ impl Remote {
     /// Returns the connection of a forked process.
     fn forked(&self) -> Result<&Connection, Error> {
         if self.forked.get().is_none() {
-            let mut places = vec![String::new(); self.connection.stores.len()];
-            for object in self.objects.iter() {
-                places[object.store] = parse(&object.url)?[..url::Position::BeforePath].to_owned();
-            }
-            let _ = self.forked.set(Connection::new(&places)?);
+            let Connection { places, limit, .. } = &self.connection;
+            let _ = self.forked.set(Connection::new(places.clone(), limit.most)?);
         }
         Ok(self.forked.get().expect("it was just set"))
     }
@@ -348,11 +371,33 @@ fn request(
     start: u64,
     len: u64,
 ) -> impl Future<Output = Result<bytes::Bytes, Error>> + Send + use<> {
-    let (store, permits) = (connection.stores[object.store].clone(), connection.permits.clone());
+    let (store, limit) = (connection.stores[object.store].clone(), connection.limit.clone());
     async move {
-        let _permit = permits.acquire().await;
-        within(PATIENCE, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await
+        let permit = limit.permit().await;
+        let bytes = within(PATIENCE, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await;
+        if bytes.is_ok() {
+            permit.answered(len);
+        }
+        bytes
     }
+}
+
+/// Finds out the length, the version and the time of an object. A signed URL allows one kind of request, which is to read.
+async fn look_up(connection: Connection, object: Object, is_signed: bool) -> Result<Object, Error> {
+    let Object { url, store, path, .. } = &object;
+    if path.is_root() && !url.starts_with("http") {
+        let problem = "the URL names a bucket, and no object in it";
+        return Err(Error::format(url, None, problem, "add a path, or a pattern such as `/*.parquet`"));
+    }
+    let range = is_signed.then_some(GetRange::Bounded(0..1));
+    let permit = connection.limit.permit().await;
+    let options = GetOptions { range, head: !is_signed, ..GetOptions::default() };
+    let answer = async { connection.stores[*store].get_opts(path, options).await };
+    let answer = async { answer.await.map_err(|source| failed(url, None, source)) };
+    let meta = within(PATIENCE, url, None, answer).await?.meta;
+    permit.answered(0);
+    let modified = meta.last_modified.timestamp();
+    Ok(Object { len: meta.size, version: meta.e_tag, modified, ..object })
 }
 
 /// Ends a request that takes too long.
@@ -405,72 +450,6 @@ async fn fetch(store: &dyn ObjectStore, object: &Object, start: u64, len: u64) -
         return Err(Error::format(&object.url, start, problem, "check the server, or whatever is in between"));
     }
     Ok(bytes)
-}
-
-impl Connection {
-    /// Connects to buckets and servers, by the part of their URLs before the path.
-    fn new(places: &[String]) -> Result<Self, Error> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let stores = places.iter().map(|place| {
-            let url = parse(place)?;
-            let options = std::env::vars_os().filter_map(|(name, value)| {
-                let name = name.into_string().ok()?.to_ascii_lowercase();
-                let is_option = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
-                is_option.then_some((name, value.into_string().ok()?))
-            });
-            let http = matches!(url.scheme(), "http" | "https").then(|| ("allow_http".to_owned(), "true".to_owned()));
-            let made = object_store::parse_url_opts(&url, options.chain(http));
-            made.map(|(store, _)| Arc::from(store)).map_err(|source| failed(place, None, source))
-        });
-        let stores = stores.collect::<Result<_, Error>>()?;
-        Ok(Self { process: Process::this(), runtime: runtime()?, stores, permits: Arc::new(Semaphore::new(REQUESTS)) })
-    }
-}
-
-/// Returns the runtime of this process, whose thread makes all requests.
-fn runtime() -> Result<Handle, Error> {
-    static RUNTIME: Mutex<Option<(Process, Handle)>> = Mutex::new(None);
-    // A forked process may find the lock taken by a thread that it does not have.
-    if let Ok(known) = RUNTIME.try_lock()
-        && let Some((of, handle)) = &*known
-        && of.is_this()
-    {
-        return Ok(handle.clone());
-    }
-    let failed = |source| Error::io_named("a thread for requests", "start", source);
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let handle = runtime.handle().clone();
-    let life = move || runtime.block_on(std::future::pending::<()>());
-    std::thread::Builder::new().name("slotline-requests".to_owned()).spawn(life).map_err(failed)?;
-    if let Ok(mut known) = RUNTIME.try_lock() {
-        *known = Some((Process::this(), handle.clone()));
-    }
-    Ok(handle)
-}
-
-/// Runs a future on the thread for requests, and waits for it.
-fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + Send + 'static) -> T {
-    let (send, receive) = std::sync::mpsc::sync_channel(1);
-    runtime.spawn(async move {
-        let _ = send.send(future.await);
-    });
-    receive.recv().expect("a request does not panic, and its thread lives as long as the process")
-}
-
-fn parse(url: &str) -> Result<Url, Error> {
-    let parsed =
-        Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))?;
-    if parsed.query().is_some() || parsed.fragment().is_some() {
-        let advice = "write `%3F` and `%23` for these characters in a path; signed URLs are not read: give credentials";
-        return Err(Error::format(url, None, "the URL has a `?` or `#`", advice));
-    }
-    Ok(parsed)
-}
-
-fn path_of(url: &str) -> Result<Path, Error> {
-    let parsed = parse(url)?;
-    let found = object_store::ObjectStoreScheme::parse(&parsed).map_err(|error| error.to_string());
-    found.map(|(_, path)| path).map_err(|error| Error::format(url, None, error, "check the URL"))
 }
 
 impl fmt::Debug for Remote {

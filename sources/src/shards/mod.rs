@@ -128,6 +128,11 @@ impl Store {
         (&self.shards[shard].listed.path, i)
     }
 
+    /// Returns the number of the file of a sample.
+    pub(crate) fn file_of(&self, index: usize) -> usize {
+        self.find(index).0
+    }
+
     fn find(&self, index: usize) -> (usize, usize) {
         let shard = self.shards.partition_point(|shard| shard.first <= index) - 1;
         (shard, index - self.shards[shard].first)

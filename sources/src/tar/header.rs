@@ -176,13 +176,10 @@ impl<W: Front> Members<W> {
         }
         let start = [block[0], block[1]];
         let (name, advice) = match &start {
-            b"\x1f\x8b" => (
-                "gzip",
-                "unpack it with `gunzip`, or use `TarOptions::stream`: samples of a compressed tar can't be read by index",
-            ),
-            b"BZ" => ("bzip2", "unpack it with `bunzip2`: samples of a compressed tar can't be read by index"),
-            b"\xfd7" => ("xz", "unpack it with `unxz`: samples of a compressed tar can't be read by index"),
-            b"\x28\xb5" => ("zstd", "unpack it with `unzstd`: samples of a compressed tar can't be read by index"),
+            b"\x1f\x8b" => ("gzip", "unpack it with `gunzip`, or name it `.tar.gz`, which is read as a stream"),
+            b"BZ" => ("bzip2", "unpack it with `bunzip2`, or name it `.tar.bz2`, which is read as a stream"),
+            b"\xfd7" => ("xz", "unpack it with `unxz`"),
+            b"\x28\xb5" => ("zstd", "unpack it with `unzstd`, or name it `.tar.zst`, which is read as a stream"),
             _ => return Ok(()),
         };
         Err(self.error(0, format!("expected a tar, found a {name} file"), advice))

@@ -19,6 +19,7 @@ mod value;
 use std::fmt;
 
 use slotline::dtype::DType;
+use smallvec::SmallVec;
 
 use crate::files::{Files, Span};
 use crate::format::place;
@@ -33,7 +34,7 @@ pub const KEY: &str = "__key__";
 /// The samples of one or more tars.
 ///
 /// The fields are all that occur, in the order of their first appearance, or those that
-/// [`fields`](TarOptions::fields) lists. What they hold follows from the last extension ([`Decode`]).
+/// [`columns`](TarOptions::columns) lists. What they hold follows from the last extension ([`Decode`]).
 ///
 /// ```
 /// use slotline::Loader;
@@ -75,16 +76,22 @@ pub struct Tar {
 /// A shard and where the dataset's fields are in it.
 struct Shard {
     index: Index,
-    /// For each source, the number of the suffix in the shard's list.
-    suffixes: Vec<Option<u32>>,
+    /// For each source, the numbers of its suffixes in the shard's list.
+    suffixes: Vec<SmallVec<[u32; 1]>>,
 }
 
 /// Where a field comes from.
+#[derive(Clone)]
 enum Source {
     /// The key of the sample.
     Key,
-    /// A member of this name, and what becomes of it.
+    /// A member of this name, or of the first of several, and what becomes of it.
     Member(String, Decode),
+}
+
+/// Returns the names that the name of a field stands for.
+fn alternatives(name: &str) -> impl Iterator<Item = &str> + Clone {
+    name.split(';')
 }
 
 impl Tar {
@@ -116,9 +123,8 @@ impl Tar {
     fn members(&self, shard: usize, sample: usize) -> impl Iterator<Item = Member> + Clone {
         let shard = &self.shards[shard];
         let members = shard.index.members(sample);
-        shard.suffixes.iter().filter_map(move |&suffix| {
-            let suffix = suffix?;
-            members.iter().find(|member| member.suffix == suffix).copied()
+        shard.suffixes.iter().filter_map(move |suffixes| {
+            suffixes.iter().find_map(|&suffix| members.iter().find(|member| member.suffix == suffix).copied())
         })
     }
 

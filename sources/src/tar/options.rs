@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use smallvec::SmallVec;
+
 use super::index::Index;
 use super::stream::{Shards, TarStream};
-use super::{KEY, Shard, Source, Tar, kind, saved, value};
+use super::{KEY, Shard, Source, Tar, alternatives, kind, saved, value};
+use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::parallel::each;
 use crate::paths::expand;
@@ -37,10 +40,23 @@ pub enum Decode {
     Npy,
 }
 
+impl Decode {
+    /// Returns what the files with this extension become; `None` for pickles.
+    fn of(name: &str) -> Option<Self> {
+        Some(match name.rsplit('.').next().unwrap_or(name) {
+            "cls" | "cls2" | "index" | "inx" | "id" => Self::Integer,
+            "txt" | "text" | "transcript" | "json" | "jsn" => Self::Text,
+            "npy" => Self::Npy,
+            "pth" | "pkl" | "pickle" | "pyd" => return None,
+            _ => Self::Bytes,
+        })
+    }
+}
+
 /// How tars are read.
 #[derive(Clone, Debug, Default)]
 pub struct TarOptions {
-    pub(super) fields: Option<Vec<String>>,
+    pub(super) columns: Option<Vec<String>>,
     decode: HashMap<String, Decode>,
     key: bool,
     pub(super) skip_incomplete: bool,
@@ -56,9 +72,10 @@ impl TarOptions {
         Self::default()
     }
 
-    /// Sets which fields are read, in this order. The default is all, in the order of their first appearance.
-    pub fn fields(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.fields = Some(names.into_iter().map(Into::into).collect());
+    /// Sets which fields are read, in this order. The default is all, in the order of their first appearance. A field of
+    /// several names, `jpg;png`, is the file of the first that a sample has. The [key](KEY) may be listed, too.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -136,8 +153,9 @@ impl TarOptions {
         self.finish(paths, files)
     }
 
-    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip. [Patterns](crate::paths)
-    /// are expanded. The first samples are read to learn the fields: those of them that [`fields`](Self::fields) lists,
+    /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or zstd.
+    /// [Patterns](crate::paths) are expanded. The first samples are read to learn the fields: those of them that
+    /// [`columns`](Self::columns) lists,
     /// or all. Options about indexes have no effect.
     ///
     /// # Errors
@@ -190,19 +208,22 @@ impl TarOptions {
                 return Err(Error::io(&paths[file], "read", std::io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        let names = match &self.fields {
-            Some(names) => names.clone(),
-            None => union(&indexes),
-        };
+        let mut names = union(&indexes);
+        if let Some(chosen) = &self.columns {
+            names.push(KEY.to_owned());
+            names.extend(chosen.iter().filter(|name| alternatives(name).count() > 1).cloned());
+            names = choose(&paths[0], Some(chosen), &names, |name| name, &[])?;
+        }
         let sources = self.sources(&names, &paths)?;
-        let suffixes = |index: &Index| -> Vec<Option<u32>> {
-            let place = |source: &Source| match source {
-                Source::Key => None,
-                Source::Member(name, _) => {
-                    index.suffixes.iter().position(|suffix| suffix == name).map(|place| place as u32)
-                }
+        let suffixes = |index: &Index| {
+            let places = |source: &Source| match source {
+                Source::Key => SmallVec::new(),
+                Source::Member(name, _) => alternatives(name)
+                    .filter_map(|name| index.suffixes.iter().position(|suffix| suffix == name))
+                    .map(|place| place as u32)
+                    .collect(),
             };
-            sources.iter().map(place).collect()
+            sources.iter().map(places).collect::<Vec<SmallVec<[u32; 1]>>>()
         };
         let (mut starts, mut skipped, mut shards) = (vec![0], 0, Vec::new());
         for (path, mut index) in paths.iter().zip(indexes.drain(..)) {
@@ -212,8 +233,8 @@ impl TarOptions {
                 let has = |suffix: u32| index.members(sample).iter().any(|member| member.suffix == suffix);
                 let members = sources.iter().zip(&suffixes);
                 members
-                    .filter_map(|(source, suffix)| match source {
-                        Source::Member(name, _) if !suffix.is_some_and(has) => Some(name.clone()),
+                    .filter_map(|(source, suffixes)| match source {
+                        Source::Member(name, _) if !suffixes.iter().copied().any(has) => Some(name.clone()),
                         _ => None,
                     })
                     .next()
@@ -226,7 +247,8 @@ impl TarOptions {
                 let key = String::from_utf8_lossy(index.key(sample));
                 let offset = index.members(sample).first().map(|member| member.start);
                 let problem = format!("the sample {key} has no file `{name}`");
-                let advice = "list `fields` that all samples have, or set `skip_incomplete`";
+                let advice =
+                    "list `columns` that all samples have, join alternatives as `jpg;png`, or set `skip_incomplete`";
                 return Err(Error::format(path.display(), offset, problem, advice));
             }
             skipped += before - index.samples.len();
@@ -242,10 +264,10 @@ impl TarOptions {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
             let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-            return Err(Error::format(path, None, problem, "list those to read in `fields`"));
+            return Err(Error::format(path, None, problem, "list those to read in `columns`"));
         }
         let mut sources = Vec::new();
-        if self.key {
+        if self.key && !names.iter().any(|name| name == KEY) {
             sources.push(Source::Key);
         }
         for (i, name) in names.iter().enumerate() {
@@ -253,23 +275,22 @@ impl TarOptions {
                 return Err(Error::usage(format!("the field {name} is listed twice"), "list it once"));
             }
             if name == KEY {
-                return Err(Error::usage("the key is listed as a field", "set the option `key`"));
+                sources.push(Source::Key);
+                continue;
             }
-            let extension = name.rsplit('.').next().unwrap_or(name);
-            let decode = match self.decode.get(name) {
-                Some(decode) => *decode,
-                None => match extension {
-                    "cls" | "cls2" | "index" | "inx" | "id" => Decode::Integer,
-                    "txt" | "text" | "transcript" | "json" | "jsn" => Decode::Text,
-                    "npy" => Decode::Npy,
-                    "pth" | "pkl" | "pickle" | "pyd" => {
-                        let problem = format!("the field {name} holds pickles, which run code when they are read");
-                        let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
-                        let advice = "list the other fields in `fields`, or decode it as bytes";
-                        return Err(Error::format(path, None, problem, advice));
-                    }
-                    _ => Decode::Bytes,
-                },
+            let mut decoded = alternatives(name).map(Decode::of);
+            let decode = match (self.decode.get(name), decoded.clone().next().flatten()) {
+                (Some(decode), _) => *decode,
+                (None, Some(decode)) if decoded.all(|other| other == Some(decode)) => decode,
+                (None, found) => {
+                    let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
+                    let problem = match found {
+                        Some(_) => format!("the alternatives of {name} hold different kinds of values"),
+                        None => format!("the field {name} holds pickles, which run code when they are read"),
+                    };
+                    let advice = "list the other fields in `columns`, or `decode` it as bytes";
+                    return Err(Error::format(path, None, problem, advice));
+                }
             };
             sources.push(Source::Member(name.clone(), decode));
         }
@@ -311,7 +332,7 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
             Source::Member(name, decode) => {
                 let members = || {
                     shards.iter().enumerate().flat_map(move |(file, shard)| {
-                        let of_field = move |member: &&super::Member| Some(member.suffix) == shard.suffixes[i];
+                        let of_field = move |member: &&super::Member| shard.suffixes[i].contains(&member.suffix);
                         shard.index.members.iter().filter(of_field).map(move |member| (file, *member))
                     })
                 };

@@ -19,12 +19,12 @@ pub(super) fn decode<'a>(decode: Decode, kind: &FieldKind, data: &'a [u8]) -> Re
             let parsed = std::str::from_utf8(data).ok().and_then(|text| text.trim().parse::<i64>().ok());
             parsed.map(Value::number).ok_or_else(|| {
                 let found = String::from_utf8_lossy(&data[..data.len().min(20)]).escape_debug().to_string();
-                Problem(format!("expected an integer, found `{found}`"), "correct the file, or decode it as bytes")
+                Problem(format!("expected an integer, found `{found}`"), "correct the file, or `decode` it as bytes")
             })
         }
         Decode::Npy => {
             let array = parse_npy(data)
-                .map_err(|error| Problem(error.to_string(), "write the file again, or decode it as bytes"))?;
+                .map_err(|error| Problem(error.to_string(), "write the file again, or `decode` it as bytes"))?;
             let FieldKind::Tensor(dtype, shape) = kind else { return Ok(Value::from(data)) };
             if (array.dtype(), array.shape()) != (*dtype, &shape[..]) {
                 let problem = format!(
@@ -32,7 +32,7 @@ pub(super) fn decode<'a>(decode: Decode, kind: &FieldKind, data: &'a [u8]) -> Re
                     array.dtype(),
                     array.shape()
                 );
-                return Err(Problem(problem, "make all arrays alike, or decode the field as bytes"));
+                return Err(Problem(problem, "make all arrays alike, or `decode` the field as bytes"));
             }
             Ok(Value::Bytes(Cow::Owned(array.bytes().to_vec())))
         }
@@ -45,7 +45,7 @@ pub(super) fn text(data: &[u8]) -> Result<Value<'_>, Problem> {
         Ok(_) => Ok(Value::from(data)),
         Err(error) => {
             let problem = format!("expected UTF-8, found another byte after {} bytes of it", error.valid_up_to());
-            Err(Problem(problem, "write it as UTF-8, or decode it as bytes"))
+            Err(Problem(problem, "write it as UTF-8, or `decode` it as bytes"))
         }
     }
 }
@@ -53,6 +53,6 @@ pub(super) fn text(data: &[u8]) -> Result<Value<'_>, Problem> {
 /// Returns dtype and shape of the first array of a field.
 pub(super) fn npy_kind(data: &[u8]) -> Result<FieldKind, Problem> {
     let array =
-        parse_npy(data).map_err(|error| Problem(error.to_string(), "write the file again, or decode it as bytes"))?;
+        parse_npy(data).map_err(|error| Problem(error.to_string(), "write the file again, or `decode` it as bytes"))?;
     Ok(FieldKind::Tensor(array.dtype(), array.shape().to_vec()))
 }

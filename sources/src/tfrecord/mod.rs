@@ -11,7 +11,7 @@
 //! | a feature list whose steps all have as many numbers | a list: the numbers of all steps |
 //! | a feature list whose steps all have one value of as many bytes | bytes: those of all steps |
 //!
-//! [`TfRecordOptions::declare`] decides otherwise. A record that contradicts is an error that names it. A
+//! [`TfRecordOptions::decode`] decides otherwise. A record that contradicts is an error that names it. A
 //! `bytes_list` of more values is not supported, nor are other feature lists and compressed files: they are errors, and so
 //! are fields of the protocol buffer that these messages do not have.
 
@@ -26,6 +26,7 @@ use std::path::Path;
 use slotline::dtype::DType;
 use smallvec::SmallVec;
 
+use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::format::place;
 use crate::parallel::each;
@@ -67,6 +68,7 @@ pub struct TfRecord {
     steps: Vec<Step>,
     /// Whether the fields are those of the first records, which must be all.
     all: bool,
+    missing_as_zero: bool,
     check: bool,
 }
 
@@ -83,7 +85,8 @@ struct Seen {
 /// How TFRecord files are read.
 #[derive(Clone, Debug)]
 pub struct TfRecordOptions {
-    fields: Option<Vec<String>>,
+    columns: Option<Vec<String>>,
+    missing_as_zero: bool,
     declared: BTreeMap<String, FieldKind>,
     look_at: usize,
     check_data: bool,
@@ -95,7 +98,8 @@ pub struct TfRecordOptions {
 impl Default for TfRecordOptions {
     fn default() -> Self {
         Self {
-            fields: None,
+            columns: None,
+            missing_as_zero: false,
             declared: BTreeMap::new(),
             look_at: 1000,
             check_data: true,
@@ -113,14 +117,20 @@ impl TfRecordOptions {
     }
 
     /// Sets which features are read, in this order. By default all of the first records are, sorted by name.
-    pub fn fields(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.fields = Some(names.into_iter().map(Into::into).collect());
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Whether features that a record lacks are zeros, and empty lists and bytes. By default they are errors.
+    pub fn missing_as_zero(mut self, zero: bool) -> Self {
+        self.missing_as_zero = zero;
         self
     }
 
     /// Sets what a feature holds: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a number, a tensor or a
     /// list of `i64` or `f32`.
-    pub fn declare(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
+    pub fn decode(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
         self.declared.insert(name.into(), kind);
         self
     }
@@ -193,7 +203,8 @@ impl TfRecordOptions {
             starts,
             fields,
             steps: Vec::new(),
-            all: self.fields.is_none(),
+            all: self.columns.is_none(),
+            missing_as_zero: self.missing_as_zero,
             check: self.check_data,
         };
         if records.len() == 0 {
@@ -215,7 +226,7 @@ impl TfRecordOptions {
             records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))?;
             for (name, Found { feature, step }) in features.into_iter().filter_map(|(name, found)| Some((name, found?)))
             {
-                let wanted = self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
+                let wanted = self.columns.as_ref().is_none_or(|names| names.iter().any(|chosen| is_in(name, chosen)));
                 if !wanted || self.declared.contains_key(name) {
                     continue;
                 }
@@ -228,7 +239,7 @@ impl TfRecordOptions {
                 };
                 if let Some(what) = unread {
                     let problem = format!("the feature {name} has {what}, which are not supported");
-                    return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
+                    return Err(records.error(index, 0, &problem, "list the other features in `columns`"));
                 }
                 let (dtype, len) = (feature.dtype(), feature.items());
                 let known = seen.entry(name.to_owned()).or_insert(Seen { dtype, step, lengths: Vec::new() });
@@ -236,16 +247,27 @@ impl TfRecordOptions {
                 if known.step.is_some() != step.is_some() || both && (known.dtype, known.step) != (dtype, step) {
                     let [found, others] = [(dtype, step), (known.dtype, known.step)].map(described);
                     let problem = format!("the feature {name} holds {found}, in others {others}");
-                    return Err(records.error(index, 0, &problem, "list the other features in `fields`"));
+                    return Err(records.error(index, 0, &problem, "list the other features in `columns`"));
                 }
                 if known.dtype.is_none() {
                     (known.dtype, known.step) = (dtype, step);
                 }
-                known.lengths.push(len as u64);
+                if feature != Feature::Empty || step.is_some() || !self.missing_as_zero {
+                    known.lengths.push(len as u64);
+                }
             }
         }
-        let names: Vec<String> = match &self.fields {
-            Some(names) => names.clone(),
+        let names: Vec<String> = match &self.columns {
+            // A name that no feature has stands for those that begin with it and a dot.
+            Some(names) => names
+                .iter()
+                .flat_map(|chosen| match seen.keys().any(|name| name != chosen && is_in(name, chosen)) {
+                    true if !seen.contains_key(chosen) => {
+                        seen.keys().filter(|name| is_in(name, chosen)).cloned().collect()
+                    }
+                    _ => vec![chosen.clone()],
+                })
+                .collect(),
             None => {
                 let mut names: Vec<String> = seen.keys().chain(self.declared.keys()).cloned().collect();
                 names.sort_unstable();
@@ -255,19 +277,21 @@ impl TfRecordOptions {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different features; the maximum is {MOST_FIELDS}", names.len());
             let path = records.files.path(0);
-            return Err(Error::format(path.display(), None, problem, "list those to read in `fields`"));
+            return Err(Error::format(path.display(), None, problem, "list those to read in `columns`"));
         }
         if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::usage(format!("the feature {name} is listed twice"), "list it once"));
         }
         if let Some(name) = self.declared.keys().find(|name| !names.contains(name)) {
-            return Err(Error::usage(format!("the declared feature {name} is not among `fields`"), "list it there"));
+            return Err(Error::usage(format!("the declared feature {name} is not among `columns`"), "list it there"));
         }
         let (mut fields, mut steps) = (Vec::new(), Vec::new());
         for name in names {
             let (kind, step) = match (self.declared.get(&name), seen.get(&name)) {
                 (Some(kind), _) => (supported(&name, kind)?, None),
-                (None, Some(Seen { dtype: Some(dtype), step, lengths })) if lengths.len() == count => {
+                (None, Some(Seen { dtype: Some(dtype), step, lengths }))
+                    if lengths.len() == count || self.missing_as_zero && !lengths.is_empty() =>
+                {
                     let room = || {
                         let lengths = lengths.iter().copied();
                         if count == records.len() { Room::of(lengths) } else { Room::estimate(lengths) }
@@ -287,7 +311,8 @@ impl TfRecordOptions {
                         found.filter(|seen| seen.dtype.is_some()).map_or(0, |seen| seen.lengths.len())
                     );
                     let path = records.files.path(0);
-                    let advice = "list features in `fields` that all records have, or `declare` it";
+                    let advice =
+                        "list features in `columns` that all records have, set `missing_as_zero`, or `decode` it";
                     return Err(Error::format(path.display(), None, problem, advice));
                 }
             };
@@ -302,6 +327,11 @@ impl TfRecordOptions {
 fn described((dtype, step): (Option<DType>, Option<usize>)) -> String {
     let dtype = dtype.map_or("no value".to_owned(), |dtype| dtype.to_string());
     step.map_or(dtype.clone(), |len| format!("steps of {len} {dtype}"))
+}
+
+/// Whether a file that starts with these bytes has a record.
+pub(crate) fn is_start(start: &[u8]) -> bool {
+    start.first_chunk().is_some_and(|header| walk::data_len(header).is_some())
 }
 
 /// Returns a declared kind, if it can be read.
@@ -387,14 +417,25 @@ impl Format for TfRecord {
         })?;
         if let Some(name) = other.filter(|_| self.all) {
             let problem = format!("the feature {name}, which the first records do not have");
-            return Err(self.error(index, 0, &problem, "list the features to read in `fields`, or `declare` it"));
+            return Err(self.error(index, 0, &problem, "list the features to read in `columns`, or `decode` it"));
         }
         let mut values: SmallVec<[Value<'a>; 4]> = SmallVec::new();
         for ((field, found), step) in self.fields.as_slice().iter().zip(features).zip(&self.steps) {
+            if self.missing_as_zero
+                && found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none())
+            {
+                values.push(field.kind.zero());
+                continue;
+            }
             let value = found.ok_or_else(|| "no such feature".to_owned());
             let value = value.and_then(|found| value_of(&field.kind, *step, found)).map_err(|problem| {
                 let problem = format!("expected {field}, found {problem}");
-                self.error(index, 0, &problem, "`declare` what the feature holds, or list others in `fields`")
+                self.error(
+                    index,
+                    0,
+                    &problem,
+                    "`decode` it as it is, list others in `columns`, or set `missing_as_zero`",
+                )
             })?;
             values.push(value);
         }

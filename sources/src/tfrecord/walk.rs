@@ -81,7 +81,7 @@ pub(super) const CODEC: Codec<Vec<u64>> = Codec {
 };
 
 /// Returns the length in a header, if its checksum is right.
-fn data_len(header: &[u8; HEADER as usize]) -> Option<u64> {
+pub(super) fn data_len(header: &[u8; HEADER as usize]) -> Option<u64> {
     let (len, checksum) = header.split_first_chunk::<8>()?;
     (*checksum == masked(len)).then(|| u64::from_le_bytes(*len))
 }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
@@ -52,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) script: Arc<Mutex<VecDeque<Answer>>>,
     pub(crate) requests: Arc<AtomicUsize>,
     pub(crate) most_at_a_time: Arc<AtomicUsize>,
+    /// The first lines of all requests.
+    pub(crate) lines: Arc<Mutex<Vec<String>>>,
 }
 
 /// How many numbers are read.
@@ -73,18 +76,47 @@ pub(crate) fn number(at: usize) -> i64 {
 impl Server {
     /// Starts a server whose answers are these, and then `always`.
     pub(crate) fn start(script: &[Answer], always: Answer) -> Self {
+        Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script, always, None)
+    }
+
+    /// Starts a server that is as slow as a small one in Python: five connections wait for it, it takes one in `pause`,
+    /// which ends after an answer, and resets what it has no time for, if there are more than `most`.
+    pub(crate) fn small(pause: Duration, most: usize, always: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // SAFETY: the descriptor is that of a listener, whose queue becomes shorter.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
+        Self::listen(listener, &[], always, Some((pause, most)))
+    }
+
+    fn listen(listener: TcpListener, script: &[Answer], always: Answer, small: Option<(Duration, usize)>) -> Self {
         let url = format!("http://{}/data/numbers.bin", listener.local_addr().unwrap());
         let script = Arc::new(Mutex::new(script.iter().copied().collect::<VecDeque<_>>()));
         let (requests, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let server = Self { url, script: script.clone(), requests: requests.clone(), most_at_a_time: most.clone() };
-        let now = Arc::new(AtomicUsize::new(0));
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let server = Self {
+            url,
+            script: script.clone(),
+            requests: requests.clone(),
+            most_at_a_time: most.clone(),
+            lines: lines.clone(),
+        };
+        let (now, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if let Some((pause, most)) = small {
+                    thread::sleep(pause);
+                    if connections.load(Ordering::SeqCst) >= most {
+                        // What was sent and is not read makes it a reset.
+                        continue;
+                    }
+                }
                 let (script, requests, most, now) = (script.clone(), requests.clone(), most.clone(), now.clone());
+                let (lines, connections) = (lines.clone(), connections.clone());
+                connections.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
                     while let Some((head, range, demands)) = request(&mut reader) {
+                        lines.lock().unwrap().push(head.clone());
                         let mut answer = match range {
                             Some(_) => {
                                 requests.fetch_add(1, Ordering::SeqCst);
@@ -92,19 +124,22 @@ impl Server {
                             }
                             // The version is known, or not, from the beginning.
                             None if matches!(always, Answer::Weak) => always,
+                            // A signature is that of one method.
+                            None if head.contains('?') => Answer::Status(403),
                             None => Answer::Right,
                         };
                         if demands.is_some_and(|tag| tag.starts_with("W/")) {
                             answer = Answer::Status(412);
                         }
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        let goes_on = respond(&stream, &head, range, answer);
+                        let goes_on = respond(&stream, &head, range, answer, small.is_some());
                         now.fetch_sub(1, Ordering::SeqCst);
                         if !goes_on {
                             let _ = stream.shutdown(Shutdown::Both);
-                            return;
+                            break;
                         }
                     }
+                    connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -140,8 +175,8 @@ fn request(reader: &mut impl BufRead) -> Option<Request> {
     }
 }
 
-/// Answers a request. Returns whether the connection goes on.
-fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, answer: Answer) -> bool {
+/// Answers a request, and says whether the connection ends. Returns whether it goes on.
+fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, answer: Answer, ends: bool) -> bool {
     let data = &*CONTENTS;
     let (mut start, mut end) = range.unwrap_or((0, LEN));
     let mut status = if range.is_some() { 206 } else { 200 };
@@ -160,6 +195,9 @@ fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, an
         Answer::Endless => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", 1_u64 << 50),
         _ => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len()),
     };
+    if ends {
+        text += "Connection: close\r\n";
+    }
     if let Some(tag) = answer.tag() {
         text += &format!("ETag: {tag}\r\n");
     }
@@ -180,5 +218,5 @@ fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, an
     }
     let sent = if answer == Answer::Cut { &body[..body.len() / 2] } else { body };
     // In one piece, which is not delayed until the first part is acknowledged.
-    stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut
+    stream.write_all(&[text.as_bytes(), sent].concat()).is_ok() && answer != Answer::Cut && !ends
 }

@@ -211,7 +211,7 @@ impl fmt::Display for Warning {
             Self::WorkerEnded { worker, end, .. } => write!(f, "worker {worker} is not replaced: its process {end}"),
             Self::Spilled { batch, field, items, room } => write!(
                 f,
-                "field {field}: batch {batch} has {items} items, more than it has room for, so it took memory from the heap, as later batches will; declare room for {room} per sample to use the loader's memory"
+                "field {field}: batch {batch} has {items} items, more than it has room for, so it took memory from the heap, as later batches will; declare room for {room} per sample (of files: the option `room`) to use the loader's memory"
             ),
         }
     }

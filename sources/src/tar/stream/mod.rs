@@ -4,6 +4,7 @@ mod shard;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset, WorkerInfo};
 use slotline::rng::Generator;
@@ -13,7 +14,7 @@ use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
 use self::shard::{Kept, Reader, Sample, ShardReader};
-use super::{Decode, KEY, Source, TarOptions, kind, value};
+use super::{Decode, KEY, Source, TarOptions, alternatives, kind, value};
 use crate::record::Room;
 use crate::{Error, FieldKind, Record, RecordFields};
 
@@ -27,7 +28,7 @@ const LIMIT: u64 = 256 << 20;
 /// The samples of tars, read from front to back. Made by [`TarOptions::stream`] and
 /// [`stream_reader`](TarOptions::stream_reader).
 ///
-/// This is for tars that can't be indexed: packed by gzip, or from the standard input. For all others [`Tar`](super::Tar)
+/// This is for tars that can't be indexed: packed by gzip, bzip2 or zstd, or from the standard input. For all others [`Tar`](super::Tar)
 /// is better: it shuffles completely, resumes at once, and divides samples evenly among any number of workers and ranks.
 /// Fields, decoding and errors are the same here, except that a damaged tar is found when it is read; the rest of that
 /// tar is then left out.
@@ -63,9 +64,10 @@ const LIMIT: u64 = 256 << 20;
 ///
 /// A pass that is resumed continues exactly, with the same number of workers. It reads the tar again in which the current
 /// block of the shuffle buffer begins, up to where it was. A tar from a reader is read again from its start, so pass a
-/// new reader of the same bytes.
+/// new reader of the same bytes. A clone shares the reader.
+#[derive(Clone)]
 pub struct TarStream {
-    shards: Shards,
+    shards: Arc<Shards>,
     fields: RecordFields,
     sources: Vec<Source>,
     /// Whether the fields are those of the first samples, which must be all.
@@ -80,7 +82,7 @@ pub struct TarStream {
 impl TarStream {
     pub(super) fn new(options: &TarOptions, shards: Shards) -> Result<Self, Error> {
         let (first, kept) = first_samples(&shards, options)?;
-        let names = options.fields.clone().unwrap_or_else(|| {
+        let names = options.columns.clone().unwrap_or_else(|| {
             let mut names = Vec::<String>::new();
             for (name, ..) in first.iter().flat_map(|sample| &sample.files) {
                 if !names.contains(name) {
@@ -96,10 +98,10 @@ impl TarStream {
             shards.rewind(kept);
         }
         Ok(Self {
-            shards,
+            shards: Arc::new(shards),
             fields: RecordFields::new(fields),
             sources,
-            all: options.fields.is_none(),
+            all: options.columns.is_none(),
             skip_incomplete: options.skip_incomplete,
             missing_end: options.missing_end,
             buffer: 1,
@@ -190,18 +192,20 @@ impl TarStream {
                 continue;
             }
             cursor.at.sample += 1;
-            let lacking = |source: &&Source| matches!(source, Source::Member(name, _) if sample.file(name).is_none());
+            let lacking =
+                |source: &&Source| matches!(source, Source::Member(name, _) if sample.first_file(name).is_none());
             let lacks = match self.sources.iter().find(lacking) {
                 Some(Source::Member(name, _)) => Some(name),
                 _ => None,
             };
             let (problem, advice) = match (lacks, sample.others.first()) {
                 (Some(_), _) if self.skip_incomplete => continue,
-                (Some(name), _) => {
-                    (format!("no file `{name}`"), "list `fields` that all samples have, or set `skip_incomplete`")
-                }
+                (Some(name), _) => (
+                    format!("no file `{name}`"),
+                    "list `columns` that all samples have, join alternatives as `jpg;png`, or set `skip_incomplete`",
+                ),
                 (None, Some(name)) if self.all => {
-                    (format!("a file `{name}`, which the first samples do not have"), "list the `fields` to read")
+                    (format!("a file `{name}`, which the first samples do not have"), "list the `columns` to read")
                 }
                 (None, _) => return Ok(Some(sample)),
             };
@@ -259,7 +263,7 @@ impl TarStream {
                 Source::Key => value::text(&sample.key).map_err(|found| problem(None, found))?,
                 Source::Member(name, decode) => {
                     let missing = || value::Problem("no such file".to_owned(), "open the dataset again");
-                    let (_, start, data) = sample.file(name).ok_or_else(|| problem(None, missing()))?;
+                    let (_, start, data) = sample.first_file(name).ok_or_else(|| problem(None, missing()))?;
                     value::decode(*decode, &field.kind, data).map_err(|found| problem(Some(*start), found))?
                 }
             });
@@ -269,7 +273,7 @@ impl TarStream {
 }
 
 fn is_from(source: &Source, field: &str) -> bool {
-    matches!(source, Source::Member(name, _) if name == field)
+    matches!(source, Source::Member(name, _) if alternatives(name).any(|name| name == field))
 }
 
 fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::Problem, shards: &Shards) -> Error {
@@ -286,8 +290,10 @@ fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, 
         let by_ref: &mut Kept = &mut kept;
         let mut reader = ShardReader::new(shards.path(shard), shard, by_ref, options.missing_end, LIMIT)?;
         while samples.len() < FIRST && bytes < FIRST_BYTES {
-            let wanted =
-                |field: &str| options.fields.as_ref().is_none_or(|fields| fields.iter().any(|own| own == field));
+            let wanted = |field: &str| {
+                let mut names = options.columns.iter().flatten().flat_map(|name| alternatives(name));
+                options.columns.is_none() || names.any(|name| name == field)
+            };
             let Some(sample) = reader.next(wanted)? else { break };
             bytes += sample.bytes();
             samples.push(sample);
@@ -308,10 +314,10 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
     Ok(match source {
         Source::Key => (KEY, FieldKind::Text(Room::estimate(first.iter().map(|sample| sample.key.len() as u64)))),
         Source::Member(name, decode) => {
-            let files = || first.iter().filter_map(|sample| Some((sample, sample.file(name)?)));
+            let files = || first.iter().filter_map(|sample| Some((sample, sample.first_file(name)?)));
             let Some((sample, (_, start, data))) = files().next() else {
                 let problem = format!("the first samples have no file `{name}`");
-                let advice = "list `fields` that they have, or put tars first whose samples have it";
+                let advice = "list `columns` that they have, or put tars first whose samples have it";
                 return Err(Error::format(shards.path(0).display(), None, problem, advice));
             };
             let kind = match decode {

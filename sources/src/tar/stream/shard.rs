@@ -6,6 +6,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
 
 use super::super::header::{BLOCK, Front, Member, Members};
@@ -44,6 +45,10 @@ impl Shards {
     pub(super) fn open(&self, shard: usize) -> Result<Reader, Error> {
         match self {
             Self::Files(paths) => {
+                #[cfg(feature = "remote")]
+                if crate::files::is_url(&paths[shard]) {
+                    return Ok(Box::new(crate::files::Sequence::open(&paths[shard])?));
+                }
                 let file = File::open(&paths[shard]);
                 Ok(Box::new(file.map_err(|error| Error::io(&paths[shard], "open", error))?))
             }
@@ -86,10 +91,12 @@ impl Read for Kept {
     }
 }
 
-/// The bytes of a tar. They are unpacked if gzip packed them.
-enum Bytes<R> {
+/// The bytes of a tar, which are unpacked if one of these programs packed them.
+enum Bytes<R: Read> {
     Plain(Buffered<R>),
-    Packed(Box<MultiGzDecoder<Buffered<R>>>),
+    Gzip(Box<MultiGzDecoder<Buffered<R>>>),
+    Bzip2(Box<MultiBzDecoder<Buffered<R>>>),
+    Zstd(Box<zstd::Decoder<'static, Buffered<R>>>),
 }
 
 /// A reader whose first bytes were read to tell what it is.
@@ -99,13 +106,15 @@ impl<R: Read> Read for Bytes<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(reader) => reader.read(into),
-            Self::Packed(reader) => reader.read(into),
+            Self::Gzip(reader) => reader.read(into),
+            Self::Bzip2(reader) => reader.read(into),
+            Self::Zstd(reader) => reader.read(into),
         }
     }
 }
 
 /// The bytes from some position on.
-struct Forward<R> {
+struct Forward<R: Read> {
     path: PathBuf,
     reader: Bytes<R>,
     /// The position of `memory`.
@@ -177,13 +186,18 @@ impl Sample {
         self.files.iter().find(|(name, ..)| name == field)
     }
 
+    /// Returns the file of a field that may stand for several.
+    pub(super) fn first_file(&self, field: &str) -> Option<&(String, u64, Vec<u8>)> {
+        super::super::alternatives(field).find_map(|name| self.file(name))
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|(.., data)| data.len() as u64).sum()
     }
 }
 
 /// A tar that is being read.
-pub(super) struct ShardReader<R> {
+pub(super) struct ShardReader<R: Read> {
     path: PathBuf,
     shard: usize,
     members: Members<Forward<R>>,
@@ -197,12 +211,15 @@ impl<R: Read> ShardReader<R> {
     /// Begins to read a tar. No sample may have more bytes than `limit`.
     pub(super) fn new(path: &Path, shard: usize, mut reader: R, missing_end: bool, limit: u64) -> Result<Self, Error> {
         let mut start = Vec::new();
-        reader.by_ref().take(2).read_to_end(&mut start).map_err(|error| Error::io(path, "read", error))?;
-        let is_packed = start == [0x1f, 0x8b];
+        let failed = |error| Error::io(path, "read", error);
+        reader.by_ref().take(4).read_to_end(&mut start).map_err(failed)?;
+        let magic = <[u8; 4]>::try_from(&*start).unwrap_or_default();
         let reader = BufReader::with_capacity(READ, io::Cursor::new(start).chain(reader));
-        let reader = match is_packed {
-            true => Bytes::Packed(Box::new(MultiGzDecoder::new(reader))),
-            false => Bytes::Plain(reader),
+        let reader = match magic {
+            [0x1f, 0x8b, ..] => Bytes::Gzip(Box::new(MultiGzDecoder::new(reader))),
+            [b'B', b'Z', b'h', b'1'..=b'9'] => Bytes::Bzip2(Box::new(MultiBzDecoder::new(reader))),
+            [0x28, 0xb5, 0x2f, 0xfd] => Bytes::Zstd(Box::new(zstd::Decoder::with_buffer(reader).map_err(failed)?)),
+            _ => Bytes::Plain(reader),
         };
         let forward = Forward { path: path.to_owned(), reader, start: 0, memory: Vec::new() };
         let members = Members::new(path, forward, missing_end);

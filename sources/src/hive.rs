@@ -1,0 +1,168 @@
+//! Folders that are named after values, `year=2024/month=5`, as Hive and Spark write tables.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slotline::dtype::DType;
+
+use crate::files::{Files, Span, below, is_url, names_in};
+use crate::format::place;
+use crate::saved::is_index;
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+
+/// The maximum depth of folders.
+const DEEPEST: usize = 16;
+
+/// What the name of a folder says for a value that is missing.
+const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// A file, and the values that its folders are named after.
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
+    pub(crate) values: Vec<(String, String)>,
+}
+
+/// Whether this is the name of such a folder.
+pub(crate) fn is_part(name: &str) -> bool {
+    name.split_once('=').is_some_and(|(key, _)| !key.is_empty())
+}
+
+/// Returns the folders among these names, without those that begin with a dot or `_`, which hold no data.
+pub(crate) fn folders<'a>(folder: &Path, names: &'a [String]) -> Vec<&'a str> {
+    let is_folder = |name: &&str| if is_url(folder) { name.ends_with('/') } else { folder.join(name).is_dir() };
+    let visible = names.iter().map(String::as_str).filter(|name| !name.starts_with(['.', '_']));
+    visible.filter(is_folder).map(|name| name.trim_end_matches('/')).collect()
+}
+
+/// Returns the files below a folder, sorted by their folders' names.
+pub(crate) fn parts(folder: &Path) -> Result<Vec<Part>, Error> {
+    let mut found = Vec::new();
+    list(folder, &mut Vec::new(), &mut found)?;
+    let wrong = |path: &Path, problem: String| {
+        let advice = "name all folders of a level after the same key, as in `year=2024/month=5`";
+        Err(Error::format(path.display(), None, problem, advice))
+    };
+    let Some(first) = found.first() else { return wrong(folder, "no files in its folders".to_owned()) };
+    let keys = |part: &Part| part.values.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    match found.iter().find(|part| keys(part) != keys(first)) {
+        Some(other) => {
+            wrong(&other.path, format!("folders for {}, not {}", keys(other).join(", "), keys(first).join(", ")))
+        }
+        None => Ok(found),
+    }
+}
+
+fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>) -> Result<(), Error> {
+    let names = names_in(folder)?;
+    let folders = folders(folder, &names);
+    for name in &folders {
+        let path = below(folder, name);
+        let Some((key, value)) = name.split_once('=').filter(|_| values.len() < DEEPEST) else {
+            let problem = "a folder that is not named after a value, among others that are";
+            return Err(Error::format(path.display(), None, problem, "name it as `year=2024`, or move it away"));
+        };
+        values.push((decoded(key), decoded(value)));
+        list(&path, values, found)?;
+        values.pop();
+    }
+    let visible = names.iter().filter(|name| !name.starts_with(['.', '_']) && !name.ends_with('/') && !is_index(name));
+    let files = visible.filter(|name| !folders.contains(&name.as_str()));
+    found.extend(files.map(|name| Part { path: below(folder, name), values: values.clone() }));
+    Ok(())
+}
+
+/// Returns a name with its `%20` and the like decoded; as it is if that is no UTF-8.
+fn decoded(name: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), name.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| byte == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let code = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| name.to_owned())
+}
+
+/// Samples with the values that the folders of their files are named after: integers if all are, otherwise texts.
+#[derive(Debug)]
+pub(crate) struct Hive {
+    inner: Arc<dyn Format>,
+    fields: RecordFields,
+    /// The number of the first sample of each shard, and of all; and the file of each shard.
+    starts: Vec<usize>,
+    files: Vec<usize>,
+    /// For each added field, the values of the files.
+    values: Vec<Vec<Value<'static>>>,
+}
+
+impl Hive {
+    /// Adds fields to the samples of these files, except those that the files have themselves.
+    pub(crate) fn new(inner: Arc<dyn Format>, parts: &[Part], missing_as_zero: bool) -> Result<Records<Self>, Error> {
+        let of_files = inner.fields().as_slice();
+        let mut fields: Vec<_> = of_files.iter().map(|field| (field.name.clone(), field.kind.clone())).collect();
+        let mut values = Vec::new();
+        for level in 0..parts.first().map_or(0, |part| part.values.len()) {
+            let name = &parts[0].values[level].0;
+            if fields.iter().any(|(other, _)| other == name) {
+                continue;
+            }
+            let texts = || parts.iter().map(|part| part.values[level].1.as_str());
+            if let Some(part) = parts.iter().find(|part| part.values[level].1 == NULL).filter(|_| !missing_as_zero) {
+                let problem = format!("{name} has no value ({NULL})");
+                let advice = "leave it out with `columns`, or set `missing_as_zero`";
+                return Err(Error::format(part.path.display(), None, problem, advice));
+            }
+            let is_integer = texts().all(|text| text == NULL || text.parse::<i64>().is_ok());
+            let text = |text: &str| if text == NULL { String::new() } else { text.to_owned() };
+            let kind = match is_integer {
+                true => FieldKind::Number(DType::I64),
+                false => FieldKind::Text(Room::of(texts().map(|value| text(value).len() as u64))),
+            };
+            fields.push((name.clone(), kind));
+            let value = |value: &str| match is_integer {
+                true => Value::number(value.parse::<i64>().unwrap_or(0)),
+                false => Value::Bytes(text(value).into_bytes().into()),
+            };
+            values.push(texts().map(value).collect());
+        }
+        let (mut starts, mut files) = (vec![0], Vec::new());
+        for len in inner.shard_lens().into_iter().filter(|&len| len > 0) {
+            let first = starts[starts.len() - 1];
+            files.push(inner.file_of(first).unwrap_or(0));
+            starts.push(first + len);
+        }
+        Ok(Records::new(Self { inner, fields: RecordFields::new(fields), starts, files, values }))
+    }
+}
+
+impl Format for Hive {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        self.inner.files()
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        self.inner.spans(index, each);
+    }
+
+    fn file_of(&self, index: usize) -> Option<usize> {
+        self.inner.file_of(index)
+    }
+
+    fn shard_lens(&self) -> Vec<usize> {
+        self.inner.shard_lens()
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let file = self.files[place(&self.starts, index).0];
+        let added = self.values.iter().map(|values| values[file].clone());
+        Ok(Record::new(&self.fields, self.inner.read(index, input)?.into_values().into_iter().chain(added)))
+    }
+}

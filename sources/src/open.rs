@@ -1,0 +1,339 @@
+//! The options of all formats, in one place.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use slotline::dtype::DType;
+
+use crate::saved::IndexFiles;
+use crate::window::Tell;
+use crate::{Error, FieldKind, Format, Records};
+
+/// How data of any format is opened. An option has an effect on the formats that have it, and none on others. It applies
+/// before a field is rejected, or more than the index of a file is read.
+///
+/// ```no_run
+/// use slotline_sources::OpenOptions;
+///
+/// let digits = OpenOptions::new().columns(["x_train"]).open("mnist.npz")?;
+/// let photos = OpenOptions::new().columns(["jpg;png", "cls"]).skip_incomplete(true).open("photos-{000..099}.tar")?;
+/// # Ok::<(), slotline_sources::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    index_files: IndexFiles,
+    progress: Option<Tell>,
+    pub(crate) columns: Option<Vec<String>>,
+    skip_incomplete: bool,
+    missing_end: bool,
+    pub(crate) missing_as_zero: bool,
+    decimals_as_f64: bool,
+    decode: Vec<(String, FieldKind)>,
+    file_column: Option<String>,
+    default_numbers: Vec<(String, f64)>,
+    extensions: Option<Vec<String>>,
+    allow_empty: bool,
+    block_size: Option<usize>,
+    pub(crate) dtype: Option<DType>,
+    pub(crate) memory_limit: Option<u64>,
+    room: Option<usize>,
+    #[cfg(feature = "remote")]
+    max_connections: Option<usize>,
+}
+
+impl OpenOptions {
+    /// Makes the default options, which are each format's own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets where the indexes of tars and TFRecord files are saved.
+    pub fn index_files(mut self, files: IndexFiles) -> Self {
+        self.index_files = files;
+        self
+    }
+
+    /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were passed over so far and
+    /// those of all files. It is called by several threads.
+    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Tell::new(tell));
+        self
+    }
+
+    /// Sets which fields the samples have, in this order; all by default. See [`Records::columns`]. Others may be of kinds
+    /// that are not read. In a tar, `jpg;png` is one field: the file of the first of these names that a sample has, and
+    /// `__key__` is the key of the sample.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Whether samples of tars that lack a field are left out, instead of being an error.
+    pub fn skip_incomplete(mut self, skip: bool) -> Self {
+        self.skip_incomplete = skip;
+        self
+    }
+
+    /// Whether a tar may end without the block of zeros that ends it. By default this is an error, since it may be
+    /// truncated.
+    pub fn missing_end(mut self, allow: bool) -> Self {
+        self.missing_end = allow;
+        self
+    }
+
+    /// Whether missing values of Arrow, Parquet, TFRecord, CSV and JSONL are zeros, and empty texts, bytes and lists. By
+    /// default they are errors.
+    pub fn missing_as_zero(mut self, zero: bool) -> Self {
+        self.missing_as_zero = zero;
+        self
+    }
+
+    /// Whether decimals of Arrow and Parquet are read, each as the `f64` closest to it. By default they are errors.
+    pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
+        self.decimals_as_f64 = as_f64;
+        self
+    }
+
+    /// Sets what a field of tars or TFRecord files holds, instead of what follows from its name or from the first records.
+    /// In tars it may be bytes, text or `i64`. Room need not be given.
+    pub fn decode(mut self, field: impl Into<String>, kind: FieldKind) -> Self {
+        self.decode.push((field.into(), kind));
+        self
+    }
+
+    /// Sets the column of CSV or JSONL that names the files.
+    pub fn file_column(mut self, name: impl Into<String>) -> Self {
+        self.file_column = Some(name.into());
+        self
+    }
+
+    /// Sets the value for missing values of a column of numbers or truth values (false is 0) of CSV or JSONL.
+    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
+        self.default_numbers.push((column.into(), value));
+        self
+    }
+
+    /// Sets how the names of the files in folders of classes end; by default as those of pictures.
+    pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.extensions = Some(extensions.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Whether the folder of a class may have no files.
+    pub fn allow_empty(mut self, allow: bool) -> Self {
+        self.allow_empty = allow;
+        self
+    }
+
+    /// Sets how many tokens a block has: 1,024 by default for files of tokens; for chunks of tokens of LitData it must be
+    /// set.
+    pub fn block_size(mut self, tokens: usize) -> Self {
+        self.block_size = Some(tokens);
+        self
+    }
+
+    /// Sets the type of tokens in a file without a header, `u16` by default.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = Some(dtype);
+        self
+    }
+
+    /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
+    /// MDS and LitData, arrays of npz. 1 GiB by default.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Gives batches `times` the room for bytes, texts and lists. See [`Records::room`].
+    pub fn room(mut self, times: usize) -> Self {
+        self.room = Some(times);
+        self
+    }
+
+    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. See
+    /// [`with_max_connections`](crate::with_max_connections).
+    #[cfg(feature = "remote")]
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.max_connections = Some(most);
+        self
+    }
+
+    /// Opens data, as [`open`](crate::open) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](crate::open), or if there is no field with one of the names.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
+        let open = || self.open_all(path.as_ref());
+        #[cfg(feature = "remote")]
+        let open = || match self.max_connections {
+            Some(most) => crate::with_max_connections(most, open),
+            None => open(),
+        };
+        let mut records = open()?;
+        if let Some(names) = &self.columns {
+            // As those of most formats are by now.
+            let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
+            records = if are_chosen { records } else { records.columns(names)? };
+        }
+        Ok(with(records, &self.room, |records, times| records.room(*times)))
+    }
+
+    #[cfg(feature = "tar")]
+    pub(crate) fn tar(&self) -> Result<crate::tar::TarOptions, Error> {
+        use crate::tar::Decode;
+        let mut options = crate::tar::TarOptions::new()
+            .index_files(self.index_files.clone())
+            .skip_incomplete(self.skip_incomplete)
+            .missing_end(self.missing_end);
+        options.progress = self.progress.clone();
+        for (name, kind) in &self.decode {
+            let decode = match kind {
+                FieldKind::Bytes(_) => Decode::Bytes,
+                FieldKind::Text(_) => Decode::Text,
+                FieldKind::Number(DType::I64) => Decode::Integer,
+                _ => {
+                    return Err(Error::usage(
+                        format!("`decode` of {name} as {kind}"),
+                        "use bytes, text or i64 in tars",
+                    ));
+                }
+            };
+            options = options.decode(name, decode);
+        }
+        Ok(with(options, &self.columns, |options, names| options.columns(names)))
+    }
+
+    #[cfg(feature = "tfrecord")]
+    pub(crate) fn tfrecord(&self) -> crate::tfrecord::TfRecordOptions {
+        let mut options = crate::tfrecord::TfRecordOptions::new()
+            .index_files(self.index_files.clone())
+            .missing_as_zero(self.missing_as_zero);
+        options.progress = self.progress.clone();
+        let options = self.decode.iter().fold(options, |options, (name, kind)| options.decode(name, kind.clone()));
+        with(options, &self.columns, |options, names| options.columns(names))
+    }
+
+    #[cfg(feature = "arrow")]
+    pub(crate) fn arrow(&self) -> crate::arrow::ArrowOptions {
+        let options = crate::arrow::ArrowOptions::new()
+            .missing_as_zero(self.missing_as_zero)
+            .decimals_as_f64(self.decimals_as_f64);
+        let options = with(options, &self.columns, |options, names| options.columns(names));
+        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
+    }
+
+    #[cfg(feature = "parquet")]
+    pub(crate) fn parquet(&self) -> crate::parquet::ParquetOptions {
+        let options = crate::parquet::ParquetOptions::new()
+            .missing_as_zero(self.missing_as_zero)
+            .decimals_as_f64(self.decimals_as_f64);
+        let options = with(options, &self.columns, |options, names| options.columns(names));
+        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
+    }
+
+    #[cfg(feature = "mds")]
+    pub(crate) fn mds(&self) -> crate::mds::MdsOptions {
+        let options = with(crate::mds::MdsOptions::new(), &self.columns, |options, names| options.columns(names));
+        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
+    }
+
+    #[cfg(feature = "litdata")]
+    pub(crate) fn litdata(&self) -> crate::litdata::LitDataOptions {
+        let options = crate::litdata::LitDataOptions::new();
+        // In blocks there is one field, which none of the leaves is.
+        let leaves = if self.block_size.is_some() { &None } else { &self.columns };
+        let options = with(options, leaves, |options, names| options.columns(names));
+        let options = with(options, &self.block_size, |options, tokens| options.block_size(*tokens));
+        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
+    }
+
+    #[cfg(feature = "manifest")]
+    pub(crate) fn manifest(&self) -> crate::manifest::ManifestOptions {
+        let options = crate::manifest::ManifestOptions::new().missing_as_zero(self.missing_as_zero);
+        let options =
+            self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
+        let options = with(options, &self.columns, |options, names| options.columns(names));
+        with(options, &self.file_column, |options, name| options.file_column(name))
+    }
+
+    #[cfg(feature = "safetensors")]
+    pub(crate) fn safetensors(&self) -> crate::safetensors::SafetensorsOptions {
+        with(crate::safetensors::SafetensorsOptions::new(), &self.columns, |options, names| options.columns(names))
+    }
+
+    #[cfg(feature = "npz")]
+    pub(crate) fn npz(&self) -> crate::npz::NpzOptions {
+        let options = with(crate::npz::NpzOptions::new(), &self.columns, |options, names| options.columns(names));
+        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
+    }
+
+    #[cfg(feature = "folder")]
+    pub(crate) fn folder(&self) -> crate::folder::FolderOptions {
+        let options = crate::folder::FolderOptions::new().allow_empty(self.allow_empty);
+        with(options, &self.extensions, |options, names| options.extensions(names))
+    }
+
+    #[cfg(feature = "tokens")]
+    pub(crate) fn blocks(&self) -> crate::tokens::BlockOptions {
+        let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
+        with(options, &self.dtype, |options, dtype| options.dtype(*dtype))
+    }
+}
+
+/// Parses options as they are written: one in each line, `NAME` or `NAME=VALUE`, with the names of the methods. Lists have
+/// commas, and `decode` and `default_number` values as `FIELD=VALUE`.
+///
+/// ```
+/// use slotline_sources::OpenOptions;
+///
+/// let options: OpenOptions = "columns=jpg;png,cls\nskip_incomplete\ndecode=cls=text".parse()?;
+/// # Ok::<(), slotline_sources::Error>(())
+/// ```
+impl FromStr for OpenOptions {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).try_fold(Self::new(), |options, line| {
+            let wrong = || Error::usage(format!("the option {line}"), "check its name and its value");
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
+            let list = || value.split(',');
+            let of_field = || value.rsplit_once('=').ok_or_else(wrong);
+            let number = || value.parse::<usize>().map_err(|_| wrong());
+            Ok(match name {
+                "skip_incomplete" if value.is_empty() => options.skip_incomplete(true),
+                "missing_end" if value.is_empty() => options.missing_end(true),
+                "missing_as_zero" if value.is_empty() => options.missing_as_zero(true),
+                "decimals_as_f64" if value.is_empty() => options.decimals_as_f64(true),
+                "allow_empty" if value.is_empty() => options.allow_empty(true),
+                _ if value.is_empty() => return Err(wrong()),
+                "columns" => options.columns(list()),
+                "extensions" => options.extensions(list()),
+                "file_column" => options.file_column(value),
+                "index_files" => options.index_files(IndexFiles::In(value.into())),
+                "block_size" => options.block_size(number()?),
+                "memory_limit" => options.memory_limit(number()? as u64),
+                "room" => options.room(number()?),
+                "dtype" => options.dtype(value.parse().map_err(|_| wrong())?),
+                "decode" => {
+                    let (field, kind) = of_field()?;
+                    options.decode(field, kind.parse()?)
+                }
+                "default_number" => {
+                    let (field, number) = of_field()?;
+                    options.default_number(field, number.parse().map_err(|_| wrong())?)
+                }
+                _ => return Err(wrong()),
+            })
+        })
+    }
+}
+
+/// Sets an option of a format, if there is a value for it.
+fn with<O, T>(options: O, value: &Option<T>, set: impl FnOnce(O, &T) -> O) -> O {
+    match value {
+        Some(value) => set(options, value),
+        None => options,
+    }
+}

@@ -1,0 +1,148 @@
+//! Connections to buckets and servers, and the URLs that name them.
+
+use std::sync::{Arc, Mutex};
+
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme};
+use slotline::fork::Process;
+use tokio::runtime::{Builder, Handle};
+use url::{Position, Url};
+
+use super::failure::failed;
+use super::limit::Limit;
+use super::service::Connector;
+use crate::Error;
+
+/// What a process needs to make requests.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) process: Process,
+    pub(super) runtime: Handle,
+    /// The parts of URLs that name the buckets and servers.
+    pub(super) places: Vec<String>,
+    pub(super) stores: Vec<Arc<dyn ObjectStore>>,
+    pub(super) limit: Arc<Limit>,
+}
+
+impl Connection {
+    /// Connects to buckets and servers, with at most so many requests at a time.
+    pub(super) fn new(places: Vec<String>, most: usize) -> Result<Self, Error> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let limit = Arc::new(Limit::new(most));
+        let made = |place: &String| store(&parse(place)?, &limit).map_err(|source| failed(place, None, source));
+        let stores = places.iter().map(made).collect::<Result<_, Error>>()?;
+        Ok(Self { process: Process::this(), runtime: runtime()?, places, stores, limit })
+    }
+
+    /// Connects to the server of one URL. Returns its path there, too.
+    pub(super) fn to(url: &str) -> Result<(Self, Path), Error> {
+        let parsed = parse(url)?;
+        Ok((Self::new(vec![place(&parsed)], super::most_connections()?)?, path_of(url)?))
+    }
+}
+
+/// Makes what speaks to a bucket or a server, with the options that are in the environment.
+fn store(url: &Url, limit: &Arc<Limit>) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    /// Makes one by the builder of its kind, which ignores the options of other kinds.
+    #[cfg(any(feature = "s3", feature = "gcs", feature = "azure", feature = "http"))]
+    macro_rules! built {
+        ($builder:ty) => {{
+            let options = std::env::vars_os().filter_map(|(name, value)| {
+                let name = name.into_string().ok()?.to_ascii_lowercase();
+                let is_option = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
+                is_option.then_some((name, value.into_string().ok()?))
+            });
+            let http = matches!(url.scheme(), "http" | "https").then(|| ("allow_http".to_owned(), "true".to_owned()));
+            let builder = <$builder>::new().with_url(url.as_str()).with_http_connector(Connector(limit.clone()));
+            let builder = options.chain(http).fold(builder, |builder, (name, value)| match name.parse() {
+                Ok(name) => builder.with_config(name, value),
+                Err(_) => builder,
+            });
+            Arc::new(builder.build()?) as Arc<dyn ObjectStore>
+        }};
+    }
+    Ok(match scheme(url).map_err(|error| object_store::Error::Generic { store: "URL", source: error.into() })? {
+        #[cfg(feature = "s3")]
+        ObjectStoreScheme::AmazonS3 => built!(object_store::aws::AmazonS3Builder),
+        #[cfg(feature = "gcs")]
+        ObjectStoreScheme::GoogleCloudStorage => built!(object_store::gcp::GoogleCloudStorageBuilder),
+        #[cfg(feature = "azure")]
+        ObjectStoreScheme::MicrosoftAzure => built!(object_store::azure::MicrosoftAzureBuilder),
+        #[cfg(feature = "http")]
+        ObjectStoreScheme::Http => built!(object_store::http::HttpBuilder),
+        other => {
+            let source = format!("feature for {other:?} not enabled").into();
+            return Err(object_store::Error::Generic { store: "parse_url", source });
+        }
+    })
+}
+
+/// Returns the kind of server. A URL with a query, such as a signed one, is read as any file of a web server.
+fn scheme(url: &Url) -> Result<ObjectStoreScheme, String> {
+    if url.query().is_some() {
+        return Ok(ObjectStoreScheme::Http);
+    }
+    ObjectStoreScheme::parse(url).map(|(scheme, _)| scheme).map_err(|error| error.to_string())
+}
+
+/// Whether the server of a URL can be asked what is in a folder. Web servers can't.
+pub(crate) fn can_list(url: &str) -> Result<bool, Error> {
+    Ok(!matches!(scheme(&parse(url)?), Ok(ObjectStoreScheme::Http)))
+}
+
+/// Returns the part of a URL that names the bucket or server, with what is part of each request: the query.
+pub(super) fn place(url: &Url) -> String {
+    let server = &url[..Position::BeforePath];
+    url.query().map_or(server.to_owned(), |query| format!("{server}/?{query}"))
+}
+
+/// Returns the runtime of this process, whose thread makes all requests.
+fn runtime() -> Result<Handle, Error> {
+    static RUNTIME: Mutex<Option<(Process, Handle)>> = Mutex::new(None);
+    // A forked process may find the lock taken by a thread that it does not have.
+    if let Ok(known) = RUNTIME.try_lock()
+        && let Some((of, handle)) = &*known
+        && of.is_this()
+    {
+        return Ok(handle.clone());
+    }
+    let failed = |source| Error::io_named("a thread for requests", "start", source);
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let life = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("slotline-requests".to_owned()).spawn(life).map_err(failed)?;
+    if let Ok(mut known) = RUNTIME.try_lock() {
+        *known = Some((Process::this(), handle.clone()));
+    }
+    Ok(handle)
+}
+
+/// Runs a future on the thread for requests, and waits for it.
+pub(super) fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::sync_channel(1);
+    runtime.spawn(async move {
+        let _ = send.send(future.await);
+    });
+    receive.recv().expect("a request does not panic, and its thread lives as long as the process")
+}
+
+pub(super) fn parse(url: &str) -> Result<Url, Error> {
+    let parsed =
+        Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))?;
+    if parsed.query().is_some() && !matches!(parsed.scheme(), "http" | "https") {
+        return Err(Error::format(url, None, "the URL has a `?`", "write `%3F` for this character in a path"));
+    }
+    if parsed.fragment().is_some() {
+        return Err(Error::format(url, None, "the URL has a `#`", "write `%23` for this character in a path"));
+    }
+    Ok(parsed)
+}
+
+pub(super) fn path_of(url: &str) -> Result<Path, Error> {
+    let parsed = parse(url)?;
+    let found = match parsed.query() {
+        Some(_) => Path::from_url_path(parsed.path()).map_err(|error| error.to_string()),
+        None => ObjectStoreScheme::parse(&parsed).map(|(_, path)| path).map_err(|error| error.to_string()),
+    };
+    found.map_err(|error| Error::format(url, None, error, "check the URL"))
+}

@@ -1,0 +1,263 @@
+//! How many requests are under way at a time: more while that makes reading faster, and fewer when connections fail.
+//!
+//! A server may have a short queue for connections (five is Python's), and loses what comes when it is full: the system
+//! then tries again after 1 s, 3 s and 7 s. So connections are made one after another: each answer allows one more, up to
+//! a limit. The limit is doubled, and stays so if that is faster; otherwise it is as before, and is doubled again later. The
+//! rate is that of a window of requests, which begin once there are as many as the limit allows: their bytes by the time
+//! that each takes, times their number (answers come in bursts, so that counting them in a time says less). The limit is
+//! halved when a connection is reset or refused or takes too long, or the server asks for fewer requests.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+/// How many requests are made at first, before any was answered.
+const FIRST: usize = 4;
+
+/// The limit at the beginning.
+const BEGIN: usize = 16;
+
+/// How much faster a window must be with twice the limit.
+const FASTER: f64 = 1.2;
+
+/// In how many windows the limit stays: after the first time that twice as many requests were not faster, at most then, and
+/// after a failure.
+const STAY: u32 = 8;
+const LONGEST: u32 = 1 << 10;
+const CALM: u32 = 64;
+
+/// Failures within this time have one cause.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+pub(super) struct Limit {
+    permits: Semaphore,
+    state: Mutex<State>,
+    /// The maximum.
+    pub(super) most: usize,
+}
+
+struct State {
+    limit: usize,
+    /// How many permits there are: those in use, and those that wait for use.
+    given: usize,
+    /// The window: when it began, the requests in it, at the end of how many of them the limit was reached, their bytes, and
+    /// the time that they took together.
+    begun: Instant,
+    requests: usize,
+    full: usize,
+    bytes: u64,
+    time: Duration,
+    /// The limit before it was doubled, and its rate in bytes/s, while it is not known whether that is faster.
+    before: Option<(usize, f64)>,
+    /// How many windows must pass before the limit may grow, and how many after it was of no use.
+    calm: u32,
+    stay: u32,
+    failed: u64,
+    failed_last: Option<Instant>,
+    /// The lowest limit after a failure.
+    lowest: usize,
+}
+
+/// Permission for one request, until it is dropped.
+pub(super) struct Permit {
+    limit: Arc<Limit>,
+    begun: Instant,
+}
+
+impl Limit {
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+        let given = FIRST.min(most);
+        let state = State {
+            limit: BEGIN.min(most),
+            given,
+            begun: Instant::now(),
+            requests: 0,
+            full: 0,
+            bytes: 0,
+            time: Duration::ZERO,
+            before: None,
+            calm: 0,
+            stay: STAY,
+            failed: 0,
+            failed_last: None,
+            lowest: most,
+        };
+        Self { permits: Semaphore::new(given), state: Mutex::new(state), most }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a request may be made.
+    pub(super) async fn permit(self: &Arc<Self>) -> Permit {
+        if let Ok(permit) = self.permits.acquire().await {
+            permit.forget();
+        }
+        Permit { limit: self.clone(), begun: Instant::now() }
+    }
+
+    /// Notes that a connection was reset or refused or took too long, or that the server asked for fewer requests.
+    pub(super) fn failed(&self) {
+        let mut state = self.state();
+        state.failed += 1;
+        let now = Instant::now();
+        if state.failed_last.replace(now).is_some_and(|last| now.duration_since(last) < TOGETHER) {
+            return;
+        }
+        state.limit = (state.limit / 2).max(FIRST.min(self.most));
+        state.lowest = state.limit.min(state.lowest);
+        (state.before, state.calm) = (None, CALM);
+        state.begin_window(now);
+    }
+
+    /// Says what happened if connections failed.
+    pub(super) fn warning(&self, server: &str) -> Option<String> {
+        let State { failed, limit, lowest, .. } = *self.state();
+        (failed > 0).then(|| {
+            format!(
+                "{failed} requests to {server} failed at first (connections were reset, refused or not answered in \
+                 time, or the server asked for fewer requests) and were repeated; so there were at times {lowest} \
+                 requests at a time, and now there are up to {limit}; the maximum is {}",
+                self.most
+            )
+        })
+    }
+}
+
+impl State {
+    fn begin_window(&mut self, now: Instant) {
+        (self.begun, self.requests, self.full, self.bytes, self.time) = (now, 0, 0, 0, Duration::ZERO);
+    }
+
+    /// Counts a request that was answered, and sets the limit at the end of a window.
+    fn count(&mut self, bytes: u64, begun: Instant, is_full: bool, most: usize, now: Instant) {
+        if self.given < self.limit {
+            self.given += 1;
+            return self.begin_window(now);
+        }
+        if begun < self.begun {
+            return;
+        }
+        self.requests += 1;
+        self.full += usize::from(is_full);
+        self.bytes += bytes.max(1);
+        self.time += now.duration_since(begun);
+        if self.requests < self.limit {
+            return;
+        }
+        // Where the limit is not reached, a higher one is of no use.
+        let is_full = self.full > self.requests / 2;
+        let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9) * self.limit as f64;
+        match self.before.take() {
+            Some((limit, slower)) if is_full && rate < FASTER * slower => {
+                (self.limit, self.calm) = (limit, self.stay);
+                self.stay = (2 * self.stay).min(LONGEST);
+            }
+            _ if self.calm > 0 => self.calm -= 1,
+            _ if is_full && self.limit < most => {
+                self.before = Some((self.limit, rate));
+                self.limit = (2 * self.limit).min(most);
+            }
+            _ => {}
+        }
+        self.begin_window(now);
+    }
+}
+
+impl Permit {
+    /// Counts the request as answered, with so many bytes: another one may be made in addition.
+    pub(super) fn answered(&self, bytes: u64) {
+        let mut state = self.limit.state();
+        let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);
+        state.count(bytes, self.begun, is_full, self.limit.most, Instant::now());
+        self.limit.permits.add_permits(state.given - before);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.limit.state();
+        match state.given > state.limit {
+            true => state.given -= 1,
+            false => self.limit.permits.add_permits(1),
+        }
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { limit, failed, .. } = *self.state();
+        f.debug_struct("Limit").field("limit", &limit).field("failed", &failed).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts windows of requests with this many bytes/s, all of them full or none. Returns the limit.
+    fn windows(limit: &Limit, count: usize, rate: u64, is_full: bool) -> usize {
+        for _ in 0..count {
+            let mut state = limit.state();
+            state.given = state.limit;
+            let (requests, begun) = (state.limit, state.begun);
+            // One that began before is not counted.
+            state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.most, begun);
+            for _ in 0..requests {
+                state.count(rate / requests as u64, begun, is_full, limit.most, begun + Duration::from_secs(1));
+            }
+        }
+        limit.state().limit
+    }
+
+    #[test]
+    fn the_limit_grows_while_reading_gets_faster() {
+        let limit = Limit::new(100);
+        assert_eq!([1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate, true)), [32, 64, 32]);
+        assert_eq!(windows(&limit, STAY as usize, 2_000, true), 32);
+        assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate, true)), [64, 100, 100, 100]);
+        // Where fewer requests are made than may be, their rate says nothing.
+        let limit = Limit::new(100);
+        assert_eq!(windows(&limit, 2, 9_000, false), 16);
+    }
+
+    #[test]
+    fn the_limit_is_halved_once_for_one_cause_and_stays() {
+        let limit = Limit::new(128);
+        assert_eq!(windows(&limit, 1, 1_000, true), 32);
+        assert_eq!(limit.warning("http://host"), None);
+        (0..20).for_each(|_| limit.failed());
+        assert_eq!(windows(&limit, CALM as usize, 9_000, true), 16);
+        assert_eq!(windows(&limit, 1, 9_000, true), 32);
+        let warning = limit.warning("http://host").unwrap();
+        assert!(warning.starts_with("20 requests to http://host failed") && warning.contains("up to 32"), "{warning}");
+        for _ in 0..9 {
+            limit.state().failed_last = None;
+            limit.failed();
+        }
+        assert_eq!(limit.state().limit, FIRST);
+        assert_eq!(Limit::new(1).state().given, 1);
+    }
+
+    #[test]
+    fn each_answer_allows_one_more_request() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let limit = Arc::new(Limit::new(128));
+        let mut permits: Vec<_> = (0..FIRST).map(|_| runtime.block_on(limit.permit())).collect();
+        assert_eq!(limit.permits.available_permits(), 0);
+        for _ in 0..3 {
+            permits.pop().unwrap().answered(1);
+        }
+        assert_eq!(limit.permits.available_permits(), 6);
+        // Those that are too many after a failure are not used again.
+        limit.state().limit = 2;
+        drop(permits);
+        permits = (0..6).map(|_| runtime.block_on(limit.permit())).collect();
+        drop(permits);
+        assert_eq!((limit.permits.available_permits(), limit.state().given), (2, 2));
+    }
+}
