@@ -36,12 +36,11 @@ use pyo3::exceptions::{PyEOFError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyType};
 
-use crate::batch::Pickle;
+use crate::batch::{Containers, Pickle};
 use crate::channel::{Block, Memory, Message, Nothing, Receiver, Sender};
 use crate::collate::{Gathered, Tools};
 use crate::fresh::Pool;
 use crate::gather::Kinds;
-use crate::tree::Node;
 
 /// Memory of this process for batches, which is used again: that of a loader, for all of its passes.
 #[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
@@ -207,8 +206,8 @@ struct Port {
     /// In boxes, since Python's allocator does not align as much as they want.
     sender: Box<Sender>,
     receiver: Box<Receiver>,
-    sent: Option<Node>,
-    received: Option<Node>,
+    sent: Containers,
+    received: Containers,
     /// The states of the worker's generators after the message that was received last, and those before the next one.
     generators: Option<Block>,
     next_generators: Option<Block>,
@@ -264,8 +263,8 @@ impl Port {
             pool: pool_of(pool),
             sender: Box::new(to.0.sender().ok_or_else(taken)?),
             receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
-            sent: None,
-            received: None,
+            sent: Containers::default(),
+            received: Containers::default(),
             generators: None,
             next_generators: None,
             due: VecDeque::new(),

@@ -375,3 +375,24 @@ def test_batches_that_grow_stay_within_the_limit():
         assert batch[0, 0] == batch[0, -1] == k
         most = max(most, watch())
     assert 32 * MIB < most <= 64 * MIB + 15 * MIB
+
+
+def test_what_comes_after_a_batch_without_address_space_is_whole():
+    def collate(numbers):
+        if numbers[0] == first:
+            return [torch.full((16,), -1)]
+        return {"rows": torch.full((1 << 20 if numbers[0] < 3 else 16,), numbers[0]), "number": numbers[0]}
+
+    for first in (0, None):
+        batches = iter(DataLoader(range(8), 1, num_workers=1, collate_fn=collate, prefetch_factor=1))
+        if first == 0:
+            assert next(batches)[0].tolist() == [-1] * 16
+        limit_address_space(2 * MIB)
+        try:
+            with pytest.raises(OSError, match="cannot be mapped"):
+                next(batches)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
+        for batch, number in zip(batches, range(1 if first is None else 2, 8), strict=True):
+            assert list(batch) == ["rows", "number"] and batch["number"] == number
+            assert (batch["rows"] == number).all()
