@@ -197,6 +197,8 @@ mod form {
 /// about the limit can be sent.
 const BATCH: u16 = 4;
 
+pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
+
 /// One end of two channels. While it waits for a message or makes a batch, other threads and Python's signal handlers may use it.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Port {
@@ -392,7 +394,7 @@ impl Port {
     }
 
     /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many
-    /// seconds, and raises `EOFError` if there will not be one.
+    /// seconds, and raises `Closed` if there will not be one.
     #[pyo3(signature = (timeout = 0.0))]
     fn receive<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
         let mut receiving = lock(&self.receiving)?;
@@ -409,7 +411,7 @@ impl Port {
                 }
                 Ok(received) => break received,
                 Err(Nothing::Yet) => return Ok(None),
-                Err(Nothing::Ever) => return Err(PyEOFError::new_err("the other process has closed the channel")),
+                Err(Nothing::Ever) => return Err(Closed::new_err("the other process has closed the channel")),
             }
         };
         let made = self.message(py, &mut receiving, message, place);
@@ -432,6 +434,7 @@ impl Port {
 #[pymodule]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Closed", module.py().get_type::<Closed>())?;
     module.add_class::<PyPool>()?;
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;
