@@ -79,7 +79,7 @@ impl Mapped {
     fn new() -> io::Result<Self> {
         // SAFETY: creates a file; the name is a string that ends with a zero.
         let file =
-            unsafe { libc::memfd_create(c"slotline-fork".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+            unsafe { libc::memfd_create(c"forked-by-slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if file < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -20,6 +20,7 @@ mod forks;
 mod fresh;
 mod gather;
 mod generators;
+mod keep;
 mod loader;
 mod memory;
 mod numpy;
