@@ -5,9 +5,9 @@
 //!
 //! | what | bytes |
 //! |---|---|
-//! | the number of pieces of memory that several tensors view, that of tensors, how many of them are in other objects, the length of the containers' description, and that of the other objects | 8 each |
+//! | the number of pieces of memory that several tensors view, that of tensors, how many of them are in other objects, the number of the containers, the length of their description, and that of the other objects | 8 each |
 //! | for each piece and tensor: its block or `u64::MAX`, its offset, its length, its type, its number of dimensions, these, and strides if there are any. If it is in a piece: `u64::MAX - 1`, and the piece's number instead of the length | 8 each |
-//! | the description of the containers, if it is not that of the batch before: pickled | |
+//! | the description of the containers, unless the receiver has said that it knows them: pickled | |
 //! | the objects, if there are any: pickled | |
 //! | the small tensors, each at a multiple of [`ALIGN`] | |
 
@@ -51,6 +51,13 @@ pub(crate) fn fresh<'py>(
     };
     let tensors = gathered.leaves.iter().map(make).collect::<PyResult<Vec<_>>>()?;
     node.build(py, &tensors, &gathered.objects)
+}
+
+/// The containers of the last batch, and their number: others have a higher one.
+#[derive(Debug, Default)]
+pub(crate) struct Containers {
+    number: u64,
+    node: Option<Node>,
 }
 
 /// Pickles and unpickles.
@@ -113,8 +120,9 @@ impl Pickle {
     }
 }
 
-/// Sends a batch, or another value, to which the limit does not apply. Returns whether somebody may receive it. `last` is the
-/// description that the receiver knows.
+/// Sends a batch, or another value, to which the limit does not apply. Returns whether somebody may receive it.
+///
+/// Its containers are described until the receiver says that it knows them: it may fail to receive some batches.
 pub(crate) fn send<'py>(
     py: Python<'py>,
     pickle: &Pickle,
@@ -122,12 +130,16 @@ pub(crate) fn send<'py>(
     (message, is_batch): (Message, bool),
     node: Node,
     mut gathered: Gathered<'py>,
-    last: &mut Option<Node>,
+    last: &mut Containers,
 ) -> PyResult<bool> {
-    let is_new = !last.as_ref().is_some_and(|last| last.is(&node, py));
-    let shape = if is_new { Some(pickle.dumps(&node.describe(py)?)?) } else { None };
+    if !last.node.as_ref().is_some_and(|last| last.is(&node, py)) {
+        *last = Containers { number: last.number + 1, node: None };
+    }
+    let is_known = sender.known() == last.number;
+    let shape = if is_known { None } else { Some(pickle.dumps(&node.describe(py)?)?) };
+    last.node = Some(node);
     let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
-    let (shape, objects) = (bytes_of(shape.as_ref()), bytes_of(objects.as_ref()));
+    let (shape, objects) = ((last.number, bytes_of(shape.as_ref())), bytes_of(objects.as_ref()));
 
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
@@ -141,13 +153,7 @@ pub(crate) fn send<'py>(
             return Err(error.into());
         }
     };
-    if !sender.send(message, Some(head)) {
-        return Ok(false);
-    }
-    if is_new {
-        *last = Some(node);
-    }
-    Ok(true)
+    Ok(sender.send(message, Some(head)))
 }
 
 fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
@@ -157,7 +163,7 @@ fn bytes_of<'a>(bytes: Option<&'a Bound<'_, PyBytes>>) -> &'a [u8] {
 /// Writes a batch into blocks, and returns the first one. The others are in `drafts`.
 fn write(
     (sender, is_batch): (&mut Sender, bool),
-    shape: &[u8],
+    (containers, shape): (u64, &[u8]),
     objects: &[u8],
     [pieces, tensors]: [&[Leaf]; 2],
     inner: usize,
@@ -165,10 +171,11 @@ fn write(
 ) -> io::Result<Draft> {
     let leaves = || pieces.iter().chain(tensors);
     let words: usize =
-        5 + leaves().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
+        6 + leaves().map(|leaf| 5 + leaf.shape.len() + leaf.strides.as_ref().map_or(0, Vec::len)).sum::<usize>();
     let mut end = words * 8 + shape.len() + objects.len();
     let mut at = Vec::with_capacity(words);
-    at.extend([pieces.len(), tensors.len(), inner, shape.len(), objects.len()].map(|len| len as u64));
+    at.extend([pieces.len(), tensors.len(), inner].map(|len| len as u64));
+    at.extend([containers, shape.len() as u64, objects.len() as u64]);
     let mut here = Vec::new();
     if is_batch {
         let of_leaves = |total: usize, leaf: &Leaf| match leaf.bytes >= LARGE {
@@ -218,7 +225,7 @@ fn write(
     Ok(head)
 }
 
-/// Makes a batch of a block that was received. `last` is the description of the batch before.
+/// Makes a batch of a block that was received.
 pub(crate) fn receive<'py>(
     py: Python<'py>,
     tools: &Tools,
@@ -226,7 +233,7 @@ pub(crate) fn receive<'py>(
     pool: &Pool,
     receiver: &Receiver,
     block: Block,
-    last: &mut Option<Node>,
+    last: &mut Containers,
 ) -> PyResult<Bound<'py, PyAny>> {
     let block = Arc::new(block);
     let bytes = block.bytes();
@@ -236,7 +243,8 @@ pub(crate) fn receive<'py>(
         read += 8;
         words.next().and_then(|word| usize::try_from(word).ok()).ok_or_else(|| broken("it is too short"))
     };
-    let (pieces, count, inner, shape_len, objects_len) = (next()?, next()?, next()?, next()?, next()?);
+    let (pieces, count, inner) = (next()?, next()?, next()?);
+    let (containers, shape_len, objects_len) = (next()? as u64, next()?, next()?);
     let mut tensors: Vec<Bound<'py, PyAny>> = Vec::with_capacity(count.min(bytes.len() / 40));
     let mut sizes = Vec::new();
     // After an error the other blocks are given back, too.
@@ -317,8 +325,10 @@ pub(crate) fn receive<'py>(
         part
     };
     let (shape, objects) = (part(shape_len)?, part(objects_len)?);
-    if !shape.is_empty() {
-        *last = Some(Node::read(&pickle.loads(py, shape)?)?);
+    if containers != last.number {
+        let node = Node::read(&pickle.loads(py, shape)?)?;
+        *last = Containers { number: containers, node: Some(node) };
+        receiver.know(containers);
     }
     let objects = match objects {
         [] => Vec::new(),
@@ -329,6 +339,6 @@ pub(crate) fn receive<'py>(
             pickle.loads_with.bind(py).call1((PyBytes::new(py, objects), tensors))?.extract()?
         }
     };
-    let node = last.as_ref().ok_or_else(|| broken("it says nothing about its containers"))?;
+    let node = last.node.as_ref().ok_or_else(|| broken("it says nothing about its containers"))?;
     node.build(py, &tensors, &objects)
 }

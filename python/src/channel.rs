@@ -71,6 +71,8 @@ struct Head {
     given: AtomicU32,
     /// Whether the receiver page-locks the memory.
     is_locked: AtomicBool,
+    /// The number of the containers that the receiver knows.
+    known: AtomicU64,
     /// For each block whether it is in use.
     used: [AtomicU8; BLOCKS],
 }
@@ -434,6 +436,11 @@ impl Sender {
         }
     }
 
+    /// Returns the number of the containers that the receiver knows.
+    pub(crate) fn known(&self) -> u64 {
+        self.shared.head().known.load(Ordering::Relaxed)
+    }
+
     /// Whether nobody will receive what is sent.
     pub(crate) fn is_closed(&self) -> bool {
         self.producer.is_closed()
@@ -590,6 +597,11 @@ impl Receiver {
             Err(_) => return Err(Nothing::Ever),
         };
         Ok(self.accept(wire))
+    }
+
+    /// Tells the sender the number of the containers that this side knows from now on.
+    pub(crate) fn know(&self, number: u64) {
+        self.shared.head().known.store(number, Ordering::Relaxed);
     }
 
     /// Returns how many messages are there.

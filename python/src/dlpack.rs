@@ -18,6 +18,7 @@ use slotline::sample::Dynamic;
 use crate::capsule;
 use crate::channel::Block;
 use crate::fresh::Copied;
+use crate::keep::keep;
 use crate::memory::ALIGN;
 use crate::strided;
 
@@ -493,8 +494,9 @@ impl Torch {
         dims: Dims<'_>,
         owner: Owner,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let kept = (!matches!(owner, Owner::Nobody)).then(|| owner.clone());
         let made = managed(data, dtype, dims, owner, 0)?;
-        match self.table {
+        let tensor = match self.table {
             Some(table) => {
                 let mut object = std::ptr::null_mut();
                 // SAFETY: the table is torch's, and `new` has checked that it has this function.
@@ -507,7 +509,11 @@ impl Torch {
                 unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
             }
             None => self.from_dlpack.bind(py).call1((capsule::versioned(py, made)?,)),
+        }?;
+        if let Some(owner) = kept {
+            keep(&tensor, owner)?;
         }
+        Ok(tensor)
     }
 }
 

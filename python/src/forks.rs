@@ -1,12 +1,12 @@
 //! The forked processes that are alive, since they see the memory that was shared with workers when they were forked.
 //!
-//! Each of them inherits the writing end of a pipe. When it has ended, or runs another program, the reading end says so. The
-//! hooks are called by Python, for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a
+//! Each of them inherits a mapping of a file of its own, which nothing but its end, or another program that it runs, takes from
+//! it. Whether anybody has it mapped is found out by sealing the file, which is refused until then. The hooks are called by Python, for all forks that it makes (`os.register_at_fork`). Blocks that were dropped here, but that a
 //! forked process sees, are given back when something happens to a block after that process has ended.
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +23,8 @@ static FORKED: Mutex<Forked> = Mutex::new(Forked { children: Vec::new(), seen: V
 /// Whether there are blocks that a forked process sees.
 static HAS_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// What a thread has while it forks: the lists, so that no other thread holds them in the child, and the pipe for the child.
-type Forking = (MutexGuard<'static, Forked>, Option<[OwnedFd; 2]>);
+/// What a thread has while it forks: the lists, so that no other thread holds them in the child, and the file for the child.
+type Forking = (MutexGuard<'static, Forked>, Option<Mapped>);
 
 thread_local! {
     static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
@@ -57,16 +57,45 @@ fn forked() -> MutexGuard<'static, Forked> {
 struct Child {
     /// When it was forked.
     time: Time,
-    /// `None` if it cannot be found out whether it is alive.
-    ended: Option<OwnedFd>,
+    /// The file that it maps, or `None` if it could not be made.
+    mapped: Option<OwnedFd>,
 }
 
 impl Child {
     fn is_alive(&self) -> bool {
-        let Some(ended) = &self.ended else { return true };
-        let mut poll = libc::pollfd { fd: ended.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which is written.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+        let Some(file) = &self.mapped else { return true };
+        // SAFETY: changes a file of ours.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) < 0 }
+    }
+}
+
+/// A file that is mapped, so that a process that is forked maps it too.
+struct Mapped {
+    file: OwnedFd,
+    start: *mut libc::c_void,
+}
+
+impl Mapped {
+    fn new() -> io::Result<Self> {
+        // SAFETY: creates a file; the name is a string that ends with a zero.
+        let file =
+            unsafe { libc::memfd_create(c"forked-by-slotline".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        let (access, place) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+        // SAFETY: maps the file at a new place. It is empty, and nobody accesses it.
+        let start = unsafe { libc::mmap(place, 1, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { file, start }) }
+    }
+
+    /// Has only the forked process map it.
+    fn unmap(self) -> OwnedFd {
+        // SAFETY: it was mapped there, and is unmapped once.
+        unsafe { libc::munmap(self.start, 1) };
+        self.file
     }
 }
 
@@ -147,50 +176,37 @@ pub(crate) fn release_seen() {
     }
 }
 
-fn pipe() -> io::Result<[OwnedFd; 2]> {
-    let mut ends = [0; 2];
-    // SAFETY: two descriptors are written.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: they are new.
-    Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }))
-}
-
 /// To be called before a fork.
 #[pyfunction]
 pub(crate) fn before_fork() {
     release_seen();
     let forked = forked();
     FORKS.fetch_add(1, Ordering::AcqRel);
-    let pipe = if BLOCKS.load(Ordering::Relaxed) > 0 { pipe().ok() } else { None };
-    FORKING.set(Some((forked, pipe)));
+    let mapped = if BLOCKS.load(Ordering::Relaxed) > 0 { Mapped::new().ok() } else { None };
+    FORKING.set(Some((forked, mapped)));
 }
 
 /// To be called after it in the parent.
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
-    let Some((mut forked, pipe)) = FORKING.take() else { return };
+    let Some((mut forked, mapped)) = FORKING.take() else { return };
+    let mapped = mapped.map(Mapped::unmap);
     let time = Time(FORKS.fetch_add(1, Ordering::AcqRel));
     if BLOCKS.load(Ordering::Relaxed) > 0 {
-        let ended = pipe.map(|[read, _]| read);
         forked.children.retain(Child::is_alive);
-        forked.children.push(Child { time, ended });
+        forked.children.push(Child { time, mapped });
     }
 }
 
 /// To be called after it in the child.
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
-    let Some((mut forked, pipe)) = FORKING.take() else { return };
+    // What is mapped stays so.
+    let Some((mut forked, _)) = FORKING.take() else { return };
     FORKS.fetch_add(1, Ordering::AcqRel);
     // The parent's. Its blocks are not given back here.
     forked.children.clear();
     forked.seen.clear();
     HAS_SEEN.store(false, Ordering::Relaxed);
     BLOCKS.store(0, Ordering::Relaxed);
-    if let Some([_, write]) = pipe {
-        // It stays open until this process ends.
-        let _ = write.into_raw_fd();
-    }
 }

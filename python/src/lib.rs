@@ -20,6 +20,7 @@ mod forks;
 mod fresh;
 mod gather;
 mod generators;
+mod keep;
 mod loader;
 mod memory;
 mod numpy;
@@ -29,19 +30,18 @@ mod tree;
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyEOFError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyType};
 
-use crate::batch::Pickle;
-use crate::channel::{Block, Memory, Message, Nothing, Receiver, Sender};
+use crate::batch::{Containers, Pickle};
+use crate::channel::{Block, Memory, Message, Nothing, Place, Receiver, Sender};
 use crate::collate::{Gathered, Tools};
 use crate::fresh::Pool;
 use crate::gather::Kinds;
-use crate::tree::Node;
 
 /// Memory of this process for batches, which is used again: that of a loader, for all of its passes.
 #[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
@@ -198,33 +198,56 @@ mod form {
 /// about the limit can be sent.
 const BATCH: u16 = 4;
 
-/// One end of two channels.
-#[pyclass(module = "slotline._slotline")]
+pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
+
+/// One end of two channels. While it waits for a message or makes a batch, other threads and Python's signal handlers may use it.
+#[pyclass(module = "slotline._slotline", frozen)]
 struct Port {
     tools: &'static Tools,
     pickle: Pickle,
     pool: Arc<Pool>,
     /// In boxes, since Python's allocator does not align as much as they want.
-    sender: Box<Sender>,
-    receiver: Box<Receiver>,
-    sent: Option<Node>,
-    received: Option<Node>,
-    /// The states of the worker's generators after the message that was received last, and those before the next one.
+    sending: Box<Mutex<Sending>>,
+    receiving: Box<Mutex<Receiving>>,
+    received: Mutex<Received>,
+}
+
+struct Sending {
+    sender: Sender,
+    containers: Containers,
+}
+
+struct Receiving {
+    receiver: Receiver,
+    containers: Containers,
+    /// The states of the worker's generators before the next answer.
     generators: Option<Block>,
-    next_generators: Option<Block>,
+}
+
+/// What was received so far. No code of Python runs while this is locked.
+#[derive(Default)]
+struct Received {
+    /// The states of the worker's generators after the last answer.
+    generators: Option<Arc<Block>>,
     /// The tasks whose answers have not been received, oldest first. Python's signal handlers can raise an exception after any
     /// call, so only here is it known what was sent and received.
     due: VecDeque<u64>,
 }
 
 impl Port {
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn message<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
+        Receiving { receiver, containers, .. }: &mut Receiving,
         message: Message,
-        block: Option<Block>,
+        place: Option<Place>,
     ) -> PyResult<(u32, u64, Bound<'py, PyAny>)> {
         let (kind, form) = (message.kind & 0xFFFF, message.kind >> 16);
+        let block = place.map(|place| receiver.block(place)).transpose()?;
         let value = match (form, block) {
             (form::INTEGERS, Some(block)) => collate::list_of(py, block.bytes())?,
             (form::NONES, Some(block)) => {
@@ -232,13 +255,15 @@ impl Port {
                 PyList::new(py, (0..count).map(|_| py.None()))?.into_any()
             }
             (form::BATCH, Some(block)) => {
-                batch::receive(py, self.tools, &self.pickle, &self.pool, &self.receiver, block, &mut self.received)?
+                batch::receive(py, self.tools, &self.pickle, &self.pool, receiver, block, containers)?
             }
             _ => py.None().into_bound(py),
         };
         Ok((kind, message.task, value))
     }
+}
 
+impl Sending {
     /// Sends plain bytes.
     fn bytes(&mut self, (message, is_batch): (Message, bool), bytes: &[u8]) -> PyResult<bool> {
         if is_batch {
@@ -248,6 +273,18 @@ impl Port {
         // SAFETY: the block is ours, and large enough.
         unsafe { draft.start().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(self.sender.send(message, Some(draft)))
+    }
+}
+
+/// Locks what only one thread uses at a time.
+fn lock<T>(of_one: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
+    match of_one.try_lock() {
+        Ok(locked) => Ok(locked),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => {
+            let text = "this end of the channel is in use: by another thread, or by what a signal has interrupted";
+            Err(PyRuntimeError::new_err(text))
+        }
     }
 }
 
@@ -262,40 +299,45 @@ impl Port {
             tools: Tools::get(py)?,
             pickle: Pickle::new(py)?,
             pool: pool_of(pool),
-            sender: Box::new(to.0.sender().ok_or_else(taken)?),
-            receiver: Box::new(from.0.receiver().ok_or_else(taken)?),
-            sent: None,
-            received: None,
-            generators: None,
-            next_generators: None,
-            due: VecDeque::new(),
+            sending: Box::new(Mutex::new(Sending {
+                sender: to.0.sender().ok_or_else(taken)?,
+                containers: Containers::default(),
+            })),
+            receiving: Box::new(Mutex::new(Receiving {
+                receiver: from.0.receiver().ok_or_else(taken)?,
+                containers: Containers::default(),
+                generators: None,
+            })),
+            received: Mutex::default(),
         })
     }
 
     /// Sends a value. Returns `False` if nobody will receive it.
     #[pyo3(signature = (kind, task = 0, value = None))]
-    fn send(&mut self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
+    fn send(&self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
         let message = |form: u32| (Message { kind: u32::from(kind) | form << 16, task }, kind == BATCH);
-        let Some(value) = value else { return Ok(self.sender.send(message(form::EMPTY).0, None)) };
+        let mut sending = lock(&self.sending)?;
+        let Some(value) = value else { return Ok(sending.sender.send(message(form::EMPTY).0, None)) };
         if let Some(integers) = collate::integers(&value) {
             let bytes: Vec<u8> = integers.iter().flat_map(|value| value.to_ne_bytes()).collect();
-            return self.bytes(message(form::INTEGERS), &bytes);
+            return sending.bytes(message(form::INTEGERS), &bytes);
         }
         if let Some(count) = collate::nones(&value) {
-            return self.bytes(message(form::NONES), &count.to_ne_bytes());
+            return sending.bytes(message(form::NONES), &count.to_ne_bytes());
         }
         let mut gathered = Gathered::new(false);
         let node = gathered.walk(self.tools, &value);
         let message = message(form::BATCH);
-        batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
+        let Sending { sender, containers } = &mut *sending;
+        batch::send(py, &self.pickle, sender, message, node, gathered, containers)
     }
 
     /// Sends a value that will be answered by a message with the same task. Tasks must ascend.
     #[pyo3(signature = (kind, task, value = None))]
-    fn ask(&mut self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
+    fn ask(&self, py: Python<'_>, kind: u16, task: u64, value: Option<Bound<'_, PyAny>>) -> PyResult<bool> {
         let sent = self.send(py, kind, task, value)?;
         if sent {
-            self.due.push_back(task);
+            self.received().due.push_back(task);
         }
         Ok(sent)
     }
@@ -303,90 +345,97 @@ impl Port {
     /// Returns the tasks whose answers have not been received.
     #[getter]
     fn due(&self) -> Vec<u64> {
-        self.due.iter().copied().collect()
+        self.received().due.iter().copied().collect()
     }
 
     /// Makes a batch of samples, and sends it.
-    fn collate(&mut self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
+    fn collate(&self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
+        let mut sending = lock(&self.sending)?;
         let mut gathered = Gathered::new(false);
         let node = gathered.collate(self.tools, samples)?;
         let message = (Message { kind: u32::from(kind) | form::BATCH << 16, task }, kind == BATCH);
-        batch::send(py, &self.pickle, &mut self.sender, message, node, gathered, &mut self.sent)
+        let Sending { sender, containers } = &mut *sending;
+        batch::send(py, &self.pickle, sender, message, node, gathered, containers)
     }
 
     /// Sends bytes as they are. For the states of generators, which the other end's port keeps.
-    fn send_bytes(&mut self, kind: u16, value: &[u8]) -> PyResult<bool> {
-        self.bytes((Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, false), value)
+    fn send_bytes(&self, kind: u16, value: &[u8]) -> PyResult<bool> {
+        lock(&self.sending)?.bytes((Message { kind: u32::from(kind) | form::GENERATORS << 16, task: 0 }, false), value)
     }
 
     /// The states of the worker's generators after the message that was received last, if they have come.
     #[getter]
     fn generators<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        self.generators.as_ref().map(|block| PyBytes::new(py, block.bytes()))
+        let generators = self.received().generators.clone();
+        generators.map(|block| PyBytes::new(py, block.bytes()))
     }
 
     /// Whether nobody will receive what is sent.
     #[getter]
-    fn closed(&self) -> bool {
-        self.sender.is_closed()
+    fn closed(&self) -> PyResult<bool> {
+        Ok(lock(&self.sending)?.sender.is_closed())
     }
 
     /// How many messages can be received without waiting.
     #[getter]
-    fn ready(&self) -> usize {
-        self.receiver.ready()
+    fn ready(&self) -> PyResult<usize> {
+        Ok(lock(&self.receiving)?.receiver.ready())
     }
 
     /// Gives memory that is not in use to the system, until it is used again.
-    fn trim(&mut self) {
-        self.sender.trim();
+    fn trim(&self) -> PyResult<()> {
+        lock(&self.sending)?.sender.trim();
+        Ok(())
     }
 
     /// Adds to how long this end was busy, in seconds.
-    fn add_busy(&mut self, seconds: f64) {
-        self.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    fn add_busy(&self, seconds: f64) -> PyResult<()> {
+        lock(&self.sending)?.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        Ok(())
     }
 
     /// Returns the next message as its kind, its task and its value. Returns `None` if there is none within so many
-    /// seconds, and raises `EOFError` if there will not be one.
+    /// seconds, and raises `Closed` if there will not be one.
     #[pyo3(signature = (timeout = 0.0))]
-    fn receive<'py>(&mut self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
-        let received = loop {
-            let mut received = self.receiver.try_receive();
+    fn receive<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<(u32, u64, Bound<'py, PyAny>)>> {
+        let mut receiving = lock(&self.receiving)?;
+        let (message, place) = loop {
+            let receiver = &mut receiving.receiver;
+            let mut received = receiver.try_receive();
             if matches!(received, Err(Nothing::Yet)) && timeout > 0.0 {
                 let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-                let receiver = &mut self.receiver;
                 received = py.detach(|| receiver.receive(patience));
             }
             match received {
                 Ok((message, Some(place))) if message.kind >> 16 == form::GENERATORS => {
-                    self.next_generators = Some(self.receiver.block(place)?);
+                    receiving.generators = Some(receiver.block(place)?);
                 }
-                received => break received,
+                Ok(received) => break received,
+                Err(Nothing::Yet) => return Ok(None),
+                Err(Nothing::Ever) => return Err(Closed::new_err("the other process has closed the channel")),
             }
         };
-        match received {
-            Ok((message, place)) => {
-                // They are those after the batch that an answer has, and other messages may come in between.
-                if message.task > 0 && self.next_generators.is_some() {
-                    self.generators = self.next_generators.take();
-                }
-                // Answers keep their order, so older ones will not come.
-                while self.due.front().is_some_and(|&task| task <= message.task) {
-                    self.due.pop_front();
-                }
-                let block = place.map(|place| self.receiver.block(place)).transpose()?;
-                self.message(py, message, block).map(Some)
-            }
-            Err(Nothing::Yet) => Ok(None),
-            Err(Nothing::Ever) => Err(PyEOFError::new_err("the other process has closed the channel")),
+        let made = self.message(py, &mut receiving, message, place);
+        // Only now, also if it is an error: code of Python that ran meanwhile has found what was there before.
+        let mut received = self.received();
+        // Answers keep their order, so older ones will not come.
+        while received.due.front().is_some_and(|&task| task <= message.task) {
+            received.due.pop_front();
         }
+        // They are those after the batch that an answer has, and other messages may come in between.
+        if message.task > 0 && receiving.generators.is_some() {
+            let before = std::mem::replace(&mut received.generators, receiving.generators.take().map(Arc::new));
+            drop(received);
+            drop(before);
+        }
+        made.map(Some)
     }
 }
 
 #[pymodule]
 fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Closed", module.py().get_type::<Closed>())?;
     module.add_class::<PyPool>()?;
     module.add_class::<Collator>()?;
     module.add_class::<Gatherer>()?;

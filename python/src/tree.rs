@@ -2,7 +2,7 @@
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 /// The containers of a batch, and what is in which place.
 #[derive(Debug)]
@@ -27,8 +27,7 @@ const NAMED: u8 = 4;
 const DICT: u8 = 5;
 
 impl Node {
-    /// Whether both are the same containers, so that a batch of one can be built from the other. Keys must be identical, or
-    /// equal and of a type whose equal values cannot be told apart: others may be equal and differ, as `0.0` and `-0.0` do.
+    /// Whether both are the same containers, so that a batch of one can be built from the other.
     pub(crate) fn is(&self, other: &Self, py: Python<'_>) -> bool {
         let all = |a: &[Self], b: &[Self]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is(b, py));
         match (self, other) {
@@ -37,14 +36,7 @@ impl Node {
             (Self::Named(a, x), Self::Named(b, y)) => a.is(b) && all(x, y),
             (Self::Dict(a), Self::Dict(b)) => {
                 a.len() == b.len()
-                    && a.iter().zip(b).all(|((key, a), (other, b))| {
-                        let (key, other) = (key.bind(py), other.bind(py));
-                        let is_plain = key.is_exact_instance_of::<PyString>()
-                            || key.is_exact_instance_of::<PyInt>()
-                            || key.is_exact_instance_of::<PyBytes>();
-                        let same = is_plain && key.get_type().is(other.get_type()) && key.eq(other).unwrap_or(false);
-                        (same || key.is(other)) && a.is(b, py)
-                    })
+                    && a.iter().zip(b).all(|((x, a), (y, b))| is_key(x.bind(py), y.bind(py)) && a.is(b, py))
             }
             _ => false,
         }
@@ -116,4 +108,16 @@ impl Node {
             _ => return Err(crate::dlpack::broken("it has a container that is not known")),
         })
     }
+}
+
+/// Whether a key is the same as the one before it, which is used again. It must not change, and equal values must not be told
+/// apart, as `0.0` and `-0.0` are: those must be identical.
+fn is_key(key: &Bound<'_, PyAny>, before: &Bound<'_, PyAny>) -> bool {
+    if key.is_exact_instance_of::<PyString>()
+        || key.is_exact_instance_of::<PyInt>()
+        || key.is_exact_instance_of::<PyBytes>()
+    {
+        return key.get_type().is(before.get_type()) && key.eq(before).unwrap_or(false);
+    }
+    key.is(before) && (key.is_none() || key.is_exact_instance_of::<PyBool>() || key.is_exact_instance_of::<PyFloat>())
 }

@@ -24,15 +24,21 @@ class Rows(Dataset):
 
 
 class Child:
-    """A forked process, which checks when it is told to."""
+    """A forked process, which checks when it is told to. A daemon is one of a process that ends, and has closed what it inherited."""
 
-    def __init__(self, check):
+    def __init__(self, check, is_daemon=False):
         (self.read, write), (told, self.tell) = os.pipe(), os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             answer = b"error"
             try:
                 os.close(self.tell)
+                if is_daemon and os.fork() > 0:
+                    os._exit(0)
+                if is_daemon:
+                    own = sorted((told, write))
+                    for start, end in zip([2, *own], [*own, os.sysconf("SC_OPEN_MAX")]):
+                        os.closerange(start + 1, end)
                 os.read(told, 1)
                 answer = b"same" if check() else b"changed"
             finally:
@@ -55,8 +61,9 @@ def is_whole(batch, number, size=4):
     return y.tolist() == list(range(size * number, size * number + size)) and torch.equal(x[:, 0], y) and torch.equal(x[:, -1], y)
 
 
+@pytest.mark.parametrize("is_daemon", [False, True])
 @pytest.mark.parametrize("pins", [False, True])
-def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, monkeypatch):
+def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, is_daemon, monkeypatch):
     if pins:
         from test_pinned import Driver, _pinned
 
@@ -72,7 +79,7 @@ def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, monkeyp
             driver.reach()
         if number in (3, 4, 40):
             kept = batch
-            children.append(Child(lambda: is_whole(kept, number)))
+            children.append(Child(lambda: is_whole(kept, number), is_daemon))
             kept = None
         if number == 60:
             # One of them ends early.
@@ -93,7 +100,7 @@ def test_the_memory_is_used_again_when_the_child_has_ended():
     before = memory(loader)
     for number, batch in enumerate(loader):
         if number % 5 == 0:
-            child = Child(lambda: is_whole(batch, number))
+            child = Child(lambda: is_whole(batch, number), is_daemon=number % 10 == 0)
             assert child.end() == b"same"
     assert memory(loader) <= before + (2 << 20), "100 children have ended"
     descriptors = len(os.listdir("/proc/self/fd"))

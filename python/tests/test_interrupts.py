@@ -126,23 +126,27 @@ def test_a_pass_begins_anew_after_exceptions_at_any_moment():
     assert [int(batch) for batch in loader] == list(range(40))
 
 
-def unreadable():
-    raise ValueError("this cannot be read")
+def unreadable(error):
+    raise error("this cannot be read")
 
 
 class Unreadable:
+    def __init__(self, error):
+        self.error = error
+
     def __reduce__(self):
-        return unreadable, ()
+        return unreadable, (self.error,)
 
 
-def test_what_cannot_be_unpickled_is_an_error_of_its_batch():
+@pytest.mark.parametrize("error", [ValueError, EOFError])
+def test_what_cannot_be_unpickled_is_an_error_of_its_batch(error):
     def collate(samples):
-        return Unreadable() if samples[0] % 2 else torch.tensor(samples)
+        return Unreadable(error) if samples[0] % 2 else torch.tensor(samples)
 
     batches = iter(DataLoader(Numbers(5), num_workers=2, collate_fn=collate))
     for k in range(5):
         if k % 2:
-            with pytest.raises(ValueError, match="this cannot be read"):
+            with pytest.raises(error, match="this cannot be read"):
                 next(batches)
         else:
             assert next(batches).tolist() == [k]

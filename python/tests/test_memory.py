@@ -375,3 +375,48 @@ def test_batches_that_grow_stay_within_the_limit():
         assert batch[0, 0] == batch[0, -1] == k
         most = max(most, watch())
     assert 32 * MIB < most <= 64 * MIB + 15 * MIB
+
+
+def test_what_comes_after_a_batch_without_address_space_is_whole():
+    def collate(numbers):
+        if numbers[0] == first:
+            return [torch.full((16,), -1)]
+        return {"rows": torch.full((1 << 20 if numbers[0] < 3 else 16,), numbers[0]), "number": numbers[0]}
+
+    for first in (0, None):
+        batches = iter(DataLoader(range(8), 1, num_workers=1, collate_fn=collate, prefetch_factor=1))
+        if first == 0:
+            assert next(batches)[0].tolist() == [-1] * 16
+        limit_address_space(2 * MIB)
+        try:
+            with pytest.raises(OSError, match="cannot be mapped"):
+                next(batches)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
+        for batch, number in zip(batches, range(1 if first is None else 2, 8), strict=True):
+            assert list(batch) == ["rows", "number"] and batch["number"] == number
+            assert (batch["rows"] == number).all()
+
+
+def in_a_queue(batch):
+    queue = torch.multiprocessing.get_context("fork").SimpleQueue()
+    queue.put(batch)
+    assert torch.equal(queue.get(), batch)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.parametrize("share", [torch.Tensor.share_memory_, in_a_queue])
+@pytest.mark.parametrize("look", [torch.Tensor.numpy, lambda batch: batch[1].detach().numpy(), torch.from_dlpack])
+def test_what_was_made_of_a_batch_stays_when_torch_moves_it(look, share):
+    loader = DataLoader(Pictures(count=128, size=50_000), 2, num_workers=1, memory_limit=4 * MIB)
+    seen = expected = None
+    for k, (batch, _) in enumerate(loader):
+        # Each of them is moved, and their memory is used again when nothing that was made of them is left.
+        array = look(batch)
+        if k == 3:
+            seen, expected = array, torch.as_tensor(array).clone()
+        share(batch)
+    assert k == 63
+    del array, batch
+    gc.collect()
+    assert torch.equal(torch.as_tensor(seen), expected)

@@ -344,3 +344,63 @@ def test_a_connection_can_be_sent(loader):
 def test_a_negated_tensor_has_its_values():
     (batch,) = batches("slotline", lambda _: [torch.tensor([1 + 2j]).conj().imag, torch.tensor([1 + 2j]).conj()], [0])
     assert [part.tolist() for part in batch] == [[-2], [1 - 2j]]
+
+
+class Unreadable:
+    """A key whose pickles cannot be read, if it has this number."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        return hash(self.number)
+
+    def __eq__(self, other):
+        return isinstance(other, Unreadable) and self.number == other.number
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if self.number == 1:
+            raise ValueError("cannot be read")
+
+
+@pytest.mark.parametrize("kinds", [[0, 0, 1, 1, 0, 2, 2], [1, 1, 1, 0, 2], [2, 1, 2, 1, 1, 2]], ids=str)
+def test_each_batch_with_a_key_that_cannot_be_read_is_an_error(kinds):
+    keys = [Unreadable(0), Unreadable(1), "plain"]
+    loader = batches("slotline", lambda case: {keys[case[1]]: torch.tensor(case[0])}, list(enumerate(kinds)))
+    iterator, found = iter(loader), []
+    for _ in kinds:
+        try:
+            ((key, value),) = next(iterator).items()
+            found.append((value.item(), keys.index(key)))
+        except ValueError as error:
+            assert "cannot be read" in str(error)
+            found.append((len(found), 1))
+    assert found == list(enumerate(kinds))
+    assert next(iterator, None) is None
+
+
+class Counted:
+    def __init__(self):
+        self.count = 0
+
+
+class Counts(torch.utils.data.Dataset):
+    """Samples that have one key, which changes."""
+
+    key = Counted()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        self.key.count = k
+        return {self.key: k, (self.key, 1): k}
+
+
+def test_a_key_that_changes_is_that_of_its_batch():
+    for loader in (slotline.torch.DataLoader(Counts(), num_workers=1), slotline.torch.DataLoader(Counts(), 2, num_workers=1)):
+        for batch in loader:
+            key, (again, _) = batch
+            assert key is again
+            assert key.count == batch[key].tolist()[-1]

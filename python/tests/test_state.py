@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+import threading
 import time
 
 import numpy as np
@@ -495,6 +496,60 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
     second.load_state_dict(state)
     same(list(second), after)
     assert str(after[1:]) != str(rest)
+
+
+class Asking:
+    """Takes a state of this loader when it is received."""
+
+    loader = None
+    states = []
+
+    def __init__(self, values):
+        self.values = values
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.states.append(json.loads(json.dumps(self.loader.state_dict())))
+
+
+class Drawn(Plain):
+    def __getitem__(self, k):
+        return k + torch.rand(1).item()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_state_while_a_batch_is_received_is_that_before_it(workers, monkeypatch):
+    def loader():
+        return DataLoader(Drawn(), 5, num_workers=workers, collate_fn=Asking, generator=torch.Generator().manual_seed(3))
+
+    monkeypatch.setattr(Asking, "states", [])
+    monkeypatch.setattr(Asking, "loader", loader())
+    expected = [batch.values for batch in Asking.loader]
+    assert len(Asking.states) == len(expected) == 10
+    for count, state in enumerate(list(Asking.states)):
+        disturb()
+        resumed = loader()
+        resumed.load_state_dict(state)
+        assert [batch.values for batch in resumed] == expected[count:]
+
+
+def test_another_thread_takes_a_state_while_the_loop_waits():
+    class Waits(Plain):
+        def __getitem__(self, k):
+            time.sleep(0.3 if k == 4 else 0)
+            return k
+
+    loader = DataLoader(Waits(), num_workers=1)
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    states = []
+    timer = threading.Timer(0.1, lambda: states.append(loader.state_dict()))
+    timer.start()
+    rest = list(batches)
+    timer.join()
+    loader.load_state_dict(states[0])
+    same(list(loader), rest)
 
 
 def test_a_state_does_not_change_afterwards():

@@ -8,6 +8,7 @@ from typing_extensions import disjoint_base
 
 __all__ = [
     "Channel",
+    "Closed",
     "Collator",
     "Engine",
     "Gatherer",
@@ -53,6 +54,9 @@ class Gatherer:
 
     def __call__(self, dataset: Any, index: Any) -> Any | None:
         """Returns the batch of the samples with these indices, or ``None`` if only the dataset itself can make it."""
+
+class Closed(EOFError):
+    """Nothing more comes from the other end of a channel."""
 
 @disjoint_base
 class Channel:
@@ -136,7 +140,7 @@ class Port:
     def receive(self, timeout: float = 0.0) -> tuple[int, int, Any] | None:
         """Returns the next message as its kind, its task and its value.
 
-        Returns ``None`` if there is none within so many seconds, and raises ``EOFError`` if there will not be one.
+        Returns ``None`` if there is none within so many seconds, and raises ``Closed`` if there will not be one.
         """
 
 @final

@@ -23,7 +23,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe, _utils
 from torch.utils.data.dataloader import _sharding_worker_init_fn
 
 from slotline import _slotline
-from slotline._slotline import Collator, Port
+from slotline._slotline import Closed, Collator, Port
 from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
 from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
@@ -370,7 +370,7 @@ class ProcessIterator(BaseIterator):
                     self._pass.stats.leave_out(message[2])
                 message = port.receive(timeout)
             return message
-        except EOFError:
+        except Closed:
             # The process is about to end.
             time.sleep(_FIRST_PATIENCE)
             return None

@@ -20,7 +20,7 @@ import torch
 import torch.utils.data._utils.worker as _torch_worker
 from torch.utils.data import _utils
 
-from slotline._slotline import Collator
+from slotline._slotline import Closed, Collator
 from slotline.torch import _generators, _worker
 from slotline.torch._collate import worker_of_thread
 from slotline.torch._messages import GENERATORS
@@ -72,7 +72,7 @@ class _End:
             return None
         if message is _CLOSED:
             self._inbox.put(_CLOSED)
-            raise EOFError("the channel is closed")
+            raise Closed("the channel is closed")
         kind, task, value = message
         if kind == GENERATORS:
             self._next_generators = value
