@@ -203,7 +203,7 @@ fn check<F: Format + ?Sized>(opened: Result<Records<F>, Error>, files: &[&[u8]])
 fn same_as_a_stream(tar: &Records<Tar>, options: &TarOptions, bytes: &[u8], is_slow: bool) {
     let fields: Vec<_> = tar.format().fields().as_slice().iter().map(|field| field.name.clone()).collect();
     let reader = Slow(io::Cursor::new(bytes.to_vec()), if is_slow { 100 } else { usize::MAX });
-    let options = options.clone().fields(fields);
+    let options = options.clone().columns(fields);
     let stream = match options.stream_reader("stream", reader) {
         Ok(stream) => stream,
         // Only the index knows of fields that are not in the first samples, or lists none of them.

@@ -3,7 +3,9 @@
 
 use anyhow::Result;
 
-use super::{Setup, WORKERS};
+use super::Setup;
+#[cfg(feature = "jpeg")]
+use super::WORKERS;
 #[cfg(feature = "jpeg")]
 use crate::peer::ours::Crew;
 use crate::record::{Section, Unit};
