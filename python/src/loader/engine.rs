@@ -58,6 +58,8 @@ pub(crate) struct Seat {
     pub(crate) aide: Aide,
     /// What the engine would say before what the aide loads or has loaded.
     kept: Mutex<Option<Kept>>,
+    /// The numbers of batches that came from the engine and that the program has not got, since a handler of a signal raised.
+    returned: Mutex<Vec<usize>>,
     stats: StatsReader,
     stopper: Stopper,
 }
@@ -125,6 +127,16 @@ impl Seat {
         *self.kept() = None;
     }
 
+    pub(crate) fn returned(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets where the engine was: it is elsewhere now.
+    fn forget(&self) {
+        self.forget_kept();
+        self.returned().clear();
+    }
+
     /// Ends the pass, and lets another iterator use it.
     pub(crate) fn leave(&self) {
         if !self.is_here() {
@@ -160,12 +172,13 @@ impl Seat {
     }
 
     fn state(&self) -> Option<State> {
-        self.read(|running| running.loader.state(), |kept| kept.state.clone())
+        let state = self.read(|running| running.loader.state(), |kept| kept.state.clone())?;
+        Some(self.returned().iter().fold(state, |state, &batch| state.without(batch)))
     }
 
     /// Returns the number of batches that are left in the pass.
     pub(crate) fn left(&self) -> Option<usize> {
-        self.read(Running::left, |kept| kept.left)
+        Some(self.read(Running::left, |kept| kept.left)? + self.returned().len())
     }
 }
 
@@ -215,8 +228,9 @@ impl Engine {
         let is_slow = node.reads_files(|_| true) || loader.batch_bytes() >= LARGE;
         let aide = Aide::new(is_slow, node.reads_files(|files| files.is_some_and(Files::is_remote)));
         let running = Mutex::new(Running { loader, due: Some(0) });
-        let (busy, kept, process) = (AtomicBool::new(false), Mutex::default(), Process::this());
-        Ok(Seat { running, busy, generator, epoch, process, aide, kept, stats, stopper })
+        let (busy, process) = (AtomicBool::new(false), Process::this());
+        let (kept, returned) = (Mutex::default(), Mutex::default());
+        Ok(Seat { running, busy, generator, epoch, process, aide, kept, returned, stats, stopper })
     }
 
     /// Moves an engine to the start of a pass.
@@ -229,7 +243,7 @@ impl Engine {
             running.due = Some(epoch);
         }
         running.loader.set_next_epoch(epoch);
-        seat.forget_kept();
+        seat.forget();
         seat.epoch.set(epoch.into());
         Ok(())
     }
@@ -470,7 +484,7 @@ impl Engine {
             let loaded = running.loader.load_state(&state);
             if loaded.is_ok() {
                 running.due = None;
-                seat.forget_kept();
+                seat.forget();
             }
             loaded
         };

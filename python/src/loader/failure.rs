@@ -75,6 +75,15 @@ pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
     raise(py, kind, chain(error))
 }
 
+/// The number of the batch that the loop gets an error instead of.
+pub(crate) fn batch(error: &Error) -> Option<usize> {
+    match error {
+        Error::Sample { task, .. } | Error::Panic { task, .. } | Error::Lost { task } => Some(*task),
+        Error::BadSamples { source, .. } => batch(source),
+        _ => None,
+    }
+}
+
 pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
     let kind = match error {
         Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } => "SampleError",

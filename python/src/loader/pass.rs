@@ -1,7 +1,7 @@
 //! An iterator over the batches of one pass.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -27,7 +27,12 @@ pub(crate) struct Pass {
     /// Whether what the loop's thread loads may take long.
     may_be_slow: bool,
     over: AtomicBool,
+    /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
+    returned: Mutex<Vec<Outcome>>,
 }
+
+/// A batch as Python gets it, or the error instead of it, and the number of the batch.
+type Outcome = (PyResult<Py<PyAny>>, Option<usize>);
 
 /// The next batch, or why there is none; `None` at the end.
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
@@ -38,7 +43,8 @@ impl Pass {
         let Options { timeout, on_held, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && seat.aide.is_needed;
-        Self { seat, output, timeout, on_held, may_be_slow, over: AtomicBool::new(false) }
+        let (over, returned) = (AtomicBool::new(false), Mutex::default());
+        Self { seat, output, timeout, on_held, may_be_slow, over, returned }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
@@ -63,8 +69,9 @@ impl Pass {
         }
     }
 
-    /// Waits for the next batch, or loads it, while other threads may use the interpreter.
-    fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch<Dynamic>>> {
+    /// Waits for the next batch, or loads it, while other threads may use the interpreter. Fails if the handler of a signal
+    /// does.
+    fn wait(&self, py: Python<'_>) -> PyResult<Next> {
         let begun = Instant::now();
         loop {
             let left = match self.timeout {
@@ -86,16 +93,37 @@ impl Pass {
                 continue;
             };
             match next {
-                Some(Ok(batch)) => return Ok(Some(batch)),
                 Some(Err(error))
                     if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
                 {
                     py.check_signals()?;
                 }
-                Some(Err(error)) => return Err(self.failed(py, error)),
-                None => return Ok(None),
+                next => return Ok(next),
             }
         }
+    }
+
+    /// Takes the next batch, and makes what Python gets. Returns `None` at the end.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+        let next = match self.ready() {
+            None => self.wait(py)?,
+            Some(Err(error)) if self.is_late(&error) => self.wait(py)?,
+            next => next,
+        };
+        Ok(next.map(|next| match next {
+            Ok(batch) => {
+                let number = batch.task();
+                (self.output.make(py, batch).map(Bound::unbind), Some(number))
+            }
+            Err(error) => {
+                let number = failure::batch(&error);
+                (Err(self.failed(py, error)), number)
+            }
+        }))
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Vec<Outcome>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, py: Python<'_>, error: Error) -> PyErr {
@@ -123,24 +151,33 @@ impl Pass {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.over.load(Ordering::Relaxed) {
+        let returned = self.returned().pop();
+        if returned.is_none() && self.over.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if !self.seat.is_here() {
             return Err(failure::forked(py));
         }
-        let batch = match self.ready() {
-            Some(Ok(batch)) => Some(batch),
-            Some(Err(error)) if !self.is_late(&error) => return Err(self.failed(py, error)),
-            _ => self.wait(py)?,
-        };
-        match batch {
-            Some(batch) => self.output.make(py, batch).map(Some),
-            None => {
-                self.leave();
-                Ok(None)
+        let (outcome, number) = match returned {
+            Some((outcome, number)) => {
+                self.seat.returned().retain(|&returned| Some(returned) != number);
+                (outcome, number)
             }
+            None => match self.take(py)? {
+                Some(outcome) => outcome,
+                None => {
+                    self.leave();
+                    return Ok(None);
+                }
+            },
+        };
+        // Python looks for signals before the program has stored what it gets. If a handler raised then, that would be lost.
+        if let Err(raised) = py.check_signals() {
+            self.seat.returned().extend(number);
+            self.returned().push((outcome, number));
+            return Err(raised);
         }
+        outcome.map(|batch| Some(batch.into_bound(py)))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -158,6 +195,7 @@ impl Pass {
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.
     fn close(&self) {
         self.leave();
+        self.returned().clear();
     }
 }
 
