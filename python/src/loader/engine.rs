@@ -14,7 +14,7 @@ use pyo3::types::PyString;
 use serde_json::Value;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
-use slotline::loader::{BuildError, State, StateError, StatsReader, Stopper};
+use slotline::loader::{BadSample, BuildError, State, StateError, StatsReader, Stopper};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
@@ -129,6 +129,12 @@ impl Seat {
 
     pub(crate) fn returned(&self) -> MutexGuard<'_, Vec<usize>> {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many samples could not be read since the engine was made, and the last of them.
+    pub(crate) fn bad_samples(&self) -> (u64, Option<BadSample>) {
+        let mut stats = self.stats.stats();
+        (stats.bad_samples, stats.bad_causes.pop())
     }
 
     /// Forgets where the engine was: it is elsewhere now.
@@ -489,7 +495,7 @@ impl Engine {
             loaded
         };
         seat.busy.store(false, Ordering::Release);
-        loaded.map_err(|error| failure::state(py, &error))?;
+        loaded.map_err(|error| failure::misfit(py, &error))?;
         let mut control = self.control();
         *control = Control { seat, next: state.epoch(), resumed: true, seed };
         Ok(())

@@ -1,11 +1,13 @@
 //! An iterator over the batches of one pass.
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
-use slotline::loader::OnHeld;
+use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
 
 use super::engine::Seat;
@@ -26,6 +28,9 @@ pub(crate) struct Pass {
     on_held: OnHeld,
     /// Whether what the loop's thread loads may take long.
     may_be_slow: bool,
+    on_error: OnError,
+    /// How many samples could not be read before this pass.
+    bad_before: u64,
     over: AtomicBool,
     /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
     returned: Mutex<Vec<Outcome>>,
@@ -40,11 +45,12 @@ pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 impl Pass {
     /// Makes the iterator over the pass that the engine in this seat has begun.
     pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options) -> Self {
-        let Options { timeout, on_held, num_workers, in_order, .. } = *options;
+        let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && seat.aide.is_needed;
         let (over, returned) = (AtomicBool::new(false), Mutex::default());
-        Self { seat, output, timeout, on_held, may_be_slow, over, returned }
+        let bad_before = if on_error == OnError::Raise { 0 } else { seat.bad_samples().0 };
+        Self { seat, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
@@ -136,6 +142,25 @@ impl Pass {
         )
     }
 
+    /// Ends the pass after its last batch, and warns of samples that could not be read.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let what = match self.on_error {
+            OnError::Skip(_) => "left out",
+            OnError::Replace(_) => "replaced by others",
+            _ => "",
+        };
+        let (bad, last) = if what.is_empty() { (0, None) } else { self.seat.bad_samples() };
+        self.leave();
+        let bad = bad - self.bad_before;
+        let Some(BadSample { index, message, .. }) = last.filter(|_| bad > 0) else { return Ok(()) };
+        let message = format!(
+            "{bad} samples of this pass were {what}, since they could not be read; the last one was sample {index}: \
+             {message}; stats() lists them"
+        );
+        let message = CString::new(message.replace('\0', " "))?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
+    }
+
     /// Gives the engine back to the loader.
     fn leave(&self) {
         if !self.over.swap(true, Ordering::Relaxed) {
@@ -166,7 +191,7 @@ impl Pass {
             None => match self.take(py)? {
                 Some(outcome) => outcome,
                 None => {
-                    self.leave();
+                    self.end(py)?;
                     return Ok(None);
                 }
             },
