@@ -34,10 +34,12 @@ pub(crate) struct Pass {
     over: AtomicBool,
     /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
     returned: Mutex<Vec<Outcome>>,
+    /// Whether there may be any, which is faster to find out.
+    has_returned: AtomicBool,
 }
 
 /// A batch as Python gets it, or the error instead of it, and the number of the batch.
-type Outcome = (PyResult<Py<PyAny>>, Option<usize>);
+type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
 
 /// The next batch, or why there is none; `None` at the end.
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
@@ -48,9 +50,9 @@ impl Pass {
         let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && seat.aide.is_needed;
-        let (over, returned) = (AtomicBool::new(false), Mutex::default());
+        let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());
         let bad_before = if on_error == OnError::Raise { 0 } else { seat.bad_samples().0 };
-        Self { seat, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned }
+        Self { seat, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
@@ -75,9 +77,8 @@ impl Pass {
         }
     }
 
-    /// Waits for the next batch, or loads it, while other threads may use the interpreter. Fails if the handler of a signal
-    /// does.
-    fn wait(&self, py: Python<'_>) -> PyResult<Next> {
+    /// Waits for the next batch, or loads it, while other threads may use the interpreter.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         let begun = Instant::now();
         loop {
             let left = match self.timeout {
@@ -99,47 +100,62 @@ impl Pass {
                 continue;
             };
             match next {
+                Some(Ok(batch)) => return Ok(Some(self.made(py, batch))),
                 Some(Err(error))
                     if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
                 {
                     py.check_signals()?;
                 }
-                next => return Ok(next),
+                Some(Err(error)) => return Ok(Some(self.failed(py, error))),
+                None => return Ok(None),
             }
         }
     }
 
-    /// Takes the next batch, and makes what Python gets. Returns `None` at the end.
+    /// Takes the next batch. Returns `None` at the end, and fails if the handler of a signal does.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
-        let next = match self.ready() {
-            None => self.wait(py)?,
-            Some(Err(error)) if self.is_late(&error) => self.wait(py)?,
-            next => next,
-        };
-        Ok(next.map(|next| match next {
-            Ok(batch) => {
-                let number = batch.task();
-                (self.output.make(py, batch).map(Bound::unbind), Some(number))
-            }
-            Err(error) => {
-                let number = failure::batch(&error);
-                (Err(self.failed(py, error)), number)
-            }
-        }))
+        match self.ready() {
+            Some(Ok(batch)) => Ok(Some(self.made(py, batch))),
+            Some(Err(error)) if !self.is_late(&error) => Ok(Some(self.failed(py, error))),
+            _ => self.wait(py),
+        }
+    }
+
+    fn made(&self, py: Python<'_>, batch: Batch<Dynamic>) -> Outcome {
+        let number = batch.task();
+        (self.output.make(py, batch).map(Bound::unbind).map_err(Box::new), Some(number))
     }
 
     fn returned(&self) -> MutexGuard<'_, Vec<Outcome>> {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, py: Python<'_>, error: Error) -> PyErr {
-        failure::run(
-            py,
-            &match error {
-                Error::Timeout { task, busy, .. } => Error::Timeout { after: self.timeout, task, busy },
-                error => error,
-            },
-        )
+    #[cold]
+    fn put_back(&self, outcome: Outcome) {
+        self.seat.returned().extend(outcome.1);
+        self.returned().push(outcome);
+        self.has_returned.store(true, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn take_returned(&self) -> Option<Outcome> {
+        let mut returned = self.returned();
+        let taken = returned.pop();
+        self.has_returned.store(!returned.is_empty(), Ordering::Relaxed);
+        drop(returned);
+        if let Some((_, Some(number))) = taken {
+            self.seat.returned().retain(|&returned| returned != number);
+        }
+        taken
+    }
+
+    #[cold]
+    fn failed(&self, py: Python<'_>, error: Error) -> Outcome {
+        let error = match error {
+            Error::Timeout { task, busy, .. } => Error::Timeout { after: self.timeout, task, busy },
+            error => error,
+        };
+        (Err(Box::new(failure::run(py, &error))), failure::batch(&error))
     }
 
     /// Ends the pass after its last batch, and warns of samples that could not be read.
@@ -176,18 +192,15 @@ impl Pass {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let returned = self.returned().pop();
+        let returned = if self.has_returned.load(Ordering::Relaxed) { self.take_returned() } else { None };
         if returned.is_none() && self.over.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if !self.seat.is_here() {
             return Err(failure::forked(py));
         }
-        let (outcome, number) = match returned {
-            Some((outcome, number)) => {
-                self.seat.returned().retain(|&returned| Some(returned) != number);
-                (outcome, number)
-            }
+        let outcome = match returned {
+            Some(returned) => returned,
             None => match self.take(py)? {
                 Some(outcome) => outcome,
                 None => {
@@ -198,11 +211,10 @@ impl Pass {
         };
         // Python looks for signals before the program has stored what it gets. If a handler raised then, that would be lost.
         if let Err(raised) = py.check_signals() {
-            self.seat.returned().extend(number);
-            self.returned().push((outcome, number));
+            self.put_back(outcome);
             return Err(raised);
         }
-        outcome.map(|batch| Some(batch.into_bound(py)))
+        outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error)
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
