@@ -37,8 +37,8 @@ pub enum ImageError {
     },
     /// The picture has more pixels than the pipeline allows, or a side of more than 65,535.
     #[error(
-        "a {format} of {width} × {height} pixels exceeds the limit of {limit} pixels, or of 65,535 for a side; raise \
-         `max_pixels` if you trust it"
+        "a {format} of {width} × {height} pixels exceeds the limit of {limit} pixels, or of 65,535 for a side; store \
+         it smaller, or raise `max_pixels` (in Rust) if you trust it"
     )]
     TooLarge {
         /// The format of the picture.
@@ -53,7 +53,8 @@ pub enum ImageError {
     /// Between two transforms the picture has more pixels than the pipeline allows, or a side of more than 65,535.
     #[error(
         "a picture of {} × {} pixels has {} × {} between two transforms, which exceeds the limit of {limit} pixels, or of \
-         65,535 for a side; crop in front of transforms of colours, set `max_size` of Resize, or raise `max_pixels`",
+         65,535 for a side; crop in front of transforms of colours, set `max_size` of resize, or raise `max_pixels` \
+         (in Rust)",
         picture[1], picture[0], between[1], between[0]
     )]
     TooLargeBetween {

@@ -118,7 +118,7 @@ impl PipelineBuilder {
             let fail = |message| Err(ImageError::parameter("Pipeline", transform.name(), message));
             match transform {
                 Transform::Normalize(_) if T::BRIGHTEST != 1.0 => {
-                    return fail("is for floating-point pictures; build a Pipeline<f32>");
+                    return fail("makes fractions; choose elements of a floating-point type, such as f32");
                 }
                 Transform::Normalize(_) if normalize.is_some() => return fail("appears twice"),
                 Transform::Normalize(given) => normalize = Some(*given),
@@ -129,8 +129,8 @@ impl PipelineBuilder {
             }
         }
         let Some(size) = size else {
-            let message = "have a size that differs between pictures; add Resize::new([height, width]), CenterCrop, \
-                           RandomCrop or RandomResizedCrop";
+            let message = "have a size that differs between pictures; add resize([height, width]), center_crop, \
+                           random_crop or random_resized_crop";
             return Err(ImageError::parameter("Pipeline", "results", message));
         };
         if size.iter().any(|&side| side > MAX_SIDE) {

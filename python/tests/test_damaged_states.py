@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import same
 from test_state import Counts, Noisy, Plain, StatefulStream, Stream, Walks, disturb, taken
+from torch.utils.data import RandomSampler
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 import slotline
@@ -176,10 +177,13 @@ def test_a_sampler_that_is_too_short_is_an_error():
 def test_a_state_needs_a_generator_where_the_loader_has_one():
     with_one = DataLoader(Plain(), generator=torch.Generator(), **SHUFFLED)
     without = DataLoader(Plain(), **SHUFFLED)
-    with pytest.raises(slotline.StateError, match="'_generator' is None, but the loader's sampler draws from the loader's"):
+    with pytest.raises(slotline.StateError, match="taken without generator=, but this loader has one.* a loader that has none$"):
         with_one.load_state_dict(taken(without, 4)[0])
-    with pytest.raises(slotline.StateError, match="'_sampler_generator' is None, but .* another generator than the loader's"):
+    with pytest.raises(slotline.StateError, match="taken with generator=.* but this loader has none: .* a loader that has one$"):
         without.load_state_dict(taken(with_one, 4)[0])
+    other = DataLoader(Plain(), 3, sampler=RandomSampler(Plain(), generator=torch.Generator()), generator=torch.Generator())
+    with pytest.raises(slotline.StateError, match="this loader has a sampler that draws from another one: "):
+        other.load_state_dict(taken(with_one, 4)[0])
 
 
 def test_states_that_were_written_as_json_are_not_damaged():

@@ -239,6 +239,16 @@ EXITS = {
 }
 
 
+def test_more_threads_than_cores_are_called_threads():
+    with pytest.warns(UserWarning, match="will create 5000 worker threads, but this process may use") as caught:
+        DataLoader(Rows(), num_workers=5000, worker_method="thread")
+    assert [(warning.filename, "process" in str(warning.message).replace("this process", "")) for warning in caught] == [
+        (__file__, False)
+    ]
+    with pytest.warns(UserWarning, match="will create 5000 worker processes"):
+        DataLoader(Rows(), num_workers=5000, worker_method="multiprocessing")
+
+
 @pytest.mark.parametrize("how", EXITS)
 def test_the_interpreter_ends_with_loops_that_are_not_done(how):
     program = f"""

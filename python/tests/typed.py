@@ -69,7 +69,8 @@ def ours() -> None:
     loader = DataLoader(Numbers(), 2, num_workers=2, collate_fn=collate, worker_init_fn=init, generator=torch.Generator())
     assert_type(loader, DataLoader[Sample])
     assert_type(loader.dataset, tud.Dataset[Sample])
-    assert_type(iter(loader), _BaseDataLoaderIter)
+    iterator: _BaseDataLoaderIter = iter(loader)
+    assert_type(next(iterator), Any)
     for batch in loader:
         assert_type(batch, Any)
     assert_type(DataLoader(Stream(), batch_size=None), DataLoader[int])
@@ -82,3 +83,6 @@ def ours() -> None:
     DataLoader(Numbers(), worker_method="fibre")  # type: ignore[arg-type]
     DataLoader(Numbers(), on_error="ignore")  # type: ignore[arg-type]
     assert_type(loader.state_dict(), dict[str, Any])
+    batches = iter(loader)
+    left: int = batches.remaining()
+    batches.remaining(left)  # type: ignore[call-arg]

@@ -84,7 +84,8 @@ class Loader:
         on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
             uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
             :class:`slotline.OutOfMemoryError`.
-        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it.
+        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it. A pass that
+            has skipped or replaced some warns of them at its end, and ``stats()`` lists them.
         timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for
             no limit. Needs a worker.
         memory_limit: The most bytes that the loader may take for batches and the order of a pass. As many batches are

@@ -14,7 +14,7 @@ use pyo3::types::PyString;
 use serde_json::Value;
 use slotline::dataset::Dataset;
 use slotline::fork::Process;
-use slotline::loader::{BuildError, State, StateError, StatsReader, Stopper};
+use slotline::loader::{BadSample, BuildError, State, StateError, StatsReader, Stopper};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
@@ -58,6 +58,8 @@ pub(crate) struct Seat {
     pub(crate) aide: Aide,
     /// What the engine would say before what the aide loads or has loaded.
     kept: Mutex<Option<Kept>>,
+    /// The numbers of batches that came from the engine and that the program has not got, since a handler of a signal raised.
+    returned: Mutex<Vec<usize>>,
     stats: StatsReader,
     stopper: Stopper,
 }
@@ -125,6 +127,22 @@ impl Seat {
         *self.kept() = None;
     }
 
+    pub(crate) fn returned(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many samples could not be read since the engine was made, and the last of them.
+    pub(crate) fn bad_samples(&self) -> (u64, Option<BadSample>) {
+        let mut stats = self.stats.stats();
+        (stats.bad_samples, stats.bad_causes.pop())
+    }
+
+    /// Forgets where the engine was: it is elsewhere now.
+    fn forget(&self) {
+        self.forget_kept();
+        self.returned().clear();
+    }
+
     /// Ends the pass, and lets another iterator use it.
     pub(crate) fn leave(&self) {
         if !self.is_here() {
@@ -160,12 +178,14 @@ impl Seat {
     }
 
     fn state(&self) -> Option<State> {
-        self.read(|running| running.loader.state(), |kept| kept.state.clone())
+        let state = self.read(|running| running.loader.state(), |kept| kept.state.clone())?;
+        Some(self.returned().iter().fold(state, |state, &batch| state.without(batch)))
     }
 
     /// Returns the number of batches that are left in the pass, if it is known.
     pub(crate) fn left(&self) -> Option<Option<usize>> {
-        self.read(Running::left, |kept| kept.left)
+        let left = self.read(Running::left, |kept| kept.left)?;
+        Some(left.map(|left| left + self.returned().len()))
     }
 }
 
@@ -219,8 +239,9 @@ impl Engine {
         let is_slow = node.reads_files(|_| true) || loader.batch_bytes() >= LARGE;
         let aide = Aide::new(is_slow, node.reads_files(|files| files.is_some_and(Files::is_remote)));
         let running = Mutex::new(Running { loader, due: Some(0) });
-        let (busy, kept, process) = (AtomicBool::new(false), Mutex::default(), Process::this());
-        Ok(Seat { running, busy, generator, epoch, process, aide, kept, stats, stopper })
+        let (busy, process) = (AtomicBool::new(false), Process::this());
+        let (kept, returned) = (Mutex::default(), Mutex::default());
+        Ok(Seat { running, busy, generator, epoch, process, aide, kept, returned, stats, stopper })
     }
 
     /// Moves an engine to the start of a pass.
@@ -233,7 +254,7 @@ impl Engine {
             running.due = Some(epoch);
         }
         running.loader.set_next_epoch(epoch);
-        seat.forget_kept();
+        seat.forget();
         seat.epoch.set(epoch.into());
         Ok(())
     }
@@ -480,12 +501,12 @@ impl Engine {
             let loaded = running.loader.load_state(&state);
             if loaded.is_ok() {
                 running.due = None;
-                seat.forget_kept();
+                seat.forget();
             }
             loaded
         };
         seat.busy.store(false, Ordering::Release);
-        loaded.map_err(|error| failure::state(py, &error))?;
+        loaded.map_err(|error| failure::misfit(py, &error))?;
         let mut control = self.control();
         *control = Control { seat, next: state.epoch(), resumed: true, seed };
         Ok(())

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use slotline::Error;
-use slotline::loader::BuildError;
+use slotline::loader::{BuildError, StateError};
 
 /// Makes an exception of one of the types of `slotline._errors`.
 #[cold]
@@ -54,6 +54,33 @@ pub(crate) fn state(py: Python<'_>, error: &dyn StdError) -> PyErr {
     raise(py, "StateError", chain(error))
 }
 
+/// The exception for a state that does not fit the loader, which names the options of Python.
+pub(crate) fn misfit(py: Python<'_>, error: &StateError) -> PyErr {
+    let StateError::Differs { field: "sampler", state: saved, loader, .. } = error else { return state(py, error) };
+    let option = |name: &str| match name {
+        "sequential" => "shuffle=False".to_owned(),
+        "shuffle" => "shuffle=True".to_owned(),
+        "RandomSampler" => "replacement or num_samples".to_owned(),
+        name => format!("a {name}"),
+    };
+    let message = match (&**saved, &**loader) {
+        ("DistributedSampler", _) => {
+            "the state was saved with rank and world_size, but this loader has neither; set both (rank=0, world_size=1 for a \
+             single process)"
+                .to_owned()
+        }
+        (_, "DistributedSampler") => {
+            "the state was saved without rank and world_size, but this loader has them; finish the pass without them"
+                .to_owned()
+        }
+        (saved, loader) => {
+            let (saved, loader) = (option(saved), option(loader));
+            format!("the state was saved with {saved}, but this loader has {loader}; finish the pass with the same")
+        }
+    };
+    raise(py, "StateError", message)
+}
+
 /// The exception for a state that cannot be read at all.
 pub(crate) fn no_state(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raise(py, "StateError", format!("this is not a state of a loader: {error}; pass what state_dict() returned"))
@@ -79,6 +106,15 @@ pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
         _ => "OptionError",
     };
     raise(py, kind, chain(error))
+}
+
+/// The number of the batch that the loop gets an error instead of.
+pub(crate) fn batch(error: &Error) -> Option<usize> {
+    match error {
+        Error::Sample { task, .. } | Error::Panic { task, .. } | Error::Lost { task } => Some(*task),
+        Error::BadSamples { source, .. } => batch(source),
+        _ => None,
+    }
 }
 
 pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {

@@ -1,11 +1,13 @@
 //! An iterator over the batches of one pass.
 
-use std::sync::Arc;
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
-use slotline::loader::OnHeld;
+use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
 
 use super::engine::Seat;
@@ -26,8 +28,18 @@ pub(crate) struct Pass {
     on_held: OnHeld,
     /// Whether what the loop's thread loads may take long.
     may_be_slow: bool,
+    on_error: OnError,
+    /// How many samples could not be read before this pass.
+    bad_before: u64,
     over: AtomicBool,
+    /// What the program has not got, since a handler of a signal raised; the last one is the first to come.
+    returned: Mutex<Vec<Outcome>>,
+    /// Whether there may be any, which is faster to find out.
+    has_returned: AtomicBool,
 }
+
+/// A batch as Python gets it, or the error instead of it, and the number of the batch.
+type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
 
 /// The next batch, or why there is none; `None` at the end.
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
@@ -35,10 +47,12 @@ pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 impl Pass {
     /// Makes the iterator over the pass that the engine in this seat has begun.
     pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options) -> Self {
-        let Options { timeout, on_held, num_workers, in_order, .. } = *options;
+        let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
         let may_be_slow = loads && seat.aide.is_needed;
-        Self { seat, output, timeout, on_held, may_be_slow, over: AtomicBool::new(false) }
+        let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());
+        let bad_before = if on_error == OnError::Raise { 0 } else { seat.bad_samples().0 };
+        Self { seat, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
@@ -64,7 +78,7 @@ impl Pass {
     }
 
     /// Waits for the next batch, or loads it, while other threads may use the interpreter.
-    fn wait(&self, py: Python<'_>) -> PyResult<Option<Batch<Dynamic>>> {
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         let begun = Instant::now();
         loop {
             let left = match self.timeout {
@@ -86,26 +100,81 @@ impl Pass {
                 continue;
             };
             match next {
-                Some(Ok(batch)) => return Ok(Some(batch)),
+                Some(Ok(batch)) => return Ok(Some(self.made(py, batch))),
                 Some(Err(error))
                     if self.is_late(&error) && left > patience || self.timeout.is_zero() && self.is_late(&error) =>
                 {
                     py.check_signals()?;
                 }
-                Some(Err(error)) => return Err(self.failed(py, error)),
+                Some(Err(error)) => return Ok(Some(self.failed(py, error))),
                 None => return Ok(None),
             }
         }
     }
 
-    fn failed(&self, py: Python<'_>, error: Error) -> PyErr {
-        failure::run(
-            py,
-            &match error {
-                Error::Timeout { task, busy, .. } => Error::Timeout { after: self.timeout, task, busy },
-                error => error,
-            },
-        )
+    /// Takes the next batch. Returns `None` at the end, and fails if the handler of a signal does.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+        match self.ready() {
+            Some(Ok(batch)) => Ok(Some(self.made(py, batch))),
+            Some(Err(error)) if !self.is_late(&error) => Ok(Some(self.failed(py, error))),
+            _ => self.wait(py),
+        }
+    }
+
+    fn made(&self, py: Python<'_>, batch: Batch<Dynamic>) -> Outcome {
+        let number = batch.task();
+        (self.output.make(py, batch).map(Bound::unbind).map_err(Box::new), Some(number))
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Vec<Outcome>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn put_back(&self, outcome: Outcome) {
+        self.seat.returned().extend(outcome.1);
+        self.returned().push(outcome);
+        self.has_returned.store(true, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn take_returned(&self) -> Option<Outcome> {
+        let mut returned = self.returned();
+        let taken = returned.pop();
+        self.has_returned.store(!returned.is_empty(), Ordering::Relaxed);
+        drop(returned);
+        if let Some((_, Some(number))) = taken {
+            self.seat.returned().retain(|&returned| returned != number);
+        }
+        taken
+    }
+
+    #[cold]
+    fn failed(&self, py: Python<'_>, error: Error) -> Outcome {
+        let error = match error {
+            Error::Timeout { task, busy, .. } => Error::Timeout { after: self.timeout, task, busy },
+            error => error,
+        };
+        (Err(Box::new(failure::run(py, &error))), failure::batch(&error))
+    }
+
+    /// Ends the pass after its last batch, and warns of samples that could not be read.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let what = match self.on_error {
+            OnError::Skip(_) => "left out",
+            OnError::Replace(_) => "replaced by others",
+            _ => "",
+        };
+        let (bad, last) = if what.is_empty() { (0, None) } else { self.seat.bad_samples() };
+        self.leave();
+        let bad = bad - self.bad_before;
+        let Some(BadSample { index, message, .. }) = last.filter(|_| bad > 0) else { return Ok(()) };
+        let message = format!(
+            "{bad} samples of this pass were {what}, since they could not be read; the last one was sample {index}: \
+             {message}; stats() lists them"
+        );
+        let message = CString::new(message.replace('\0', " "))?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
     }
 
     /// Gives the engine back to the loader.
@@ -123,24 +192,29 @@ impl Pass {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.over.load(Ordering::Relaxed) {
+        let returned = if self.has_returned.load(Ordering::Relaxed) { self.take_returned() } else { None };
+        if returned.is_none() && self.over.load(Ordering::Relaxed) {
             return Ok(None);
         }
         if !self.seat.is_here() {
             return Err(failure::forked(py));
         }
-        let batch = match self.ready() {
-            Some(Ok(batch)) => Some(batch),
-            Some(Err(error)) if !self.is_late(&error) => return Err(self.failed(py, error)),
-            _ => self.wait(py)?,
+        let outcome = match returned {
+            Some(returned) => returned,
+            None => match self.take(py)? {
+                Some(outcome) => outcome,
+                None => {
+                    self.end(py)?;
+                    return Ok(None);
+                }
+            },
         };
-        match batch {
-            Some(batch) => self.output.make(py, batch).map(Some),
-            None => {
-                self.leave();
-                Ok(None)
-            }
+        // Python looks for signals before the program has stored what it gets. If a handler raised then, that would be lost.
+        if let Err(raised) = py.check_signals() {
+            self.put_back(outcome);
+            return Err(raised);
         }
+        outcome.0.map(|batch| Some(batch.into_bound(py))).map_err(|error| *error)
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -158,6 +232,7 @@ impl Pass {
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.
     fn close(&self) {
         self.leave();
+        self.returned().clear();
     }
 }
 

@@ -447,7 +447,7 @@ def test_states_that_do_not_fit(change, words):
         loader.load_state_dict({**state, **change})
     with pytest.raises(slotline.StateError, match="seed"):
         Loader(DATA, 5, shuffle=True, seed=2).load_state_dict(state)
-    with pytest.raises(slotline.StateError, match="sampler"):
+    with pytest.raises(slotline.StateError, match="shuffle=True, but this loader has shuffle=False"):
         Loader(DATA, 5, seed=1).load_state_dict(state)
     assert indices(loader) == orders(1, shuffle=True, seed=1)[0]
 

@@ -16,6 +16,7 @@ import sys
 import tarfile
 import threading
 import time
+import warnings
 from email.utils import formatdate
 from pathlib import Path
 
@@ -454,6 +455,28 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
     skipped = rows(Loader(dataset, 4, num_workers=workers, on_error="skip"))
     at = next(at for at, sample in enumerate(samples) if sample["data"].tobytes() == PICTURES[4])
     assert_same(skipped, samples[:at] + samples[at + 1 :])
+
+
+@pytest.mark.parametrize(("on_error", "words"), [("skip", "left out"), ("replace", "replaced by others")])
+def test_a_pass_warns_of_samples_that_it_lacks(tmp_path, on_error, words):
+    path, _ = folder(tmp_path)
+    loader = Loader(slotline.open(path), 4, on_error=on_error)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(loader)
+    (path / "b" / "004.jpg").unlink()
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match=f"^1 samples of this pass were {words}, .*004.jpg.*; stats") as caught:
+            list(loader)
+        assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    stats = loader.stats()
+    assert (stats["bad_samples"], len(stats["bad_indices"])) == (2, 1) and "004.jpg" in stats["bad_causes"][-1]["message"]
+    batches = iter(loader)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            list(batches)
+        assert list(batches) == []
 
 
 def test_a_state_of_other_fields_is_refused(tmp_path):

@@ -86,7 +86,7 @@ def test_random_pictures_are_the_same_for_any_workers(photos):
     ("options", "error", "message"),
     [
         ({"image": "resize(8), hflp"}, ValueError, "character 12 of the pipeline: unknown transform hflp (did you mean hflip?)"),
-        ({"image": "resize(8)"}, ValueError, "have a size that differs between pictures"),
+        ({"image": "resize(8)"}, ValueError, "differs between pictures; add resize([height, width]), center_crop"),
         ({"image": "center_crop(8)", "image_field": "label"}, ValueError, "the field label holds i64, not pictures"),
         ({"image": "center_crop(8)", "image_dtype": "float64"}, ValueError, "it must be one of float32"),
         ({"image": "hflip, normalize(imagenet)", "image_dtype": "uint8"}, ValueError, "floating-point"),

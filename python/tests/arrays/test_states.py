@@ -169,3 +169,27 @@ def test_a_state_stays_small():
     assert len(other) == len(many)
     with pytest.raises(slotline.StateError, match=r"other lengths \('37000\(37, 37, "):
         make({"shuffle": True}, other).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("saved", "own", "words"),
+    [
+        (KINDS[3], {"shuffle": True}, "saved with rank and world_size, but this loader has neither; set both .rank=0, world_size=1"),
+        ({"shuffle": True}, KINDS[3], "saved without rank and world_size, but this loader has them"),
+        ({"shuffle": True}, {}, "saved with shuffle=True, but this loader has shuffle=False"),
+        ({}, KINDS[2], "saved with shuffle=False, but this loader has replacement or num_samples"),
+    ],
+)
+def test_a_state_of_another_order_names_the_options(saved, own, words):
+    with pytest.raises(slotline.StateError, match=words):
+        make(own).load_state_dict(state_of(make(saved), 0, 1))
+
+
+def test_one_process_reads_the_state_of_two():
+    options = {"shuffle": True, "world_size": 2}
+    ranks = [make({"rank": rank, **options}) for rank in range(2)]
+    passes = [iter(loader) for loader in ranks]
+    seen = {i for batches in passes for i in next(batches)["i"].tolist()}
+    alone = make({"shuffle": True, "rank": 0, "world_size": 1})
+    alone.load_state_dict(ranks[0].state_dict())
+    assert sorted(i for batch in rest(alone) for i in batch) == sorted(set(range(COUNT)) - seen)

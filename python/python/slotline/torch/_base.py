@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import warnings
+from typing import Any
 
 import torch
 import torch.utils.data
@@ -109,7 +110,7 @@ class BaseIterator(_BaseDataLoaderIter):
         # For the first pass, torch draws the shared seed a second time, and uses the first one.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The number of batches that are left in the pass."""
         return self.remaining()
 
@@ -120,14 +121,14 @@ class BaseIterator(_BaseDataLoaderIter):
         """
         return max(self._pass.length(self._dataset) - self._pass.passed, 0)
 
-    def __next__(self):
+    def __next__(self) -> Any:
         stats = self._pass.stats
         begun = time.perf_counter()
         try:
             # Recording costs as much as loading a small batch.
             if profiler._is_profiler_enabled:
                 with profiler.record_function(self._profile_name):
-                    data = self._next_data()
+                    data: Any = self._next_data()
             else:
                 data = self._next_data()
             if self._pin_memory:

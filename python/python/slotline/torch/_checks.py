@@ -190,6 +190,15 @@ def _check_randomness(state, loader):
     if draws.is_stateful and _state.SAMPLER_STATE not in state:
         raise StateError(f"the state has no {_state.SAMPLER_STATE!r}, but the loader's sampler has a state")
     if draws.is_loaders and state[_state.GENERATOR] is None:
-        raise wrong(_state.GENERATOR, None, "the loader's sampler draws from the loader's generator")
+        raise StateError(
+            "the state was taken without generator=, but this loader has one, from which its sampler draws: finish the pass "
+            "with a loader that has none"
+        )
     if draws.is_random and not is_finished and state[_state.SAMPLER_GENERATOR] is None:
-        raise wrong(_state.SAMPLER_GENERATOR, None, "the loader's sampler draws from another generator than the loader's")
+        if state[_state.GENERATOR] is None:
+            raise wrong(_state.SAMPLER_GENERATOR, None, "the loader's sampler draws from another generator than the loader's")
+        own = "has none" if loader.generator is None else "has a sampler that draws from another one"
+        raise StateError(
+            f"the state was taken with generator=, from which its sampler draws, but this loader {own}: finish the pass with "
+            "a loader that has one"
+        )

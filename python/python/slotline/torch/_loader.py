@@ -14,6 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from slotline._slotline import Pool
 from slotline.torch import _threads
+from slotline.torch._base import BaseIterator, warn
 from slotline.torch._checks import checked
 from slotline.torch._inline import InlineIterator
 from slotline.torch._native import NativeIterator, is_native
@@ -38,7 +39,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         once, share the dataset's memory and need not pickle anything, but only one of them runs Python at a time, unless the
         interpreter has no global lock. Then they are the default, and otherwise processes are. Threads share the default
         generators of random numbers, so they are not seeded: draw from :func:`slotline.rng`. ``get_worker_info().rng`` has
-        generators for each thread, with torch 2.10 or later.
+        generators for each thread, with torch 2.10 or later. With ``num_workers=0`` there is neither.
     copy_dataset (bool):
         Whether each thread has a copy of the dataset (by ``copy.deepcopy``, but tensors in shared memory are the same in all
         workers), or all of them have the same. By default, streams are copied. It is an error with processes, which always
@@ -108,6 +109,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
         if affinity is not None:
             affinity = _cores(affinity)
+        # torch's constructor warns of too many workers.
+        self.worker_method = worker_method
         super().__init__(
             dataset,
             batch_size,
@@ -129,7 +132,6 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         )
         if worker_method == "thread" and self.multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_method='multiprocessing'")
-        self.worker_method = worker_method
         if copy_dataset is not None and not self._has_threads():
             raise ValueError(
                 f"copy_dataset option could only be specified with worker_method='thread', but got {copy_dataset=} and "
@@ -153,7 +155,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
 
-    def __iter__(self) -> _BaseDataLoaderIter:
+    # `Any`, so that a subclass may declare torch's type.
+    def __iter__(self) -> BaseIterator | Any:
         for iterator in (self._iterator, self._early):
             if isinstance(iterator, ProcessIterator) and iterator.belongs_to_parent():
                 self._iterator = self._early = None
@@ -167,6 +170,17 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
             return InlineIterator(self)
         self.check_worker_number_rationality()
         return _threads.ThreadIterator(self) if self._has_threads() else ProcessIterator(self)
+
+    def check_worker_number_rationality(self) -> None:
+        if not self._has_threads():
+            return super().check_worker_number_rationality()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        if cores is not None and self.num_workers > cores:
+            warn(
+                f"This DataLoader will create {self.num_workers} worker threads, but this process may use {cores} cores: set "
+                f"num_workers to {cores} or less, unless the threads mostly wait, such as for files",
+                UserWarning,
+            )
 
     def _has_threads(self):
         """Whether workers are threads."""

@@ -129,6 +129,23 @@ impl State {
         self.start.generator.map(|place| place.seed)
     }
 
+    /// Returns the state as if a batch of an indexed dataset had not been delivered, or an error instead of it. Bad samples
+    /// of it count as seen. For a caller of `next` whose own caller did not get what came.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(mut self, batch: usize) -> Self {
+        if batch < self.next()
+            && let Err(place) = self.missing.binary_search(&batch)
+        {
+            self.missing.insert(place, batch);
+            self.batches -= 1;
+            while self.missing.last().is_some_and(|last| last + 1 == self.next()) {
+                self.missing.pop();
+            }
+        }
+        self
+    }
+
     /// The number of the first batch that was not delivered and comes after all that were.
     pub(crate) fn next(&self) -> usize {
         self.batches.saturating_add(self.missing.len())
