@@ -18,7 +18,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from torch.utils.data.graph_settings import apply_random_seed
 
 from slotline import _rng
-from slotline._slotline import Port
+from slotline._slotline import Closed, Port
 from slotline.torch import _collate, _generators, _state
 from slotline.torch._fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one
 from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
@@ -154,7 +154,7 @@ class Worker:
     def serve(self):
         """Answers requests until there will be no more."""
         port = self._port
-        with contextlib.suppress(EOFError, _Unwanted):
+        with contextlib.suppress(Closed, _Unwanted):
             while True:
                 message = port.receive(_PATIENCE)
                 if message is None or port.closed or self._took >= SLOW:
