@@ -146,14 +146,16 @@ fn packed_tars_are_fed_as_streams() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sources/tests/data/tar");
     for shard in ["shard-000000.tar", "shard-000001.tar"] {
+        let tar = fs::read(data.join(shard)).expect("the data");
+        fs::write(folder.path().join(shard), &tar).expect("it can be written");
         let file = fs::File::create(folder.path().join(format!("{shard}.gz"))).expect("a file can be created");
         let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
-        encoder.write_all(&fs::read(data.join(shard)).expect("the data")).expect("it can be written");
+        encoder.write_all(&tar).expect("it can be written");
         encoder.finish().expect("it can be written");
     }
     let packed = folder.path().join("shard-*.tar.gz").display().to_string();
     let run = |path: &str, options: &str| summary(&format!("feed {path} --columns txt,cls --batch-size 4 {options}"));
-    let indexed = run(&data.join("shard-{000000..000001}.tar").display().to_string(), "");
+    let indexed = run(&folder.path().join("shard-{000000..000001}.tar").display().to_string(), "");
     let stream = run(&packed, "");
     for key in ["samples", "bytes", "data_digest"] {
         assert_eq!(stream[key], indexed[key], "{key}");
