@@ -169,7 +169,7 @@ impl State {
 }
 
 impl Permit {
-    /// Counts the request as answered, with so many bytes: another one may be made in addition.
+    /// Counts the request as answered with this many bytes: another one may be made in addition.
     pub(super) fn answered(&self, bytes: u64) {
         let mut state = self.limit.state();
         let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);
