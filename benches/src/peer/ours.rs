@@ -129,7 +129,7 @@ fn requested(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
         #[cfg(feature = "jpeg")]
         "w5" => {
             let photos = crate::workload::photos::Photos::new(crate::workload::by_hand::Decoder::Turbo)?;
-            (Box::new(photos.ours(&plan(crate::workload::w5::BATCH))?), photos.total())
+            (Box::new(photos.ours(&plan(crate::workload::w5::BATCH), false)?), photos.total())
         }
         other => bail!("{other} is not measured in another profile"),
     })

@@ -39,13 +39,14 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "512 JPEGs of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, in batches of 32. \
              The peers in Rust and the limits decode to RGB with libjpeg-turbo (or zune-jpeg) and resize with \
              fast_image_resize; torch uses torchvision if it is installed, and grain uses Pillow. slotline resizes \
-             brightness and colours separately; the result is checked to be nearly the same.",
+             brightness and colours separately; the result is checked to be nearly the same. It decodes all of a picture, as the \
+             peers do, but for \"reduced decoding\", which decodes at half or less of the size where that is enough.",
         ),
         Section::W5r => (
             "W5R: JPEGs, with the crops and flips of training",
             "512 JPEGs of about 500 × 375, and 64 of about 2,000 × 1,500, in memory: RandomResizedCrop to 224 × 224 (scale 0.08 to 1), \
              RandomHorizontalFlip, and normalised to f32, in batches of 32. They are windows of photographs, given by `--photographs`, or \
-             else of generated scenes. \"Whole pictures\" is slotline without a crop and without reduced decoding. The peers in Rust decode \
+             else of generated scenes. \"Whole pictures\" is slotline without a crop, and \"reduced decoding\" is the option of that name. The peers in Rust decode \
              with libjpeg-turbo, and crop and resize with fast_image_resize; torch has `decode_jpeg` and `transforms.v2`, or Pillow's \
              decoder and `transforms.v2` of its pictures; SPDL runs the same functions as torch, in threads; DALI decodes a random part on \
              the CPU; FFCV reads its own file of the same JPEGs. Crops are drawn anew in each pass, from the same distribution.",

@@ -32,7 +32,7 @@ const CHANNEL: &str = "channel + map";
 pub const ALONE: &str = "slotline, workers alone";
 /// slotline with worker processes.
 pub const PROCESSES: &str = "slotline, processes";
-/// slotline without a crop and without reduced decoding.
+/// slotline without a crop.
 const WHOLE: &str = "slotline, whole pictures";
 /// slotline's loader in Python, with batches for whichever worker is free.
 const ANY_WORKER: &str = "slotline, round_robin=False";

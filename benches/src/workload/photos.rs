@@ -54,13 +54,13 @@ impl Photos {
         Ok(())
     }
 
-    /// Returns slotline's contender.
+    /// Returns slotline's contender, which may decode at a reduced size.
     ///
     /// # Errors
     ///
     /// Returns an error if its loader fails.
-    pub fn ours(self, plan: &Plan) -> Result<impl Contender + use<>> {
-        let pipeline = Pipeline::new(SIDE, SIDE)?.normalize(MEAN, STD)?;
+    pub fn ours(self, plan: &Plan, reduced: bool) -> Result<impl Contender + use<>> {
+        let pipeline = Pipeline::new(SIDE, SIDE)?.normalize(MEAN, STD)?.reduced(reduced);
         ours::contender(
             Loader::builder(Files { files: self.files, pipeline })
                 .batch_size(plan.batch_size)

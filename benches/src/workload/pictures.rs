@@ -156,7 +156,16 @@ impl Pictures {
     ///
     /// As [`ours`](Self::ours).
     pub fn whole(&self, plan: &Plan) -> Result<impl Contender + use<>> {
-        self.contender(pipeline(Transforms::Resize)?.reduced(false), plan, Crew::Default)
+        self.contender(pipeline(Transforms::Resize)?, plan, Crew::Default)
+    }
+
+    /// Returns slotline's contender that decodes JPEGs at a reduced size where that is enough.
+    ///
+    /// # Errors
+    ///
+    /// As [`ours`](Self::ours).
+    pub fn reduced(&self, plan: &Plan) -> Result<impl Contender + use<>> {
+        self.contender(pipeline(self.workload.transforms)?.reduced(true), plan, Crew::Default)
     }
 
     fn contender(&self, pipeline: Pipeline, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {

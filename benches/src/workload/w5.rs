@@ -50,6 +50,9 @@ pub fn run_augmented(section: Section, setup: &Setup, recorder: &mut Recorder) -
             let (plan, total) = (Plan::new(BATCH, workers), pictures.total());
             let mut entries = vec![ours::entry(pictures.ours(&plan, Crew::Default))];
             entries.extend(ours::variants(workers, |crew| pictures.ours(&plan, crew)));
+            if section != Section::W5p {
+                entries.push(ours::variant("reduced decoding", pictures.reduced(&plan)));
+            }
             if section == Section::W5r {
                 entries.push(ours::variant("whole pictures", pictures.whole(&plan)));
             }
@@ -85,7 +88,8 @@ fn entries(setup: &Setup, workers: usize) -> Result<Vec<Entry>> {
     let photos = Photos::new(Decoder::Turbo)?;
     photos.write(&setup.data.join("jpeg"))?;
     let plan = Plan::new(BATCH, workers);
-    let mut entries = vec![ours::entry(photos.ours(&plan))];
+    let mut entries =
+        vec![ours::entry(photos.ours(&plan, false)), ours::variant("reduced decoding", photos.ours(&plan, true))];
     entries.extend(rust_peers(&photos, &plan));
     let zune = rust_peers(&Photos::new(Decoder::Zune)?, &plan);
     entries.extend(zune.into_iter().map(|entry| Entry { peer: format!("{}, zune-jpeg", entry.peer), ..entry }));
