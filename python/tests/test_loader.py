@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 import time
 import warnings
 
@@ -479,6 +480,8 @@ def test_a_forked_process_does_not_use_the_workers_of_its_parent():
             assert [worker.pid for worker in iter(persistent)._workers] != workers
             assert len(list(persistent)) == 3
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0

@@ -128,7 +128,7 @@ def take_all(batches, before=lambda seen: None):
         except StopIteration:
             break
         except OSError as error:
-            assert "16 MiB of memory for batches cannot be mapped" in str(error) and "ulimit -v" in str(error)
+            assert "MiB of memory for batches cannot be mapped" in str(error) and "ulimit -v" in str(error)
             failed += 1
         else:
             kept.append(batch)
