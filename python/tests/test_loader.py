@@ -11,8 +11,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-import traceback
 import time
+import traceback
 import warnings
 
 import numpy as np
