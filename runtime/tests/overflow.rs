@@ -297,7 +297,7 @@ fn by_default_an_overflow_is_an_error_and_nothing_spills() {
         let mut loader = Loader::builder(data).batch_size(2).build().unwrap();
         let mut pass = loader.epoch().unwrap();
         let error = support::chain(&pass.next().unwrap().unwrap_err());
-        assert!(error.contains("or build the loader with on_overflow(Overflow::Spill)"), "{error}");
+        assert!(error.contains("or let batches spill (on_overflow)"), "{error}");
         assert!(pass.next().unwrap().is_ok());
         drop(pass);
         assert_eq!((loader.stats().spilled_batches, loader.stats().spilled_bytes, LIVE.load(SeqCst)), (0, 0, 0));

@@ -207,6 +207,10 @@ class ProcessIterator(BaseIterator):
     def _disown(self):
         # So that the next use is checked.
         self._is_torn = True
+        if self._worker_pids_set:
+            # Another iterator may be made at the same address.
+            _utils.signal_handling._remove_worker_pids(id(self))
+            self._worker_pids_set = False
         self._pinned = None
         # Another thread of the parent may have had it.
         self._lock = threading.RLock()
@@ -443,7 +447,7 @@ class ProcessIterator(BaseIterator):
 
     def _let_go(self):
         """Keeps what a state of the latest pass needs without the workers."""
-        if self._ports:
+        if self._ports and self._pass is not None:
             for worker in self._pass.workers:
                 worker.let_go()
 
