@@ -67,9 +67,16 @@ impl OpenOptions {
             let names = names_in(path)?;
             let visible: Vec<_> =
                 names.iter().filter(|name| !name.starts_with('.')).map(|name| path.join(name)).collect();
-            let is_other = |path: &PathBuf| path.is_dir() || KINDS.iter().any(|kind| kind.is(path));
-            if visible.iter().any(is_other) {
-                return Ok(None);
+            let is_other = |path: &&PathBuf| path.is_dir() || KINDS.iter().any(|kind| kind.is(path));
+            if let Some(other) = visible.iter().find(is_other) {
+                // What is in folders says which files are strays.
+                return match visible.iter().find(|path| is_packed(path)) {
+                    Some(packed) if !other.is_dir() => {
+                        let problem = format!("both {} and {}", packed.display(), other.display());
+                        Err(Error::format(path.display(), None, problem, "pass a pattern for one kind of files"))
+                    }
+                    _ => Ok(None),
+                };
             }
             visible.into_iter().filter(|path| is_packed(path)).collect()
         } else {
@@ -83,11 +90,7 @@ impl OpenOptions {
             }
             _ => {}
         }
-        let stream = self.tar()?.stream(paths)?;
-        Ok(Some(match self.memory_limit {
-            Some(bytes) => stream.memory_limit(bytes),
-            None => stream,
-        }))
+        Ok(Some(self.tar()?.stream(paths)?))
     }
 
     /// Opens data with all its fields, but only the chosen columns of tables.

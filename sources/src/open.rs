@@ -188,6 +188,7 @@ impl OpenOptions {
             .skip_incomplete(self.skip_incomplete)
             .missing_end(self.missing_end);
         options.progress = self.progress.clone();
+        options.stream_limit = self.memory_limit;
         for (name, kind) in &self.decode {
             let decode = match kind {
                 FieldKind::Bytes(_) => Decode::Bytes,

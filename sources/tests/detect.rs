@@ -197,6 +197,13 @@ fn what_is_nothing_of_these_is_an_error() {
     for name in ["a.tar", "a.parquet"] {
         std::fs::write(both.join(name), "").unwrap();
     }
+    let mixed = folder.path().join("mixed");
+    std::fs::create_dir(&mixed).unwrap();
+    for name in ["a.tar", "b.tar.gz"] {
+        std::fs::write(mixed.join(name), "").unwrap();
+    }
+    let error = OpenOptions::new().open_stream(&mixed).unwrap_err().to_string();
+    assert!(error.contains("both") && error.contains("b.tar.gz") && error.contains("a.tar"), "{error}");
     for (path, words) in [
         (both, "a folder with tars and Parquet files"),
         (text, "not a format that this build reads"),

@@ -183,6 +183,36 @@ fn ranks_and_workers_share_the_tars() {
 }
 
 #[test]
+fn a_state_is_one_of_its_rank_and_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = shards(folder.path(), &[13, 8, 11, 9]);
+    let load = |ranks, rank, limit| {
+        let stream = TarOptions::new().stream(&paths).unwrap().shuffle(4).memory_limit(limit);
+        let stream = stream.replica(ranks, rank).unwrap();
+        Loader::iterable(stream).batch_size(4).seed(5).build().unwrap()
+    };
+    let mut first = load(2, 0, 1000);
+    let mut pass = first.epoch().unwrap();
+    assert_eq!(numbers(&pass.next().unwrap().unwrap()).len(), 4);
+    let state = pass.state();
+    for (ranks, rank, limit, words) in [
+        (2, 1, 1000, "rank was 0 in the saved state, but is 1"),
+        (1, 0, 1000, "world_size was 2 in the saved state, but is 1"),
+        (2, 0, 9, "memory_limit was 1000 in the saved state, but is 9"),
+    ] {
+        let mut other = load(ranks, rank, limit);
+        other.load_state(&state).unwrap();
+        let error = match other.epoch() {
+            Err(error) => error,
+            Ok(mut pass) => pass.next().unwrap().unwrap_err(),
+        };
+        let all = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        let error = all.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn errors_name_the_tar_and_the_others_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let paths = shards(folder.path(), &[3, 4, 5]);
@@ -335,9 +365,11 @@ fn packed_tars_are_opened_by_their_names() {
     assert!(slotline_sources::open(folder.path()).unwrap_err().to_string().contains("only tars are read packed"));
     write("6.tar", &whole);
     write("table.csv.gz", b"");
-    for path in ["", "*.tar", "table.csv.gz", "none"] {
+    for path in ["*.tar", "table.csv.gz", "none"] {
         assert!(open(path).unwrap().is_none(), "{path}");
     }
+    let error = open("").unwrap_err().to_string();
+    assert!(error.contains("both") && error.contains("6.tar"), "{error}");
     let error = open("*").unwrap_err().to_string();
     assert!(error.contains("6 of 8 files are packed tars"), "{error}");
 }

@@ -64,6 +64,8 @@ pub struct TarOptions {
     index_files: IndexFiles,
     dali: Option<Vec<PathBuf>>,
     pub(crate) progress: Option<Tell>,
+    /// See [`TarStream::memory_limit`].
+    pub(crate) stream_limit: Option<u64>,
 }
 
 impl TarOptions {

@@ -24,7 +24,7 @@ class BaseIterator(_BaseDataLoaderIter):
     """An iterator over a loader, which draws the same random numbers as torch's."""
 
     # The latest pass, and how many there were before it.
-    _pass: Pass | None = None
+    _pass: Any = None
     _pass_number = 0
     # The state of what the sampler draws from, before its iterator is made.
     _before = None

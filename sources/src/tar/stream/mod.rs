@@ -105,7 +105,7 @@ impl TarStream {
             skip_incomplete: options.skip_incomplete,
             missing_end: options.missing_end,
             buffer: 1,
-            limit: LIMIT,
+            limit: options.stream_limit.unwrap_or(LIMIT),
             ranks: Ranks::ALONE,
         })
     }
@@ -285,10 +285,11 @@ fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::
 /// Reads the first samples, and returns them with what was read of a reader.
 fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, Option<Kept>), Error> {
     let (mut samples, mut bytes) = (Vec::new(), 0);
+    let limit = options.stream_limit.unwrap_or(LIMIT).max(LIMIT);
     for shard in 0..shards.len() {
         let mut kept = Kept { reader: shards.open(shard)?, bytes: Vec::new() };
         let by_ref: &mut Kept = &mut kept;
-        let mut reader = ShardReader::new(shards.path(shard), shard, by_ref, options.missing_end, LIMIT)?;
+        let mut reader = ShardReader::new(shards.path(shard), shard, by_ref, options.missing_end, limit)?;
         while samples.len() < FIRST && bytes < FIRST_BYTES {
             let wanted = |field: &str| {
                 let mut names = options.columns.iter().flatten().flat_map(|name| alternatives(name));
@@ -442,10 +443,11 @@ impl IterableDataset for TarStream {
     fn save(&self, cursor: &StreamCursor, to: &mut String) -> bool {
         if let Some(seed) = cursor.seed {
             let (StreamCursor { begin: At { shard, sample }, .. }, delivered) = (cursor, cursor.delivered);
-            let (shards, buffer) = (self.shards.len(), self.buffer);
-            *to = format!(
-                "shards={shards} buffer={buffer} seed={seed} shard={shard} sample={sample} delivered={delivered}"
-            );
+            to.clear();
+            for (name, own, _) in self.same() {
+                to.push_str(&format!("{name}={own} "));
+            }
+            to.push_str(&format!("seed={seed} shard={shard} sample={sample} delivered={delivered}"));
         }
         true
     }
@@ -461,10 +463,9 @@ impl IterableDataset for TarStream {
             let number = found.and_then(|value| value.parse().ok());
             number.ok_or_else(|| format!("{name} is missing or invalid in the saved state of a TarStream").into())
         };
-        for (name, own) in [("shards", self.shards.len()), ("buffer", self.buffer)] {
+        for (name, own, advice) in self.same() {
             let saved = value(name)?;
-            if saved != own as u64 {
-                let advice = "open it with the same tars and options";
+            if saved != own {
                 return Err(format!("TarStream: {name} was {saved} in the saved state, but is {own}; {advice}").into());
             }
         }
@@ -486,6 +487,19 @@ impl IterableDataset for TarStream {
 }
 
 impl TarStream {
+    /// Returns what must be the same where a state is resumed from, and what to do if it is not.
+    fn same(&self) -> [(&'static str, u64, &'static str); 5] {
+        const OPTIONS: &str = "open it with the same tars and options";
+        const RANKS: &str = "a stream resumes with as many ranks, and each from its own state";
+        [
+            ("shards", self.shards.len() as u64, OPTIONS),
+            ("buffer", self.buffer as u64, OPTIONS),
+            ("memory_limit", self.limit, OPTIONS),
+            ("rank", self.ranks.rank() as u64, RANKS),
+            ("world_size", self.ranks.world_size() as u64, RANKS),
+        ]
+    }
+
     /// Takes the next sample of the block out of it, and reads one in its place. An error takes none.
     fn deliver(&self, cursor: &mut StreamCursor) -> Result<(), Error> {
         if self.buffer > 1 && !cursor.block.is_empty() {
