@@ -71,7 +71,7 @@ def open(
     Packed tars cannot be read by index. Their dataset has no length, and the workers and the ranks (``world_size``) each read
     some of the tars from front to back, so there should be at least as many as workers × ranks. With ``shuffle=True`` the tars
     are in random order, and each worker shuffles ``shuffle_buffer`` samples at a time. Ranks may have different numbers of
-    batches. A state is loaded by a loader with the same number of workers.
+    batches. A state is that of its rank, and is loaded by a loader with as many workers and ranks.
 
     ``dataset.fields`` has the names, types and shapes. In a batch, a field of one shape is an array, or a tensor. A field
     of any length, whose shape is ``(None,)``, is a list of them, one for each sample, which share the batch's memory. A
