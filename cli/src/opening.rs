@@ -118,7 +118,7 @@ impl FileOptions {
     }
 }
 
-/// Says what whoever reads the records should know.
+/// Says what a user of the records should know.
 pub(crate) fn warn(records: &Records<dyn Format>) {
     for warning in records.warnings() {
         eprintln!("warning: {}", as_flags(warning));

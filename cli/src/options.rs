@@ -146,6 +146,27 @@ pub(crate) enum WorkerKind {
     Process,
 }
 
+/// Builds a loader of a builder, with the kind of workers in the options. Builders of indexed datasets and of streams have methods
+/// of the same names, and no trait for them.
+macro_rules! build {
+    ($options:expr, $builder:expr) => {
+        match $options.worker_kind {
+            WorkerKind::Thread if $options.restart_workers > 0 => {
+                bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it")
+            }
+            WorkerKind::Thread => $builder.build().context("cannot build the loader"),
+            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+            WorkerKind::Process => $builder
+                .processes()
+                .restart_workers($options.restart_workers)
+                .build()
+                .context("cannot build the loader with --worker-kind process"),
+            #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
+            WorkerKind::Process => bail!("--worker-kind process needs Linux; use --worker-kind thread"),
+        }
+    };
+}
+
 impl LoaderOptions {
     /// Builds a loader with these options.
     pub(crate) fn build<D: Dataset>(&self, dataset: D, defaults: &Defaults) -> Result<Loader<BatchOf<D>>> {
@@ -153,18 +174,7 @@ impl LoaderOptions {
         if let Some(ranks) = self.ranks()? {
             builder = builder.ranks(ranks);
         }
-        self.check_workers()?;
-        match self.worker_kind {
-            WorkerKind::Thread => builder.build().context("cannot build the loader"),
-            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-            WorkerKind::Process => builder
-                .processes()
-                .restart_workers(self.restart_workers)
-                .build()
-                .context("cannot build the loader with --worker-kind process"),
-            #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
-            WorkerKind::Process => bail!("--worker-kind process needs Linux; use --worker-kind thread"),
-        }
+        build!(self, builder)
     }
 
     /// Builds a loader of packed tars with these options. Each rank reads some of them.
@@ -175,27 +185,9 @@ impl LoaderOptions {
         if self.shuffle {
             tars = tars.shuffle(self.shuffle_buffer);
         }
-        self.check_workers()?;
         // Each batch is that of one worker.
         let builder = self.builder(Loader::iterable(tars), defaults).help(false);
-        match self.worker_kind {
-            WorkerKind::Thread => builder.build().context("cannot build the loader"),
-            #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-            WorkerKind::Process => builder
-                .processes()
-                .restart_workers(self.restart_workers)
-                .build()
-                .context("cannot build the loader with --worker-kind process"),
-            #[cfg(not(all(target_os = "linux", not(any(shuttle, delays)))))]
-            WorkerKind::Process => bail!("--worker-kind process needs Linux; use --worker-kind thread"),
-        }
-    }
-
-    fn check_workers(&self) -> Result<()> {
-        if self.worker_kind == WorkerKind::Thread && self.restart_workers > 0 {
-            bail!("--restart-workers replaces worker processes; add --worker-kind process, or drop it");
-        }
-        Ok(())
+        build!(self, builder)
     }
 
     /// Applies these options to a builder.

@@ -123,6 +123,7 @@ class BaseIterator(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         stats = self._pass.stats
+        self._draws.taken = None
         begun = time.perf_counter()
         try:
             # Recording costs as much as loading a small batch.
@@ -143,6 +144,10 @@ class BaseIterator(_BaseDataLoaderIter):
             raise
         except Exception:
             stats.errors += 1
+            raise
+        except BaseException:
+            # An interrupt is not the error of a batch.
+            self._draws.put_back()
             raise
         finally:
             stats.count(begun)

@@ -75,18 +75,12 @@ class InlineIterator(BaseIterator):
     def _next_data(self):
         draws, current = self._draws, _rng.current
         before = current.key
-        batch, draws.taken = NOTHING, None
+        batch = NOTHING
         try:
             while batch is NOTHING:
                 index, number = draws.take()
                 current.key = self._of_pass, number
                 batch = self._fetch(index)
-        except Exception:
-            raise
-        except BaseException:
-            # An interrupt is not the error of a batch.
-            draws.put_back()
-            raise
         finally:
             current.key = before
         return batch

@@ -81,28 +81,22 @@ class NativeIterator(BaseIterator):
             return
         self._draws.give()
 
+    def _call(self, index):
+        """Returns the batch, for which the dataset is called only if it must be."""
+        data = self._gather(self._dataset, index)
+        return self._fetch(index) if data is None else data
+
     def _make(self, index):
         """Returns the batch or its error, as a worker does."""
         try:
-            data = self._gather(self._dataset, index)
-            return self._fetch(index) if data is None else data
+            return self._call(index)
         except Exception:
             return ExceptionWrapper(where=f"in DataLoader worker process {self._num_yielded % self._num_workers}")
 
     def _next_data(self):
         if self._num_workers > 0:
             return self._next_drawn()
-        self._draws.taken = None
-        try:
-            index, _ = self._draws.take()
-            data = self._gather(self._dataset, index)
-            return self._fetch(index) if data is None else data
-        except Exception:
-            raise
-        except BaseException:
-            # An interrupt is not the error of a batch.
-            self._draws.put_back()
-            raise
+        return self._call(self._draws.take()[0])
 
     def _next_drawn(self):
         """Returns the next batch of those that workers would have the indices of."""
