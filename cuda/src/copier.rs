@@ -193,12 +193,13 @@ impl Copier {
     ///
     /// If copies are ahead of the kernels, one query covers several batches: it asks about the newest copy, since all
     /// earlier ones on the stream are done if it is. The next query is made only when a batch to deliver was not
-    /// covered by the last one.
+    /// covered by the last one, or when copies that are not known to be done leave no room for another one.
     pub(crate) fn collect(&mut self) -> Result<(), Error> {
         self.take_back()?;
         let copied = |next: &Next| next.outcome.as_ref().ok().and_then(|(slot, _)| slot.copied.clone());
-        if self.queue.front().and_then(copied).is_some_and(|front| !front.was_seen())
-            && let Some(newest) = self.queue.iter().rev().find_map(copied)
+        let is_front_unseen = self.queue.front().and_then(copied).is_some_and(|front| !front.was_seen());
+        if (is_front_unseen || self.copying.len() > self.most_copying)
+            && let Some(newest) = self.copying.iter().rev().find_map(|copying| copying.copied.clone())
         {
             self.end_copies_up_to(&newest)?;
         }

@@ -143,6 +143,31 @@ fn slots_are_used_in_turn_even_if_the_loop_is_ahead_of_the_device() {
     }
 }
 
+/// Otherwise each batch is copied only when it is asked for, and a loop that waits for its steps waits for each copy too.
+#[test]
+fn copies_get_ahead_again_after_they_were_late() {
+    for slots in 2..5 {
+        let fake = Fake::load().session(Options::default());
+        let device = Device::new(0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let mut loader = loader(&device, 400, 1, slots);
+        loader.begin_epoch().unwrap();
+        for task in 0..40 {
+            // The copies of the first batches end only after these were delivered.
+            fake.hold(task < slots);
+            fake.advance(u64::MAX);
+            while !loader.loader().is_ready() {
+                std::thread::yield_now();
+            }
+            let batch = loader.next_batch().unwrap().unwrap();
+            batch.ready_on(&stream).unwrap();
+            batch.release_on(&stream).unwrap();
+            let copies = fake.count("cuMemcpyHtoDAsync_v2");
+            assert!(task <= slots || copies > task as u64 + 1, "{slots} slots: {copies} copies after batch {task}");
+        }
+    }
+}
+
 #[test]
 fn a_stream_waits_only_for_copies_not_known_to_be_done() {
     let fake = Fake::load().session(Options::default());

@@ -69,7 +69,7 @@ fn default_streams_of_two_threads_are_not_confused() {
         let (stream, reads) = (Stream::per_thread_default(&device), Reads::new(&fake));
         let put_work = || {
             (0..30).for_each(|_| event.record(&stream).unwrap());
-            reads.spin(stream.as_raw(), 20_000_000);
+            reads.spin(stream.as_raw(), 100_000_000);
             last.record(&stream).unwrap();
         };
         let is_done = || last.elapsed_since(&last).is_ok();
@@ -117,7 +117,7 @@ fn times_are_available_once_both_events_are_reached() {
         fake.hold(true);
     }
     first.record(&stream).unwrap();
-    reads.spin(stream.as_raw(), 20_000_000);
+    reads.spin(stream.as_raw(), 100_000_000);
     second.record(&stream).unwrap();
     assert!(!stream.is_idle().unwrap());
     assert_eq!(code(second.elapsed_since(&first).unwrap_err()), 600);
