@@ -3,7 +3,8 @@
 Use: torch_loader.py REPORT > TORCH
 
 REPORT ends with the JSON line of `slotline-cuda-check --json`, which provides the sizes, the number of workers and the
-step times. The output is one line of JSON with the same keys, under `measure`: `feed` and `step`.
+step times. The output is lines of JSON: one for each figure as it is measured, and at the end one with the same keys as in
+REPORT, under `measure`: `feed` and `step`.
 
 The dataset consists of rows of bytes in memory, shuffled, with their numbers (slotline's `gather`), read in two ways:
 
@@ -29,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 ROWS = 64
 SOURCE = 512 << 20
 COPIED = 512 << 20
-ROUNDS = 5
+ROUNDS = 3
 
 
 class Rows(Dataset):
@@ -178,10 +179,10 @@ def main():
     for peer in PEERS:
         for like in once([like for like in figures["feed"] if like["dataset"] == "gather"], "batch_bytes"):
             measured["feed"].append(feed(peer, like))
-            print(measured["feed"][-1], file=sys.stderr)
+            print(json.dumps(measured["feed"][-1]), flush=True)
         for like in once(figures["step"], "batch_bytes", "step_us"):
             measured["step"].append(step(peer, like, spin))
-            print(measured["step"][-1], file=sys.stderr)
+            print(json.dumps(measured["step"][-1]), flush=True)
     machine = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
     print(json.dumps({"machine": machine, "measure": measured}))
 

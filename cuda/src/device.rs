@@ -130,9 +130,13 @@ impl Device {
     ///
     /// Returns the driver's error, which may be the error of a kernel or a copy that failed.
     pub fn synchronize(&self) -> Result<(), Error> {
+        Ok(self.wait()?)
+    }
+
+    pub(crate) fn wait(&self) -> Result<(), DriverError> {
         let _entered = self.enter()?;
         // SAFETY: the call takes no pointers.
-        Ok(self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })?)
+        self.call("cuCtxSynchronize", || unsafe { driver::cuCtxSynchronize() })
     }
 
     /// Returns a function for the `memory` option of a loader's builder that puts the batches into page-locked

@@ -37,6 +37,7 @@ impl Event {
 
     /// Records the event behind the work that is on the stream now. The stream must belong to the event's device.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), DriverError> {
+        stream.settle()?;
         // SAFETY: the event and the stream are valid until they are dropped.
         stream.call("cuEventRecord", |stream| unsafe { driver::cuEventRecord(self.raw, stream) })
     }

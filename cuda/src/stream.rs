@@ -59,9 +59,23 @@ fn this_thread() -> u64 {
     NUMBER.with(|number| {
         if number.get() == 0 {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            is_ending();
         }
         number.get()
     })
+}
+
+/// Returns whether this thread has begun to destroy its locals, if it was asked before that too.
+fn is_ending() -> bool {
+    /// What has a destructor is inaccessible from then on.
+    struct Local;
+    impl Drop for Local {
+        fn drop(&mut self) {}
+    }
+    thread_local! {
+        static LOCAL: Local = const { Local };
+    }
+    LOCAL.try_with(|_| ()).is_err()
 }
 
 // SAFETY: the driver allows a stream handle to be used on any thread.
@@ -175,6 +189,15 @@ impl Stream {
         let raw = self.handle();
         // SAFETY: the stream is valid until it is dropped.
         self.device().query("cuStreamQuery", || unsafe { driver::cuStreamQuery(raw) })
+    }
+
+    /// Makes what is recorded on this stream come after all that it was given.
+    ///
+    /// The driver has locals too: once a thread has ended them, its default stream may be a new one, which does not wait
+    /// for the work of the old one. All work of the device is waited for then.
+    pub(crate) fn settle(&self) -> Result<(), DriverError> {
+        let is_replaced = matches!(self.0.kind, Kind::PerThread(owner) if owner == this_thread()) && is_ending();
+        if is_replaced { self.device().wait() } else { Ok(()) }
     }
 
     /// Makes a call with this stream's handle, which refers to this stream only during the call.

@@ -13,6 +13,7 @@ mod transfer;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +83,28 @@ struct Fail {
 
 thread_local! {
     static CURRENT: Cell<Handle> = const { Cell::new(0) };
+}
+
+/// Returns the number of the calling thread's default stream. As with a real driver, a thread that has ended its locals has
+/// another one from then on.
+fn own_stream() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            OWN.set(0);
+        }
+    }
+    thread_local! {
+        static OWN: Cell<u64> = const { Cell::new(0) };
+        static END: End = const { End };
+    }
+    if OWN.get() == 0 {
+        OWN.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        // It has ended already if this is an error.
+        let _ = END.try_with(|_| ());
+    }
+    OWN.get()
 }
 
 static DRIVER: LazyLock<Mutex<Driver>> = LazyLock::new(|| Mutex::new(Driver::new(Options::default(), 0, 0x1000)));

@@ -7,7 +7,7 @@ use super::code::{INVALID_HANDLE, LAUNCH_TIMEOUT, NOT_READY, Outcome};
 use super::event::Mark;
 use super::kernel::Run;
 use super::transfer::{Copy, Fill};
-use super::{CURRENT, Driver, Handle};
+use super::{Driver, Handle, own_stream};
 use crate::control::Skip;
 
 pub(super) struct Stream {
@@ -26,7 +26,7 @@ enum Kind {
     /// Stream 0 of a context. It and the blocking streams wait for each other.
     Legacy,
     /// The default stream of one thread. Blocking.
-    PerThread(usize),
+    PerThread(u64),
     Blocking,
     NonBlocking,
 }
@@ -157,7 +157,7 @@ impl Driver {
         let device = self.current()?;
         let kind = match stream {
             0 | 1 => Kind::Legacy,
-            2 => Kind::PerThread(CURRENT.with(|here| std::ptr::from_ref(here) as usize)),
+            2 => Kind::PerThread(own_stream()),
             _ => return self.created_stream(stream),
         };
         let known = self.streams.iter().find(|(_, stream)| stream.device == device && stream.kind == kind);
