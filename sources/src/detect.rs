@@ -12,12 +12,12 @@ use crate::{Error, Format, OpenOptions, Records};
 /// | path | format |
 /// |---|---|
 /// | a folder with an `index.json` of shards, or of chunks | [`mds`](crate::mds), [`litdata`](crate::litdata) |
-/// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`arrow`](crate::arrow) |
+/// | a folder with a `state.json` or `dataset_dict.json`, as `save_to_disk` writes them | [`table`](crate::table) |
 /// | a folder with a `metadata.csv` or `metadata.jsonl`, or with folders of which each has one | [`manifest`](crate::manifest) |
 /// | a `.csv`, `.tsv`, `.jsonl` or `.ndjson` file | [`manifest`](crate::manifest) |
 /// | `.tar`: a folder with such files in it, one, or several, as a pattern (`shard-{000..099}.tar`) | [`tar`](crate::tar) |
-/// | `.arrow`, `.feather`, the same | [`arrow`](crate::arrow) |
-/// | `.parquet`, the same | [`parquet`](crate::parquet) |
+/// | `.arrow`, `.feather`, the same | [`table`](crate::table) |
+/// | `.parquet`, the same | [`table`](crate::table) |
 /// | `.tfrecord`, `.tfrecords`, the same; also `train.tfrecord-00000-of-00001` | [`tfrecord`](crate::tfrecord) |
 /// | a folder with folders such as `year=2024`, which are named after values, of files of one of these kinds | theirs, with a field for each key |
 /// | another folder, with folders in it | [`folder`](crate::folder) |
@@ -291,9 +291,9 @@ impl OpenOptions {
             #[cfg(feature = "tar")]
             Several::Tar => Ok(self.tar()?.open(paths)?.erased()),
             #[cfg(feature = "arrow")]
-            Several::Arrow => Ok(self.arrow().open(paths)?.erased()),
+            Several::Arrow => Ok(self.table().open(paths)?.erased()),
             #[cfg(feature = "parquet")]
-            Several::Parquet => Ok(self.parquet().open(paths)?.erased()),
+            Several::Parquet => Ok(self.table().open(paths)?.erased()),
             #[cfg(feature = "tfrecord")]
             Several::TfRecord => Ok(self.tfrecord().open(paths)?.erased()),
             #[cfg(not(all(feature = "tar", feature = "arrow", feature = "parquet", feature = "tfrecord")))]

@@ -179,6 +179,19 @@ impl<'a> Input<'a> {
         held.downcast_ref().expect("it was just stored as a T")
     }
 
+    /// Lends what [`hold`](Self::hold) lent last, if that `is` what is needed, or what `find` returns.
+    pub(crate) fn hold_if<T: Any + Send + Sync>(
+        self,
+        is: impl Fn(&T) -> bool,
+        find: impl FnOnce() -> Result<Arc<T>, Error>,
+    ) -> Result<&'a T, Error> {
+        if !self.memory.held.as_ref().and_then(|held| held.downcast_ref()).is_some_and(is) {
+            self.memory.held = Some(find()?);
+        }
+        let held: &'a dyn Any = &**self.memory.held.as_ref().expect("it was just stored");
+        Ok(held.downcast_ref().expect("it was stored as a T"))
+    }
+
     /// Reads these bytes as [`joined`](Self::joined) does, and has `convert` append others to memory of the thread, which
     /// is empty and is returned.
     ///

@@ -9,8 +9,7 @@
 //! | tokens of nanoGPT, llm.c and Megatron | [`tokens`] |
 //! | shards of MosaicML Streaming | [`mds::Mds`] |
 //! | chunks of LitData | [`litdata::LitData`] |
-//! | Arrow files, and what Hugging Face's `save_to_disk` writes | [`arrow::Arrow`] |
-//! | Parquet files | [`parquet::Parquet`] |
+//! | Parquet and Arrow files, and what Hugging Face's `save_to_disk` writes | [`table::Table`] |
 //! | .safetensors files, by rows | [`safetensors::SafetensorsOptions`] |
 //! | NumPy's .npz files, by rows | [`npz::NpzOptions`] |
 //!
@@ -41,8 +40,6 @@
 )]
 
 mod ahead;
-#[cfg(feature = "arrow")]
-pub mod arrow;
 #[cfg(feature = "remote")]
 mod cache;
 mod columns;
@@ -66,8 +63,6 @@ pub mod mds;
 pub mod npz;
 mod open;
 mod parallel;
-#[cfg(feature = "parquet")]
-pub mod parquet;
 pub mod paths;
 #[cfg(feature = "image")]
 pub mod pictures;
@@ -81,6 +76,8 @@ pub mod safetensors;
 mod saved;
 #[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+pub mod table;
 #[cfg(feature = "tar")]
 pub mod tar;
 #[cfg(feature = "tfrecord")]

@@ -216,18 +216,9 @@ impl OpenOptions {
         with(options, &self.columns, |options, names| options.columns(names))
     }
 
-    #[cfg(feature = "arrow")]
-    pub(crate) fn arrow(&self) -> crate::arrow::ArrowOptions {
-        let options = crate::arrow::ArrowOptions::new()
-            .missing_as_zero(self.missing_as_zero)
-            .decimals_as_f64(self.decimals_as_f64);
-        let options = with(options, &self.columns, |options, names| options.columns(names));
-        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
-    }
-
-    #[cfg(feature = "parquet")]
-    pub(crate) fn parquet(&self) -> crate::parquet::ParquetOptions {
-        let options = crate::parquet::ParquetOptions::new()
+    #[cfg(any(feature = "arrow", feature = "parquet"))]
+    pub(crate) fn table(&self) -> crate::table::TableOptions {
+        let options = crate::table::TableOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);
         let options = with(options, &self.columns, |options, names| options.columns(names));

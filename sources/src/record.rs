@@ -271,13 +271,35 @@ impl Number {
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
     fields: &'a RecordFields,
-    values: SmallVec<[Value<'a>; 4]>,
+    values: Values<'a>,
+}
+
+/// The values of a record.
+#[derive(Clone, Debug)]
+enum Values<'a> {
+    Listed(SmallVec<[Value<'a>; 4]>),
+    /// A row of columns in memory.
+    Row(&'a dyn Rows, usize),
+}
+
+/// Columns in memory, which write a row at a time without a list of its values.
+pub(crate) trait Rows: fmt::Debug + Send + Sync {
+    /// Returns the bytes of a value: of its elements in the machine's order, or of a text.
+    fn value(&self, field: usize, row: usize) -> &[u8];
+
+    /// Writes all values of a row.
+    fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError>;
 }
 
 impl<'a> Record<'a> {
     /// Makes a record of these fields; there must be one value for each, in order.
     pub fn new(fields: &'a RecordFields, values: impl IntoIterator<Item = Value<'a>>) -> Self {
-        Self { fields, values: values.into_iter().collect() }
+        Self { fields, values: Values::Listed(values.into_iter().collect()) }
+    }
+
+    /// Makes the record of a row, which has a value for each field.
+    pub(crate) fn of_row(fields: &'a RecordFields, rows: &'a dyn Rows, row: usize) -> Self {
+        Self { fields, values: Values::Row(rows, row) }
     }
 
     /// Returns the fields.
@@ -286,7 +308,12 @@ impl<'a> Record<'a> {
     }
 
     pub(crate) fn into_values(self) -> SmallVec<[Value<'a>; 4]> {
-        self.values
+        match self.values {
+            Values::Listed(values) => values,
+            Values::Row(rows, row) => {
+                (0..self.fields.0.len()).map(|field| Value::from(rows.value(field, row))).collect()
+            }
+        }
     }
 
     /// Returns the bytes of a field: those of its elements in the machine's order, or those of a text; `None` if there
@@ -300,22 +327,33 @@ impl<'a> Record<'a> {
     ///
     /// [`Context`]: slotline::dataset::Context
     pub fn borrowed(&self, name: &str) -> Option<&'a [u8]> {
-        match self.values.get(self.fields.position(name)?)? {
-            Value::Bytes(Cow::Borrowed(bytes)) => Some(bytes),
-            Value::Bytes(Cow::Owned(_)) | Value::Number(_) => None,
+        let field = self.fields.position(name)?;
+        match &self.values {
+            Values::Listed(values) => match values.get(field)? {
+                Value::Bytes(Cow::Borrowed(bytes)) => Some(bytes),
+                Value::Bytes(Cow::Owned(_)) | Value::Number(_) => None,
+            },
+            Values::Row(rows, row) => Some(rows.value(field, *row)),
         }
     }
 
     /// Returns the bytes of field `i`, as [`bytes`](Self::bytes) does.
     pub fn value(&self, i: usize) -> Option<&[u8]> {
-        self.values.get(i).map(Value::bytes)
+        match &self.values {
+            Values::Listed(values) => values.get(i).map(Value::bytes),
+            Values::Row(rows, row) => (i < self.fields.0.len()).then(|| rows.value(i, *row)),
+        }
     }
 
     /// Writes field `i`, which must exist.
     pub(crate) fn write_value(&self, i: usize, row: &mut Row<'_>) -> Result<(), BoxError> {
-        match &self.values[i] {
-            Value::Number(number) => row.write_bytes(number.dtype, number.bytes())?,
-            Value::Bytes(bytes) => row.write_bytes(self.fields.0[i].kind.dtype(), bytes)?,
+        let dtype = self.fields.0[i].kind.dtype();
+        match &self.values {
+            Values::Listed(values) => match &values[i] {
+                Value::Number(number) => row.write_bytes(number.dtype, number.bytes())?,
+                Value::Bytes(bytes) => row.write_bytes(dtype, bytes)?,
+            },
+            Values::Row(rows, at) => row.write_bytes(dtype, rows.value(i, *at))?,
         }
         Ok(())
     }
@@ -353,6 +391,10 @@ impl Sample for Record<'_> {
     }
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        row.write_run(|row| (0..self.fields.0.len().min(self.values.len())).try_for_each(|i| self.write_value(i, row)))
+        let fields = match &self.values {
+            Values::Listed(values) => values.len().min(self.fields.0.len()),
+            Values::Row(rows, at) => return rows.write(*at, row),
+        };
+        row.write_run(|row| (0..fields).try_for_each(|i| self.write_value(i, row)))
     }
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::parquet::{Parquet, ParquetOptions};
+use slotline_sources::table::{Table, TableOptions};
 use slotline_sources::{Error, Format, Records};
 
 mod support;
@@ -26,7 +26,7 @@ fn expected(name: &str) -> Vec<Json> {
 }
 
 /// Checks all rows, forwards and backwards.
-fn check(records: &Records<Parquet>, rows: &[Json]) {
+fn check(records: &Records<Table>, rows: &[Json]) {
     assert_eq!(records.len(), rows.len());
     let mut cx = Context::default();
     for index in (0..rows.len()).chain((0..rows.len()).rev()) {
@@ -38,17 +38,17 @@ fn check(records: &Records<Parquet>, rows: &[Json]) {
 fn rows_are_those_of_pyarrow() {
     let rows = expected("table");
     for name in FILES {
-        check(&Parquet::open([data(name)]).unwrap(), &rows);
-        check(&ParquetOptions::new().memory_limit(100).open([data(name)]).unwrap(), &rows);
+        check(&Table::open([data(name)]).unwrap(), &rows);
+        check(&TableOptions::new().memory_limit(100).open([data(name)]).unwrap(), &rows);
     }
-    let both = Parquet::open([data("{snappy,index}")]).unwrap();
+    let both = Table::open([data("{snappy,index}")]).unwrap();
     check(&both, &[rows.clone(), rows].concat());
 }
 
 #[test]
 fn rows_are_those_of_hugging_face_datasets() {
-    check(&Parquet::open([data("saved")]).unwrap(), &expected("saved"));
-    let records = ParquetOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
+    check(&Table::open([data("saved")]).unwrap(), &expected("saved"));
+    let records = TableOptions::new().columns(["image", "label"]).open([data("saved")]).unwrap();
     let names: Vec<_> = records.format().fields().as_slice().iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["image.bytes", "image.path", "label"]);
     assert_eq!(slotline_sources::open(data("{snappy,lz4}")).unwrap().len(), 20);
@@ -58,7 +58,7 @@ fn rows_are_those_of_hugging_face_datasets() {
 fn rows_of_each_kind_of_column_are_those_of_their_writers() {
     for (name, rows) in [("kinds", "kinds"), ("kinds-integers", "kinds"), ("polars", "polars"), ("pandas", "pandas")] {
         for limit in [1 << 30, 600] {
-            let options = ParquetOptions::new().decimals_as_f64(true).memory_limit(limit);
+            let options = TableOptions::new().decimals_as_f64(true).memory_limit(limit);
             check(&options.open([data(name)]).unwrap(), &expected(rows));
         }
     }
@@ -66,7 +66,7 @@ fn rows_of_each_kind_of_column_are_those_of_their_writers() {
 
 #[test]
 fn timestamps_that_nanoseconds_cannot_hold_are_errors() {
-    let records = Parquet::open([data("late")]).unwrap();
+    let records = Table::open([data("late")]).unwrap();
     let error = records.get(0, &mut Context::default()).unwrap_err().to_string();
     let words = "column when: a timestamp before 1677 or after 2262";
     assert!(error.contains("late.parquet") && error.contains(words) && !error.contains("damaged"), "{error}");
@@ -89,7 +89,7 @@ fn pages_that_claim_to_be_huge_are_errors_before_memory_is_taken() {
     ] {
         assert_eq!(header.len(), 18);
         fs::write(&path, [&bytes[..4], &header, &bytes[18..36], &bytes[40..]].concat()).unwrap();
-        let records = ParquetOptions::new().memory_limit(1 << 20).open([&path]).unwrap();
+        let records = TableOptions::new().memory_limit(1 << 20).open([&path]).unwrap();
         let error = records.get(0, &mut Context::default()).unwrap_err().to_string();
         assert!(error.contains("x.parquet") && error.contains(words), "{error}");
     }
@@ -108,7 +108,7 @@ fn schemas_that_are_too_deep_are_errors() {
     for columns in [65, 1_000_000] {
         let metadata = deep(columns);
         fs::write(&path, [b"PAR1", &metadata[..], &(metadata.len() as u32).to_le_bytes(), b"PAR1"].concat()).unwrap();
-        let error = Parquet::open([&path]).unwrap_err().to_string();
+        let error = Table::open([&path]).unwrap_err().to_string();
         assert!(error.contains("x.parquet") && error.contains("more than 64 deep"), "{error}");
     }
 }
@@ -116,8 +116,8 @@ fn schemas_that_are_too_deep_are_errors() {
 #[test]
 fn passes_resume() {
     for name in ["saved", "index", "lz4"] {
-        support::resumes(|| Parquet::open([data(name)]).unwrap());
-        support::resumes(|| ParquetOptions::new().memory_limit(100).open([data(name)]).unwrap());
+        support::resumes(|| Table::open([data(name)]).unwrap());
+        support::resumes(|| TableOptions::new().memory_limit(100).open([data(name)]).unwrap());
     }
 }
 
@@ -125,7 +125,7 @@ fn passes_resume() {
 fn missing_values_are_errors_or_zeros() {
     let mut cx = Context::default();
     let open = |zero: bool, column: &str| {
-        ParquetOptions::new().missing_as_zero(zero).columns([column]).open([data("missing")]).unwrap()
+        TableOptions::new().missing_as_zero(zero).columns([column]).open([data("missing")]).unwrap()
     };
     for (row, column) in [(0, "flag"), (1, "number"), (2, "text"), (1, "list"), (1, "pair.x"), (2, "pair.x")] {
         let error = open(false, column).get(row, &mut cx).unwrap_err().to_string();
@@ -142,11 +142,11 @@ fn missing_values_are_errors_or_zeros() {
 #[test]
 fn columns_that_are_not_read_are_named() {
     let open = |columns: &[&str]| {
-        ParquetOptions::new().columns(columns.iter().copied()).open([data("others")]).map(|records| records.len())
+        TableOptions::new().columns(columns.iter().copied()).open([data("others")]).map(|records| records.len())
     };
     assert_eq!(open(&["number"]).unwrap(), 1);
     for (column, words) in [
-        ("map", "the column map holds lists of other values than numbers, which is not read"),
+        ("map", "the column map holds maps, which is not read"),
         ("deep", "the column deep holds lists of other values than numbers, which is not read; write it as JSON text"),
         ("none", "the column none holds nulls only"),
         ("wide", "the column wide holds decimals of more than 128 bits"),
@@ -158,13 +158,13 @@ fn columns_that_are_not_read_are_named() {
         let error = open(&[column]).unwrap_err().to_string();
         assert!(error.contains("others.parquet") && error.contains(words), "{error}");
     }
-    let error = Parquet::open([data("snappy"), data("missing")]).unwrap_err().to_string();
+    let error = Table::open([data("snappy"), data("missing")]).unwrap_err().to_string();
     assert!(error.contains("missing.parquet: the column i8 is not here as in") && error.contains("snappy"), "{error}");
 }
 
 /// Reads all rows of a file.
 fn read(path: &Path) -> Result<(), Error> {
-    let records = ParquetOptions::new().decimals_as_f64(true).memory_limit(1 << 20).open([path])?;
+    let records = TableOptions::new().decimals_as_f64(true).memory_limit(1 << 20).open([path])?;
     let mut cx = Context::default();
     for index in 0..records.len().min(50) {
         let _ = records.get(index, &mut cx);

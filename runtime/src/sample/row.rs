@@ -232,9 +232,10 @@ impl<'a> Row<'a> {
     /// nor 1, or a packed field has no room (see [`write_packed`](Self::write_packed)).
     pub fn write_bytes(&mut self, dtype: DType, bytes: &[u8]) -> Result<(), Mismatch> {
         let column = self.column()?;
-        let elements = bytes.len() / dtype.size();
-        if column.field.dtype != dtype || !bytes.len().is_multiple_of(dtype.size()) {
-            return Err(column.other(dtype, &[elements]));
+        // A division takes longer than all else that a number needs.
+        let elements = || bytes.len() / dtype.size();
+        if column.field.dtype != dtype {
+            return Err(column.other(dtype, &[elements()]));
         }
         if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Problem::Bool { declared: column.field.clone() }.into());
@@ -244,9 +245,9 @@ impl<'a> Row<'a> {
                 self.next += 1;
                 self.place(column)
             }
-            Kind::Fixed => return Err(column.other(dtype, &[elements])),
+            Kind::Packed if bytes.len().is_multiple_of(dtype.size()) => self.extend(column, elements())?,
+            Kind::Fixed | Kind::Packed => return Err(column.other(dtype, &[elements()])),
             Kind::Padded | Kind::Longest => return Err(column.otherwise()),
-            Kind::Packed => self.extend(column, elements)?,
         };
         // SAFETY: the same as for `fill`, or there is room for as many elements (`extend`); the bytes are valid
         // elements, since any bits are a value of every element type except bool, whose values were checked.

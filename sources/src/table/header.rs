@@ -2,11 +2,11 @@
 
 use std::io::{self, Read};
 
+use bytes::Bytes as Shared;
 use parquet::basic::{Compression, Type as Physical};
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::Problem;
-use super::decode::Parts;
 use super::thrift::{Bytes, Kind};
 
 /// How much longer gzip and LZ4 can make bytes.
@@ -26,21 +26,25 @@ struct Header {
 
 /// What the headers of pages say.
 pub(super) struct Pages {
-    /// The bytes of the longest page, or 1.
-    pub(super) longest: u64,
+    /// The bytes that decoding takes, at most.
+    pub(super) bytes: u64,
 }
 
 impl Pages {
     /// Checks that decoding pages takes at most `most` bytes.
-    pub(super) fn check(parts: &Parts, metadata: &ColumnChunkMetaData, most: u64) -> Result<Self, Problem> {
+    pub(super) fn check<'a>(
+        parts: impl Iterator<Item = &'a Shared>,
+        metadata: &ColumnChunkMetaData,
+        most: u64,
+    ) -> Result<Self, Problem> {
         // A value, and two levels.
         let value = 4 + match metadata.column_type() {
             Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY => 32,
             Physical::INT96 => 16,
             _ => 8,
         };
-        let (mut all, mut longest) = (0_u64, 1);
-        for (_, part) in &parts.parts {
+        let mut all = 0_u64;
+        for part in parts {
             let mut rest = &part[..];
             while !rest.is_empty() {
                 let (header, data) = Header::read(rest).ok_or("a page without a valid header")?;
@@ -48,7 +52,6 @@ impl Pages {
                     let Header { values, uncompressed, .. } = header;
                     return Err(Problem::from(format!("a dictionary of {values} values in {uncompressed} bytes")));
                 }
-                longest = longest.max(header.uncompressed);
                 all = all.saturating_add(header.uncompressed).saturating_add(header.values.saturating_mul(value));
                 if all > most {
                     let what = format!("pages that take {all} bytes or more, decoded");
@@ -59,7 +62,7 @@ impl Pages {
                 rest = &data[page.len()..];
             }
         }
-        Ok(Self { longest })
+        Ok(Self { bytes: all })
     }
 }
 

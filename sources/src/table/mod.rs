@@ -1,0 +1,509 @@
+//! Tables: Parquet files, and Arrow files and streams, as Hugging Face Datasets and Arrow's libraries write them, by row.
+//!
+//! | column | field |
+//! |---|---|
+//! | integers of 8 to 64 bits, floats of 16 to 64 bits, truth values | the same |
+//! | dates, times, timestamps, durations | their integers: `i32` or `i64`; Parquet's of 96 bits: nanoseconds since 1970 |
+//! | strings, binaries, of any length, also as views | text, bytes |
+//! | binaries of a fixed length | `u8` tensors |
+//! | lists of numbers, also as views; lists of a fixed length | lists; tensors |
+//! | values in a dictionary (categories) of any of these | the values |
+//! | decimals of up to 128 bits, with [`decimals_as_f64`](TableOptions::decimals_as_f64) | `f64` |
+//! | structs, such as Hugging Face's `Image` and `Audio` | a field for each member: `image.bytes`, `image.path` |
+//!
+//! Other lists, maps, unions and columns of nulls only are not read: a dataset opens if others are chosen by
+//! [`columns`](TableOptions::columns). Missing values are errors, unless
+//! [`missing_as_zero`](TableOptions::missing_as_zero) is set. A list of a fixed length in Parquet is a tensor if the writer
+//! stored Arrow's schema, as pyarrow and polars do, and otherwise a list.
+//!
+//! Rows are decoded column by column, many at a time: a row group of Parquet, or if the file has a page index, a part of
+//! it that pages begin with and that takes a megabyte or more; and a batch of Arrow. They are kept in memory up to
+//! [`memory_limit`](TableOptions::memory_limit). So an order that jumps over a table that is larger than that decodes the
+//! same rows again and again: write Parquet with a page index (Hugging Face Datasets does since version 4) and Arrow in small
+//! batches for it, [map](TableOptions::map) Arrow files that are not compressed, or shuffle within some row groups at a
+//! time ([`shard_lens`](crate::Records::shard_lens)).
+//!
+//! A file that is damaged so that the decoder panics is an error, too, but the panic hook is called, and a program that is
+//! built with `panic = "abort"` ends.
+
+mod column;
+#[cfg(feature = "parquet")]
+mod header;
+#[cfg(feature = "arrow")]
+mod ipc;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod schema;
+#[cfg(feature = "parquet")]
+mod thrift;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_array::RecordBatch;
+use slotline::BoxError;
+use slotline::sample::Row;
+
+use self::column::{Chunk, Missing};
+use self::schema::{Columns, Holds, Leaf};
+use crate::columns::choose;
+use crate::files::{Files, Span, below, is_url, names_in, read_whole};
+use crate::format::place;
+use crate::kept::Kept;
+use crate::parallel::each;
+use crate::paths::expand;
+use crate::record::Rows;
+use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
+
+const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
+
+/// How many rows are looked at to choose the room for those of any length.
+const LOOKED_AT: usize = 256;
+
+/// The rows of Parquet and Arrow files.
+///
+/// ```no_run
+/// use slotline::Loader;
+/// use slotline_sources::table::TableOptions;
+///
+/// let options = TableOptions::new().columns(["image.bytes", "label"]);
+/// let photos = options.open(["data/train-*.parquet"])?;
+/// let mut loader = Loader::builder(photos).batch_size(32).shuffle(true).num_workers(2).build()?;
+/// for batch in loader.epoch()? {
+///     let batch = batch?;
+///     println!("{:?}", batch.tensors().offsets(0));
+/// }
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+pub struct Table {
+    files: Arc<Files>,
+    parts: Vec<Box<dyn Part>>,
+    /// The number of the first row of each part, and the number of all rows.
+    starts: Vec<usize>,
+    fields: RecordFields,
+    /// Of each file, where the columns are in what its parts are decoded to.
+    leaves: Vec<Vec<Leaf>>,
+    kept: Kept<Chunk>,
+    missing_as_zero: bool,
+    is_parquet: bool,
+    /// The number of this table among all of this process.
+    number: u64,
+}
+
+/// Rows that are decoded together.
+trait Part: fmt::Debug + Send + Sync {
+    /// Returns the number of the file, and of the row group or batch in it.
+    fn file(&self) -> usize;
+    fn group(&self) -> usize;
+
+    fn rows(&self) -> usize;
+
+    /// Calls `each` with what is read.
+    fn spans(&self, files: &Files, each: &mut dyn FnMut(Span));
+
+    /// Reads and decodes the columns that were chosen.
+    fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error>;
+}
+
+/// How tables are read.
+#[derive(Clone, Debug)]
+pub struct TableOptions {
+    columns: Option<Vec<String>>,
+    missing_as_zero: bool,
+    decimals_as_f64: bool,
+    memory_limit: u64,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { columns: None, missing_as_zero: false, decimals_as_f64: false, memory_limit: 1 << 30 }
+    }
+}
+
+impl TableOptions {
+    /// Makes the default options: all columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the columns to read, in this order. A struct's name stands for all its members.
+    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Whether missing values (nulls) are zeros, and empty texts, bytes and lists. By default they are errors.
+    pub fn missing_as_zero(mut self, zero: bool) -> Self {
+        self.missing_as_zero = zero;
+        self
+    }
+
+    /// Whether decimals are read, each as the `f64` closest to it. By default they are errors, since digits are lost.
+    pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
+        self.decimals_as_f64 = as_f64;
+        self
+    }
+
+    /// Sets how many bytes of decoded rows are kept in the memory of each process, 1 GiB by default. The last ones that
+    /// each thread has read come in addition, and those that threads are decoding. What is decoded together may take twice as
+    /// much, or 64 MiB if that is more; and the dictionaries of Arrow, which are kept besides, once as much.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and [patterns](crate::paths), one after another. All
+    /// are Parquet, or all are Arrow. Columns are found by their names, in any order.
+    ///
+    /// # Errors
+    ///
+    /// If a file can't be read, is not valid, or lacks a column of the first; or if a column can't be read.
+    pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
+        self.of(Files::open(data_files(paths)?)?)
+    }
+
+    /// Opens files as [`open`](Self::open) does, and maps them: what is not compressed in Arrow files is not copied before
+    /// the batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), or if a file can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
+        // SAFETY: the caller guarantees that the files do not change.
+        self.of(unsafe { Files::open(data_files(paths)?)?.map() }?)
+    }
+
+    fn of(&self, files: Files) -> Result<Records<Table>, Error> {
+        let files = Arc::new(files);
+        let numbers: Vec<usize> = (0..files.len()).collect();
+        let spent = AtomicU64::new(0);
+        let mut opened = each(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
+        let first = opened[0].columns();
+        let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
+        let is_parquet = opened[0].is_parquet();
+        let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
+        for (file, of) in opened.drain(..).enumerate() {
+            if of.is_parquet() != is_parquet {
+                let problem = format!("not of the same format as {}", files.path(0).display());
+                return Err(Error::format(files.path(file).display(), None, problem, "open them apart"));
+            }
+            let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
+            let find = |leaf: &Leaf| {
+                let found = known.get(&*leaf.name).filter(|found| found.holds == leaf.holds);
+                found.map(|&found| found.clone()).ok_or_else(|| {
+                    let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
+                    let advice = "open files of the same columns, or choose others with `columns`";
+                    Error::format(files.path(file).display(), None, problem, advice)
+                })
+            };
+            let found = leaves.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+            all_leaves.push(decoded(&found, is_parquet));
+            parts.extend(of.parts(&files, &found)?);
+        }
+        let mut starts = vec![0_usize];
+        for part in &parts {
+            let rows = starts[starts.len() - 1].checked_add(part.rows());
+            let wrong = || Error::format(files.path(part.file()).display(), None, "too many rows", "split the files");
+            starts.push(rows.ok_or_else(wrong)?);
+        }
+        static TABLES: AtomicU64 = AtomicU64::new(0);
+        let mut table = Table {
+            kept: Kept::new(parts.len(), self.memory_limit),
+            files,
+            parts,
+            starts,
+            fields: RecordFields::default(),
+            leaves: all_leaves,
+            missing_as_zero: self.missing_as_zero,
+            is_parquet,
+            number: TABLES.fetch_add(1, Ordering::Relaxed),
+        };
+        table.fields = table.look(&leaves);
+        Ok(Records::new(table))
+    }
+}
+
+/// A file that was opened.
+enum Opened {
+    #[cfg(feature = "parquet")]
+    Parquet(parquet::File),
+    #[cfg(feature = "arrow")]
+    Arrow(ipc::File),
+}
+
+impl Opened {
+    fn open(files: &Arc<Files>, file: usize, options: &TableOptions, spent: &AtomicU64) -> Result<Self, Error> {
+        let mut start = Vec::new();
+        let len = files.file_len(file).unwrap_or(0).min(4);
+        files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
+        #[cfg(feature = "parquet")]
+        if start == b"PAR1" {
+            return parquet::File::open(files, file, options.decimals_as_f64).map(Self::Parquet);
+        }
+        #[cfg(feature = "arrow")]
+        if start != b"PAR1" {
+            return ipc::File::open(files, file, options, spent).map(Self::Arrow);
+        }
+        let advice = "build slotline-sources with the features `arrow` and `parquet`";
+        Err(Error::format(files.path(file).display(), None, "a format that this program was built without", advice))
+    }
+
+    fn is_parquet(&self) -> bool {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet(_) => true,
+            #[cfg(feature = "arrow")]
+            Self::Arrow(_) => false,
+        }
+    }
+
+    fn columns(&self) -> &Columns {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet(file) => &file.columns,
+            #[cfg(feature = "arrow")]
+            Self::Arrow(file) => &file.columns,
+        }
+    }
+
+    fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet(file) => file.parts(files, leaves),
+            #[cfg(feature = "arrow")]
+            Self::Arrow(file) => Ok(file.parts(leaves)),
+        }
+    }
+}
+
+/// Returns the columns with their places in what is decoded: of Parquet only the members of structs that were chosen, and
+/// of Arrow whole columns.
+fn decoded(leaves: &[Leaf], members: bool) -> Vec<Leaf> {
+    let depth = |leaf: &Leaf| if members { leaf.path.len() } else { 1 };
+    let mut chosen: Vec<&[usize]> =
+        leaves.iter().flat_map(|leaf| (1..=depth(leaf)).map(|len| &leaf.path[..len])).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    let mut counts = HashMap::<&[usize], usize>::new();
+    let mut places = HashMap::<&[usize], usize>::new();
+    for path in chosen {
+        let count = counts.entry(&path[..path.len() - 1]).or_default();
+        places.insert(path, *count);
+        *count += 1;
+    }
+    let place = |leaf: &Leaf, len: usize| places.get(&leaf.path[..len]).copied().unwrap_or(leaf.path[len - 1]);
+    let moved = |leaf: &Leaf| {
+        let path = (1..=leaf.path.len()).map(|len| place(leaf, len)).collect();
+        Leaf { path, ..leaf.clone() }
+    };
+    leaves.iter().map(moved).collect()
+}
+
+/// Why something can't be read.
+#[derive(Debug)]
+struct Problem {
+    what: String,
+    advice: &'static str,
+}
+
+impl Problem {
+    fn from(what: impl Into<String>) -> Self {
+        Self { what: what.into(), advice: DAMAGED }
+    }
+
+    fn of_column(self, name: &str) -> Self {
+        Self { what: format!("column {name}: {}", self.what), ..self }
+    }
+}
+
+impl From<&str> for Problem {
+    fn from(what: &str) -> Self {
+        Self::from(what.to_owned())
+    }
+}
+
+/// Returns the files that paths stand for.
+fn data_files(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for path in expand(paths)? {
+        if path.is_dir() || (is_url(&path) && path.extension().is_none()) {
+            files.extend(saved_files(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the files of a folder that Hugging Face's `save_to_disk` wrote.
+fn saved_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let names = names_in(folder)?;
+    let path = folder.join("state.json");
+    let has = |name: &str| names.iter().any(|found| found == name);
+    if !has("state.json") {
+        if has("dataset_dict.json") {
+            let splits = names.iter().filter(|name| !name.ends_with(".json")).map(|name| name.trim_end_matches('/'));
+            let problem = format!("several splits: {}", splits.collect::<Vec<_>>().join(", "));
+            return Err(Error::format(folder.display(), None, problem, "open the folder of one"));
+        }
+        let advice = "pass a folder that `save_to_disk` wrote, or files";
+        return Err(Error::format(folder.display(), None, "no state.json in it", advice));
+    }
+    let wrong =
+        |problem: &str| Error::format(path.display(), None, problem, "save the dataset again with `save_to_disk`");
+    let state: serde_json::Value =
+        serde_json::from_slice(&read_whole(&path)?).map_err(|error| wrong(&format!("not a state: {error}")))?;
+    if state.get("_indices_files").is_some_and(|files| files.as_array().is_none_or(|files| !files.is_empty())) {
+        return Err(wrong("the dataset has an indices mapping, which is not read"));
+    }
+    let files = state.get("_data_files").and_then(|files| files.as_array()).ok_or_else(|| wrong("no _data_files"))?;
+    let name = |file: &serde_json::Value| {
+        let name = file.get("filename").and_then(|name| name.as_str());
+        // One file name, and no path.
+        let name = name.filter(|name| !name.contains('/') && !matches!(*name, "" | "." | ".."));
+        Ok(below(folder, name.ok_or_else(|| wrong("a data file without a name in the folder"))?))
+    };
+    files.iter().map(name).collect()
+}
+
+impl Table {
+    /// Opens files, folders that `save_to_disk` wrote, and patterns, with the [default options](TableOptions).
+    ///
+    /// # Errors
+    ///
+    /// As [`TableOptions::open`].
+    pub fn open(paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Self>, Error> {
+        TableOptions::new().open(paths)
+    }
+
+    /// Whether the files are Parquet, and not Arrow.
+    pub fn is_parquet(&self) -> bool {
+        self.is_parquet
+    }
+
+    /// Chooses the fields, with room for the first rows.
+    fn look(&self, leaves: &[Leaf]) -> RecordFields {
+        let is_packed = |leaf: &Leaf| matches!(leaf.holds, Holds::List(_) | Holds::Bytes | Holds::Text);
+        // Rows that can't be read are errors when they are asked for.
+        let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
+        let first = first.filter(|_| leaves.iter().any(is_packed));
+        let first = first.and_then(|part| Some((self.chunk(part).ok()?, self.parts[part].rows().min(LOOKED_AT))));
+        let fields = leaves.iter().enumerate().map(|(column, leaf)| {
+            let room = |size: usize| {
+                let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
+                Room::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
+            };
+            let kind = match leaf.holds {
+                Holds::Number(dtype) => FieldKind::Number(dtype),
+                Holds::Tensor(dtype, len) => FieldKind::Tensor(dtype, vec![len]),
+                Holds::List(dtype) => FieldKind::List(dtype, room(dtype.size())),
+                Holds::Bytes => FieldKind::Bytes(room(1)),
+                Holds::Text => FieldKind::Text(room(1)),
+            };
+            (leaf.name.clone(), kind)
+        });
+        RecordFields::new(fields)
+    }
+
+    fn chunk(&self, number: usize) -> Result<Arc<Chunk>, Error> {
+        self.kept.get(number, || {
+            let part = &self.parts[number];
+            let (file, limit) = (part.file(), self.kept.limit());
+            let batch = part.read(&self.files, limit)?;
+            let name = (self.number, number);
+            let chunk = Chunk::new(name, &batch, &self.leaves[file]);
+            let chunk = chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
+            let bytes = chunk.bytes;
+            Ok((chunk, bytes))
+        })
+    }
+
+    #[cold]
+    fn error(&self, index: usize, missing: Missing) -> Error {
+        let (column, problem, advice) = match missing {
+            Missing::Value(column) => {
+                (column, "has no value (null)", "fill it in, leave the column out with `columns`, or set `missing_as_zero`")
+            }
+            Missing::Element(column) => (column, "has an element without a value (null)", "fill it in"),
+        };
+        let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
+        let file = self.parts[place(&self.starts, index).0].file();
+        Error::format(self.files.path(file).display(), None, problem, advice)
+    }
+}
+
+impl Format for Table {
+    fn len(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    fn fields(&self) -> &RecordFields {
+        &self.fields
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn file_of(&self, index: usize) -> Option<usize> {
+        Some(self.parts[place(&self.starts, index).0].file())
+    }
+
+    fn shard_lens(&self) -> Vec<usize> {
+        let (mut lens, mut last) = (Vec::new(), None);
+        for part in &self.parts {
+            let of = Some((part.file(), part.group()));
+            match lens.last_mut() {
+                Some(len) if of == last => *len += part.rows(),
+                _ => lens.push(part.rows()),
+            }
+            last = of;
+        }
+        lens
+    }
+
+    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
+        let (part, _) = place(&self.starts, index);
+        if !self.kept.has(part) {
+            self.parts[part].spans(&self.files, each);
+        }
+    }
+
+    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let (part, row) = place(&self.starts, index);
+        let name = (self.number, part);
+        let chunk = input.hold_if(|chunk: &Chunk| chunk.name == name, || self.chunk(part))?;
+        match chunk.missing(row, self.missing_as_zero) {
+            Some(missing) => Err(self.error(index, missing)),
+            None => Ok(Record::of_row(&self.fields, chunk, row)),
+        }
+    }
+}
+
+impl Rows for Chunk {
+    #[inline]
+    fn value(&self, field: usize, row: usize) -> &[u8] {
+        Chunk::value(self, field, row)
+    }
+
+    fn write(&self, row: usize, into: &mut Row<'_>) -> Result<(), BoxError> {
+        Chunk::write(self, row, into)
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("files", &self.files)
+            .field("parts", &self.parts.len())
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,364 @@
+//! Row groups of Parquet files, or parts of them that pages begin with.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{TimestampNanosecondType, TimestampSecondType};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use bytes::{Buf, Bytes};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+};
+use parquet::basic::Type as Physical;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::schema::types::{SchemaDescriptor, Type};
+
+use super::header::Pages;
+use super::schema::{Columns, DEEPEST, Leaf};
+use super::{DAMAGED, Part, Problem, thrift};
+use crate::Error;
+use crate::files::{Files, Span};
+
+/// What decoding may take, at least, in bytes.
+const LEAST: u64 = 64 << 20;
+
+/// How many bytes a part of a row group has at least, decoded.
+const PART: u64 = 1 << 20;
+
+/// A Parquet file.
+#[derive(Debug)]
+pub(super) struct File {
+    file: usize,
+    metadata: ArrowReaderMetadata,
+    pub(super) columns: Columns,
+}
+
+/// What is read of a file.
+#[derive(Debug)]
+struct Chosen {
+    file: usize,
+    metadata: ArrowReaderMetadata,
+    /// With timestamps of 96 bits as seconds, if there are any.
+    seconds: Option<ArrowReaderMetadata>,
+    /// The numbers and the names of the columns that are decoded.
+    leaves: Vec<(usize, String)>,
+}
+
+/// Some rows of a row group.
+#[derive(Debug)]
+struct Rows {
+    of: Arc<Chosen>,
+    group: usize,
+    rows: Range<usize>,
+}
+
+impl File {
+    /// Reads the metadata at the end of a file, and the page index.
+    pub(super) fn open(files: &Files, file: usize, decimals: bool) -> Result<Self, Error> {
+        let wrong = |problem: String| Error::format(files.path(file).display(), None, problem, DAMAGED);
+        let reader = ParquetMetaDataReader::new()
+            .with_column_index_policy(PageIndexPolicy::Skip)
+            .with_offset_index_policy(PageIndexPolicy::Optional);
+        let whole = Whole { files, file };
+        // A damaged file must not end the program, whatever the decoder makes of it.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let metadata = reader.parse_and_finish(&whole)?;
+            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+        }));
+        let metadata = read.map_err(|_| wrong("metadata that can't be read".to_owned()))?;
+        let metadata = metadata.map_err(|error| wrong(format!("not a valid Parquet file: {error}")))?;
+        let columns = Columns::new(metadata.schema(), decimals).map_err(wrong)?;
+        Ok(Self { file, metadata, columns })
+    }
+
+    /// Returns the parts of the file, with these columns.
+    pub(super) fn parts(self, files: &Files, leaves: &[Leaf]) -> Result<Vec<Box<dyn Part>>, Error> {
+        let wrong = |problem: String| Error::format(files.path(self.file).display(), None, problem, DAMAGED);
+        let schema = self.metadata.parquet_schema();
+        let mut decoded = Vec::new();
+        for leaf in leaves {
+            let columns = below(schema, &leaf.path).ok_or_else(|| wrong("a schema of two kinds".to_owned()))?;
+            decoded.extend(columns.map(|column| (column, leaf.name.clone())));
+        }
+        let seconds = seconds(&self.metadata, &decoded).map_err(|error| wrong(error.to_string()))?;
+        let metadata = self.metadata.metadata().clone();
+        let chosen = Arc::new(Chosen { file: self.file, metadata: self.metadata, seconds, leaves: decoded });
+        let mut parts: Vec<Box<dyn Part>> = Vec::new();
+        for group in 0..metadata.num_row_groups() {
+            let starts = starts(&metadata, group, &chosen.leaves)
+                .map_err(|problem| wrong(format!("row group {group}: {problem}")))?;
+            for rows in starts.windows(2).filter(|rows| rows[0] < rows[1]) {
+                parts.push(Box::new(Rows { of: chosen.clone(), group, rows: rows[0]..rows[1] }));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Returns the numbers of the columns of a schema that are below a path of members.
+fn below(schema: &SchemaDescriptor, path: &[usize]) -> Option<Range<usize>> {
+    fn count(of: &Type) -> usize {
+        if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
+    }
+    let (mut of, mut first) = (schema.root_schema(), 0);
+    for &member in path {
+        let fields = of.is_group().then(|| of.get_fields())?;
+        first += fields[..member].iter().map(|field| count(field)).sum::<usize>();
+        of = fields.get(member)?;
+    }
+    Some(first..first + count(of))
+}
+
+/// Returns metadata whose timestamps of 96 bits are seconds, if there are any: their nanoseconds may be too many for 64
+/// bits, which the decoder does not notice.
+fn seconds(
+    metadata: &ArrowReaderMetadata,
+    leaves: &[(usize, String)],
+) -> Result<Option<ArrowReaderMetadata>, ParquetError> {
+    let schema = metadata.parquet_schema();
+    if !leaves.iter().any(|&(column, _)| schema.column(column).physical_type() == Physical::INT96) {
+        return Ok(None);
+    }
+    let of_seconds = |field: &Arc<Field>| match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            let of = DataType::Timestamp(TimeUnit::Second, zone.clone());
+            Arc::new(Field::clone(field).with_data_type(of))
+        }
+        _ => field.clone(),
+    };
+    let fields: Vec<_> = metadata.schema().fields().iter().map(of_seconds).collect();
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+    ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map(Some)
+}
+
+/// Returns the first rows of the parts of a row group, and the number of its rows.
+fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)]) -> Result<Vec<usize>, &'static str> {
+    let group = metadata.row_group(number);
+    let rows = usize::try_from(group.num_rows()).map_err(|_| "a negative number of rows")?;
+    if leaves.iter().any(|&(column, _)| column >= group.num_columns()) {
+        return Err("fewer columns than the schema");
+    }
+    let index = metadata.page_index_for_row_group(number);
+    let pages = |&(column, _): &(usize, String)| index.offset_index(column).map_or(&[][..], |index| index.page_locations());
+    let bytes: i64 = leaves.iter().map(|&(column, _)| group.column(column).uncompressed_size().max(0)).fold(0, i64::saturating_add);
+    // The column with the most pages decides where parts begin.
+    let most = leaves.iter().map(pages).max_by_key(|pages| pages.len()).unwrap_or_default();
+    let mut starts = vec![0];
+    for page in most {
+        let first = usize::try_from(page.first_row_index).ok().filter(|&first| first <= rows);
+        let first = first.ok_or("a page index whose rows are not in order")?;
+        let last = starts[starts.len() - 1];
+        let part = first.checked_sub(last).ok_or("a page index whose rows are not in order")?;
+        if part as u128 * bytes as u128 >= PART as u128 * rows as u128 && part > 0 {
+            starts.push(first);
+        }
+    }
+    starts.push(rows);
+    Ok(starts)
+}
+
+impl Rows {
+    /// Calls `each` with where the pages of a column are that have these rows, and the dictionary.
+    fn pages(&self, column: usize, file_len: u64, each: &mut dyn FnMut(Span)) {
+        let metadata = self.of.metadata.metadata();
+        let chunk = metadata.row_group(self.group).column(column);
+        let (first, last) = match (chunk.dictionary_page_offset(), chunk.data_page_offset()) {
+            (Some(dictionary), data) if dictionary > 0 => (dictionary.min(data), data),
+            (_, data) => (data, data),
+        };
+        let span = |start: i64, end: Option<i64>| {
+            let (start, end) = (u64::try_from(start).ok()?, u64::try_from(end?).ok()?);
+            (start < end && end <= file_len).then(|| Span { file: self.of.file, start, len: Some(end - start) })
+        };
+        let pages = metadata.page_index_for_row_group(self.group);
+        let pages = pages.offset_index(column).map_or(&[][..], |index| index.page_locations());
+        if pages.is_empty() {
+            span(first, first.checked_add(chunk.compressed_size())).into_iter().for_each(each);
+            return;
+        }
+        span(first, Some(last)).into_iter().for_each(&mut *each);
+        for (number, page) in pages.iter().enumerate() {
+            let end = pages.get(number + 1).map_or(i64::MAX, |next| next.first_row_index);
+            if page.first_row_index < self.rows.end as i64 && end > self.rows.start as i64 {
+                let end = page.offset.checked_add(page.compressed_page_size.into());
+                span(page.offset, end).into_iter().for_each(&mut *each);
+            }
+        }
+    }
+
+    fn decode(&self, metadata: &ArrowReaderMetadata, parts: Parts) -> Result<RecordBatch, Problem> {
+        let of = self.of.metadata.metadata().row_group(self.group).num_rows() as usize;
+        let mask = ProjectionMask::leaves(metadata.parquet_schema(), self.of.leaves.iter().map(|(column, _)| *column));
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(parts, metadata.clone())
+            .with_row_groups(vec![self.group])
+            .with_projection(mask)
+            .with_batch_size(self.rows.len());
+        if self.rows.len() < of {
+            let selection = vec![RowSelector::skip(self.rows.start), RowSelector::select(self.rows.len())];
+            builder = builder.with_row_selection(RowSelection::from(selection));
+        }
+        let batch = builder.build()?.next().ok_or("no rows")?.map_err(|error| Problem::from(error.to_string()))?;
+        if batch.num_rows() != self.rows.len() {
+            return Err(Problem::from(format!("{} rows, and the file's metadata says {}", batch.num_rows(), self.rows.len())));
+        }
+        Ok(batch)
+    }
+
+    fn checked(&self, parts: Parts, limit: u64) -> Result<RecordBatch, Problem> {
+        // The decoder believes what pages say of their size.
+        let mut left = limit.saturating_mul(2).max(LEAST);
+        let group = self.of.metadata.metadata().row_group(self.group);
+        for (column, name) in &self.of.leaves {
+            let pages = Pages::check(parts.of(*column), group.column(*column), left);
+            left -= pages.map_err(|problem| problem.of_column(name))?.bytes;
+        }
+        let decode = |metadata, parts| {
+            catch_unwind(AssertUnwindSafe(|| self.decode(metadata, parts)))
+                .unwrap_or_else(|_| Err(Problem::from("a page that the decoder can't read")))
+        };
+        let Some(seconds) = &self.of.seconds else { return decode(&self.of.metadata, parts) };
+        let batch = decode(&self.of.metadata, parts.clone())?;
+        let coarse = decode(seconds, parts)?;
+        for ((fine, coarse), field) in batch.columns().iter().zip(coarse.columns()).zip(batch.schema().fields()) {
+            if !matches!(coarse.data_type(), DataType::Timestamp(TimeUnit::Second, _)) || fine.data_type() == coarse.data_type() {
+                continue;
+            }
+            let fine = fine.as_primitive::<TimestampNanosecondType>().iter();
+            let coarse = coarse.as_primitive::<TimestampSecondType>().iter();
+            let is_same = |(fine, coarse): (Option<i64>, Option<i64>)| fine.map(|fine| fine.div_euclid(1_000_000_000)) == coarse;
+            if !fine.zip(coarse).all(is_same) {
+                return Err(Problem {
+                    what: format!("column {}: a timestamp before 1677 or after 2262, which i64 nanoseconds can't hold", field.name()),
+                    advice: "write the column as timestamps of microseconds, or leave it out with `columns`",
+                });
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl Part for Rows {
+    fn file(&self) -> usize {
+        self.of.file
+    }
+
+    fn group(&self) -> usize {
+        self.group
+    }
+
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn spans(&self, files: &Files, each: &mut dyn FnMut(Span)) {
+        let file_len = files.file_len(self.of.file).unwrap_or(0);
+        for (column, _) in &self.of.leaves {
+            self.pages(*column, file_len, each);
+        }
+    }
+
+    fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
+        let file_len = files.file_len(self.of.file).unwrap_or(0);
+        let mut parts = Parts { len: file_len, parts: Vec::new() };
+        for (column, _) in &self.of.leaves {
+            let mut spans = Vec::new();
+            self.pages(*column, file_len, &mut |span| spans.push(span));
+            for span in spans {
+                let mut bytes = Vec::new();
+                files.read_into(span, &mut bytes)?;
+                parts.parts.push((*column, span.start, bytes.into()));
+            }
+        }
+        self.checked(parts, limit).map_err(|Problem { what, advice }| {
+            let problem = format!("row group {}: {what}", self.group);
+            Error::format(files.path(self.of.file).display(), None, problem, advice)
+        })
+    }
+}
+
+impl From<ParquetError> for Problem {
+    fn from(error: ParquetError) -> Self {
+        Self::from(error.to_string())
+    }
+}
+
+/// A file, for the reader of its metadata.
+struct Whole<'a> {
+    files: &'a Files,
+    file: usize,
+}
+
+impl Length for Whole<'_> {
+    fn len(&self) -> u64 {
+        self.files.file_len(self.file).unwrap_or(0)
+    }
+}
+
+impl ChunkReader for Whole<'_> {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let rest = Length::len(self).saturating_sub(start);
+        Ok(self.get_bytes(start, rest as usize)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let mut bytes = Vec::new();
+        let span = Span { file: self.file, start, len: Some(length as u64) };
+        self.files.read_into(span, &mut bytes).map_err(|error| ParquetError::External(Box::new(error)))?;
+        // What is before the length of the metadata, at the end, is the metadata. Its parser has no limit of its own.
+        let is_metadata = start.checked_add(length as u64 + 8) == Some(Length::len(self));
+        if is_metadata && thrift::schema_depth(&bytes).is_none_or(|depth| depth > DEEPEST) {
+            return Err(ParquetError::General(format!("a damaged schema, or one that is more than {DEEPEST} deep")));
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Parts of a file, where the rest is not needed: of each, the column, where it is, and its bytes.
+#[derive(Clone)]
+struct Parts {
+    len: u64,
+    parts: Vec<(usize, u64, Bytes)>,
+}
+
+impl Length for Parts {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Parts {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let part = self.from(start)?;
+        if part.len() < length {
+            return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on are not of the column")));
+        }
+        Ok(part.slice(..length))
+    }
+}
+
+impl Parts {
+    fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let in_part = |(_, first, bytes): &&(usize, u64, Bytes)| start >= *first && start - *first < bytes.len() as u64;
+        let found = self.parts.iter().find(in_part);
+        let found = found.ok_or_else(|| ParquetError::EOF(format!("byte {start} is not of the column")))?;
+        Ok(found.2.slice((start - found.1) as usize..))
+    }
+
+    fn of(&self, column: usize) -> impl Iterator<Item = &Bytes> {
+        self.parts.iter().filter(move |part| part.0 == column).map(|part| &part.2)
+    }
+}

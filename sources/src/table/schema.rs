@@ -1,0 +1,135 @@
+//! The columns of a table as fields of samples.
+
+use arrow_schema::{DataType, Field, Fields, Schema};
+use slotline::dtype::DType;
+
+use crate::columns::{DECIMALS, NESTED, NO_VALUES};
+
+/// The maximum depth of nested columns.
+pub(super) const DEEPEST: usize = 64;
+
+/// The maximum length of the names of all columns, in bytes.
+const LONGEST: usize = 64 << 20;
+
+/// A column that is a field of samples, or a member of a struct.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    /// The names down to it, joined by dots.
+    pub(super) name: String,
+    /// The number of the column, and those of the members down to it.
+    pub(super) path: Vec<usize>,
+    pub(super) holds: Holds,
+}
+
+/// What a column holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Number(DType),
+    Tensor(DType, usize),
+    List(DType),
+    Bytes,
+    Text,
+}
+
+impl Holds {
+    /// Returns the type of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        match *self {
+            Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype) => dtype,
+            Self::Bytes | Self::Text => DType::U8,
+        }
+    }
+}
+
+/// The columns of a file.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    pub(super) leaves: Vec<Leaf>,
+    /// Columns that are not read, and why.
+    pub(super) others: Vec<(String, String)>,
+    /// The bytes of all names.
+    names: usize,
+}
+
+impl Columns {
+    /// Returns the columns of a schema, with its decimals if those are read.
+    pub(super) fn new(schema: &Schema, decimals: bool) -> Result<Self, String> {
+        let mut columns = Self::default();
+        columns.add_all(schema.fields(), None, decimals)?;
+        Ok(columns)
+    }
+
+    fn add_all(&mut self, fields: &Fields, above: Option<&(String, Vec<usize>)>, decimals: bool) -> Result<(), String> {
+        for (number, field) in fields.iter().enumerate() {
+            let (name, mut path) = match above {
+                Some((name, path)) => (format!("{name}.{}", field.name()), path.clone()),
+                None => (field.name().clone(), Vec::new()),
+            };
+            path.push(number);
+            self.names += name.len();
+            if self.names > LONGEST || path.len() > DEEPEST {
+                return Err(format!("names of more than {LONGEST} bytes, or structs that are more than {DEEPEST} deep"));
+            }
+            if let DataType::Struct(members) = field.data_type() {
+                self.add_all(members, Some(&(name, path)), decimals)?;
+                continue;
+            }
+            match holds(field.data_type(), decimals) {
+                Ok(holds) => self.leaves.push(Leaf { name, path, holds }),
+                Err(what) => self.others.push((name, what)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what the values of a column are, or why they can't be read.
+fn holds(of: &DataType, decimals: bool) -> Result<Holds, String> {
+    let elements = |field: &Field| match field.data_type() {
+        of @ (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => {
+            holds(of, decimals).map(|_| DType::F64)
+        }
+        of => number(of).ok_or_else(|| NESTED.to_owned()),
+    };
+    let len = |len: i32| usize::try_from(len).map_err(|_| format!("values of the length {len}"));
+    Ok(match of {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Holds::Text,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Holds::Bytes,
+        DataType::FixedSizeBinary(width) => Holds::Tensor(DType::U8, len(*width)?),
+        DataType::FixedSizeList(field, size) => Holds::Tensor(elements(field)?, len(*size)?),
+        DataType::List(field) | DataType::LargeList(field) => Holds::List(elements(field)?),
+        DataType::ListView(field) | DataType::LargeListView(field) => Holds::List(elements(field)?),
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) if decimals => {
+            Holds::Number(DType::F64)
+        }
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => return Err(DECIMALS.to_owned()),
+        DataType::Decimal256(..) => return Err("decimals of more than 128 bits".to_owned()),
+        DataType::Null => return Err(NO_VALUES.to_owned()),
+        DataType::Dictionary(_, values) => {
+            holds(values, decimals).map_err(|what| format!("{what} in a dictionary"))?
+        }
+        DataType::Map(..) => return Err("maps".to_owned()),
+        DataType::Union(..) => return Err("unions".to_owned()),
+        other => Holds::Number(number(other).ok_or_else(|| other.to_string())?),
+    })
+}
+
+/// Returns the dtype of a column of numbers. Dates, times and durations are their integers.
+fn number(of: &DataType) -> Option<DType> {
+    Some(match of {
+        DataType::Boolean => DType::Bool,
+        DataType::Int8 => DType::I8,
+        DataType::UInt8 => DType::U8,
+        DataType::Int16 => DType::I16,
+        DataType::UInt16 => DType::U16,
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DType::I32,
+        DataType::UInt32 => DType::U32,
+        DataType::UInt64 => DType::U64,
+        DataType::Int64 | DataType::Date64 | DataType::Time64(_) => DType::I64,
+        DataType::Timestamp(..) | DataType::Duration(_) => DType::I64,
+        DataType::Float16 => DType::F16,
+        DataType::Float32 => DType::F32,
+        DataType::Float64 => DType::F64,
+        _ => return None,
+    })
+}
