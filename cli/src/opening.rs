@@ -39,6 +39,10 @@ pub(crate) struct FileOptions {
     #[arg(long, value_name = "NAME")]
     file_column: Option<String>,
 
+    /// Read 'file_name' and 'image' of CSV or JSONL as fields, and no files
+    #[arg(long)]
+    without_files: bool,
+
     /// What a missing number in a column of CSV or JSONL stands for
     #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<f64>)]
     default_number: Vec<(String, f64)>,
@@ -85,6 +89,7 @@ impl FileOptions {
             .missing_end(self.missing_end)
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64)
+            .without_files(self.without_files)
             .allow_empty(self.allow_empty)
             .index_files(self.saved_in());
         if let Some(names) = &self.columns {

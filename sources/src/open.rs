@@ -30,6 +30,7 @@ pub struct OpenOptions {
     decimals_as_f64: bool,
     decode: Vec<(String, FieldKind)>,
     file_column: Option<String>,
+    without_files: bool,
     default_numbers: Vec<(String, f64)>,
     extensions: Option<Vec<String>>,
     allow_empty: bool,
@@ -104,6 +105,12 @@ impl OpenOptions {
     /// Sets the column of CSV or JSONL that names the files.
     pub fn file_column(mut self, name: impl Into<String>) -> Self {
         self.file_column = Some(name.into());
+        self
+    }
+
+    /// Whether no column of CSV or JSONL names files: `file_name` and `image` are fields as all others.
+    pub fn without_files(mut self, without: bool) -> Self {
+        self.without_files = without;
         self
     }
 
@@ -256,6 +263,7 @@ impl OpenOptions {
         let options =
             self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
         let options = with(options, &self.columns, |options, names| options.columns(names));
+        let options = if self.without_files { options.without_files() } else { options };
         with(options, &self.file_column, |options, name| options.file_column(name))
     }
 
@@ -307,6 +315,7 @@ impl FromStr for OpenOptions {
                 "missing_end" if value.is_empty() => options.missing_end(true),
                 "missing_as_zero" if value.is_empty() => options.missing_as_zero(true),
                 "decimals_as_f64" if value.is_empty() => options.decimals_as_f64(true),
+                "without_files" if value.is_empty() => options.without_files(true),
                 "allow_empty" if value.is_empty() => options.allow_empty(true),
                 _ if value.is_empty() => return Err(wrong()),
                 "columns" => options.columns(list()),

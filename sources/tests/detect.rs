@@ -158,6 +158,39 @@ fn columns_are_chosen_before_others_are_rejected() {
 }
 
 #[test]
+fn files_whose_bytes_are_no_column_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let classes = folder.path().join("classes");
+    for (class, name) in [("cat", "1.png"), ("dog", "1.png")] {
+        std::fs::create_dir_all(classes.join(class)).unwrap();
+        std::fs::write(classes.join(class).join(name), class).unwrap();
+    }
+    let open = |columns: &[&str]| OpenOptions::new().columns(columns.iter().copied()).open(&classes).unwrap();
+    let (labels, both) = (open(&["label"]), open(&["label", "data"]));
+    let mut cx = Context::default();
+    assert_eq!(both.get(1, &mut cx).unwrap().bytes("data"), Some(&b"dog"[..]));
+    std::fs::remove_file(classes.join("dog/1.png")).unwrap();
+    assert_eq!(labels.get(1, &mut cx).unwrap().number::<i64>("label"), Some(1));
+    assert_eq!(labels.format().files().path(labels.format().file_of(1).unwrap()), classes.join("dog/1.png"));
+    labels.format().spans(1, &mut |span| panic!("{span:?} is fetched"));
+
+    for (split, label) in [("test", 1), ("train", 2)] {
+        std::fs::create_dir_all(folder.path().join("splits").join(split)).unwrap();
+        let rows = format!("{{\"file_name\": \"gone.png\", \"label\": {label}}}\n");
+        std::fs::write(folder.path().join("splits").join(split).join("metadata.jsonl"), rows).unwrap();
+    }
+    let path = folder.path().join("splits");
+    let splits = OpenOptions::new().columns(["split", "label"]).open(&path).unwrap();
+    let record = splits.get(1, &mut cx).unwrap();
+    assert_eq!((record.text("split"), record.number::<i64>("label")), (Some("train"), Some(2)));
+    for options in ["without_files", "without_files\ncolumns=file_name", "columns=file_name,label"] {
+        let splits = options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
+        // As it is written.
+        assert_eq!(splits.get(1, &mut Context::default()).unwrap().text("file_name"), Some("gone.png"));
+    }
+}
+
+#[test]
 fn a_field_of_a_tar_may_have_one_of_several_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("photos.tar");

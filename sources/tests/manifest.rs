@@ -81,7 +81,7 @@ fn kinds_are_decided_over_the_whole_file() {
     let jsonl = "{\"file_name\": \"x\", \"b\": 1, \"a\": [1, {\"k\": null}]}\n\n{\"b\": 2.5, \"file_name\": \"y\", \"c\": \"t\"}";
     let options = ManifestOptions::new().missing_as_zero(true);
     assert_eq!(kinds(jsonl, "jsonl", &options), ["b: f64", "a: text", "c: text"]);
-    assert_eq!(kinds(jsonl, "jsonl", &options.columns(["c", "b"])), ["c: text", "b: f64"]);
+    assert_eq!(kinds(jsonl, "jsonl", &options.columns(["data", "c", "b"])), ["c: text", "b: f64"]);
 }
 
 /// Returns the fields of all rows.
@@ -109,6 +109,38 @@ fn rows_without_files_are_their_columns() {
         let text: String = (0..9).map(|n| format!("{{\"n\": {n}, \"l\": [{n}, 1]}}\n")).collect();
         open_with(&text, "jsonl", &ManifestOptions::new()).unwrap()
     });
+}
+
+#[test]
+fn files_that_are_not_asked_for_are_not_read() {
+    let options = ManifestOptions::new();
+    // There is no such file, and it is no path of the folder.
+    let csv = "n,file_name\n1,/gone.png\n2,../gone.png\n";
+    assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1}), json!({"n": 2})]);
+    let names = options.clone().columns(["file_name", "n"]);
+    assert_eq!(rows(csv, "csv", &names)[0], json!({"file_name": "/gone.png", "n": 1}));
+    // The order is that of `columns`.
+    let csv = "n,file_name,m\n1,a.png,3\n";
+    let all = options.clone().root(data("csv")).columns(["m", "data", "file_name", "n"]);
+    let manifest = open_with(csv, "csv", &all).unwrap();
+    let mut cx = Context::default();
+    let record = manifest.get(0, &mut cx).unwrap();
+    let fields: Vec<String> = record.fields().as_slice().iter().map(ToString::to_string).collect();
+    assert_eq!(fields, ["m: i64", "data: bytes", "file_name: text", "n: i64"]);
+    assert_eq!(record.bytes("data").unwrap(), fs::read(data("csv").join("a.png")).unwrap());
+    assert_eq!((record.number("m"), record.text("file_name")), (Some(3_i64), Some("a.png")));
+    // A column is not taken for the bytes of the files, nor the other way round.
+    let csv = "file_name,data,n\na.png,x,1\n";
+    let error = open_with(csv, "csv", &options.clone().columns(["data"])).unwrap_err().to_string();
+    assert!(error.contains("the name `data`") && error.contains("`without_files`"), "{error}");
+    assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1})]);
+    assert_eq!(rows(csv, "csv", &options.clone().without_files().columns(["data"])), [json!({"data": "x"})]);
+    for wrong in [options.clone().columns(["n", "n"]), options.clone().columns(["n"]).file_column("gone")] {
+        let error = open_with("n,file_name\n1,a.png\n", "csv", &wrong).unwrap_err().to_string();
+        assert!(error.contains("no column "), "{error}");
+    }
+    let error = open_with("file_name\na.png\n", "csv", &options.columns([""; 0])).unwrap_err().to_string();
+    assert!(error.contains("no columns"), "{error}");
 }
 
 #[test]

@@ -28,6 +28,7 @@ def open(
     decimals_as_f64: bool = False,
     decode: Mapping[str, str] | None = None,
     file_column: str | None = None,
+    without_files: bool = False,
     default_number: Mapping[str, float] | None = None,
     extensions: Sequence[str] | None = None,
     allow_empty: bool = False,
@@ -89,6 +90,7 @@ def open(
         decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
             ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``.
         file_column: The column of CSV or JSONL that names files.
+        without_files: Whether no column of CSV or JSONL names files: ``file_name`` and ``image`` are fields as all others.
         default_number: For columns of CSV or JSONL, what a missing number stands for.
         extensions: As for :func:`folder`, as is ``allow_empty``.
         allow_empty: Whether a class may have no files.
@@ -126,6 +128,7 @@ def open(
         "decimals_as_f64": bool(decimals_as_f64),
         "decode": dict(decode or {}),
         "file_column": file_column,
+        "without_files": bool(without_files),
         "default_number": dict(default_number or {}),
         "extensions": None if extensions is None else _list("extensions", extensions),
         "allow_empty": bool(allow_empty),

@@ -198,6 +198,7 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
         .missing_end(opening.missing_end)
         .missing_as_zero(opening.missing_as_zero)
         .decimals_as_f64(opening.decimals_as_f64)
+        .without_files(opening.without_files)
         .allow_empty(opening.allow_empty)
         .index_files(match opening.index_files {
             None => IndexFiles::Beside,

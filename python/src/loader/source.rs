@@ -246,6 +246,7 @@ pub(crate) struct Opening {
     /// The names of fields, and kinds of slotline-sources.
     pub(crate) decode: Vec<(String, String)>,
     pub(crate) file_column: Option<String>,
+    pub(crate) without_files: bool,
     pub(crate) default_number: Vec<(String, f64)>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
