@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 use slotline::dtype::DType;
-use slotline_sources::{FieldKind, Format, IndexFiles, OpenOptions, Records};
+use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
@@ -44,8 +44,8 @@ pub(crate) struct FileOptions {
     without_files: bool,
 
     /// What a missing number in a column of CSV or JSONL stands for
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<f64>)]
-    default_number: Vec<(String, f64)>,
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<DefaultNumber>)]
+    default_number: Vec<(String, DefaultNumber)>,
 
     /// How the files in folders of classes end [default: as those of pictures]
     #[arg(long, value_name = "EXTENSION,...", value_delimiter = ',')]

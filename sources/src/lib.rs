@@ -48,6 +48,7 @@ mod cache;
 mod columns;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod decimal;
+mod default_number;
 mod detect;
 pub mod error;
 pub mod files;
@@ -91,6 +92,7 @@ mod window;
 
 #[cfg(feature = "remote")]
 pub use cache::Cache;
+pub use default_number::DefaultNumber;
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};

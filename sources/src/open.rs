@@ -7,7 +7,7 @@ use slotline::dtype::DType;
 
 use crate::saved::IndexFiles;
 use crate::window::Tell;
-use crate::{Error, FieldKind, Format, Records};
+use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
 /// How data of any format is opened. An option has an effect on the formats that have it, and none on others. It applies
 /// before a field is rejected, or more than the index of a file is read.
@@ -31,7 +31,7 @@ pub struct OpenOptions {
     decode: Vec<(String, FieldKind)>,
     file_column: Option<String>,
     without_files: bool,
-    default_numbers: Vec<(String, f64)>,
+    default_numbers: Vec<(String, DefaultNumber)>,
     extensions: Option<Vec<String>>,
     allow_empty: bool,
     block_size: Option<usize>,
@@ -115,8 +115,8 @@ impl OpenOptions {
     }
 
     /// Sets the value for missing values of a column of numbers or truth values (false is 0) of CSV or JSONL.
-    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
-        self.default_numbers.push((column.into(), value));
+    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
+        self.default_numbers.push((column.into(), value.into()));
         self
     }
 
@@ -332,7 +332,7 @@ impl FromStr for OpenOptions {
                 }
                 "default_number" => {
                     let (field, number) = of_field()?;
-                    options.default_number(field, number.parse().map_err(|_| wrong())?)
+                    options.default_number(field, number.parse::<DefaultNumber>()?)
                 }
                 _ => return Err(wrong()),
             })

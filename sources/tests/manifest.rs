@@ -11,7 +11,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
-use slotline_sources::{Error, FieldKind, Format, Record, Records};
+use slotline_sources::{DefaultNumber, Error, FieldKind, Format, Record, Records};
 
 mod support;
 
@@ -221,6 +221,27 @@ fn missing_numbers_are_errors_or_the_default() {
     assert_eq!((zeros.number("n"), zeros.number("g")), (Some(0_i64), Some(false)));
     open(&options.clone().default_number("n", 0.5)).expect_err("not an integer");
     open(&options.default_number("x", 0.0)).expect_err("no such column");
+}
+
+#[test]
+fn a_default_number_is_exactly_that() {
+    let default = |value: &str| ManifestOptions::new().default_number("n", value.parse::<DefaultNumber>().unwrap());
+    let numbers = |rest: &str, value: &str| rows(&format!("n,m\n{rest},0\n,0\n"), "csv", &default(value));
+    for integer in ["9007199254740993", "-9223372036854775808", "9223372036854775807", "+5", "7.0"] {
+        let expected = integer.strip_suffix(".0").unwrap_or(integer).parse::<i64>().unwrap();
+        assert_eq!(numbers("1", integer)[1], json!({"n": expected, "m": 0}));
+    }
+    assert_eq!(numbers("0.5", "9007199254740992")[1], json!({"n": 9_007_199_254_740_992.0, "m": 0}));
+    assert_eq!(numbers("0.5", "1e23")[1], json!({"n": 1e23, "m": 0}));
+    assert_eq!(numbers("true", "2")[1], json!({"n": true, "m": 0}));
+    for (rest, value) in [("1", "0.5"), ("1", "9007199254740993.0"), ("0.5", "9007199254740993")] {
+        let error = open_with(format!("n,m\n{rest},0\n,0\n"), "csv", &default(value)).unwrap_err().to_string();
+        assert!(error.contains("column n: a column of") && error.contains("its default is not"), "{error}");
+    }
+    for wrong in ["9223372036854775808", "1e999", "seven", ""] {
+        let error = wrong.parse::<DefaultNumber>().unwrap_err().to_string();
+        assert!(error.contains("is no number"), "{error}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -145,7 +146,7 @@ def open(
     _check_integer("shuffle_buffer", shuffle_buffer, 63)
     opening = options | {
         "decode": [(name, _kind(kind)) for name, kind in options["decode"].items()],
-        "default_number": list(options["default_number"].items()),
+        "default_number": [(name, _number(value)) for name, value in options["default_number"].items()],
         "dtype": None if dtype is None else _type(dtype),
         "index_files": saved,
     }
@@ -302,6 +303,11 @@ def _type(dtype: Any) -> str:
     if found.kind not in "iu" or not found.isnative:
         raise DataError(f"tokens of type {found}; pass a type of integers, such as \"uint16\"")
     return f"{found.kind}{8 * found.itemsize}"
+
+
+def _number(value: float) -> str:
+    """Returns a number as the engine reads it, of an integer all digits."""
+    return repr(float(value)) if isinstance(value, float | np.floating) else str(operator.index(value))
 
 
 def _kind(kind: str) -> str:

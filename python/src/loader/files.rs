@@ -20,7 +20,7 @@ use slotline_sources::rows::Rows;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
-use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records};
+use slotline_sources::{DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records};
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
@@ -215,7 +215,7 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
         options = options.file_column(name);
     }
     for (name, number) in opening.default_number {
-        options = options.default_number(name, number);
+        options = options.default_number(name, number.parse::<DefaultNumber>()?);
     }
     if let Some(extensions) = opening.extensions {
         options = options.extensions(extensions);

@@ -247,7 +247,8 @@ pub(crate) struct Opening {
     pub(crate) decode: Vec<(String, String)>,
     pub(crate) file_column: Option<String>,
     pub(crate) without_files: bool,
-    pub(crate) default_number: Vec<(String, f64)>,
+    /// Columns, and numbers as they are written.
+    pub(crate) default_number: Vec<(String, String)>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
     pub(crate) block_size: Option<usize>,

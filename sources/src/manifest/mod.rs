@@ -32,7 +32,7 @@ use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use crate::files::{Files, Span, below, read_whole};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use table::{Cell, Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
@@ -95,7 +95,7 @@ pub struct ManifestOptions {
     without_files: bool,
     root: Option<PathBuf>,
     columns: Option<Vec<String>>,
-    defaults: HashMap<String, f64>,
+    defaults: HashMap<String, DefaultNumber>,
     missing_as_zero: bool,
 }
 
@@ -139,8 +139,8 @@ impl ManifestOptions {
 
     /// Sets the value for missing values of a column of numbers or truth values (false is 0). For a column of integers
     /// it must be an integer.
-    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
-        self.defaults.insert(column.into(), value);
+    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
+        self.defaults.insert(column.into(), value.into());
         self
     }
 
