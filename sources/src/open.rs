@@ -1,15 +1,19 @@
 //! The options of all formats, in one place.
 
+use std::any::{Any, TypeId};
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use slotline::dtype::DType;
 
+use crate::hive::Hive;
 use crate::saved::IndexFiles;
 use crate::window::Tell;
 use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
-/// How data of any format is opened. An option has an effect on the formats that have it, and none on others. It applies
+/// How data of any format is opened. An option that says what is read is an error if the format does not have it; where
+/// indexes are saved, and what memory and connections are used, has no effect on formats that need none. Options apply
 /// before a field is rejected, or more than the index of a file is read.
 ///
 /// ```no_run
@@ -40,7 +44,19 @@ pub struct OpenOptions {
     room: Option<usize>,
     #[cfg(feature = "remote")]
     max_connections: Option<usize>,
+    /// Which format the data turned out to be of.
+    found: Arc<OnceLock<&'static str>>,
 }
+
+// What formats are called in messages.
+const TARS: &str = "tars";
+const TFRECORD: &str = "TFRecord";
+const ARROW: &str = "Arrow";
+const PARQUET: &str = "Parquet";
+const TABLES: &str = "CSV and JSONL";
+const CLASSES: &str = "folders of classes";
+const TOKENS: &str = "files of tokens";
+const LITDATA: &str = "LitData";
 
 impl OpenOptions {
     /// Makes the default options, which are each format's own.
@@ -170,15 +186,18 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As for [`open`](crate::open), or if there is no field with one of the names.
+    /// As for [`open`](crate::open), if there is no field with one of the names, or the format does not have an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let open = || self.open_all(path.as_ref());
+        let options = Self { found: Arc::default(), ..self.clone() };
+        let open = || options.open_all(path.as_ref());
         #[cfg(feature = "remote")]
         let open = || match self.max_connections {
             Some(most) => crate::with_max_connections(most, open),
             None => open(),
         };
         let mut records = open()?;
+        let in_parts = (*records.format()).type_id() == TypeId::of::<Hive>();
+        options.check(options.found.get().unwrap_or(&"sequences of Megatron"), in_parts)?;
         if let Some(names) = &self.columns {
             // As those of most formats are by now.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
@@ -187,9 +206,42 @@ impl OpenOptions {
         Ok(with(records, &self.room, |records, times| records.room(*times)))
     }
 
+    /// Checks that the format has all options that are set. With `in_parts`, missing values may be those of folders' names.
+    fn check(&self, format: &str, in_parts: bool) -> Result<(), Error> {
+        let options: [(&str, bool, &[&str]); 12] = [
+            ("skip_incomplete", self.skip_incomplete, &[TARS]),
+            ("missing_end", self.missing_end, &[TARS]),
+            ("missing_as_zero", self.missing_as_zero && !in_parts, &[ARROW, PARQUET, TFRECORD, TABLES]),
+            ("decimals_as_f64", self.decimals_as_f64, &[ARROW, PARQUET]),
+            ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
+            ("file_column", self.file_column.is_some(), &[TABLES]),
+            ("without_files", self.without_files, &[TABLES]),
+            ("default_number", !self.default_numbers.is_empty(), &[TABLES]),
+            ("extensions", self.extensions.is_some(), &[CLASSES]),
+            ("allow_empty", self.allow_empty, &[CLASSES]),
+            ("block_size", self.block_size.is_some(), &[TOKENS, LITDATA]),
+            ("dtype", self.dtype.is_some(), &[TOKENS]),
+        ];
+        match options.iter().find(|(_, is_set, formats)| *is_set && !formats.contains(&format)) {
+            Some((name, _, formats)) => {
+                let problem = format!("`{name}` is an option of {}, and not of {format}", formats.join(", "));
+                Err(Error::usage(problem, "leave it out"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes which format the data are of, for [`check`](Self::check).
+    fn found(&self, format: &'static str) {
+        self.found.get_or_init(|| format);
+    }
+
     #[cfg(feature = "tar")]
     pub(crate) fn tar(&self) -> Result<crate::tar::TarOptions, Error> {
         use crate::tar::Decode;
+        // A stream has no other place for this.
+        self.found(TARS);
+        self.check(TARS, true)?;
         let mut options = crate::tar::TarOptions::new()
             .index_files(self.index_files.clone())
             .skip_incomplete(self.skip_incomplete)
@@ -215,6 +267,7 @@ impl OpenOptions {
 
     #[cfg(feature = "tfrecord")]
     pub(crate) fn tfrecord(&self) -> crate::tfrecord::TfRecordOptions {
+        self.found(TFRECORD);
         let mut options = crate::tfrecord::TfRecordOptions::new()
             .index_files(self.index_files.clone())
             .missing_as_zero(self.missing_as_zero);
@@ -225,6 +278,7 @@ impl OpenOptions {
 
     #[cfg(feature = "arrow")]
     pub(crate) fn arrow(&self) -> crate::arrow::ArrowOptions {
+        self.found(ARROW);
         let options = crate::arrow::ArrowOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);
@@ -234,6 +288,7 @@ impl OpenOptions {
 
     #[cfg(feature = "parquet")]
     pub(crate) fn parquet(&self) -> crate::parquet::ParquetOptions {
+        self.found(PARQUET);
         let options = crate::parquet::ParquetOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);
@@ -243,12 +298,14 @@ impl OpenOptions {
 
     #[cfg(feature = "mds")]
     pub(crate) fn mds(&self) -> crate::mds::MdsOptions {
+        self.found("MDS");
         let options = with(crate::mds::MdsOptions::new(), &self.columns, |options, names| options.columns(names));
         with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
     }
 
     #[cfg(feature = "litdata")]
     pub(crate) fn litdata(&self) -> crate::litdata::LitDataOptions {
+        self.found(LITDATA);
         let options = crate::litdata::LitDataOptions::new();
         // In blocks there is one field, which none of the leaves is.
         let leaves = if self.block_size.is_some() { &None } else { &self.columns };
@@ -259,6 +316,7 @@ impl OpenOptions {
 
     #[cfg(feature = "manifest")]
     pub(crate) fn manifest(&self) -> crate::manifest::ManifestOptions {
+        self.found(TABLES);
         let options = crate::manifest::ManifestOptions::new().missing_as_zero(self.missing_as_zero);
         let options =
             self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
@@ -269,23 +327,27 @@ impl OpenOptions {
 
     #[cfg(feature = "safetensors")]
     pub(crate) fn safetensors(&self) -> crate::safetensors::SafetensorsOptions {
+        self.found("safetensors");
         with(crate::safetensors::SafetensorsOptions::new(), &self.columns, |options, names| options.columns(names))
     }
 
     #[cfg(feature = "npz")]
     pub(crate) fn npz(&self) -> crate::npz::NpzOptions {
+        self.found("npz");
         let options = with(crate::npz::NpzOptions::new(), &self.columns, |options, names| options.columns(names));
         with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
     }
 
     #[cfg(feature = "folder")]
     pub(crate) fn folder(&self) -> crate::folder::FolderOptions {
+        self.found(CLASSES);
         let options = crate::folder::FolderOptions::new().allow_empty(self.allow_empty);
         with(options, &self.extensions, |options, names| options.extensions(names))
     }
 
     #[cfg(feature = "tokens")]
     pub(crate) fn blocks(&self) -> crate::tokens::BlockOptions {
+        self.found(TOKENS);
         let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
         with(options, &self.dtype, |options, dtype| options.dtype(*dtype))
     }
