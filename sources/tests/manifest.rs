@@ -175,6 +175,20 @@ fn a_float_is_the_number_in_the_text() {
 }
 
 #[test]
+fn numbers_that_are_none_are_read_as_python_reads_them() {
+    let text =
+        r#"{"NaN \\": NaN,"i": Infinity , "m":-Infinity, "l": [1, NaN,-Infinity], "t": "\"NaN", "o": {"a": [NaN]}}"#;
+    let manifest = open_with(text, "jsonl", &ManifestOptions::new()).unwrap();
+    let mut cx = Context::default();
+    let record = manifest.get(0, &mut cx).unwrap();
+    assert!(record.number::<f64>("NaN \\").unwrap().is_nan());
+    assert_eq!((record.number("i"), record.number("m")), (Some(f64::INFINITY), Some(f64::NEG_INFINITY)));
+    let list = record.elements::<f64>("l").unwrap();
+    assert!(list[0] == 1.0 && list[1].is_nan() && list[2] == f64::NEG_INFINITY && list.len() == 3, "{list:?}");
+    assert_eq!((record.text("t"), record.text("o")), (Some("\"NaN"), Some("{\"a\": [NaN]}")));
+}
+
+#[test]
 fn lists_and_objects_keep_their_text() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     for text in [
@@ -259,6 +273,11 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("csv", "file_name,n\na,1\n,2\n", "line 3, column file_name"),
         ("jsonl", "", "no rows"),
         ("jsonl", "{\"file_name\": \"a\"}\n{\"file_name\": \"b\"", "byte 19: line 2: not valid"),
+        ("jsonl", "{\"n\": 1}\n\n{\"n\": .5}", "line 3: not valid: expected value at column 7; write"),
+        ("jsonl", "{\"n\": 1}\n{\"n\": nan}", "line 2: not valid: expected ident at column 8; write"),
+        ("jsonl", "{\"n\": -NaN}", "line 1, column n: -NaN is no i64 and no f64"),
+        ("jsonl", "{\"n\": NaN0}", "line 1, column n: NaN0 is no i64"),
+        ("jsonl", "{NaN: 0}", "line 1: not valid: key must be a string at column 2; write"),
         ("jsonl", "[1]", "a JSON object"),
         ("jsonl", "{\"file_name\": \"a\", \"n\": 1, \"n\": 2}", "the key n is there twice"),
         ("jsonl", "{\"file_name\": 1}", "line 1, column file_name"),
@@ -275,7 +294,7 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("jsonl", "{\"n\": 1}\n{\"n\": 18446744073709551615}", "line 2, column n: 18446744073709551615 is no i64"),
         ("jsonl", "{\"n\": -1e999}", "line 1, column n: -1e999 is no i64 and no f64"),
         ("jsonl", "{\"n\": 0.5}\n{\"n\": 9007199254740993}", "line 2, column n: an integer that f64 does not hold"),
-        ("jsonl", "{\"n\": \"\\ud800\"}", "line 1: the value of n: "),
+        ("jsonl", "{\"n\": \"\\ud800\"}", "line 1: the value of n: unexpected end of hex escape; write"),
         ("jsonl", "{\"n\": \"a\"}\n{}", "line 2, column n: no value"),
         ("jsonl", "{\"n\": [1]}\n{\"n\": null}", "line 2, column n: no value"),
         ("txt", "file_name\na\n", "expected a name that ends"),

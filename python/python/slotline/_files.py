@@ -89,7 +89,8 @@ def open(
             they are errors.
         decimals_as_f64: Whether decimals of Arrow and Parquet are read, as the closest ``float64``.
         decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
-            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``.
+            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``; also
+            as messages write them, ``"i64"``, ``"f32 [2, 3]"``.
         file_column: The column of CSV or JSONL that names files.
         without_files: Whether no column of CSV or JSONL names files: ``file_name`` and ``image`` are fields as all others.
         default_number: For columns of CSV or JSONL, what a missing number stands for.
@@ -315,7 +316,11 @@ def _kind(kind: str) -> str:
     name, _, rest = kind.partition(" ")
     if name in ("bytes", "text"):
         return kind
-    found = np.dtype(name)
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        # It may be a name of the engine, which messages have.
+        return kind
     return f"{found.name if found.kind == 'b' else f'{found.kind}{8 * found.itemsize}'} {rest}".rstrip()
 
 

@@ -31,7 +31,11 @@ impl Arrow {
         let (file, batch) = &self.batches[number];
         let wrong = |problem: String| {
             let problem = format!("row {index}: {problem}");
-            let advice = if problem.ends_with(MISSING) { MISSING_ADVICE } else { DAMAGED };
+            let advice = match problem {
+                _ if problem.ends_with(MISSING) => MISSING_ADVICE,
+                _ if problem.ends_with(HOLE) => "fill it in, or leave the column out with `columns`",
+                _ => DAMAGED,
+            };
             Error::format(self.files.path(*file).display(), batch.start, problem, advice)
         };
         if self.keep || batch.codec.is_some() {
@@ -163,7 +167,7 @@ pub(super) fn value<'a>(
         }
     };
     check_inner(leaf, batch, &range, &mut place).map_err(|found| match found {
-        Some(()) => format!("column {}{MISSING}", leaf.name),
+        Some(()) => format!("column {}{HOLE}", leaf.name),
         None => ends(),
     })?;
     let bytes = place(leaf.data, range).ok_or_else(ends)?;
@@ -260,6 +264,8 @@ impl Body {
     }
 }
 
+/// What a message about a list with a missing element ends with.
+const HOLE: &str = " has an element without a value (null)";
 /// What a message about a missing value ends with.
 const MISSING: &str = " has no value (null)";
 const MISSING_ADVICE: &str = "fill it in, leave the column out with `columns`, or set `missing_as_zero`";

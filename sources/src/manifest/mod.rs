@@ -6,7 +6,7 @@
 //! | kind | CSV | JSONL |
 //! |---|---|---|
 //! | `i64` | every cell is an integer that fits | the same |
-//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number |
+//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number, or Python's `NaN` or `Infinity` |
 //! | `bool` | every cell is `true`, `True`, `TRUE` or a form of `false` | every value is a truth value |
 //! | list of `i64` or `f64` | | every value is a list of such numbers |
 //! | text | otherwise | every value is a text; or every value is a list or an object: its JSON, as it is written |

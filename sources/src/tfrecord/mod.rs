@@ -436,21 +436,19 @@ impl Format for TfRecord {
         }
         let mut values: SmallVec<[Value<'a>; 4]> = SmallVec::new();
         for ((field, found), step) in self.fields.as_slice().iter().zip(features).zip(&self.steps) {
-            if self.missing_as_zero
-                && found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none())
-            {
+            let is_missing = found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none());
+            if is_missing && self.missing_as_zero {
                 values.push(field.kind.zero());
                 continue;
             }
             let value = found.ok_or_else(|| "no such feature".to_owned());
             let value = value.and_then(|found| value_of(&field.kind, *step, found)).map_err(|problem| {
                 let problem = format!("expected {field}, found {problem}");
-                self.error(
-                    index,
-                    0,
-                    &problem,
-                    "`decode` it as it is, list others in `columns`, or set `missing_as_zero`",
-                )
+                let advice = match is_missing {
+                    true => "`decode` it as it is, list others in `columns`, or set `missing_as_zero`",
+                    false => "`decode` it as it is, or list others in `columns`",
+                };
+                self.error(index, 0, &problem, advice)
             })?;
             values.push(value);
         }
