@@ -117,7 +117,8 @@ def open(
         channels_last: Whether they are ``[N, height, width, 3]``.
         shuffle_buffer: How many samples each worker shuffles at a time, if packed tars are loaded with ``shuffle=True``.
 
-    Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
+    Raises :class:`slotline.DataError` if the path cannot be read, is not as its format demands, or its format does not have an
+    option.
     """
     for name, number in (("block_size", block_size), ("memory_limit", memory_limit), ("room", room)):
         if number is not None:

@@ -20,7 +20,9 @@ use slotline_sources::rows::Rows;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
-use slotline_sources::{DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records};
+use slotline_sources::{
+    DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records,
+};
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};

@@ -31,10 +31,12 @@ impl Arrow {
         let (file, batch) = &self.batches[number];
         let wrong = |problem: String| {
             let problem = format!("row {index}: {problem}");
-            let advice = match problem {
-                _ if problem.ends_with(MISSING) => MISSING_ADVICE,
-                _ if problem.ends_with(HOLE) => "fill it in, or leave the column out with `columns`",
-                _ => DAMAGED,
+            let advice = if problem.ends_with(MISSING) {
+                MISSING_ADVICE
+            } else if problem.ends_with(HOLE) {
+                "fill it in, or leave the column out with `columns`"
+            } else {
+                DAMAGED
             };
             Error::format(self.files.path(*file).display(), batch.start, problem, advice)
         };
