@@ -1,6 +1,6 @@
 //! Choosing among the fields of a dataset, and the room that they have.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::path::Path;
 use std::sync::Arc;
 

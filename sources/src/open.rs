@@ -1,6 +1,6 @@
 //! The options of all formats, in one place.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
