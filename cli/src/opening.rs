@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Command};
 use slotline::dtype::DType;
-use slotline_sources::{FieldKind, Format, IndexFiles, OpenOptions, Records};
+use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
@@ -39,9 +39,13 @@ pub(crate) struct FileOptions {
     #[arg(long, value_name = "NAME")]
     file_column: Option<String>,
 
+    /// Read 'file_name' and 'image' of CSV or JSONL as fields, and no files
+    #[arg(long)]
+    without_files: bool,
+
     /// What a missing number in a column of CSV or JSONL stands for
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<f64>)]
-    default_number: Vec<(String, f64)>,
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<DefaultNumber>)]
+    default_number: Vec<(String, DefaultNumber)>,
 
     /// How the files in folders of classes end [default: as those of pictures]
     #[arg(long, value_name = "EXTENSION,...", value_delimiter = ',')]
@@ -85,6 +89,7 @@ impl FileOptions {
             .missing_end(self.missing_end)
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64)
+            .without_files(self.without_files)
             .allow_empty(self.allow_empty)
             .index_files(self.saved_in());
         if let Some(names) = &self.columns {

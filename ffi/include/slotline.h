@@ -1257,7 +1257,7 @@ slotline_status slotline_dataset_open(const char *source,
 
 // Opens a dataset as `slotline_dataset_open` does, with options for files: one in each line, `NAME` or `NAME=VALUE`, with the
 // names in errors, such as `"columns=jpg;png,cls\nskip_incomplete"`. They are those of `OpenOptions` in Rust: `columns`,
-// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`,
+// `skip_incomplete`, `missing_end`, `missing_as_zero`, `decimals_as_f64`, `decode=FIELD=KIND`, `file_column`, `without_files`,
 // `default_number=COLUMN=NUMBER`, `extensions`, `allow_empty`, `block_size`, `dtype`, `memory_limit`, `room`, `index_files`.
 //
 // # Errors

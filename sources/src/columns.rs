@@ -1,11 +1,12 @@
 //! Choosing among the fields of a dataset, and the room that they have.
 
+use std::any::TypeId;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::files::{Files, Span};
 use crate::record::MOST_FIELDS;
-use crate::{Error, Format, Input, Record, RecordField, RecordFields, Value};
+use crate::{Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
 /// Samples with some of their fields, or with fields that are described in another way.
 #[derive(Debug)]
@@ -14,6 +15,16 @@ pub(crate) struct Chosen<F: ?Sized> {
     fields: RecordFields,
     /// The numbers of these fields among all.
     numbers: Vec<usize>,
+    /// Whether the fields are known without the bytes of the files.
+    unread: bool,
+}
+
+/// Whether the fields of this format are known without the bytes of the files, unless they are these bytes.
+fn knows_all_else(format: TypeId) -> bool {
+    #[cfg(feature = "folder")]
+    return format == TypeId::of::<crate::folder::Folder>();
+    #[cfg(not(feature = "folder"))]
+    return false;
 }
 
 impl<F: Format + ?Sized> Chosen<F> {
@@ -21,8 +32,10 @@ impl<F: Format + ?Sized> Chosen<F> {
         let fields: Vec<(usize, &RecordField)> = all.fields().as_slice().iter().enumerate().collect();
         let chosen = choose(&all.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
         let numbers = chosen.iter().map(|(number, _)| *number).collect();
+        let is_bytes = |field: &RecordField| matches!(field.kind, FieldKind::Bytes(_));
+        let unread = knows_all_else((*all).type_id()) && !chosen.iter().any(|(_, field)| is_bytes(field));
         let fields = RecordFields::new(chosen.iter().map(|(_, field)| (field.name.clone(), field.kind.clone())));
-        Ok(Self { all, fields, numbers })
+        Ok(Self { all, fields, numbers, unread })
     }
 
     /// All fields, with `times` the room that they have.
@@ -30,7 +43,7 @@ impl<F: Format + ?Sized> Chosen<F> {
         let fields = all.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
         let fields = RecordFields::new(fields);
         let numbers = (0..fields.as_slice().len()).collect();
-        Self { all, fields, numbers }
+        Self { all, fields, numbers, unread: false }
     }
 }
 
@@ -48,7 +61,9 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        self.all.spans(index, each);
+        if !self.unread {
+            self.all.spans(index, each);
+        }
     }
 
     fn file_of(&self, index: usize) -> Option<usize> {
@@ -60,6 +75,7 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
+        let input = if self.unread { input.unread() } else { input };
         let mut values = self.all.read(index, input)?.into_values();
         let mut take = |&i: &usize| std::mem::replace(&mut values[i], Value::from(&[][..]));
         Ok(Record::new(&self.fields, self.numbers.iter().map(&mut take)))

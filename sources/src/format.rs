@@ -119,6 +119,8 @@ pub struct Input<'a> {
     memory: &'a mut Memory,
     /// Where the time of reading is counted, for some samples.
     timed: Option<&'a Read>,
+    /// Whether nothing is read, and the bytes are none.
+    unread: bool,
 }
 
 /// The memory of a thread that reads.
@@ -134,7 +136,12 @@ pub(crate) struct Memory {
 
 impl<'a> Input<'a> {
     pub(crate) fn new(files: &'a Files, memory: &'a mut Memory) -> Self {
-        Self { files, memory, timed: None }
+        Self { files, memory, timed: None, unread: false }
+    }
+
+    /// Gives no bytes, for fields that are made without them.
+    pub(crate) fn unread(self) -> Self {
+        Self { unread: true, ..self }
     }
 
     /// Reads these bytes, as many spans as the sample has.
@@ -155,6 +162,9 @@ impl<'a> Input<'a> {
     pub fn list(self, spans: impl IntoIterator<Item = Span>) -> Result<SmallVec<[&'a [u8]; 4]>, Error> {
         let _timer = self.timed.map(Read::time_reading);
         let spans: SmallVec<[Span; 4]> = spans.into_iter().collect();
+        if self.unread {
+            return Ok(spans.iter().map(|_| &[][..]).collect());
+        }
         let buffers = &mut self.memory.buffers;
         if buffers.len() < spans.len() {
             buffers.resize_with(spans.len(), Vec::new);
@@ -458,7 +468,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         let memory: &mut Memory = cx.local();
         let timed = self.read.as_deref().filter(|read| read.count(&mut memory.read));
         let _timer = timed.map(Read::time_samples);
-        Ok(self.format.read(index, Input { files: self.format.files(), memory, timed })?)
+        Ok(self.format.read(index, Input { timed, ..Input::new(self.format.files(), memory) })?)
     }
 
     fn reads_ahead(&self) -> bool {

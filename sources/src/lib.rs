@@ -45,6 +45,7 @@ mod cache;
 mod columns;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 mod decimal;
+mod default_number;
 mod detect;
 pub mod error;
 pub mod files;
@@ -88,6 +89,7 @@ mod window;
 
 #[cfg(feature = "remote")]
 pub use cache::Cache;
+pub use default_number::DefaultNumber;
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};

@@ -1,15 +1,19 @@
 //! The options of all formats, in one place.
 
+use std::any::TypeId;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use slotline::dtype::DType;
 
+use crate::hive::Hive;
 use crate::saved::IndexFiles;
 use crate::window::Tell;
-use crate::{Error, FieldKind, Format, Records};
+use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
-/// How data of any format is opened. An option has an effect on the formats that have it, and none on others. It applies
+/// How data of any format is opened. An option that says what is read is an error if the format does not have it; where
+/// indexes are saved, and what memory and connections are used, has no effect on formats that need none. Options apply
 /// before a field is rejected, or more than the index of a file is read.
 ///
 /// ```no_run
@@ -30,7 +34,8 @@ pub struct OpenOptions {
     decimals_as_f64: bool,
     decode: Vec<(String, FieldKind)>,
     file_column: Option<String>,
-    default_numbers: Vec<(String, f64)>,
+    without_files: bool,
+    default_numbers: Vec<(String, DefaultNumber)>,
     extensions: Option<Vec<String>>,
     allow_empty: bool,
     block_size: Option<usize>,
@@ -39,7 +44,18 @@ pub struct OpenOptions {
     room: Option<usize>,
     #[cfg(feature = "remote")]
     max_connections: Option<usize>,
+    /// Which format the data turned out to be of.
+    found: Arc<OnceLock<&'static str>>,
 }
+
+// What formats are called in messages.
+const TARS: &str = "tars";
+const TFRECORD: &str = "TFRecord";
+const ARROW: &str = "Arrow and Parquet";
+const TABLES: &str = "CSV and JSONL";
+const CLASSES: &str = "folders of classes";
+const TOKENS: &str = "files of tokens";
+const LITDATA: &str = "LitData";
 
 impl OpenOptions {
     /// Makes the default options, which are each format's own.
@@ -107,9 +123,15 @@ impl OpenOptions {
         self
     }
 
+    /// Whether no column of CSV or JSONL names files: `file_name` and `image` are fields as all others.
+    pub fn without_files(mut self, without: bool) -> Self {
+        self.without_files = without;
+        self
+    }
+
     /// Sets the value for missing values of a column of numbers or truth values (false is 0) of CSV or JSONL.
-    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
-        self.default_numbers.push((column.into(), value));
+    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
+        self.default_numbers.push((column.into(), value.into()));
         self
     }
 
@@ -163,15 +185,18 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As for [`open`](crate::open), or if there is no field with one of the names.
+    /// As for [`open`](crate::open), if there is no field with one of the names, or the format does not have an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let open = || self.open_all(path.as_ref());
+        let options = Self { found: Arc::default(), ..self.clone() };
+        let open = || options.open_all(path.as_ref());
         #[cfg(feature = "remote")]
         let open = || match self.max_connections {
             Some(most) => crate::with_max_connections(most, open),
             None => open(),
         };
         let mut records = open()?;
+        let in_parts = (*records.format()).type_id() == TypeId::of::<Hive>();
+        options.check(options.found.get().unwrap_or(&"sequences of Megatron"), in_parts)?;
         if let Some(names) = &self.columns {
             // As those of most formats are by now.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
@@ -180,9 +205,42 @@ impl OpenOptions {
         Ok(with(records, &self.room, |records, times| records.room(*times)))
     }
 
+    /// Checks that the format has all options that are set. With `in_parts`, missing values may be those of folders' names.
+    fn check(&self, format: &str, in_parts: bool) -> Result<(), Error> {
+        let options: [(&str, bool, &[&str]); 12] = [
+            ("skip_incomplete", self.skip_incomplete, &[TARS]),
+            ("missing_end", self.missing_end, &[TARS]),
+            ("missing_as_zero", self.missing_as_zero && !in_parts, &[ARROW, TFRECORD, TABLES]),
+            ("decimals_as_f64", self.decimals_as_f64, &[ARROW]),
+            ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
+            ("file_column", self.file_column.is_some(), &[TABLES]),
+            ("without_files", self.without_files, &[TABLES]),
+            ("default_number", !self.default_numbers.is_empty(), &[TABLES]),
+            ("extensions", self.extensions.is_some(), &[CLASSES]),
+            ("allow_empty", self.allow_empty, &[CLASSES]),
+            ("block_size", self.block_size.is_some(), &[TOKENS, LITDATA]),
+            ("dtype", self.dtype.is_some(), &[TOKENS]),
+        ];
+        match options.iter().find(|(_, is_set, formats)| *is_set && !formats.contains(&format)) {
+            Some((name, _, formats)) => {
+                let problem = format!("`{name}` is an option of {}, and not of {format}", formats.join(", "));
+                Err(Error::usage(problem, "leave it out"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes which format the data are of, for [`check`](Self::check).
+    fn found(&self, format: &'static str) {
+        self.found.get_or_init(|| format);
+    }
+
     #[cfg(feature = "tar")]
     pub(crate) fn tar(&self) -> Result<crate::tar::TarOptions, Error> {
         use crate::tar::Decode;
+        // A stream has no other place for this.
+        self.found(TARS);
+        self.check(TARS, true)?;
         let mut options = crate::tar::TarOptions::new()
             .index_files(self.index_files.clone())
             .skip_incomplete(self.skip_incomplete)
@@ -208,6 +266,7 @@ impl OpenOptions {
 
     #[cfg(feature = "tfrecord")]
     pub(crate) fn tfrecord(&self) -> crate::tfrecord::TfRecordOptions {
+        self.found(TFRECORD);
         let mut options = crate::tfrecord::TfRecordOptions::new()
             .index_files(self.index_files.clone())
             .missing_as_zero(self.missing_as_zero);
@@ -218,6 +277,7 @@ impl OpenOptions {
 
     #[cfg(any(feature = "arrow", feature = "parquet"))]
     pub(crate) fn table(&self) -> crate::table::TableOptions {
+        self.found(ARROW);
         let options = crate::table::TableOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);
@@ -227,12 +287,14 @@ impl OpenOptions {
 
     #[cfg(feature = "mds")]
     pub(crate) fn mds(&self) -> crate::mds::MdsOptions {
+        self.found("MDS");
         let options = with(crate::mds::MdsOptions::new(), &self.columns, |options, names| options.columns(names));
         with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
     }
 
     #[cfg(feature = "litdata")]
     pub(crate) fn litdata(&self) -> crate::litdata::LitDataOptions {
+        self.found(LITDATA);
         let options = crate::litdata::LitDataOptions::new();
         // In blocks there is one field, which none of the leaves is.
         let leaves = if self.block_size.is_some() { &None } else { &self.columns };
@@ -243,32 +305,38 @@ impl OpenOptions {
 
     #[cfg(feature = "manifest")]
     pub(crate) fn manifest(&self) -> crate::manifest::ManifestOptions {
+        self.found(TABLES);
         let options = crate::manifest::ManifestOptions::new().missing_as_zero(self.missing_as_zero);
         let options =
             self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
         let options = with(options, &self.columns, |options, names| options.columns(names));
+        let options = if self.without_files { options.without_files() } else { options };
         with(options, &self.file_column, |options, name| options.file_column(name))
     }
 
     #[cfg(feature = "safetensors")]
     pub(crate) fn safetensors(&self) -> crate::safetensors::SafetensorsOptions {
+        self.found("safetensors");
         with(crate::safetensors::SafetensorsOptions::new(), &self.columns, |options, names| options.columns(names))
     }
 
     #[cfg(feature = "npz")]
     pub(crate) fn npz(&self) -> crate::npz::NpzOptions {
+        self.found("npz");
         let options = with(crate::npz::NpzOptions::new(), &self.columns, |options, names| options.columns(names));
         with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
     }
 
     #[cfg(feature = "folder")]
     pub(crate) fn folder(&self) -> crate::folder::FolderOptions {
+        self.found(CLASSES);
         let options = crate::folder::FolderOptions::new().allow_empty(self.allow_empty);
         with(options, &self.extensions, |options, names| options.extensions(names))
     }
 
     #[cfg(feature = "tokens")]
     pub(crate) fn blocks(&self) -> crate::tokens::BlockOptions {
+        self.found(TOKENS);
         let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
         with(options, &self.dtype, |options, dtype| options.dtype(*dtype))
     }
@@ -298,6 +366,7 @@ impl FromStr for OpenOptions {
                 "missing_end" if value.is_empty() => options.missing_end(true),
                 "missing_as_zero" if value.is_empty() => options.missing_as_zero(true),
                 "decimals_as_f64" if value.is_empty() => options.decimals_as_f64(true),
+                "without_files" if value.is_empty() => options.without_files(true),
                 "allow_empty" if value.is_empty() => options.allow_empty(true),
                 _ if value.is_empty() => return Err(wrong()),
                 "columns" => options.columns(list()),
@@ -314,7 +383,7 @@ impl FromStr for OpenOptions {
                 }
                 "default_number" => {
                     let (field, number) = of_field()?;
-                    options.default_number(field, number.parse().map_err(|_| wrong())?)
+                    options.default_number(field, number.parse::<DefaultNumber>()?)
                 }
                 _ => return Err(wrong()),
             })

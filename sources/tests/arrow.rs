@@ -137,7 +137,8 @@ fn missing_values_are_errors_or_zeros() {
     assert_eq!(records.get(0, &mut cx).unwrap().number("flag"), Some(false));
     // A list with a hole stays an error: there is no telling what it should be.
     let error = records.get(2, &mut cx).unwrap_err().to_string();
-    assert!(error.contains("column list has an element without a value"), "{error}");
+    assert!(error.contains("column list has an element without a value (null); fill it in, or leave"), "{error}");
+    assert!(!error.contains("missing_as_zero"), "{error}");
 }
 
 #[test]

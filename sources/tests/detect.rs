@@ -158,6 +158,39 @@ fn columns_are_chosen_before_others_are_rejected() {
 }
 
 #[test]
+fn files_whose_bytes_are_no_column_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let classes = folder.path().join("classes");
+    for (class, name) in [("cat", "1.png"), ("dog", "1.png")] {
+        std::fs::create_dir_all(classes.join(class)).unwrap();
+        std::fs::write(classes.join(class).join(name), class).unwrap();
+    }
+    let open = |columns: &[&str]| OpenOptions::new().columns(columns.iter().copied()).open(&classes).unwrap();
+    let (labels, both) = (open(&["label"]), open(&["label", "data"]));
+    let mut cx = Context::default();
+    assert_eq!(both.get(1, &mut cx).unwrap().bytes("data"), Some(&b"dog"[..]));
+    std::fs::remove_file(classes.join("dog/1.png")).unwrap();
+    assert_eq!(labels.get(1, &mut cx).unwrap().number::<i64>("label"), Some(1));
+    assert_eq!(labels.format().files().path(labels.format().file_of(1).unwrap()), classes.join("dog/1.png"));
+    labels.format().spans(1, &mut |span| panic!("{span:?} is fetched"));
+
+    for (split, label) in [("test", 1), ("train", 2)] {
+        std::fs::create_dir_all(folder.path().join("splits").join(split)).unwrap();
+        let rows = format!("{{\"file_name\": \"gone.png\", \"label\": {label}}}\n");
+        std::fs::write(folder.path().join("splits").join(split).join("metadata.jsonl"), rows).unwrap();
+    }
+    let path = folder.path().join("splits");
+    let splits = OpenOptions::new().columns(["split", "label"]).open(&path).unwrap();
+    let record = splits.get(1, &mut cx).unwrap();
+    assert_eq!((record.text("split"), record.number::<i64>("label")), (Some("train"), Some(2)));
+    for options in ["without_files", "without_files\ncolumns=file_name", "columns=file_name,label"] {
+        let splits = options.parse::<OpenOptions>().unwrap().open(&path).unwrap();
+        // As it is written.
+        assert_eq!(splits.get(1, &mut Context::default()).unwrap().text("file_name"), Some("gone.png"));
+    }
+}
+
+#[test]
 fn a_field_of_a_tar_may_have_one_of_several_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("photos.tar");
@@ -270,6 +303,56 @@ fn files_are_found_by_the_names_that_others_give_them() {
         let rows = slotline_sources::open(folder.path().join(name)).unwrap();
         assert_eq!(rows.get(0, &mut Context::default()).unwrap().number::<i64>("b"), Some(2), "{name}");
     }
+}
+
+#[test]
+fn an_option_that_the_format_does_not_have_is_an_error() {
+    let copies = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        std::fs::create_dir_all(copies.path().join(name).parent().unwrap()).unwrap();
+        std::fs::write(copies.path().join(name), bytes).unwrap();
+        copies.path().join(name)
+    };
+    let csv = write("rows.csv", b"a,b\n1,2\n");
+    let tar = write("photos.tar", &support::tar(&[("0.txt", b"a")]));
+    let records = write("x.tfrecord", &tfrecord(&[&[("i", 3, &[&[1]])]]));
+    write("classes/cat/1.png", b"cat");
+    write("parts/year=2024/photos.tar", &support::tar(&[("0.txt", b"a")]));
+    let parquet = data("parquet/snappy.parquet", copies.path());
+    let cases = [
+        (&csv, "decode=a=text", "`decode` is an option of tars, TFRecord, and not of CSV and JSONL"),
+        (&csv, "skip_incomplete", "`skip_incomplete` is an option of tars, and not of CSV and JSONL"),
+        (&csv, "block_size=8", "`block_size` is an option of files of tokens, LitData, and not of CSV"),
+        (&csv, "decimals_as_f64", "of Arrow, Parquet, and not of CSV"),
+        (&parquet, "default_number=u16=1", "`default_number` is an option of CSV and JSONL, and not of Parquet"),
+        (&parquet, "file_column=a", "`file_column`"),
+        (&parquet, "dtype=u16", "`dtype`"),
+        (&tar, "missing_as_zero", "of Arrow, Parquet, TFRecord, CSV and JSONL, and not of tars"),
+        (&tar, "without_files", "`without_files`"),
+        (&records, "missing_end", "not of TFRecord"),
+        (&records, "allow_empty", "`allow_empty`"),
+        (&copies.path().join("classes"), "missing_as_zero", "not of folders of classes"),
+        (&data("arrow/saved", copies.path()), "extensions=.png", "not of Arrow"),
+        (&data("mds/raw", copies.path()), "decode=str=text", "not of MDS"),
+        (&data("litdata/pickle", copies.path()), "columns=a\nmissing_as_zero", "not of LitData"),
+        (&data("arrays/mixed.npz", copies.path()), "columns=b\nskip_incomplete", "not of npz"),
+        (&data("arrays/mixed.safetensors", copies.path()), "columns=b\nskip_incomplete", "not of safetensors"),
+        (&copies.path().join("parts"), "block_size=8", "not of tars"),
+    ];
+    for (path, options, message) in cases {
+        let error = options.parse::<OpenOptions>().unwrap().open(path).expect_err(options).to_string();
+        assert!(error.contains(message) && error.contains("leave it out"), "{error}");
+    }
+    // The names of folders may have missing values, and what memory is used is no matter of formats.
+    let any = "memory_limit=1000000\nroom=2\nindex_files=none";
+    for (path, options) in [(&copies.path().join("parts"), "missing_as_zero"), (&csv, any), (&parquet, any)] {
+        let options: OpenOptions = options.parse().unwrap();
+        // Options may be used for several.
+        assert!([&csv, path].into_iter().all(|path| options.open(path).is_ok()), "{path:?}");
+    }
+    let stream = write("photos.tar.gz", b"");
+    let error = OpenOptions::new().file_column("a").open_stream(stream).unwrap_err().to_string();
+    assert!(error.contains("`file_column` is an option of CSV and JSONL, and not of tars"), "{error}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::manifest::{Manifest, ManifestFormat, ManifestOptions};
-use slotline_sources::{Error, FieldKind, Format, Record, Records};
+use slotline_sources::{DefaultNumber, Error, FieldKind, Format, Record, Records};
 
 mod support;
 
@@ -81,7 +81,7 @@ fn kinds_are_decided_over_the_whole_file() {
     let jsonl = "{\"file_name\": \"x\", \"b\": 1, \"a\": [1, {\"k\": null}]}\n\n{\"b\": 2.5, \"file_name\": \"y\", \"c\": \"t\"}";
     let options = ManifestOptions::new().missing_as_zero(true);
     assert_eq!(kinds(jsonl, "jsonl", &options), ["b: f64", "a: text", "c: text"]);
-    assert_eq!(kinds(jsonl, "jsonl", &options.columns(["c", "b"])), ["c: text", "b: f64"]);
+    assert_eq!(kinds(jsonl, "jsonl", &options.columns(["data", "c", "b"])), ["c: text", "b: f64"]);
 }
 
 /// Returns the fields of all rows.
@@ -109,6 +109,38 @@ fn rows_without_files_are_their_columns() {
         let text: String = (0..9).map(|n| format!("{{\"n\": {n}, \"l\": [{n}, 1]}}\n")).collect();
         open_with(&text, "jsonl", &ManifestOptions::new()).unwrap()
     });
+}
+
+#[test]
+fn files_that_are_not_asked_for_are_not_read() {
+    let options = ManifestOptions::new();
+    // There is no such file, and it is no path of the folder.
+    let csv = "n,file_name\n1,/gone.png\n2,../gone.png\n";
+    assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1}), json!({"n": 2})]);
+    let names = options.clone().columns(["file_name", "n"]);
+    assert_eq!(rows(csv, "csv", &names)[0], json!({"file_name": "/gone.png", "n": 1}));
+    // The order is that of `columns`.
+    let csv = "n,file_name,m\n1,a.png,3\n";
+    let all = options.clone().root(data("csv")).columns(["m", "data", "file_name", "n"]);
+    let manifest = open_with(csv, "csv", &all).unwrap();
+    let mut cx = Context::default();
+    let record = manifest.get(0, &mut cx).unwrap();
+    let fields: Vec<String> = record.fields().as_slice().iter().map(ToString::to_string).collect();
+    assert_eq!(fields, ["m: i64", "data: bytes", "file_name: text", "n: i64"]);
+    assert_eq!(record.bytes("data").unwrap(), fs::read(data("csv").join("a.png")).unwrap());
+    assert_eq!((record.number("m"), record.text("file_name")), (Some(3_i64), Some("a.png")));
+    // A column is not taken for the bytes of the files, nor the other way round.
+    let csv = "file_name,data,n\na.png,x,1\n";
+    let error = open_with(csv, "csv", &options.clone().columns(["data"])).unwrap_err().to_string();
+    assert!(error.contains("the name `data`") && error.contains("`without_files`"), "{error}");
+    assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1})]);
+    assert_eq!(rows(csv, "csv", &options.clone().without_files().columns(["data"])), [json!({"data": "x"})]);
+    for wrong in [options.clone().columns(["n", "n"]), options.clone().columns(["n"]).file_column("gone")] {
+        let error = open_with("n,file_name\n1,a.png\n", "csv", &wrong).unwrap_err().to_string();
+        assert!(error.contains("no column "), "{error}");
+    }
+    let error = open_with("file_name\na.png\n", "csv", &options.columns([""; 0])).unwrap_err().to_string();
+    assert!(error.contains("no columns"), "{error}");
 }
 
 #[test]
@@ -140,6 +172,20 @@ fn a_float_is_the_number_in_the_text() {
     }
     // What does not fit keeps its text.
     assert_eq!(rows("x\n1e999\n", "csv", &ManifestOptions::new()), [json!({"x": "1e999"})]);
+}
+
+#[test]
+fn numbers_that_are_none_are_read_as_python_reads_them() {
+    let text =
+        r#"{"NaN \\": NaN,"i": Infinity , "m":-Infinity, "l": [1, NaN,-Infinity], "t": "\"NaN", "o": {"a": [NaN]}}"#;
+    let manifest = open_with(text, "jsonl", &ManifestOptions::new()).unwrap();
+    let mut cx = Context::default();
+    let record = manifest.get(0, &mut cx).unwrap();
+    assert!(record.number::<f64>("NaN \\").unwrap().is_nan());
+    assert_eq!((record.number("i"), record.number("m")), (Some(f64::INFINITY), Some(f64::NEG_INFINITY)));
+    let list = record.elements::<f64>("l").unwrap();
+    assert!(list[0] == 1.0 && list[1].is_nan() && list[2] == f64::NEG_INFINITY && list.len() == 3, "{list:?}");
+    assert_eq!((record.text("t"), record.text("o")), (Some("\"NaN"), Some("{\"a\": [NaN]}")));
 }
 
 #[test]
@@ -192,6 +238,27 @@ fn missing_numbers_are_errors_or_the_default() {
 }
 
 #[test]
+fn a_default_number_is_exactly_that() {
+    let default = |value: &str| ManifestOptions::new().default_number("n", value.parse::<DefaultNumber>().unwrap());
+    let numbers = |rest: &str, value: &str| rows(&format!("n,m\n{rest},0\n,0\n"), "csv", &default(value));
+    for integer in ["9007199254740993", "-9223372036854775808", "9223372036854775807", "+5", "7.0"] {
+        let expected = integer.strip_suffix(".0").unwrap_or(integer).parse::<i64>().unwrap();
+        assert_eq!(numbers("1", integer)[1], json!({"n": expected, "m": 0}));
+    }
+    assert_eq!(numbers("0.5", "9007199254740992")[1], json!({"n": 9_007_199_254_740_992.0, "m": 0}));
+    assert_eq!(numbers("0.5", "1e23")[1], json!({"n": 1e23, "m": 0}));
+    assert_eq!(numbers("true", "2")[1], json!({"n": true, "m": 0}));
+    for (rest, value) in [("1", "0.5"), ("1", "9007199254740993.0"), ("0.5", "9007199254740993")] {
+        let error = open_with(format!("n,m\n{rest},0\n,0\n"), "csv", &default(value)).unwrap_err().to_string();
+        assert!(error.contains("column n: a column of") && error.contains("its default is not"), "{error}");
+    }
+    for wrong in ["9223372036854775808", "1e999", "seven", ""] {
+        let error = wrong.parse::<DefaultNumber>().unwrap_err().to_string();
+        assert!(error.contains("is no number"), "{error}");
+    }
+}
+
+#[test]
 fn bad_manifests_are_errors_that_name_the_place() {
     let cases = [
         ("csv", "", "no rows"),
@@ -206,6 +273,11 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("csv", "file_name,n\na,1\n,2\n", "line 3, column file_name"),
         ("jsonl", "", "no rows"),
         ("jsonl", "{\"file_name\": \"a\"}\n{\"file_name\": \"b\"", "byte 19: line 2: not valid"),
+        ("jsonl", "{\"n\": 1}\n\n{\"n\": .5}", "line 3: not valid: expected value at column 7; write"),
+        ("jsonl", "{\"n\": 1}\n{\"n\": nan}", "line 2: not valid: expected ident at column 8; write"),
+        ("jsonl", "{\"n\": -NaN}", "line 1, column n: -NaN is no i64 and no f64"),
+        ("jsonl", "{\"n\": NaN0}", "line 1, column n: NaN0 is no i64"),
+        ("jsonl", "{NaN: 0}", "line 1: not valid: key must be a string at column 2; write"),
         ("jsonl", "[1]", "a JSON object"),
         ("jsonl", "{\"file_name\": \"a\", \"n\": 1, \"n\": 2}", "the key n is there twice"),
         ("jsonl", "{\"file_name\": 1}", "line 1, column file_name"),
@@ -222,7 +294,7 @@ fn bad_manifests_are_errors_that_name_the_place() {
         ("jsonl", "{\"n\": 1}\n{\"n\": 18446744073709551615}", "line 2, column n: 18446744073709551615 is no i64"),
         ("jsonl", "{\"n\": -1e999}", "line 1, column n: -1e999 is no i64 and no f64"),
         ("jsonl", "{\"n\": 0.5}\n{\"n\": 9007199254740993}", "line 2, column n: an integer that f64 does not hold"),
-        ("jsonl", "{\"n\": \"\\ud800\"}", "line 1: the value of n: "),
+        ("jsonl", "{\"n\": \"\\ud800\"}", "line 1: the value of n: unexpected end of hex escape; write"),
         ("jsonl", "{\"n\": \"a\"}\n{}", "line 2, column n: no value"),
         ("jsonl", "{\"n\": [1]}\n{\"n\": null}", "line 2, column n: no value"),
         ("txt", "file_name\na\n", "expected a name that ends"),

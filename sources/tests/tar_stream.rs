@@ -347,6 +347,49 @@ fn packed_data_that_end_early_are_called_truncated() {
 }
 
 #[test]
+fn damage_after_the_end_mark_of_a_packed_tar_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    // More samples than are read to open it, and padding, so that the end mark is far from the end of the file.
+    let names: Vec<String> = (0..150).map(|i| format!("{i}.txt")).collect();
+    let mut whole = tar(&names.iter().map(|name| (name.as_str(), name.as_bytes())).collect::<Vec<_>>());
+    whole.resize(whole.len() + (1 << 20), 0);
+    let one_part = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let checked = |bytes: &[u8]| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.include_checksum(true).unwrap();
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let path = folder.path().join("words.tar.gz");
+    let read = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        rows(&TarOptions::new().stream([&path]).unwrap())
+    };
+    let good: Vec<_> = names.iter().map(|name| Ok(vec![name.clone().into_bytes()])).collect();
+    for pack in [one_part, gzip, bzip2, checked] {
+        let packed = pack(&whole);
+        assert_eq!(read(&packed), good);
+        let mut damaged = packed.clone();
+        *damaged.iter_mut().nth_back(5).unwrap() ^= 1;
+        for bytes in [&packed[..packed.len() - 1], &packed[..packed.len() - 9], &damaged] {
+            let mut found = read(bytes);
+            let error = found.pop().unwrap().unwrap_err();
+            assert_eq!(found, good);
+            assert!(error.contains("words.tar.gz"), "{error}");
+        }
+    }
+    // Zeros after it are the padding of a tape, and anything else is damage.
+    let packed = one_part(&whole);
+    assert_eq!(read(&[&packed[..], &[0; 10_000]].concat()), good);
+    let error = read(&[&packed[..], b"garbage"].concat()).pop().unwrap().unwrap_err();
+    assert!(error.contains("the packed data are"), "{error}");
+}
+
+#[test]
 fn packed_tars_are_opened_by_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();

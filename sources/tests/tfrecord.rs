@@ -109,7 +109,9 @@ fn no_part_of_a_record_is_skipped() {
     let inside = message(1, &message(2, b""));
     let later = [plain.clone(), sequence("y", &[&one])].concat();
     let first = || options().look_at(1);
-    let cases: [(TfRecordOptions, &[&[u8]], &str); 12] = [
+    let room = Room { items: 4, exceeded: true };
+    let listed = || options().decode("x", FieldKind::List(DType::I64, room));
+    let cases: [(TfRecordOptions, &[&[u8]], &str); 15] = [
         (options(), &[&sequence("x", &[&one, &two])], "x has steps of different kinds or lengths"),
         (options(), &[&sequence("x", &[&one, &float])], "x has steps of different kinds or lengths"),
         (options(), &[&words], "x has steps of different kinds or lengths"),
@@ -127,6 +129,17 @@ fn no_part_of_a_record_is_skipped() {
             &[&sequence("x", &[&one]), &sequence("x", &[&two])],
             "record 1: expected x: i64 list, found steps of 2 i64",
         ),
+        (
+            listed(),
+            &[&sequence("x", &[&one]), &sequence("x", &[&two])],
+            "record 1: expected x: i64 list, found steps of 2 i64",
+        ),
+        (
+            options().decode("x", FieldKind::Bytes(room)),
+            &[&sequence("x", &[&word(b"a")]), &sequence("x", &[&word(b"bc")])],
+            "record 1: expected x: bytes, found steps of 2 u8",
+        ),
+        (listed(), &[&plain, &sequence("x", &[&one])], "record 1: expected x: i64 list, found steps of 1 i64"),
         (first(), &[&plain, &later], "record 1: the feature y, which the first records do not have"),
         (options(), &[&unknown], "found an unknown field"),
         (options(), &[&inside], "found an unknown field"),
@@ -135,6 +148,9 @@ fn no_part_of_a_record_is_skipped() {
         let error = read(&path, &file(records), &chosen).expect_err(message);
         assert!(error.contains(message), "{error}");
     }
+    // A list that a later record of the first file has, and steps of one length, are as they are declared.
+    let late = listed().look_at(1).missing_as_zero(true);
+    assert_eq!(read(&path, &file(&[b"", &sequence("x", &[&two, &two])]), &late), Ok(2));
     // What is not chosen may be anything.
     for records in [[plain.clone(), later], [plain.clone(), [plain.clone(), sequence("y", &[&one, &two])].concat()]] {
         assert_eq!(read(&path, &file(&[&records[0], &records[1]]), &first().columns(["x"])), Ok(2));
@@ -188,11 +204,23 @@ fn records_that_contradict_are_errors_that_name_them() {
     let several = example(1, &[message(1, b"a"), message(1, b"b")].concat());
     let room = Room { items: 4, exceeded: true };
     let first = || options().look_at(1);
-    let cases: [(TfRecordOptions, &[&[u8]], &str); 13] = [
-        (first(), &[&one, &two], "record 1: expected x: i64, found 2 values"),
+    let misspelt = || options().decode("X", FieldKind::Number(DType::I64));
+    let cases: [(TfRecordOptions, &[&[u8]], &str); 16] = [
+        (misspelt(), &[&one], "no record of this file has the feature X, which `decode` names; check its spelling"),
+        (misspelt().missing_as_zero(true).look_at(1), &[&one, &two], "no record of this file has the feature X"),
+        (options().decode("x", FieldKind::List(DType::U8, room)), &[&one], "is declared as u8 list; declare bytes"),
+        (
+            first(),
+            &[&one, &two],
+            "record 1: expected x: i64, found 2 values; `decode` it as it is, or list others in `columns`",
+        ),
         (first(), &[&two, &one], "record 1: expected x: i64 [2], found 1 values"),
         (first(), &[&one, &float], "record 1: expected x: i64, found floats"),
-        (first(), &[&one, &[]], "record 1: expected x: i64, found no such feature"),
+        (
+            first(),
+            &[&one, &[]],
+            "record 1: expected x: i64, found no such feature; `decode` it as it is, list others in `columns`, or set `missing_as_zero`",
+        ),
         (first(), &[&bytes, &one], "record 1: expected x: bytes, found integers"),
         (options(), &[&one, &float], "record 1: the feature x holds f32, in others i64"),
         (options(), &[&one, &[]], "the feature x has values in 1 of the first 2 records"),

@@ -72,6 +72,14 @@ fn options_of_files_apply_before_others_are_rejected() {
     for option in ["--missing-as-zero", "--default-number b=7"] {
         assert_eq!(summary(&format!("feed {} {option}", rows.display()))["samples"], json!(2));
     }
+    let (code, message) = failure(&format!("feed {} --missing-as-zero --skip-incomplete", rows.display()));
+    assert_eq!(code, 1, "{message}");
+    assert!(message.contains("--skip-incomplete is an option of tars, and not of CSV and JSONL"), "{message}");
+
+    fs::write(&rows, "{\"image\": \"none.png\"}\n{\"image\": \"\", \"n\": 1}\n").expect("a file");
+    let options = "--without-files --default-number n=9007199254740993";
+    let shown = stdout(&format!("inspect {} {options}", rows.display()));
+    assert!(shown.contains("image: text") && shown.contains("9007199254740993"), "{shown}");
 }
 
 #[test]

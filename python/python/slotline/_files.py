@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ def open(
     decimals_as_f64: bool = False,
     decode: Mapping[str, str] | None = None,
     file_column: str | None = None,
+    without_files: bool = False,
     default_number: Mapping[str, float] | None = None,
     extensions: Sequence[str] | None = None,
     allow_empty: bool = False,
@@ -87,8 +89,10 @@ def open(
             they are errors.
         decimals_as_f64: Whether decimals of Arrow and Parquet are read, as the closest ``float64``.
         decode: What fields of tars or TFRecord files hold, if not what their names or the first records say: ``"bytes"``,
-            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``.
+            ``"text"``, a type such as ``"int64"``, a tensor such as ``"float32 [2, 3]"``, or a list such as ``"int64 list"``; also
+            as messages write them, ``"i64"``, ``"f32 [2, 3]"``.
         file_column: The column of CSV or JSONL that names files.
+        without_files: Whether no column of CSV or JSONL names files: ``file_name`` and ``image`` are fields as all others.
         default_number: For columns of CSV or JSONL, what a missing number stands for.
         extensions: As for :func:`folder`, as is ``allow_empty``.
         allow_empty: Whether a class may have no files.
@@ -113,7 +117,8 @@ def open(
         channels_last: Whether they are ``[N, height, width, 3]``.
         shuffle_buffer: How many samples each worker shuffles at a time, if packed tars are loaded with ``shuffle=True``.
 
-    Raises :class:`slotline.DataError` if the path cannot be read, or is not as its format demands.
+    Raises :class:`slotline.DataError` if the path cannot be read, is not as its format demands, or its format does not have an
+    option.
     """
     for name, number in (("block_size", block_size), ("memory_limit", memory_limit), ("room", room)):
         if number is not None:
@@ -126,6 +131,7 @@ def open(
         "decimals_as_f64": bool(decimals_as_f64),
         "decode": dict(decode or {}),
         "file_column": file_column,
+        "without_files": bool(without_files),
         "default_number": dict(default_number or {}),
         "extensions": None if extensions is None else _list("extensions", extensions),
         "allow_empty": bool(allow_empty),
@@ -142,7 +148,7 @@ def open(
     _check_integer("shuffle_buffer", shuffle_buffer, 63)
     opening = options | {
         "decode": [(name, _kind(kind)) for name, kind in options["decode"].items()],
-        "default_number": list(options["default_number"].items()),
+        "default_number": [(name, _number(value)) for name, value in options["default_number"].items()],
         "dtype": None if dtype is None else _type(dtype),
         "index_files": saved,
     }
@@ -301,12 +307,21 @@ def _type(dtype: Any) -> str:
     return f"{found.kind}{8 * found.itemsize}"
 
 
+def _number(value: float) -> str:
+    """Returns a number as the engine reads it, of an integer all digits."""
+    return repr(float(value)) if isinstance(value, float | np.floating) else str(operator.index(value))
+
+
 def _kind(kind: str) -> str:
     """Returns the engine's name of what a field holds."""
     name, _, rest = kind.partition(" ")
     if name in ("bytes", "text"):
         return kind
-    found = np.dtype(name)
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        # It may be a name of the engine, which messages have.
+        return kind
     return f"{found.name if found.kind == 'b' else f'{found.kind}{8 * found.itemsize}'} {rest}".rstrip()
 
 

@@ -20,7 +20,9 @@ use slotline_sources::rows::Rows;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
-use slotline_sources::{Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records};
+use slotline_sources::{
+    DefaultNumber, Error, FieldKind, Format, IndexFiles, OpenOptions, Record, RecordField, Records,
+};
 
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
@@ -198,6 +200,7 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
         .missing_end(opening.missing_end)
         .missing_as_zero(opening.missing_as_zero)
         .decimals_as_f64(opening.decimals_as_f64)
+        .without_files(opening.without_files)
         .allow_empty(opening.allow_empty)
         .index_files(match opening.index_files {
             None => IndexFiles::Beside,
@@ -214,7 +217,7 @@ fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
         options = options.file_column(name);
     }
     for (name, number) in opening.default_number {
-        options = options.default_number(name, number);
+        options = options.default_number(name, number.parse::<DefaultNumber>()?);
     }
     if let Some(extensions) = opening.extensions {
         options = options.extensions(extensions);

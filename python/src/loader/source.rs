@@ -246,7 +246,9 @@ pub(crate) struct Opening {
     /// The names of fields, and kinds of slotline-sources.
     pub(crate) decode: Vec<(String, String)>,
     pub(crate) file_column: Option<String>,
-    pub(crate) default_number: Vec<(String, f64)>,
+    pub(crate) without_files: bool,
+    /// Columns, and numbers as they are written.
+    pub(crate) default_number: Vec<(String, String)>,
     pub(crate) extensions: Option<Vec<String>>,
     pub(crate) allow_empty: bool,
     pub(crate) block_size: Option<usize>,

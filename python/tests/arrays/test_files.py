@@ -295,6 +295,40 @@ def test_options_apply_before_others_are_rejected(tmp_path):
         assert [int(sample["b"]) for sample in rows(Loader(table))] == [2, number]
 
 
+def test_default_numbers_are_exact(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "b": 2, "x": 0.5}\n{"a": 3}\n')
+    for big in (2**53 + 1, np.int64(-(2**63)), 7.0, np.float32(7), True):
+        table = slotline.open(tmp_path / "rows.jsonl", default_number={"b": big, "x": 0.1})
+        sample = list(rows(Loader(pickle.loads(pickle.dumps(table)))))[1]
+        assert (int(sample["b"]), float(sample["x"])) == (int(big), 0.1)
+    with pytest.raises(slotline.DataError, match="9223372036854775808 is no number"):
+        slotline.open(tmp_path / "rows.jsonl", default_number={"b": 2**63})
+
+
+def test_columns_that_name_files_can_be_fields(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"image": "none/1.png", "n": NaN}\n')
+    for options in ({"without_files": True}, {"columns": ["image", "n"]}):
+        table = slotline.open(tmp_path / "rows.jsonl", **options)
+        [sample] = rows(Loader(pickle.loads(pickle.dumps(table))))
+        assert sample["image"] == "none/1.png" and np.isnan(sample["n"])
+
+
+def test_kinds_are_taken_as_messages_write_them(tmp_path):
+    path, samples = tar(tmp_path)
+    for kind in ("i64", "int64"):
+        chosen = slotline.open(path, columns=["cls"], decode={"cls": kind})
+        assert_same(rows(Loader(chosen, 5)), [{"cls": sample["cls"]} for sample in samples])
+    for kind, problem in (("f32 [2, 3]", r"`decode` of cls as f32 \[2, 3\]"), ("numbers", "numbers is no kind of a field")):
+        with pytest.raises(slotline.DataError, match=problem):
+            slotline.open(path, decode={"cls": kind})
+
+
+def test_options_of_other_formats_are_errors(tmp_path):
+    path, _ = tar(tmp_path)
+    with pytest.raises(slotline.DataError, match="`without_files` is an option of CSV and JSONL, and not of tars; leave it out"):
+        slotline.open(path, without_files=True)
+
+
 def test_indexes_are_saved_where_they_should_be(tmp_path):
     path, samples = tar(tmp_path)
     (tmp_path / "indexes").mkdir()

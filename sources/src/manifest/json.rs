@@ -28,7 +28,9 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
             let problem = format!("line {number}: {problem}");
             Error::format(path.display(), at, problem, "write one JSON object in each line")
         };
-        let Object(pairs) = serde_json::from_slice(line).map_err(|found| error(format!("not valid: {found}")))?;
+        let mut cover = Vec::new();
+        let (Object(pairs), parsed) = parse(line, &mut cover)
+            .map_err(|found| error(format!("not valid: {} at column {}", without_line(&found), found.column())))?;
         for (name, value) in pairs {
             let column = *known.entry(name).or_insert_with_key(|name| {
                 names.push(name.clone());
@@ -43,8 +45,9 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
                 return Err(error(format!("the lines have {} different keys", names.len())));
             }
             cells[column].resize(lines.len(), Cell::Missing);
-            let cell = cell(value).map_err(|found| error(format!("the value of {}: {found}", names[column])))?;
-            cells[column].push(cell);
+            let cell = cell(written(line, parsed, value));
+            let wrong = |found| error(format!("the value of {}: {}", names[column], without_line(&found)));
+            cells[column].push(cell.map_err(wrong)?);
         }
         lines.push(number);
     }
@@ -54,12 +57,47 @@ pub(super) fn jsonl(path: &Path, bytes: &[u8]) -> Result<Vec<Column>, Error> {
 
 /// Returns the values of a list of JSON; `None` if it is none.
 pub(super) fn list(text: &str) -> Option<Vec<Cell>> {
-    let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-    values.into_iter().map(|value| cell(value).ok()).collect()
+    let mut cover = Vec::new();
+    let (values, parsed) = parse::<Vec<&RawValue>>(text.as_bytes(), &mut cover).ok()?;
+    values.into_iter().map(|value| cell(written(text.as_bytes(), parsed, value)).ok()).collect()
 }
 
-fn cell(value: &RawValue) -> serde_json::Result<Cell> {
-    let text = value.get();
+/// Parses JSON, which may have `NaN` and `Infinity`, as Python writes them. Also returns what was parsed: the same bytes,
+/// or, in `cover`, as many with other numbers in their place.
+fn parse<'a, T: Deserialize<'a>>(text: &'a [u8], cover: &'a mut Vec<u8>) -> serde_json::Result<(T, &'a [u8])> {
+    serde_json::from_slice(text).map(|value| (value, text)).or_else(|error| {
+        cover.extend_from_slice(text);
+        let (mut at, mut in_text) = (0, false);
+        while at < text.len() {
+            match text[at] {
+                b'\\' if in_text => at += 1,
+                b'"' => in_text = !in_text,
+                b'N' if !in_text && text[at..].starts_with(b"NaN") => cover[at..at + 3].copy_from_slice(b"1.0"),
+                b'I' if !in_text && text[at..].starts_with(b"Infinity") => {
+                    cover[at..at + 8].copy_from_slice(b"1.000000");
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        serde_json::from_slice(cover).map(|value| (value, &cover[..])).map_err(|_| error)
+    })
+}
+
+/// Returns the text of a value that was parsed from as many bytes.
+fn written<'a>(text: &'a [u8], parsed: &[u8], value: &RawValue) -> &'a str {
+    let start = value.get().as_ptr().addr() - parsed.as_ptr().addr();
+    std::str::from_utf8(&text[start..start + value.get().len()]).unwrap_or_default()
+}
+
+/// Says what is wrong without the line, which is 1 in each.
+fn without_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+}
+
+fn cell(text: &str) -> serde_json::Result<Cell> {
     Ok(match text.as_bytes()[0] {
         b'n' => Cell::Missing,
         b't' | b'f' => Cell::Bool(text == "true"),
@@ -71,7 +109,9 @@ fn cell(value: &RawValue) -> serde_json::Result<Cell> {
 
 /// Returns a number, which is a float only if it is written as one.
 fn number(text: &str) -> Cell {
-    let number = if text.contains(['.', 'e', 'E']) {
+    let number = if matches!(text, "NaN" | "Infinity" | "-Infinity") {
+        text.parse().ok().map(Cell::Float)
+    } else if text.contains(['.', 'e', 'E']) {
         text.parse().ok().filter(|float: &f64| float.is_finite()).map(Cell::Float)
     } else {
         text.parse().ok().map(Cell::Integer)

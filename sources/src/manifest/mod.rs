@@ -6,7 +6,7 @@
 //! | kind | CSV | JSONL |
 //! |---|---|---|
 //! | `i64` | every cell is an integer that fits | the same |
-//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number |
+//! | `f64` | every cell is a number, as `1.5` or `2e3`, `nan` or `inf` | every value is a number, or Python's `NaN` or `Infinity` |
 //! | `bool` | every cell is `true`, `True`, `TRUE` or a form of `false` | every value is a truth value |
 //! | list of `i64` or `f64` | | every value is a list of such numbers |
 //! | text | otherwise | every value is a text; or every value is a list or an object: its JSON, as it is written |
@@ -29,9 +29,10 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use slotline::dtype::DType;
+use smallvec::SmallVec;
 
 use crate::files::{Files, Span, below, read_whole};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
 use table::{Cell, Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
@@ -66,7 +67,8 @@ pub const SPLIT: &str = "split";
 pub struct Manifest {
     /// One for each row, or the manifest alone.
     files: Files,
-    has_data: bool,
+    /// The number of the field with the bytes of the files, if there is one.
+    data: Option<usize>,
     len: usize,
     columns: Vec<Values>,
     fields: RecordFields,
@@ -93,7 +95,7 @@ pub struct ManifestOptions {
     without_files: bool,
     root: Option<PathBuf>,
     columns: Option<Vec<String>>,
-    defaults: HashMap<String, f64>,
+    defaults: HashMap<String, DefaultNumber>,
     missing_as_zero: bool,
 }
 
@@ -128,8 +130,8 @@ impl ManifestOptions {
         self
     }
 
-    /// Sets which columns are read, in this order, besides the one that names the files, which may be listed as
-    /// [`data`](DATA). By default all are.
+    /// Sets which fields the samples have, in this order: columns, and [`data`](DATA), the bytes of the files, without
+    /// which no column names files. By default it is `data`, if there are files, and the other columns.
     pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(names.into_iter().map(Into::into).collect());
         self
@@ -137,8 +139,8 @@ impl ManifestOptions {
 
     /// Sets the value for missing values of a column of numbers or truth values (false is 0). For a column of integers
     /// it must be an integer.
-    pub fn default_number(mut self, column: impl Into<String>, value: f64) -> Self {
-        self.defaults.insert(column.into(), value);
+    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
+        self.defaults.insert(column.into(), value.into());
         self
     }
 
@@ -161,19 +163,18 @@ impl ManifestOptions {
             Some(root) => root.clone(),
             None => path.parent().unwrap_or(Path::new("")).to_owned(),
         };
-        self.finish(path, self.table(path)?, root)
+        self.finish(path, self.table(path)?, root, &[path.to_owned()])
     }
 
     /// Reads one manifest in each of these folders in `root`, as if they were one, with the column [`SPLIT`].
     pub(crate) fn open_splits(&self, root: &Path, splits: &[&str], name: &str) -> Result<Records<Manifest>, Error> {
+        let paths: Vec<PathBuf> = splits.iter().map(|split| below(root, &format!("{split}/{name}"))).collect();
         let mut tables = Vec::new();
-        for split in splits {
-            let mut columns = self.table(&below(root, &format!("{split}/{name}")))?;
-            let named = |name: &str| columns.iter().any(|column| column.name == name);
-            let own = FILE_COLUMNS.into_iter().find(|name| named(name));
-            let file_column = self.file_column.as_deref().or(own).map(str::to_owned);
-            let has_split = named(SPLIT);
-            for column in columns.iter_mut().filter(|column| Some(&column.name) == file_column.as_ref()) {
+        for (split, path) in splits.iter().zip(&paths) {
+            let mut columns = self.table(path)?;
+            let file_column = self.naming(path, &columns);
+            let has_split = columns.iter().any(|column| column.name == SPLIT);
+            for column in columns.iter_mut().filter(|column| Some(&*column.name) == file_column) {
                 column.prefix(&format!("{split}/"));
             }
             if let Some(lines) = columns.first().map(|column| column.lines.clone()).filter(|_| !has_split) {
@@ -184,7 +185,7 @@ impl ManifestOptions {
         }
         // For messages, and a `metadata` file as any other.
         let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
-        self.finish(&path, table::joined(tables), root.to_owned())
+        self.finish(&path, table::joined(tables), root.to_owned(), &paths)
     }
 
     /// Parses a manifest.
@@ -208,52 +209,63 @@ impl ManifestOptions {
         }
     }
 
-    /// Makes the dataset of the columns.
-    fn finish(&self, path: &Path, mut columns: Vec<Column>, root: PathBuf) -> Result<Records<Manifest>, Error> {
+    /// Returns the column that names files, if these are to be read.
+    fn naming(&self, path: &Path, columns: &[Column]) -> Option<&str> {
+        let wanted = self.columns.as_ref().is_none_or(|names| names.iter().any(|name| name == DATA));
+        let own = FILE_COLUMNS.into_iter().find(|name| columns.iter().any(|column| column.name == *name));
+        // Hugging Face's metadata without names of files would be a folder whose files are lost.
+        let required = path.file_stem().is_some_and(|stem| stem == "metadata").then_some(FILE_COLUMNS[0]);
+        self.file_column.as_deref().or(own).or(required).filter(|_| wanted && !self.without_files)
+    }
+
+    /// Makes the dataset of the columns, which are those of `manifests`.
+    fn finish(
+        &self,
+        path: &Path,
+        mut columns: Vec<Column>,
+        root: PathBuf,
+        manifests: &[PathBuf],
+    ) -> Result<Records<Manifest>, Error> {
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let lacking = |name: &str| {
             let problem = format!("no column {name}; there are {}", names.join(", "));
             Error::format(path.display(), None, problem, "check its spelling, or set `file_column` and `columns`")
         };
-        let mut take = |name: &str| {
-            let place = columns.iter().position(|column| column.name == name);
-            place.map(|place| columns.remove(place)).ok_or_else(|| lacking(name))
-        };
-        // Hugging Face's metadata without names of files would be a folder whose files are lost.
-        let required = path.file_stem().is_some_and(|stem| stem == "metadata").then_some(FILE_COLUMNS[0]);
-        let file_column = match &self.file_column {
-            _ if self.without_files => None,
-            Some(name) => Some(name.as_str()),
-            None => FILE_COLUMNS.into_iter().find(|name| names.iter().any(|each| each == name)).or(required),
-        };
-        let files = file_column.map(&mut take).transpose()?;
-        let columns: Vec<Column> = match &self.columns {
-            // The bytes of the file are a field in any case.
-            Some(names) => {
-                let names = names.iter().filter(|name| files.is_none() || *name != DATA);
-                names.map(|name| take(name)).collect::<Result<_, _>>()?
-            }
-            None => columns,
-        };
-        if let Some(name) = self.defaults.keys().find(|name| columns.iter().all(|column| column.name != **name)) {
+        let named = self.file_column.iter().chain(self.defaults.keys());
+        if let Some(name) = named.into_iter().find(|name| !names.contains(name)) {
             return Err(lacking(name));
         }
-        if files.is_some() && columns.iter().any(|column| column.name == DATA) {
-            let advice = "rename it, or list the other columns in `columns`";
-            return Err(Error::format(path.display(), None, "a column has the name `data`", advice));
-        }
-        let Some(len) = files.as_ref().or(columns.first()).map(|column| column.cells.len()) else {
-            return Err(Error::format(path.display(), None, "no columns", "choose some with `columns`"));
-        };
-        let has_data = files.is_some();
-        let (files, mut fields) = match files {
-            Some(column) => {
-                let files = relative(path, root, &column)?;
-                let data = FieldKind::Bytes(files.room());
-                (files, vec![(DATA.to_owned(), data)])
+        let len = columns.first().map_or(0, |column| column.cells.len());
+        let file_column = self.naming(path, &columns);
+        let files = match file_column {
+            Some(_) if names.iter().any(|name| name == DATA) => {
+                let problem = "a column has the name `data`, as have the bytes of the files";
+                let advice = "rename it, list other columns in `columns`, or set `without_files`";
+                return Err(Error::format(path.display(), None, problem, advice));
             }
-            None => (Files::open([path])?, Vec::new()),
+            Some(name) => {
+                let column = columns.iter().find(|column| column.name == name).ok_or_else(|| lacking(name))?;
+                relative(path, root, column)?
+            }
+            None => Files::open(manifests)?,
         };
+        let mut data = file_column.map(|_| 0);
+        match &self.columns {
+            Some(chosen) => {
+                data = data.and_then(|_| chosen.iter().position(|name| name == DATA));
+                let chosen = chosen.iter().enumerate().filter(|(i, _)| Some(*i) != data);
+                let mut take = |name: &String| {
+                    let place = columns.iter().position(|column| column.name == *name);
+                    place.map(|place| columns.remove(place)).ok_or_else(|| lacking(name))
+                };
+                columns = chosen.map(|(_, name)| take(name)).collect::<Result<_, _>>()?;
+            }
+            None => columns.retain(|column| Some(&*column.name) != file_column),
+        }
+        if data.is_none() && columns.is_empty() {
+            return Err(Error::format(path.display(), None, "no columns", "choose some with `columns`"));
+        }
+        let mut fields = Vec::new();
         let mut values = Vec::new();
         for column in columns {
             let missing = Missing { number: self.defaults.get(&column.name).copied(), as_zero: self.missing_as_zero };
@@ -262,7 +274,10 @@ impl ManifestOptions {
             fields.push((name, column.kind()));
             values.push(column);
         }
-        Ok(Records::new(Manifest { files, has_data, len, columns: values, fields: RecordFields::new(fields) }))
+        if let Some(data) = data {
+            fields.insert(data, (DATA.to_owned(), FieldKind::Bytes(files.room())));
+        }
+        Ok(Records::new(Manifest { files, data, len, columns: values, fields: RecordFields::new(fields) }))
     }
 }
 
@@ -278,7 +293,7 @@ impl Manifest {
 
     /// Returns where the file of a sample is, if it has one.
     fn file_span(&self, index: usize) -> Option<Span> {
-        self.has_data.then_some(Span { file: index, start: 0, len: None })
+        self.data.map(|_| Span { file: index, start: 0, len: None })
     }
 }
 
@@ -295,7 +310,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
                 path.display(),
                 None,
                 problem,
-                "write a path relative to the folder of this file, without `..`",
+                "write a path relative to the folder of this file, without `..`, or set `without_files`",
             ));
         }
         paths.push(name);
@@ -326,9 +341,11 @@ impl Format for Manifest {
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let data = input.list(self.file_span(index))?;
-        let values = self.columns.iter().map(|column| column.value(index));
-        Ok(Record::new(&self.fields, data.into_iter().map(Value::from).chain(values)))
+        let mut values: SmallVec<[_; 4]> = self.columns.iter().map(|column| column.value(index)).collect();
+        if let (Some(field), [data]) = (self.data, &input.list(self.file_span(index))?[..]) {
+            values.insert(field, Value::from(*data));
+        }
+        Ok(Record::new(&self.fields, values))
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use slotline::dtype::{DType, Element, bytes_of};
 
 use super::json;
-use crate::Error;
+use crate::default_number::exact;
 use crate::record::MOST_FIELDS;
+use crate::{DefaultNumber, Error};
 
 /// A column as it was written.
 #[derive(Debug)]
@@ -50,13 +51,10 @@ pub(super) enum Values {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Missing {
     /// A number, if the column has any.
-    pub(super) number: Option<f64>,
+    pub(super) number: Option<DefaultNumber>,
     /// Zero, and an empty text or list.
     pub(super) as_zero: bool,
 }
-
-/// The largest integer up to which all are exact as `f64`.
-const EXACT: u64 = 1 << f64::MANTISSA_DIGITS;
 
 /// Parses CSV. All rows must have as many cells as the first one.
 pub(super) fn csv(path: &Path, bytes: &[u8], delimiter: u8) -> Result<Vec<Column>, Error> {
@@ -190,21 +188,23 @@ impl Column {
             let mut present = self.cells.iter().filter(|cell| !cell.is_missing()).peekable();
             present.peek().is_some() && present.all(holds)
         };
-        let number = missing.number.or(missing.as_zero.then_some(0.0));
+        let number = missing.number.or(missing.as_zero.then_some(DefaultNumber::Integer(0)));
+        let unfit =
+            |what: &str, advice| self.error(path, 0, &format!("a column of {what}, which its default is not"), advice);
         if all(|cell| cell.integer().is_some()) {
-            let whole = number.map(|number| (number as i64 as f64 == number).then_some(number as i64));
-            let whole = match whole {
-                Some(None) => return Err(self.error(path, 0, "a column of integers", "set an integer as its default")),
-                Some(whole) => whole,
-                None => None,
-            };
-            return self.fill(path, whole, Cell::integer).map(Values::Integers);
+            let default = number.map(|number| {
+                number.integer().ok_or_else(|| unfit("integers", "set an integer of i64 as its default"))
+            });
+            return self.fill(path, default.transpose()?, Cell::integer).map(Values::Integers);
         }
+        let default =
+            number.map(|number| number.float().ok_or_else(|| unfit("f64", "set a default that f64 holds exactly")));
         if all(|cell| cell.float().is_some()) {
-            return self.fill(path, number, Cell::float).map(Values::Floats);
+            return self.fill(path, default.transpose()?, Cell::float).map(Values::Floats);
         }
         if all(|cell| cell.bool().is_some()) {
-            return self.fill(path, number.map(|number| number != 0.0), Cell::bool).map(Values::Bools);
+            let default = default.transpose()?.map(|number| number != 0.0);
+            return self.fill(path, default, Cell::bool).map(Values::Bools);
         }
         if missing.number.is_some() {
             return Err(self.error(path, 0, "a column without numbers, which has no default", "remove the default"));
@@ -301,7 +301,6 @@ impl Cell {
 
     /// Returns the value as a float, if that is exact for an integer.
     fn float(&self) -> Option<f64> {
-        let exact = |integer: i64| (integer.unsigned_abs() <= EXACT).then_some(integer as f64);
         match self {
             Self::Raw(text) => match text.parse() {
                 Ok(integer) => exact(integer),

@@ -60,7 +60,14 @@ enum Values {
 
 impl Chunk {
     /// Takes the columns of a batch.
-    pub(super) fn new(name: (u64, usize), batch: &RecordBatch, leaves: &[Leaf]) -> Result<Self, String> {
+    ///
+    /// What lies in `mapped` is not of the memory that they take.
+    pub(super) fn new(
+        name: (u64, usize),
+        batch: &RecordBatch,
+        leaves: &[Leaf],
+        mapped: &[u8],
+    ) -> Result<Self, String> {
         let columns = leaves.iter().map(|leaf| {
             let (array, missing) = find(batch, leaf);
             let column = Column::new(&array, &leaf.holds, missing);
@@ -68,7 +75,7 @@ impl Chunk {
         });
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let has_missing = columns.iter().any(Column::has_missing);
-        let bytes = columns.iter().map(Column::bytes).sum();
+        let bytes = columns.iter().map(|column| column.bytes(mapped)).sum();
         Ok(Self { name, columns, bytes, has_missing })
     }
 
@@ -211,15 +218,16 @@ impl Column {
         range.into_iter().any(|element| holes.is_null(element)).then_some(false)
     }
 
-    fn bytes(&self) -> u64 {
-        let nulls = |nulls: &Option<NullBuffer>| nulls.as_ref().map_or(0, |nulls| nulls.len().div_ceil(8));
+    fn bytes(&self, mapped: &[u8]) -> u64 {
+        let own = |buffer: &Buffer| if mapped.as_ptr_range().contains(&buffer.as_ptr()) { 0 } else { buffer.len() };
+        let nulls = |nulls: &Option<NullBuffer>| nulls.as_ref().map_or(0, |nulls| own(nulls.buffer()));
         let values = match &self.values {
-            Values::Fixed(bytes, _) => bytes.len() as u64,
-            Values::Narrow(bytes, _, offsets) => (bytes.len() + 4 * offsets.len()) as u64,
-            Values::Wide(bytes, _, offsets) => (bytes.len() + 8 * offsets.len()) as u64,
-            Values::Dictionary(keys, of) => 4 * keys.len() as u64 + of.bytes(),
+            Values::Fixed(bytes, _) => own(bytes),
+            Values::Narrow(bytes, _, offsets) => own(bytes) + own(offsets.inner()),
+            Values::Wide(bytes, _, offsets) => own(bytes) + own(offsets.inner()),
+            Values::Dictionary(keys, of) => 4 * keys.len() + of.bytes(mapped) as usize,
         };
-        values + (nulls(&self.missing) + nulls(&self.holes) + 128) as u64
+        (values + nulls(&self.missing) + nulls(&self.holes) + 128) as u64
     }
 }
 

@@ -250,6 +250,10 @@ impl Part for Rows {
         each(self.batch.body);
     }
 
+    fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]> {
+        files.mapped(self.batch.body)
+    }
+
     fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
         let wrong = |problem: String| Error::format(files.path(self.file()).display(), self.batch.body.start, problem, DAMAGED);
         let message = arrow_ipc::root_as_message(&self.batch.message).map_err(|error| wrong(error.to_string()))?;

@@ -104,6 +104,9 @@ trait Part: fmt::Debug + Send + Sync {
     /// Calls `each` with what is read.
     fn spans(&self, files: &Files, each: &mut dyn FnMut(Span));
 
+    /// Returns the bytes that decoded columns may lie in, if the file is mapped.
+    fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
+
     /// Reads and decodes the columns that were chosen.
     fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error>;
 }
@@ -418,7 +421,8 @@ impl Table {
             let (file, limit) = (part.file(), self.kept.limit());
             let batch = part.read(&self.files, limit)?;
             let name = (self.number, number);
-            let chunk = Chunk::new(name, &batch, &self.leaves[file]);
+            let mapped = part.mapped(&self.files).unwrap_or_default();
+            let chunk = Chunk::new(name, &batch, &self.leaves[file], mapped);
             let chunk = chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
             let bytes = chunk.bytes;
             Ok((chunk, bytes))
@@ -431,7 +435,7 @@ impl Table {
             Missing::Value(column) => {
                 (column, "has no value (null)", "fill it in, leave the column out with `columns`, or set `missing_as_zero`")
             }
-            Missing::Element(column) => (column, "has an element without a value (null)", "fill it in"),
+            Missing::Element(column) => (column, "has an element without a value (null)", "fill it in, or leave the column out with `columns`"),
         };
         let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
         let file = self.parts[place(&self.starts, index).0].file();

@@ -263,6 +263,10 @@ impl Part for Rows {
         }
     }
 
+    fn mapped<'f>(&self, _: &'f Files) -> Option<&'f [u8]> {
+        None
+    }
+
     fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
         let file_len = files.file_len(self.of.file).unwrap_or(0);
         let mut parts = Parts { len: file_len, parts: Vec::new() };

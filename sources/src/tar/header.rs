@@ -58,7 +58,7 @@ impl Front for Window<'_> {
 #[derive(Debug)]
 pub(super) struct Members<W> {
     path: PathBuf,
-    window: W,
+    pub(super) window: W,
     len: u64,
     /// The position of the next header.
     at: u64,

@@ -72,7 +72,7 @@ pub struct TfRecord {
     check: bool,
 }
 
-/// What [`Found::step`] must be for a field; `None`: it is declared, and may be any.
+/// What [`Found::step`] must be for a field; `None`: the first records have no values of it, and it may be any.
 type Step = Option<Option<usize>>;
 
 /// What the first records have for a name.
@@ -129,7 +129,7 @@ impl TfRecordOptions {
     }
 
     /// Sets what a feature holds: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a number, a tensor or a
-    /// list of `i64` or `f32`.
+    /// list of `i64` or `f32`. A record of the first file must have it.
     pub fn decode(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
         self.declared.insert(name.into(), kind);
         self
@@ -219,15 +219,26 @@ impl TfRecordOptions {
     fn decide(&self, records: &TfRecord) -> Result<(RecordFields, Vec<Step>), Error> {
         let count = records.len().min(self.look_at);
         let mut seen = BTreeMap::<String, Seen>::new();
+        // Those that `decode` names, which must be in the first file.
+        let mut declared = BTreeMap::<String, Step>::new();
+        let in_first = records.starts.iter().copied().find(|&start| start > 0).unwrap_or(0);
         let mut memory = Vec::new();
-        for index in 0..count {
+        for index in 0..count.max(in_first) {
+            if index >= count && declared.len() == self.declared.len() {
+                break;
+            }
             let bytes = records.files.read(records.span(index), &mut memory)?;
             let mut features = BTreeMap::new();
             records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))?;
             for (name, Found { feature, step }) in features.into_iter().filter_map(|(name, found)| Some((name, found?)))
             {
+                if self.declared.contains_key(name) {
+                    let known = declared.entry(name.to_owned()).or_default();
+                    *known = known.or(feature.dtype().map(|_| step));
+                    continue;
+                }
                 let wanted = self.columns.as_ref().is_none_or(|names| names.iter().any(|chosen| is_in(name, chosen)));
-                if !wanted || self.declared.contains_key(name) {
+                if !wanted || index >= count {
                     continue;
                 }
                 let unread = match &feature {
@@ -256,6 +267,10 @@ impl TfRecordOptions {
                     known.lengths.push(len as u64);
                 }
             }
+        }
+        if let Some(name) = self.declared.keys().find(|name| !declared.contains_key(*name)) {
+            let problem = format!("no record of this file has the feature {name}, which `decode` names");
+            return Err(Error::format(records.files.path(0).display(), None, problem, "check its spelling"));
         }
         let names: Vec<String> = match &self.columns {
             // A name that no feature has stands for those that begin with it and a dot.
@@ -288,7 +303,7 @@ impl TfRecordOptions {
         let (mut fields, mut steps) = (Vec::new(), Vec::new());
         for name in names {
             let (kind, step) = match (self.declared.get(&name), seen.get(&name)) {
-                (Some(kind), _) => (supported(&name, kind)?, None),
+                (Some(kind), _) => (supported(&name, kind)?, declared.get(&name).copied().flatten()),
                 (None, Some(Seen { dtype: Some(dtype), step, lengths }))
                     if lengths.len() == count || self.missing_as_zero && !lengths.is_empty() =>
                 {
@@ -347,7 +362,7 @@ fn supported(name: &str, kind: &FieldKind) -> Result<FieldKind, Error> {
     if fits {
         return Ok(kind.clone());
     }
-    let problem = format!("the feature {name} is declared as {kind:?}");
+    let problem = format!("the feature {name} is declared as {kind}");
     Err(Error::usage(problem, "declare bytes, a text, or a number, a tensor or a list of i64 or f32"))
 }
 
@@ -421,21 +436,19 @@ impl Format for TfRecord {
         }
         let mut values: SmallVec<[Value<'a>; 4]> = SmallVec::new();
         for ((field, found), step) in self.fields.as_slice().iter().zip(features).zip(&self.steps) {
-            if self.missing_as_zero
-                && found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none())
-            {
+            let is_missing = found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none());
+            if is_missing && self.missing_as_zero {
                 values.push(field.kind.zero());
                 continue;
             }
             let value = found.ok_or_else(|| "no such feature".to_owned());
             let value = value.and_then(|found| value_of(&field.kind, *step, found)).map_err(|problem| {
                 let problem = format!("expected {field}, found {problem}");
-                self.error(
-                    index,
-                    0,
-                    &problem,
-                    "`decode` it as it is, list others in `columns`, or set `missing_as_zero`",
-                )
+                let advice = match is_missing {
+                    true => "`decode` it as it is, list others in `columns`, or set `missing_as_zero`",
+                    false => "`decode` it as it is, or list others in `columns`",
+                };
+                self.error(index, 0, &problem, advice)
             })?;
             values.push(value);
         }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bzip2::bufread::MultiBzDecoder;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
@@ -94,9 +94,37 @@ impl Read for Kept {
 /// The bytes of a tar, which are unpacked if one of these programs packed them.
 enum Bytes<R: Read> {
     Plain(Buffered<R>),
-    Gzip(Box<MultiGzDecoder<Buffered<R>>>),
+    Gzip(Gzip<Buffered<R>>),
     Bzip2(Box<MultiBzDecoder<Buffered<R>>>),
     Zstd(Box<zstd::Decoder<'static, Buffered<R>>>),
+}
+
+/// Members of gzip, one after another. Unlike flate2's own, it reads zeros after them, which tapes are padded with.
+struct Gzip<R>(Option<Box<GzDecoder<R>>>);
+
+impl<R: BufRead> Read for Gzip<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let len = member.read(into)?;
+            if len > 0 || into.is_empty() {
+                return Ok(len);
+            }
+            let rest = member.get_mut();
+            loop {
+                let bytes = rest.fill_buf()?;
+                let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+                if bytes.is_empty() {
+                    return Ok(0);
+                }
+                if zeros == 0 {
+                    break;
+                }
+                rest.consume(zeros);
+            }
+            self.0 = self.0.take().map(|member| Box::new(GzDecoder::new(member.into_inner())));
+        }
+        Ok(0)
+    }
 }
 
 /// A reader whose first bytes were read to tell what it is.
@@ -126,14 +154,7 @@ struct Forward<R: Read> {
 impl<R: Read> Forward<R> {
     /// Reads up to `len` bytes from `at` on into memory, which grows with what there is.
     fn hold(&mut self, at: u64, len: u64) -> Result<(), Error> {
-        let failed = |error: io::Error| match error.kind() {
-            // The end of the file is none: these are packed data that end before they are complete.
-            io::ErrorKind::UnexpectedEof => {
-                let problem = format!("the packed data are not complete: {error}");
-                Error::format(self.path.display(), None, problem, "the tar is truncated: copy it or write it again")
-            }
-            _ => Error::io(&self.path, "read", error),
-        };
+        let failed = |error| failed(&self.path, error);
         let held = self.start + self.memory.len() as u64;
         if at < held {
             self.memory.drain(..(at - self.start) as usize);
@@ -147,6 +168,26 @@ impl<R: Read> Forward<R> {
         }
         Ok(())
     }
+
+    /// Reads packed data to their end, where their checksums are.
+    fn finish(&mut self) -> Result<(), Error> {
+        if matches!(self.reader, Bytes::Plain(_)) {
+            return Ok(());
+        }
+        io::copy(&mut self.reader, &mut io::sink()).map(drop).map_err(|error| failed(&self.path, error))
+    }
+}
+
+/// Says why bytes can't be read.
+fn failed(path: &Path, error: io::Error) -> Error {
+    let what = match error.kind() {
+        // The end of the file is none: these are packed data that end before they are complete.
+        io::ErrorKind::UnexpectedEof => "not complete",
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => "damaged",
+        _ => return Error::io(path, "read", error),
+    };
+    let problem = format!("the packed data are {what}: {error}");
+    Error::format(path.display(), None, problem, "the tar is truncated or damaged: copy it or write it again")
 }
 
 impl<R: Read> Front for Forward<R> {
@@ -216,7 +257,7 @@ impl<R: Read> ShardReader<R> {
         let magic = <[u8; 4]>::try_from(&*start).unwrap_or_default();
         let reader = BufReader::with_capacity(READ, io::Cursor::new(start).chain(reader));
         let reader = match magic {
-            [0x1f, 0x8b, ..] => Bytes::Gzip(Box::new(MultiGzDecoder::new(reader))),
+            [0x1f, 0x8b, ..] => Bytes::Gzip(Gzip(Some(Box::new(GzDecoder::new(reader))))),
             [b'B', b'Z', b'h', b'1'..=b'9'] => Bytes::Bzip2(Box::new(MultiBzDecoder::new(reader))),
             [0x28, 0xb5, 0x2f, 0xfd] => Bytes::Zstd(Box::new(zstd::Decoder::with_buffer(reader).map_err(failed)?)),
             _ => Bytes::Plain(reader),
@@ -242,7 +283,10 @@ impl<R: Read> ShardReader<R> {
                 return Ok(Some(done));
             }
         }
-        Ok(self.begun.take())
+        match self.begun.take() {
+            Some(last) => Ok(Some(last)),
+            None => self.members.window.finish().map(|()| None),
+        }
     }
 
     /// Adds a file to the sample that was begun. The rules are those of an index.
