@@ -40,7 +40,8 @@ fn pictures_are_what_pillow_makes_of_them() {
 #[test]
 #[cfg(feature = "jpeg")]
 fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
-    let warned = ["adobe_transform", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
+    let warned =
+        ["adobe_transform", "exif_behind_junk", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
     for (name, bytes, _) in files() {
         let warns = warned.iter().any(|start| name.starts_with(start));
         assert_eq!(decoded(&bytes, "exif").unwrap().2, u64::from(warns), "{name}");
@@ -65,10 +66,25 @@ fn damage_is_found_whatever_the_crop_is() {
     encoder.set_color(png::ColorType::Rgb);
     encoder.write_header().unwrap().write_image_data(&rows).unwrap();
     png.truncate(png.len() * 3 / 4);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow/damaged");
+    let damaged = ["chunk", "rows"].map(|name| std::fs::read(format!("{folder}/{name}.png")).unwrap());
     for top in (0..120).step_by(7) {
         assert!(row(&png, top, true).0, "{top}");
+        assert!(damaged.iter().all(|png| row(png, top, true).0), "{top}");
     }
     assert!(!row(&png, 0, false).0 && row(&png, 119, false).0);
+}
+
+#[test]
+fn a_palette_of_a_wrong_length_is_an_error() {
+    for len in [3, 4, 5, 91, 768, 769, 900] {
+        let mut png = Vec::new();
+        let mut encoder = png::Encoder::new(&mut png, 1, 1);
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_palette(vec![7; len]);
+        encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+        assert_eq!(decoded(&png, "exif").is_err(), len % 3 != 0 || len > 768, "{len}");
+    }
 }
 
 #[test]
