@@ -105,6 +105,30 @@ fn warnings_are_found_whatever_the_crop_is() {
     }
 }
 
+#[test]
+#[cfg(feature = "jpeg")]
+fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow/foreign");
+    let files = PathBuf::from(folder).read_dir().unwrap().map(|entry| entry.unwrap().path());
+    for path in files.filter(|path| path.extension().unwrap() == "jpg") {
+        let read = |extension: &str| std::fs::read(path.with_extension(extension)).unwrap();
+        let (jpeg, (size, expected, _)) = (read("jpg"), decoded(&read("png"), "exif").unwrap());
+        let (found_size, found, _) = decoded(&jpeg, "exif").unwrap();
+        let most = |found: &[u8], expected: &[u8]| found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max();
+        assert!(found_size == size && most(&found, &expected) <= Some(1), "{path:?}");
+        // Rows of a pixel's height, whose colours are next to each other.
+        let pipeline: Pipeline<u8> = "random_crop([1, 5])".parse::<Pipeline<u8>>().unwrap().channels_last(true);
+        for (top, left) in (0..44).step_by(9).flat_map(|top| (0..=70).step_by(7).map(move |left| (top, left))) {
+            let (crop, mut found) = (Step::Crop { top, left, height: 1, width: 5 }, [0; 15]);
+            pipeline
+                .decode_with(&jpeg, &Draw::new(44, 75, [crop]), &mut found)
+                .unwrap_or_else(|error| panic!("{path:?} {left}: {error}"));
+            let expected: Vec<u8> = (0..15).map(|i| expected[i % 3 * 44 * 75 + top * 75 + left + i / 3]).collect();
+            assert!(most(&found, &expected) <= Some(1), "{path:?} {top} {left}");
+        }
+    }
+}
+
 /// The mean, and the largest of a value.
 #[cfg(feature = "jpeg")]
 type Difference = (f64, u8);

@@ -141,11 +141,6 @@ impl<'a> Turbo<'a> {
         [self.header.width, self.header.height].map(|side| side.div_ceil(self.denominator))
     }
 
-    /// The step of the left side of a region, in pixels of the reduced size.
-    pub(super) fn step(&self) -> Option<usize> {
-        self.header.per.map(|[across, _]| (8 * across).div_ceil(self.denominator))
-    }
-
     /// Decodes only this region, with [`packed`](Self::packed).
     pub(super) fn crop(&mut self, region: Region) -> Result<(), Fault> {
         let Region { x, y, width, height } = region;

@@ -1,12 +1,13 @@
 """Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`; and JPEGs,
 and what Pillow resizes them to.
 
-Run it in this folder with Pillow 13.
+Run it in this folder with Pillow 13, and cjpeg of libjpeg-turbo.
 """
 
 import io
 import os
 import struct
+import subprocess
 import zlib
 
 import numpy as np
@@ -145,6 +146,40 @@ rows = zlib.compress(b"".join(b"\0" + row.tobytes() for row in np.asarray(large)
 header = struct.pack(">IIBBBBB", 160, 120, 8, 2, 0, 0, 0)
 for name, data in (("chunk", chunk(b"IDAT", rows)[:-4] + bytes(4)), ("rows", chunk(b"IDAT", rows[:-4] + bytes(4)))):
     open(f"damaged/{name}.png", "wb").write(png[:8] + chunk(b"IHDR", header) + data + chunk(b"IEND", b""))
+
+# JPEGs of unusual kinds, and what Pillow makes of them.
+y, x = np.mgrid[0:44, 0:75]
+waves = Image.fromarray(np.dstack([128 + 50 * np.sin(x / (5 + i) + y / (7 - i)) for i in range(3)]).astype(np.uint8))
+
+
+def cjpeg(*options):
+    return subprocess.run(["cjpeg", *options], input=encoded(waves, "PPM"), capture_output=True, check=True).stdout
+
+
+inks = encoded(waves.convert("CMYK"), "JPEG")
+adobe = inks.find(b"\xff\xee")
+rgb = encoded(waves, "JPEG", keep_rgb=True)
+FOREIGN = {
+    "arithmetic": cjpeg("-arithmetic"),
+    "arithmetic_progressive": cjpeg("-arithmetic", "-progressive"),
+    "quarter_width": cjpeg("-sample", "4x1,1x1,1x1"),
+    "quarter_height": cjpeg("-sample", "1x4,1x1,1x1"),
+    "eighth": cjpeg("-sample", "4x2,1x1,1x1"),
+    "third": cjpeg("-sample", "3x1,1x1,1x1"),
+    "two_samples_each": cjpeg("-sample", "2x1,2x1,2x1"),
+    "half_height_of_two": cjpeg("-sample", "2x2,2x1,2x1"),
+    "unequal": cjpeg("-sample", "2x2,2x1,1x1"),
+    "tables_of_16_bits": cjpeg("-quality", "3"),
+    "restarts": cjpeg("-restart", "1B"),
+    "inks": inks[:adobe] + inks[adobe + 16 :],
+    "inks_as_differences": inks.replace(b"Adobe\0\x64\0\0\0\0\0", b"Adobe\0\x64\0\0\0\0\2"),
+    "names_of_rgb": rgb.replace(rgb[rgb.find(b"\xff\xee") :][:16], b""),
+    "two_pictures": encoded(waves, "MPO", save_all=True, append_images=[waves.rotate(180)]),
+}
+os.makedirs("foreign", exist_ok=True)
+for name, data in FOREIGN.items():
+    open(f"foreign/{name}.jpg", "wb").write(data)
+    Image.open(io.BytesIO(data)).convert("RGB").save(f"foreign/{name}.png", optimize=True)
 
 # JPEGs whose size is more than halved: like a photograph, of text, of blocks of saturated colours, and smooth.
 height, width = 136, 160
