@@ -129,6 +129,23 @@ fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
     }
 }
 
+#[test]
+#[cfg(feature = "jpeg")]
+fn lossless_jpegs_have_the_pixels_that_were_compressed() {
+    use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+    let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
+    for (format, subsamp, channels) in [(PixelFormat::GRAY, Subsamp::Gray, 1), (PixelFormat::RGB, Subsamp::None, 3)] {
+        let picture = Image { pixels: &pixels[..], width: 160, pitch: 160 * channels, height: 120, format };
+        let mut compressor = Compressor::new().unwrap();
+        compressor.set_lossless(true).unwrap();
+        compressor.set_subsamp(subsamp).unwrap();
+        let found = decoded(&compressor.compress_to_vec(picture).unwrap(), "exif").unwrap().1;
+        let expected: Vec<u8> =
+            (0..found.len()).map(|i| pixels[i % (160 * 120) * channels + i / (160 * 120) % channels]).collect();
+        assert!(found == expected, "{channels} channels");
+    }
+}
+
 /// The mean, and the largest of a value.
 #[cfg(feature = "jpeg")]
 type Difference = (f64, u8);

@@ -113,7 +113,11 @@ impl<'a> Reader<'a> {
         }
         let [width, height] = self.turbo.reduced();
         let Region { x, y, width, height } = region.unwrap_or(Region { x: 0, y: 0, width, height });
-        let channels = if self.turbo.header().colours == Colours::Inks { 4 } else { 3 };
+        let channels = match self.turbo.header().colours {
+            Colours::Inks => 4,
+            Colours::Grey => 1,
+            Colours::YCbCr | Colours::Rgb => 3,
+        };
         let pixels = room(&mut memory.samples, width * height * channels)?;
         self.turbo.packed(pixels).map_err(faulty)?;
         memory.warned = self.turbo.warned;
