@@ -42,9 +42,11 @@ impl<'a> Reader<'a> {
         let denominator = if want.reduced && !header.lossless { reduction(want) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
         let region = self.region(want, denominator);
-        // Colours at a quarter of the width or height are not interpolated by libjpeg, nor by PIL.
+        // Libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than three samples.
         let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
-        let planar = header.per.filter(|per| usual && *per.iter().max().unwrap_or(&1) <= 2);
+        let planar = header.per.filter(|[across, down]| {
+            usual && *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2)
+        });
         match planar {
             Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, want)) => {
                 self.planes(memory, per, denominator)

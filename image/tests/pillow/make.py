@@ -70,6 +70,8 @@ FILES = {
     "xmp_hidden.webp": xmp_webp[:20] + b"\0" + xmp_webp[21:],
     # A critical chunk of an unknown kind.
     "unknown_chunk.png": png[:33] + chunk(b"ABCD", b"data") + png[33:],
+    # Too few samples of colours to interpolate.
+    "narrow.jpg": encoded(PICTURE.resize((4, 16)), "JPEG", quality=95, subsampling=1),
     # What libjpeg warns about.
     "jfif_0.00.jpg": jpeg[:jfif] + b"\0\0" + jpeg[jfif + 2 :],
     "jfif_2.01.jpg": jpeg[:jfif] + b"\2\1" + jpeg[jfif + 2 :],
