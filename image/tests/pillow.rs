@@ -76,6 +76,15 @@ fn damage_is_found_whatever_the_crop_is() {
 }
 
 #[test]
+fn webps_that_are_cut_short_are_errors() {
+    for (name, bytes, _) in files().into_iter().filter(|(name, ..)| name.ends_with(".webp")) {
+        for len in 12..bytes.len() {
+            assert!(decoded(&bytes[..len], "exif").is_err(), "{len} bytes of {name}");
+        }
+    }
+}
+
+#[test]
 fn a_palette_of_a_wrong_length_is_an_error() {
     for len in [3, 4, 5, 91, 768, 769, 900] {
         let mut png = Vec::new();

@@ -21,6 +21,11 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
+        let len =
+            bytes.get(4..).and_then(|bytes| bytes.first_chunk()).map_or(0, |len| u32::from_le_bytes(*len) as usize);
+        if bytes.len() - 8 < len {
+            return Err(data(Format::WebP, bytes, format!("it should have {} bytes", len.saturating_add(8))));
+        }
         let fail = |error| data(Format::WebP, bytes, error);
         let new = |bytes| WebPDecoder::new(Cursor::new(bytes));
         let mut webp = match new(Cow::Borrowed(bytes)) {
