@@ -42,10 +42,12 @@ impl<'a> Reader<'a> {
         let denominator = if want.reduced && !header.lossless { reduction(want) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
         let region = self.region(want, denominator);
-        // Libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than three samples.
+        // At full size libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than
+        // three samples.
         let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
         let planar = header.per.filter(|[across, down]| {
-            usual && *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2)
+            let interpolated = *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2);
+            usual && (interpolated || denominator > 1)
         });
         match planar {
             Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, want)) => {
