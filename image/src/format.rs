@@ -8,7 +8,7 @@ use crate::error::ImageError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// JPEG: baseline and progressive, 8 bits.
+    /// JPEG: baseline, progressive and arithmetic, 8 bits. Of several pictures (MPO) the first is read.
     Jpeg,
     /// PNG.
     Png,

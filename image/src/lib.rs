@@ -61,7 +61,7 @@
 //!
 //! | | feature | |
 //! |---|---|---|
-//! | JPEG | `jpeg` | baseline and progressive, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
+//! | JPEG | `jpeg` | baseline, progressive and arithmetic, 8 bits; grey, RGB, CMYK (assumed to be inverted, as PIL does) |
 //! | PNG | `png` (default) | all kinds; of 16 bits the upper 8 are used |
 //! | WebP | `webp` (default) | lossy and lossless; the first frame of animations |
 //! | GIF | `gif` (default) | the first frame |

@@ -40,7 +40,8 @@ fn pictures_are_what_pillow_makes_of_them() {
 #[test]
 #[cfg(feature = "jpeg")]
 fn warnings_of_libjpeg_are_counted_or_errors_if_strict() {
-    let warned = ["adobe_transform", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
+    let warned =
+        ["adobe_transform", "exif_behind_junk", "jfif_0.00", "jfif_2.01", "lost_restart", "zeros_before_the_end"];
     for (name, bytes, _) in files() {
         let warns = warned.iter().any(|start| name.starts_with(start));
         assert_eq!(decoded(&bytes, "exif").unwrap().2, u64::from(warns), "{name}");
@@ -65,10 +66,34 @@ fn damage_is_found_whatever_the_crop_is() {
     encoder.set_color(png::ColorType::Rgb);
     encoder.write_header().unwrap().write_image_data(&rows).unwrap();
     png.truncate(png.len() * 3 / 4);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow/damaged");
+    let damaged = ["chunk", "rows"].map(|name| std::fs::read(format!("{folder}/{name}.png")).unwrap());
     for top in (0..120).step_by(7) {
         assert!(row(&png, top, true).0, "{top}");
+        assert!(damaged.iter().all(|png| row(png, top, true).0), "{top}");
     }
     assert!(!row(&png, 0, false).0 && row(&png, 119, false).0);
+}
+
+#[test]
+fn webps_that_are_cut_short_are_errors() {
+    for (name, bytes, _) in files().into_iter().filter(|(name, ..)| name.ends_with(".webp")) {
+        for len in 12..bytes.len() {
+            assert!(decoded(&bytes[..len], "exif").is_err(), "{len} bytes of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_palette_of_a_wrong_length_is_an_error() {
+    for len in [3, 4, 5, 91, 768, 769, 900] {
+        let mut png = Vec::new();
+        let mut encoder = png::Encoder::new(&mut png, 1, 1);
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_palette(vec![7; len]);
+        encoder.write_header().unwrap().write_image_data(&[0]).unwrap();
+        assert_eq!(decoded(&png, "exif").is_err(), len % 3 != 0 || len > 768, "{len}");
+    }
 }
 
 #[test]
@@ -86,6 +111,47 @@ fn warnings_are_found_whatever_the_crop_is() {
         // Without its end, too.
         assert_eq!(row(rest, top, true), (true, 0), "{top}");
         assert_eq!(row(rest, top, false), (true, 0), "{top}");
+    }
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn jpegs_of_unusual_kinds_and_their_crops_are_pillows() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pillow/foreign");
+    let files = PathBuf::from(folder).read_dir().unwrap().map(|entry| entry.unwrap().path());
+    for path in files.filter(|path| path.extension().unwrap() == "jpg") {
+        let read = |extension: &str| std::fs::read(path.with_extension(extension)).unwrap();
+        let (jpeg, (size, expected, _)) = (read("jpg"), decoded(&read("png"), "exif").unwrap());
+        let (found_size, found, _) = decoded(&jpeg, "exif").unwrap();
+        let most = |found: &[u8], expected: &[u8]| found.iter().zip(expected).map(|(a, b)| a.abs_diff(*b)).max();
+        assert!(found_size == size && most(&found, &expected) <= Some(1), "{path:?}");
+        // Rows of a pixel's height, whose colours are next to each other.
+        let pipeline: Pipeline<u8> = "random_crop([1, 5])".parse::<Pipeline<u8>>().unwrap().channels_last(true);
+        for (top, left) in (0..44).step_by(9).flat_map(|top| (0..=70).step_by(7).map(move |left| (top, left))) {
+            let (crop, mut found) = (Step::Crop { top, left, height: 1, width: 5 }, [0; 15]);
+            pipeline
+                .decode_with(&jpeg, &Draw::new(44, 75, [crop]), &mut found)
+                .unwrap_or_else(|error| panic!("{path:?} {left}: {error}"));
+            let expected: Vec<u8> = (0..15).map(|i| expected[i % 3 * 44 * 75 + top * 75 + left + i / 3]).collect();
+            assert!(most(&found, &expected) <= Some(1), "{path:?} {top} {left}");
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn lossless_jpegs_have_the_pixels_that_were_compressed() {
+    use turbojpeg::{Compressor, Image, PixelFormat, Subsamp};
+    let pixels: Vec<u8> = (0..160 * 120 * 3_u32).map(|i| ((i * i) >> 7) as u8).collect();
+    for (format, subsamp, channels) in [(PixelFormat::GRAY, Subsamp::Gray, 1), (PixelFormat::RGB, Subsamp::None, 3)] {
+        let picture = Image { pixels: &pixels[..], width: 160, pitch: 160 * channels, height: 120, format };
+        let mut compressor = Compressor::new().unwrap();
+        compressor.set_lossless(true).unwrap();
+        compressor.set_subsamp(subsamp).unwrap();
+        let found = decoded(&compressor.compress_to_vec(picture).unwrap(), "exif").unwrap().1;
+        let expected: Vec<u8> =
+            (0..found.len()).map(|i| pixels[i % (160 * 120) * channels + i / (160 * 120) % channels]).collect();
+        assert!(found == expected, "{channels} channels");
     }
 }
 

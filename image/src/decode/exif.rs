@@ -65,8 +65,11 @@ impl<'a> Iterator for Segments<'a> {
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let [0xff, marker, after @ ..] = self.rest {
+        while let [first, marker, after @ ..] = self.rest {
             match marker {
+                // Bytes that do not belong there: libjpeg and PIL skip them, and escaped ones.
+                _ if *first != 0xff => self.rest = &self.rest[1..],
+                0 => self.rest = after,
                 // Fill bytes before a marker are allowed.
                 0xff => self.rest = &self.rest[1..],
                 // The image begins, or ends.
@@ -87,7 +90,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Returns the number of the tag in the first directory. It may have any type of whole numbers.
+/// Returns the number of the tag in the first directory. It may have any type of numbers.
 fn number(exif: &[u8]) -> Option<u64> {
     let tiff = exif.strip_prefix(EXIF).unwrap_or(exif);
     let tiff = tiff.strip_prefix(EXIF).unwrap_or(tiff);
@@ -106,11 +109,12 @@ fn number(exif: &[u8]) -> Option<u64> {
         let entry = directory.checked_add(2 + 12 * i)?;
         let (tag, kind, count) = (at(entry, 2)?, at(entry + 2, 2)?, at(entry + 4, 4)?);
         let len = match kind {
-            // Bytes, texts and fractions, which are no orientation.
-            1 | 2 | 5..=7 | 10..=12 => 0,
+            // Bytes and texts, which are no orientation.
+            1 | 2 | 7 => 0,
+            6 => 1,
             3 | 8 => 2,
-            4 | 9 | 13 => 4,
-            16 => 8,
+            4 | 9 | 11 | 13 => 4,
+            5 | 10 | 12 | 16 => 8,
             _ => continue,
         };
         if tag == 0x0112 && count > 0 {
@@ -118,7 +122,12 @@ fn number(exif: &[u8]) -> Option<u64> {
             let value = if count * len > 4 { place } else { entry + 8 };
             // PIL reads all values, and takes the first.
             tiff.get(value..value.checked_add((count * len) as usize)?)?;
-            return at(value, len as usize);
+            return match kind {
+                5 | 10 => at(value, 4)?.checked_div(at(value + 4, 4)?),
+                11 => Some(f32::from_bits(at(value, 4)? as u32) as u64),
+                12 => Some(f64::from_bits(at(value, 8)?) as u64),
+                _ => at(value, len as usize),
+            };
         }
     }
     None

@@ -1,56 +1,97 @@
 //! The first frame of GIF files, on the canvas of the whole animation.
 
-use std::io::Cursor;
+use std::io::{Chain, Cursor, Read};
 
 use super::{Frame, Memory, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
 pub(super) struct Reader<'a> {
-    gif: gif::Decoder<Cursor<&'a [u8]>>,
+    gif: gif::Decoder<Chain<Cursor<Vec<u8>>, &'a [u8]>>,
     bytes: &'a [u8],
+    /// The height and the width.
+    size: [usize; 2],
 }
 
 impl<'a> Reader<'a> {
+    /// Reads up to the first frame, since PIL enlarges a canvas that it exceeds.
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
         let mut options = gif::DecodeOptions::new();
         options.set_color_output(gif::ColorOutput::Indexed);
-        // A frame cannot be larger than the canvas, whose size is checked before anything is decoded.
-        options.check_frame_consistency(true);
+        // The size is checked before anything is decoded.
         options.set_memory_limit(gif::MemoryLimit::Unlimited);
-        let gif = options.read_info(Cursor::new(bytes)).map_err(|error| data(Format::Gif, bytes, error))?;
-        let size = [gif.height().into(), gif.width().into()];
-        Ok((Self { gif, bytes }, size))
+        let fail = |message: &str| data(Format::Gif, bytes, message);
+        let (head, rest) = split(bytes).ok_or_else(|| fail("it has no frame"))?;
+        let mut gif = options.read_info(Cursor::new(head).chain(rest)).map_err(|error| fail(&error.to_string()))?;
+        let frame = gif.next_frame_info().map_err(|error| fail(&error.to_string()))?;
+        let frame = frame.ok_or_else(|| fail("it has no frame"))?;
+        let [left, top, w, h] = [frame.left, frame.top, frame.width, frame.height].map(usize::from);
+        let size = [(top + h).max(gif.height().into()), (left + w).max(gif.width().into())];
+        Ok((Self { gif, bytes, size }, size))
     }
 
     pub(super) fn decode(mut self, memory: &mut Memory) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let fail = |message: &str| data(Format::Gif, bytes, message);
-        let (height, width) = (usize::from(self.gif.height()), usize::from(self.gif.width()));
-        let frame = self.gif.next_frame_info().map_err(|error| fail(&error.to_string()))?;
-        let frame = frame.ok_or_else(|| fail("it has no frame"))?;
+        let [height, width] = self.size;
+        let frame = self.gif.current_frame_info().ok_or_else(|| fail("it has no frame"))?;
         let [left, top, w, h] = [frame.left, frame.top, frame.width, frame.height].map(usize::from);
-        if left + w > width || top + h > height {
-            return Err(fail("its first frame exceeds the canvas"));
-        }
         // What the frame does not cover is transparent, or has the first colour, as in PIL.
         let beside = frame.transparent.unwrap_or(0);
         let indices = room(&mut memory.other, w * h)?;
         self.gif.read_into_buffer(&mut indices[..w * h]).map_err(|error| fail(&error.to_string()))?;
         let palette = self.gif.palette().map_err(|error| fail(&error.to_string()))?;
-        let colour = |index: u8| palette.get(3 * usize::from(index)..).and_then(|at| at.first_chunk()).copied();
+        // PIL takes colours beyond the palette as black, unless it only has shades at the place of their brightness.
+        let shades = palette.chunks(3).zip(0..=255).all(|(colour, shade)| colour == [shade; 3]);
+        let colour = |index: u8| {
+            let colour = palette.get(3 * usize::from(index)..).and_then(|at| at.first_chunk()).copied();
+            colour.unwrap_or([if shades { index } else { 0 }; 3])
+        };
         let pixels = room(&mut memory.samples, 3 * width * height)?;
         let pixels = &mut pixels[..3 * width * height].as_chunks_mut::<3>().0;
         if (w, h) != (width, height) {
-            pixels.fill(colour(beside).unwrap_or([0; 3]));
+            pixels.fill(colour(beside));
         }
         for (row, indices) in pixels[top * width..].chunks_mut(width).zip(memory.other[..w * h].chunks_exact(w.max(1)))
         {
             for (pixel, &index) in row[left..][..w].iter_mut().zip(indices) {
-                // PIL takes colours beyond the palette as black.
-                *pixel = colour(index).unwrap_or([0; 3]);
+                *pixel = colour(index);
             }
         }
         Ok(Picture::packed(&memory.samples, 3, [Frame::same(height), Frame::same(width)]))
+    }
+}
+
+/// Returns what is in front of the first frame, and the file from there on. As for PIL, only transparency counts, not the
+/// other extensions, nor bytes between them.
+fn split(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (flags, mut at) = (*bytes.get(10)?, 13);
+    let mut head = bytes.get(..at)?.to_vec();
+    if flags & 0x80 == 0 {
+        // PIL takes the numbers of frames without a palette as brightness.
+        head[10] |= 0x87;
+        head.extend((0..=255).flat_map(|shade| [shade; 3]));
+    } else {
+        at += 6 << (flags & 7);
+        head.extend(bytes.get(13..at)?);
+    }
+    loop {
+        match bytes.get(at..)? {
+            [0x2c, ..] => return Some((head, &bytes[at..])),
+            [0x3b, ..] | [] => return None,
+            [0x21, label, len, block @ ..] => {
+                if let (0xf9, 4.., Some([flags, _, _, transparent])) = (label, len, block.first_chunk())
+                    && flags & 1 != 0
+                {
+                    head.extend([0x21, 0xf9, 4, 1, 0, 0, *transparent, 0]);
+                }
+                at += 2;
+                while *bytes.get(at)? > 0 {
+                    at += 1 + usize::from(bytes[at]);
+                }
+                at += 1;
+            }
+            _ => at += 1,
+        }
     }
 }

@@ -42,8 +42,13 @@ impl<'a> Reader<'a> {
         let denominator = if want.reduced && !header.lossless { reduction(want) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
         let region = self.region(want, denominator);
-        let planar =
-            header.per.filter(|_| matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless);
+        // At full size libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than
+        // three samples.
+        let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
+        let planar = header.per.filter(|[across, down]| {
+            let interpolated = *across.max(down) <= 2 && (*across == 1 || header.width.div_ceil(*across) > 2);
+            usual && (interpolated || denominator > 1)
+        });
         match planar {
             Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, want)) => {
                 self.planes(memory, per, denominator)
@@ -112,7 +117,11 @@ impl<'a> Reader<'a> {
         }
         let [width, height] = self.turbo.reduced();
         let Region { x, y, width, height } = region.unwrap_or(Region { x: 0, y: 0, width, height });
-        let channels = if self.turbo.header().colours == Colours::Inks { 4 } else { 3 };
+        let channels = match self.turbo.header().colours {
+            Colours::Inks => 4,
+            Colours::Grey => 1,
+            Colours::YCbCr | Colours::Rgb => 3,
+        };
         let pixels = room(&mut memory.samples, width * height * channels)?;
         self.turbo.packed(pixels).map_err(faulty)?;
         memory.warned = self.turbo.warned;
@@ -126,7 +135,8 @@ impl<'a> Reader<'a> {
     /// Returns the part of the reduced picture that covers the window, unless that is all of it.
     fn region(&self, want: Want, denominator: usize) -> Option<Region> {
         let header = self.turbo.header();
-        let step = self.turbo.step().filter(|_| !header.lossless)?;
+        let (_, samples) = header.per.filter(|_| !header.lossless).zip(samples_across(self.bytes))?;
+        let step = (8 * samples).div_ceil(denominator);
         let [width, height] = self.turbo.reduced();
         let [[top, bottom], [left, right]] = want
             .window
@@ -157,6 +167,14 @@ fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, want: W
     let planes = read(height) + 0.9 * all;
     let packed = read(region.y + region.height) + 1.4 * part + 0.8 * (want.size[0] * want.size[1]) as f64;
     packed < planes
+}
+
+/// Returns the largest number of samples across that a block of pixels has in a plane, by which a region must start:
+/// libjpeg-turbo's interface has only the ratio of planes, and fails where planes of the same width have two samples.
+fn samples_across(bytes: &[u8]) -> Option<usize> {
+    let is_frame = |marker| matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc);
+    let (_, frame) = Segments::new(bytes).find(|(marker, _)| is_frame(*marker))?;
+    frame.get(6..)?.chunks_exact(3).map(|plane| usize::from(plane[1] >> 4)).max()
 }
 
 /// Whether there is an end marker behind the start of the image. (Thumbnails in front of it have one too.)

@@ -1,5 +1,6 @@
 //! The numbers that the pixels of a PNG have in the file: of grey, or in the palette.
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Transformations};
@@ -10,7 +11,7 @@ use crate::format::Format;
 
 /// A PNG of one channel whose header was read.
 pub(crate) struct Numbers<'a> {
-    png: png::Reader<Cursor<&'a [u8]>>,
+    png: png::Reader<Cursor<Cow<'a, [u8]>>>,
     bytes: &'a [u8],
     pub(crate) size: [usize; 2],
 }
@@ -29,9 +30,7 @@ impl<'a> Numbers<'a> {
         if format != Format::Png {
             return fail(format!("this is a {format}; convert it, without changing its numbers"));
         }
-        let mut decoder = png::Decoder::new(Cursor::new(bytes));
-        decoder.set_transformations(Transformations::IDENTITY);
-        let png = decoder.read_info().map_err(|error| data(Format::Png, bytes, error))?;
+        let png = super::png::open(bytes, Transformations::IDENTITY)?;
         let (width, height) = (png.info().width as usize, png.info().height as usize);
         let limit = limits.max_pixels;
         if width > MAX_SIDE || height > MAX_SIDE || width.saturating_mul(height) > limit {

@@ -1,55 +1,82 @@
 //! PNGs, row by row: those above the window are not kept, those below it not read unless the whole file is checked.
 
+use std::borrow::Cow;
 use std::io::Cursor;
+use std::iter;
 
 use super::{Frame, Memory, Orientation, Picture, Want, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
 pub(super) struct Reader<'a> {
-    png: png::Reader<Cursor<&'a [u8]>>,
+    png: png::Reader<Cursor<Cow<'a, [u8]>>>,
     bytes: &'a [u8],
+}
+
+/// Reads the header. All checksums of the pixels are compared, of which PIL only checks the one inside of the compressed
+/// data.
+pub(super) fn open(
+    bytes: &[u8],
+    transformations: png::Transformations,
+) -> Result<png::Reader<Cursor<Cow<'_, [u8]>>>, ImageError> {
+    let mut options = png::DecodeOptions::default();
+    options.set_ignore_adler32(false);
+    let mut decoder = png::Decoder::new_with_options(Cursor::new(without_unknown(bytes)), options);
+    decoder.set_transformations(transformations);
+    decoder.read_info().map_err(|error| data(Format::Png, bytes, error))
+}
+
+/// Leaves out critical chunks of unknown kinds in front of the rows, as PIL does. The decoder would reject them.
+fn without_unknown(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let is_unknown = |kind: [u8; 4]| kind[0].is_ascii_uppercase() && !matches!(&kind, b"IHDR" | b"PLTE" | b"IEND");
+    let head = || chunks(bytes).take_while(|(kind, ..)| kind != b"IDAT");
+    if !head().any(|(kind, ..)| is_unknown(kind)) {
+        return bytes.into();
+    }
+    let kept = head().filter(|(kind, ..)| !is_unknown(*kind)).map(|(.., chunk)| chunk);
+    let end = 8 + head().map(|(.., chunk)| chunk.len()).sum::<usize>();
+    iter::once(&bytes[..8]).chain(kept).chain([&bytes[end..]]).collect::<Vec<_>>().concat().into()
+}
+
+/// The chunks up to the last one that is whole: their kinds, their data, and all of their bytes.
+fn chunks(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8], &[u8])> {
+    let mut rest = bytes.get(8..).unwrap_or_default();
+    iter::from_fn(move || {
+        let (&len, behind) = rest.split_first_chunk()?;
+        let len = u32::from_be_bytes(len) as usize;
+        let (chunk, others) = rest.split_at_checked(len.checked_add(12)?)?;
+        rest = others;
+        Some((*behind.first_chunk()?, &chunk[8..8 + len], chunk))
+    })
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
-        let mut decoder = png::Decoder::new(Cursor::new(bytes));
         // Eight bits of grey or of red, green and blue, maybe with alpha.
-        decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
-        let png = decoder.read_info().map_err(|error| data(Format::Png, bytes, error))?;
-        let size = [png.info().height as usize, png.info().width as usize];
+        let png = open(bytes, png::Transformations::EXPAND | png::Transformations::STRIP_16)?;
+        let info = png.info();
+        let colours = info.palette.as_ref().map_or(0, |palette| palette.len());
+        if info.color_type == png::ColorType::Indexed && (!colours.is_multiple_of(3) || colours > 3 * 256) {
+            return Err(data(Format::Png, bytes, format!("its palette has {colours} bytes")));
+        }
+        let size = [info.height as usize, info.width as usize];
         Ok((Self { png, bytes }, size))
     }
 
-    /// EXIF and XMP data may be in several kinds of chunks, in front of the rows and behind them.
+    /// EXIF and XMP data may be in several kinds of chunks, in front of the rows and behind them. The last of each counts.
     pub(super) fn orientation(&self) -> Orientation {
-        let (mut head, mut notes) = (self.bytes[..8].to_vec(), false);
-        let mut rest = &self.bytes[8..];
-        while let Some((len, kind)) = rest.split_first_chunk::<4>().zip(rest.get(4..8)) {
-            let len = u32::from_be_bytes(*len.0) as usize;
-            let Some((chunk, behind)) = rest.split_at_checked(len.saturating_add(12)) else { break };
-            rest = behind;
-            match kind {
-                b"IHDR" | b"PLTE" => head.extend_from_slice(chunk),
-                b"eXIf" | b"tEXt" | b"zTXt" | b"iTXt" => {
-                    notes = true;
-                    head.extend_from_slice(chunk);
-                }
+        let (mut exif, mut raw, mut xmp) = (None, None, None);
+        for (kind, data, chunk) in chunks(self.bytes).take_while(|(kind, ..)| kind != b"IEND") {
+            let keyword = data.split(|&byte| byte == 0).next().unwrap_or_default();
+            match (&kind, keyword) {
+                (b"eXIf", _) => exif = Some(data.to_vec()),
+                (b"tEXt", b"exif") => exif = Some(data[5.min(data.len())..].to_vec()),
+                (b"tEXt" | b"zTXt" | b"iTXt", b"Raw profile type exif") => raw = text(chunk),
+                (b"tEXt" | b"zTXt" | b"iTXt", b"XML:com.adobe.xmp") => xmp = text(chunk).or(xmp),
                 _ => {}
             }
         }
-        // An empty first chunk of rows, at which reading the header ends.
-        head.extend_from_slice(b"\0\0\0\0IDAT\x35\xaf\x06\x1e");
-        let read = || png::Decoder::new(Cursor::new(&head[..])).read_info().ok();
-        let Some(png) = notes.then(read).flatten() else { return Orientation::default() };
-        let info = png.info();
-        let mut texts = info.uncompressed_latin1_text.iter().map(|text| (&text.keyword, Some(text.text.clone())));
-        let mut compressed = info.compressed_latin1_text.iter().map(|text| (&text.keyword, text.get_text().ok()));
-        let is_exif = |(name, _): &(&String, _)| *name == "Raw profile type exif";
-        let raw = || texts.find(is_exif).or_else(|| compressed.find(is_exif)).and_then(|text| unhex(&text.1?));
-        let exif = info.exif_metadata.as_ref().map(|exif| exif.to_vec()).or_else(raw);
-        let xmp = info.utf8_text.iter().find(|text| text.keyword == "XML:com.adobe.xmp");
-        let xmp = xmp.and_then(|text| text.get_text().ok());
+        let exif = exif.or_else(|| unhex(&raw?));
         Orientation::of(exif.as_deref(), xmp.as_deref().map(str::as_bytes))
     }
 
@@ -81,6 +108,17 @@ impl<'a> Reader<'a> {
         let rows = Frame { samples: bottom - top, scale: 1.0, skipped: top as f64 };
         Ok(Picture::packed(&memory.samples, channels, [rows, Frame::same(width)]))
     }
+}
+
+/// Returns the text of a chunk of any kind of text, which is read as part of a picture of one pixel.
+fn text(chunk: &[u8]) -> Option<String> {
+    let head = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0\x3a\x7e\x9b\x55";
+    let png = [head, chunk, b"\0\0\0\0IDAT\x35\xaf\x06\x1e"].concat();
+    let png = png::Decoder::new(Cursor::new(png)).read_info().ok()?;
+    let info = png.info();
+    let plain = info.uncompressed_latin1_text.first().map(|text| text.text.clone());
+    let compressed = || info.compressed_latin1_text.first()?.get_text().ok();
+    plain.or_else(compressed).or_else(|| info.utf8_text.first()?.get_text().ok())
 }
 
 /// Returns the bytes of a text as ImageMagick writes it: a name, their number, and their digits, on lines of their own.

@@ -101,6 +101,10 @@ impl<'a> Turbo<'a> {
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
         let (width, height) = sides.ok_or("it contains no image")?;
+        let bits = turbo.get(sys::TJPARAM_TJPARAM_PRECISION);
+        if bits != 8 {
+            return Err(format!("its colours have {bits} bits, not 8"));
+        }
         let colours = match turbo.get(sys::TJPARAM_TJPARAM_COLORSPACE) as sys::TJCS {
             sys::TJCS_TJCS_YCbCr => Colours::YCbCr,
             sys::TJCS_TJCS_GRAY => Colours::Grey,
@@ -141,11 +145,6 @@ impl<'a> Turbo<'a> {
         [self.header.width, self.header.height].map(|side| side.div_ceil(self.denominator))
     }
 
-    /// The step of the left side of a region, in pixels of the reduced size.
-    pub(super) fn step(&self) -> Option<usize> {
-        self.header.per.map(|[across, _]| (8 * across).div_ceil(self.denominator))
-    }
-
     /// Decodes only this region, with [`packed`](Self::packed).
     pub(super) fn crop(&mut self, region: Region) -> Result<(), Fault> {
         let Region { x, y, width, height } = region;
@@ -156,11 +155,12 @@ impl<'a> Turbo<'a> {
         Ok(())
     }
 
-    /// Decodes to red, green and blue, or to four inks; rows are next to each other.
+    /// Decodes to red, green and blue, to grey, or to four inks; rows are next to each other.
     pub(super) fn packed(&mut self, out: &mut [u8]) -> Result<(), Fault> {
         let (format, size) = match self.header.colours {
             Colours::Inks => (sys::TJPF_TJPF_CMYK, 4),
-            _ => (sys::TJPF_TJPF_RGB, 3),
+            Colours::Grey => (sys::TJPF_TJPF_GRAY, 1),
+            Colours::YCbCr | Colours::Rgb => (sys::TJPF_TJPF_RGB, 3),
         };
         let [width, height] = match self.crop {
             Some(Region { width, height, .. }) => [width, height],

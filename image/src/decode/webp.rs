@@ -1,21 +1,43 @@
 //! WebP pictures; of animations the first frame.
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
-use image_webp::WebPDecoder;
+use image_webp::{DecodingError, WebPDecoder};
 
 use super::{Frame, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
+/// Where the flags are, and those for metadata.
+const FLAGS: usize = 20;
+const EXIF: u8 = 8;
+const XMP: u8 = 4;
+
 pub(super) struct Reader<'a> {
-    webp: WebPDecoder<Cursor<&'a [u8]>>,
+    webp: WebPDecoder<Cursor<Cow<'a, [u8]>>>,
     bytes: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn open(bytes: &'a [u8]) -> Result<(Self, [usize; 2]), ImageError> {
-        let mut webp = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| data(Format::WebP, bytes, error))?;
+        let len =
+            bytes.get(4..).and_then(|bytes| bytes.first_chunk()).map_or(0, |len| u32::from_le_bytes(*len) as usize);
+        if bytes.len() - 8 < len {
+            return Err(data(Format::WebP, bytes, format!("it should have {} bytes", len.saturating_add(8))));
+        }
+        let fail = |error| data(Format::WebP, bytes, error);
+        let new = |bytes| WebPDecoder::new(Cursor::new(bytes));
+        let mut webp = match new(Cow::Borrowed(bytes)) {
+            // Some programs remove EXIF and XMP data, but not the flags that announce them.
+            Err(DecodingError::ChunkMissing) if Self::flags(bytes) & (EXIF | XMP) != 0 => {
+                let mut bytes = bytes.to_vec();
+                bytes[FLAGS] &= !(EXIF | XMP);
+                new(Cow::Owned(bytes))
+            }
+            webp => webp,
+        }
+        .map_err(fail)?;
         // Chunks of EXIF data that claim to be longer than the file.
         webp.set_memory_limit(bytes.len());
         let (width, height) = webp.dimensions();
@@ -24,15 +46,21 @@ impl<'a> Reader<'a> {
         Ok((Self { webp, bytes }, [height as usize, width as usize]))
     }
 
+    /// The flags of the header that says what the file has, if there is one.
+    fn flags(bytes: &[u8]) -> u8 {
+        if bytes.get(12..16) == Some(b"VP8X") { bytes.get(FLAGS).copied().unwrap_or(0) } else { 0 }
+    }
+
     pub(super) fn orientation(&mut self) -> Orientation {
-        let exif = self.webp.exif_metadata().ok().flatten();
-        let xmp = self.webp.xmp_metadata().ok().flatten();
+        let has = |flag| Self::flags(self.bytes) & flag != 0;
+        let exif = self.webp.exif_metadata().ok().flatten().filter(|_| has(EXIF));
+        let xmp = self.webp.xmp_metadata().ok().flatten().filter(|_| has(XMP));
         Orientation::of(exif.as_deref(), xmp.as_deref())
     }
 
     pub(super) fn decode(mut self, memory: &mut Memory) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
-        let fail = |error: image_webp::DecodingError| data(Format::WebP, bytes, error);
+        let fail = |error: DecodingError| data(Format::WebP, bytes, error);
         let size = |(width, height): (u32, u32)| [height as usize, width as usize];
         let [height, width] = size(self.webp.dimensions());
         if !self.webp.is_animated() {

@@ -1,12 +1,13 @@
 """Writes pictures that readers disagree about, and what Pillow makes of them: `exif_transpose` and `convert("RGB")`; and JPEGs,
 and what Pillow resizes them to.
 
-Run it in this folder with Pillow 13.
+Run it in this folder with Pillow 13, and cjpeg of libjpeg-turbo.
 """
 
 import io
 import os
 import struct
+import subprocess
 import zlib
 
 import numpy as np
@@ -45,6 +46,7 @@ restarts = encoded(PICTURE, "JPEG", quality=95, subsampling=0, restart_marker_bl
 third = restarts.find(b"\xff\xd2")
 cmyk = encoded(PICTURE.convert("CMYK"), "JPEG", quality=95)
 adobe = cmyk.find(b"Adobe") + 11
+xmp_webp = encoded(PICTURE, "WEBP", lossless=True, xmp=XMP % 6)
 raw = b"\nexif\n%8d\n" % 32 + (b"Exif\0\0" + tiff(True, 3, 5)).hex().encode() + b"\n"
 
 FILES = {
@@ -56,6 +58,20 @@ FILES = {
     "xmp.png": png[:33] + chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + XMP % 3) + png[33:],
     "raw_profile.png": png[:33] + chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(raw)) + png[33:],
     "xmp.webp": encoded(PICTURE, "WEBP", lossless=True, xmp=XMP % 7),
+    "xmp_text.png": png[:33] + chunk(b"tEXt", b"XML:com.adobe.xmp\0" + XMP % 5) + png[33:],
+    "xmp_compressed.png": png[:-12] + chunk(b"zTXt", b"XML:com.adobe.xmp\0\0" + zlib.compress(XMP % 8)) + png[-12:],
+    "exif_text.png": png[:33] + chunk(b"tEXt", b"exif\0" + tiff(False, 3, 7)) + png[33:],
+    "exif_twice.png": png[:33] + chunk(b"eXIf", tiff(True, 3, 6)) + png[33:-12] + chunk(b"eXIf", tiff(True, 3, 3)) + png[-12:],
+    "exif_behind_junk.jpg": jpeg[:2] + segment(0xE2, b"") + b"junk\xff\0" + segment(0xE1, b"Exif\0\0" + tiff(True, 3, 6)) + jpeg[2:],
+    "exif_rational.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(True, 5, 26) + struct.pack(">II", 6, 1)) + jpeg[2:],
+    "exif_float.jpg": jpeg[:2] + segment(0xE1, b"Exif\0\0" + tiff(True, 11, 0x40C00000)) + jpeg[2:],
+    # WebPs that announce data that they do not have, and have data that they do not announce.
+    "xmp_missing.webp": xmp_webp[:20] + bytes([xmp_webp[20] | 8]) + xmp_webp[21:],
+    "xmp_hidden.webp": xmp_webp[:20] + b"\0" + xmp_webp[21:],
+    # A critical chunk of an unknown kind.
+    "unknown_chunk.png": png[:33] + chunk(b"ABCD", b"data") + png[33:],
+    # Too few samples of colours to interpolate.
+    "narrow.jpg": encoded(PICTURE.resize((4, 16)), "JPEG", quality=95, subsampling=1),
     # What libjpeg warns about.
     "jfif_0.00.jpg": jpeg[:jfif] + b"\0\0" + jpeg[jfif + 2 :],
     "jfif_2.01.jpg": jpeg[:jfif] + b"\2\1" + jpeg[jfif + 2 :],
@@ -86,6 +102,12 @@ FILES["small_frame.gif"] = HEADER + FRAME
 FILES["small_transparent_frame.gif"] = HEADER + b"\x21\xf9\4\1\0\0\6\0" + FRAME
 LOCAL = b"\x2c" + struct.pack("<HHHHB", 2, 2, 4, 4, 0x82) + COLOURS[::-1] + lzw([1, 2, 3, 4] * 4) + b"\x3b"
 FILES["small_frame_of_its_own_colours.gif"] = HEADER + LOCAL
+
+FILES["frame_beyond.gif"] = HEADER + b"\x2c" + struct.pack("<HHHHB", 5, 6, 4, 4, 0) + lzw([1, 2, 3, 4] * 4) + b"\x3b"
+UNCOLOURED = b"GIF89a" + struct.pack("<HHBBB", 8, 8, 2, 5, 0)
+FILES["no_palette.gif"] = UNCOLOURED + b"\x21\xf9\4\1\0\0\x77\0" + b"\x2c" + struct.pack("<HHHHB", 2, 2, 4, 4, 0) + lzw(list(range(0, 256, 16))) + b"\x3b"
+FILES["few_shades.gif"] = HEADER[:13] + bytes(i // 3 for i in range(24)) + FRAME.replace(lzw([1, 2, 3, 4] * 4), lzw(list(range(0, 256, 16))))
+FILES["junk_between_blocks.gif"] = HEADER + b"\0junk\x21\x77\3abc\0\x21\xf9\5\1\0\0\6\0\0" + FRAME
 
 # The first frame with alpha, at (4, 2) of a canvas of 24 × 16 pixels.
 clear = np.dstack([np.asarray(PICTURE), (x * 11).astype(np.uint8)])
@@ -118,6 +140,48 @@ for name, data in FILES.items():
     open(name, "wb").write(data)
     picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     picture.save(name + ".expected.png", optimize=True)
+
+# Rows whose checksums are wrong: that of the chunk, which PIL does not compare, and that of the compressed data.
+os.makedirs("damaged", exist_ok=True)
+large = PICTURE.resize((160, 120))
+rows = zlib.compress(b"".join(b"\0" + row.tobytes() for row in np.asarray(large)))
+header = struct.pack(">IIBBBBB", 160, 120, 8, 2, 0, 0, 0)
+for name, data in (("chunk", chunk(b"IDAT", rows)[:-4] + bytes(4)), ("rows", chunk(b"IDAT", rows[:-4] + bytes(4)))):
+    open(f"damaged/{name}.png", "wb").write(png[:8] + chunk(b"IHDR", header) + data + chunk(b"IEND", b""))
+
+# JPEGs of unusual kinds, and what Pillow makes of them.
+y, x = np.mgrid[0:44, 0:75]
+waves = Image.fromarray(np.dstack([128 + 50 * np.sin(x / (5 + i) + y / (7 - i)) for i in range(3)]).astype(np.uint8))
+
+
+def cjpeg(*options):
+    return subprocess.run(["cjpeg", *options], input=encoded(waves, "PPM"), capture_output=True, check=True).stdout
+
+
+inks = encoded(waves.convert("CMYK"), "JPEG")
+adobe = inks.find(b"\xff\xee")
+rgb = encoded(waves, "JPEG", keep_rgb=True)
+FOREIGN = {
+    "arithmetic": cjpeg("-arithmetic"),
+    "arithmetic_progressive": cjpeg("-arithmetic", "-progressive"),
+    "quarter_width": cjpeg("-sample", "4x1,1x1,1x1"),
+    "quarter_height": cjpeg("-sample", "1x4,1x1,1x1"),
+    "eighth": cjpeg("-sample", "4x2,1x1,1x1"),
+    "third": cjpeg("-sample", "3x1,1x1,1x1"),
+    "two_samples_each": cjpeg("-sample", "2x1,2x1,2x1"),
+    "half_height_of_two": cjpeg("-sample", "2x2,2x1,2x1"),
+    "unequal": cjpeg("-sample", "2x2,2x1,1x1"),
+    "tables_of_16_bits": cjpeg("-quality", "3"),
+    "restarts": cjpeg("-restart", "1B"),
+    "inks": inks[:adobe] + inks[adobe + 16 :],
+    "inks_as_differences": inks.replace(b"Adobe\0\x64\0\0\0\0\0", b"Adobe\0\x64\0\0\0\0\2"),
+    "names_of_rgb": rgb.replace(rgb[rgb.find(b"\xff\xee") :][:16], b""),
+    "two_pictures": encoded(waves, "MPO", save_all=True, append_images=[waves.rotate(180)]),
+}
+os.makedirs("foreign", exist_ok=True)
+for name, data in FOREIGN.items():
+    open(f"foreign/{name}.jpg", "wb").write(data)
+    Image.open(io.BytesIO(data)).convert("RGB").save(f"foreign/{name}.png", optimize=True)
 
 # JPEGs whose size is more than halved: like a photograph, of text, of blocks of saturated colours, and smooth.
 height, width = 136, 160

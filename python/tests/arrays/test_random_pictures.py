@@ -7,6 +7,7 @@ A case is made from its seed, which is printed if it fails. ``SLOTLINE_RANDOM_SE
 import io
 import os
 import random
+import struct
 import time
 import warnings
 
@@ -17,6 +18,8 @@ import slotline
 from slotline import Loader
 
 Image = pytest.importorskip("PIL.Image")
+ImageOps = pytest.importorskip("PIL.ImageOps")
+PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
 
 SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
 SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
@@ -34,7 +37,7 @@ def cases(count):
         seed += 1
 
 
-# Each file has exactly the pixels of Pillow's ``convert("RGB")``.
+# Each file has exactly the pixels of Pillow's ``exif_transpose`` and ``convert("RGB")``.
 FORMATS = {
     "PNG": ["1", "L", "LA", "P", "RGB", "RGBA"],
     "GIF": ["1", "L", "P", "RGB", "RGBA"],
@@ -67,16 +70,32 @@ def some_picture(rng, height, width):
             options |= {"save_all": True, "append_images": [picture.rotate(180)]}
     if kind == "WEBP":
         options = {"lossless": True, "quality": 0, "method": 0, "exact": rng.random() < 0.5}
+    orientation = rng.randint(1, 8 if height == width else 4)
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    xmp = f'<x tiff:Orientation="{orientation}"/>'
+    if kind == "WEBP":
+        options |= rng.choice([{}, {"exif": exif}, {"xmp": xmp.encode()}])
+    if kind == "PNG":
+        info = PngInfo()
+        add = rng.choice([info.add_text, info.add_itxt])
+        add("XML:com.adobe.xmp", xmp, zip=rng.random() < 0.5)
+        options |= rng.choice([{}, {"exif": exif}, {"pnginfo": info}])
     file = io.BytesIO()
     picture.save(file, kind, **options)
-    return f"{kind} {mode} {options}", file.getvalue()
+    contents = bytearray(file.getvalue())
+    if kind == "GIF" and rng.random() < 0.3:
+        # A smaller canvas, which the frame exceeds.
+        contents[6:10] = struct.pack("<HH", rng.randint(0, width), rng.randint(0, height))
+    return f"{kind} {mode} {options} {orientation}", bytes(contents)
 
 
 @pytest.mark.filterwarnings("ignore:.*'mode' parameter is deprecated")
 def test_random_pictures_have_the_pixels_of_pillow(tmp_path):
     for seed in cases(60):
         rng = random.Random(seed)
-        height, width = rng.randint(1, 40), rng.randint(1, 40)
+        height = rng.randint(1, 40)
+        width = rng.choice([height, rng.randint(1, 40)])
         names, wanted = [], []
         folder = tmp_path / f"{seed}"
         (folder / "a").mkdir(parents=True)
@@ -84,7 +103,7 @@ def test_random_pictures_have_the_pixels_of_pillow(tmp_path):
             name, contents = some_picture(rng, height, width)
             (folder / "a" / f"{i}.png").write_bytes(contents)
             names.append(name)
-            wanted.append(np.asarray(Image.open(io.BytesIO(contents)).convert("RGB")))
-        dataset = slotline.folder(folder, image=f"center_crop([{height}, {width}])", image_dtype="uint8", channels_last=True)
+            wanted.append(np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(contents))).convert("RGB")))
+        dataset = slotline.folder(folder, image=f"exif, center_crop([{height}, {width}])", image_dtype="uint8", channels_last=True)
         for i, batch in enumerate(Loader(dataset, 1)):
             np.testing.assert_array_equal(batch["data"][0], wanted[i], f"seed {seed}, picture {i}: {names[i]}")
