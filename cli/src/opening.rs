@@ -84,7 +84,8 @@ impl FileOptions {
 
     /// Returns how files are opened.
     pub(crate) fn options(&self) -> OpenOptions {
-        let mut options = OpenOptions::new()
+        // SAFETY: the program's documentation says to leave Arrow files alone while they are used.
+        let mut options = unsafe { OpenOptions::new().map_arrow() }
             .skip_incomplete(self.skip_incomplete)
             .missing_end(self.missing_end)
             .missing_as_zero(self.missing_as_zero)

@@ -30,6 +30,8 @@ impl Files {
     /// Opens files, with options as `OpenOptions` parses them.
     pub(crate) fn open(name: &str, options: &str) -> Result<Self, Failure> {
         let options: OpenOptions = options.parse().map_err(|error: Error| Failure::invalid(error.to_string()))?;
+        // SAFETY: the header tells the program to leave Arrow files alone while they are used.
+        let options = unsafe { options.map_arrow() };
         let records = options.open(name).map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
         Ok(Self::Records(records))
     }

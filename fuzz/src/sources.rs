@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use slotline::dataset::{Context, Dataset, IterableDataset};
-use slotline_sources::arrow::ArrowOptions;
 use slotline_sources::litdata::LitDataOptions;
 use slotline_sources::manifest::Manifest;
 use slotline_sources::mds::MdsOptions;
 use slotline_sources::npz::NpzOptions;
-use slotline_sources::parquet::ParquetOptions;
 use slotline_sources::safetensors::SafetensorsOptions;
+use slotline_sources::table::TableOptions;
 use slotline_sources::tar::{Tar, TarOptions};
 use slotline_sources::tfrecord::TfRecordOptions;
 use slotline_sources::tokens::{BlockOptions, GptOptions, Sequences};
@@ -133,12 +132,12 @@ pub fn sources(data: &[u8]) {
         }
         15 => {
             let path = folder.write("a.arrow", data);
-            let options = ArrowOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
+            let options = TableOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
             check(options.memory_limit(MEMORY).open([path]), &[]);
         }
         16 => {
             let path = folder.write("a.parquet", data);
-            let options = ParquetOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
+            let options = TableOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
             check(options.memory_limit(MEMORY).open([path]), &[]);
         }
         _ => {

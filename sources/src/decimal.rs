@@ -17,23 +17,6 @@ pub(crate) fn to_f64(digits: i128, scale: i32) -> f64 {
     }
 }
 
-/// Reads an integer of up to 16 bytes, the lowest of which is the first.
-#[cfg(feature = "arrow")]
-pub(crate) fn from_le(bytes: &[u8]) -> i128 {
-    bytes.iter().rev().fold(sign(bytes.last()), |all, &byte| all << 8 | i128::from(byte))
-}
-
-/// Reads an integer of up to 16 bytes, the highest of which is the first.
-#[cfg(feature = "parquet")]
-pub(crate) fn from_be(bytes: &[u8]) -> i128 {
-    bytes.iter().fold(sign(bytes.first()), |all, &byte| all << 8 | i128::from(byte))
-}
-
-/// Returns the bits above those of an integer with this highest byte.
-fn sign(highest: Option<&u8>) -> i128 {
-    if highest.is_some_and(|byte| byte >> 7 == 1) { -1 } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,18 +33,6 @@ mod tests {
             (3, 400, 0.0),
         ] {
             assert_eq!(to_f64(digits, scale), want);
-        }
-    }
-
-    #[test]
-    #[cfg(all(feature = "arrow", feature = "parquet"))]
-    fn integers_of_any_width_have_their_sign() {
-        for number in [0_i128, 1, -1, 127, -128, 1 << 40, -(1 << 40)] {
-            assert_eq!(from_le(&number.to_le_bytes()), number);
-            assert_eq!(from_be(&number.to_be_bytes()), number);
-            let narrow = number as i64;
-            assert_eq!(from_le(&narrow.to_le_bytes()), number);
-            assert_eq!(from_be(&narrow.to_be_bytes()), number);
         }
     }
 }

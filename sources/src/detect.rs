@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::hive::{Hive, folders, is_part, parts};
+use crate::open::{ARROW, PARQUET};
 use crate::saved::is_index;
 use crate::{Error, Format, OpenOptions, Records};
 
@@ -291,9 +292,14 @@ impl OpenOptions {
             #[cfg(feature = "tar")]
             Several::Tar => Ok(self.tar()?.open(paths)?.erased()),
             #[cfg(feature = "arrow")]
-            Several::Arrow => Ok(self.table().open(paths)?.erased()),
+            Several::Arrow if self.maps && !paths.iter().any(|path| is_url(path)) => {
+                // SAFETY: the caller of `map_arrow` guarantees that the files do not change.
+                Ok(unsafe { self.table(ARROW).map(paths) }?.erased())
+            }
+            #[cfg(feature = "arrow")]
+            Several::Arrow => Ok(self.table(ARROW).open(paths)?.erased()),
             #[cfg(feature = "parquet")]
-            Several::Parquet => Ok(self.table().open(paths)?.erased()),
+            Several::Parquet => Ok(self.table(PARQUET).open(paths)?.erased()),
             #[cfg(feature = "tfrecord")]
             Several::TfRecord => Ok(self.tfrecord().open(paths)?.erased()),
             #[cfg(not(all(feature = "tar", feature = "arrow", feature = "parquet", feature = "tfrecord")))]

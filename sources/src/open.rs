@@ -41,6 +41,7 @@ pub struct OpenOptions {
     block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,
     pub(crate) memory_limit: Option<u64>,
+    pub(crate) maps: bool,
     room: Option<usize>,
     #[cfg(feature = "remote")]
     max_connections: Option<usize>,
@@ -51,7 +52,8 @@ pub struct OpenOptions {
 // What formats are called in messages.
 const TARS: &str = "tars";
 const TFRECORD: &str = "TFRecord";
-const ARROW: &str = "Arrow and Parquet";
+pub(crate) const ARROW: &str = "Arrow";
+pub(crate) const PARQUET: &str = "Parquet";
 const TABLES: &str = "CSV and JSONL";
 const CLASSES: &str = "folders of classes";
 const TOKENS: &str = "files of tokens";
@@ -160,6 +162,17 @@ impl OpenOptions {
         self
     }
 
+    /// Maps Arrow files of this machine. What is not compressed is then not copied before the batch, and not kept in memory;
+    /// otherwise whole batches of the file are read.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`](crate::files::Files::map): the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map_arrow(mut self) -> Self {
+        self.maps = true;
+        self
+    }
+
     /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
     /// MDS and LitData, arrays of npz. 1 GiB by default.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
@@ -210,8 +223,8 @@ impl OpenOptions {
         let options: [(&str, bool, &[&str]); 12] = [
             ("skip_incomplete", self.skip_incomplete, &[TARS]),
             ("missing_end", self.missing_end, &[TARS]),
-            ("missing_as_zero", self.missing_as_zero && !in_parts, &[ARROW, TFRECORD, TABLES]),
-            ("decimals_as_f64", self.decimals_as_f64, &[ARROW]),
+            ("missing_as_zero", self.missing_as_zero && !in_parts, &[ARROW, PARQUET, TFRECORD, TABLES]),
+            ("decimals_as_f64", self.decimals_as_f64, &[ARROW, PARQUET]),
             ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
             ("file_column", self.file_column.is_some(), &[TABLES]),
             ("without_files", self.without_files, &[TABLES]),
@@ -276,8 +289,8 @@ impl OpenOptions {
     }
 
     #[cfg(any(feature = "arrow", feature = "parquet"))]
-    pub(crate) fn table(&self) -> crate::table::TableOptions {
-        self.found(ARROW);
+    pub(crate) fn table(&self, format: &'static str) -> crate::table::TableOptions {
+        self.found(format);
         let options = crate::table::TableOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);

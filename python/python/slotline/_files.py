@@ -70,6 +70,9 @@ def open(
     ``shard-{000..099}.tar`` or ``train/*.parquet``. A path may be a URL: ``s3://``, ``gs://``, ``az://``, ``http://`` or
     ``https://``.
 
+    Arrow files of this machine are memory-mapped: nobody may write to them or truncate them while they are used. To replace one,
+    write a new file and rename it over the old one.
+
     Packed tars cannot be read by index. Their dataset has no length, and the workers and the ranks (``world_size``) each read
     some of the tars from front to back, so there should be at least as many as workers × ranks. With ``shuffle=True`` the tars
     are in random order, and each worker shuffles ``shuffle_buffer`` samples at a time. Ranks may have different numbers of

@@ -9,14 +9,13 @@ use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
 use slotline::sample::Row;
 use slotline_image::{AnyPipeline, PipelineBuilder};
-use slotline_sources::arrow::Arrow;
 use slotline_sources::folder::{Folder, FolderOptions};
 use slotline_sources::litdata::LitData;
 use slotline_sources::manifest::Manifest;
 use slotline_sources::mds::Mds;
-use slotline_sources::parquet::Parquet;
 use slotline_sources::pictures::Pictures;
 use slotline_sources::rows::Rows;
+use slotline_sources::table::Table;
 use slotline_sources::tar::Tar;
 use slotline_sources::tfrecord::TfRecord;
 use slotline_sources::tokens::{self, BlockOptions};
@@ -108,8 +107,8 @@ impl Files {
             ("manifest", format.is::<Manifest>()),
             ("tar", format.is::<Tar>()),
             ("tfrecord", format.is::<TfRecord>()),
-            ("parquet", format.is::<Parquet>()),
-            ("arrow", format.is::<Arrow>()),
+            ("parquet", format.downcast_ref().is_some_and(Table::is_parquet)),
+            ("arrow", format.is::<Table>()),
             ("mds", format.is::<Mds>()),
             ("litdata", format.is::<LitData>()),
             ("rows", format.is::<Rows>()),
@@ -195,7 +194,8 @@ pub(crate) fn options(py: Python<'_>, opening: Opening) -> PyResult<OpenOptions>
 }
 
 fn parsed(opening: Opening) -> Result<OpenOptions, Error> {
-    let mut options = OpenOptions::new()
+    // SAFETY: `open` tells the program to leave Arrow files alone while they are used.
+    let mut options = unsafe { OpenOptions::new().map_arrow() }
         .skip_incomplete(opening.skip_incomplete)
         .missing_end(opening.missing_end)
         .missing_as_zero(opening.missing_as_zero)

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, ByteArrayType, ByteViewType, Decimal32Type, Decimal64Type, Decimal128Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, ByteArrayType, ByteViewType, Decimal32Type, Decimal64Type, Decimal128Type,
+};
 use arrow_array::{Array, ArrayRef, GenericByteArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch};
 use arrow_buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
@@ -62,12 +64,7 @@ impl Chunk {
     /// Takes the columns of a batch.
     ///
     /// What lies in `mapped` is not of the memory that they take.
-    pub(super) fn new(
-        name: (u64, usize),
-        batch: &RecordBatch,
-        leaves: &[Leaf],
-        mapped: &[u8],
-    ) -> Result<Self, String> {
+    pub(super) fn new(name: (u64, usize), batch: &RecordBatch, leaves: &[Leaf], mapped: &[u8]) -> Result<Self, String> {
         let columns = leaves.iter().map(|leaf| {
             let (array, missing) = find(batch, leaf);
             let column = Column::new(&array, &leaf.holds, missing);
@@ -119,7 +116,8 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 
 impl Column {
     fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>) -> Result<Self, String> {
-        let missing = NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);
+        let missing =
+            NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);
         let mut holes = None;
         let values = match array.data_type() {
             DataType::Utf8 => of_bytes(array.as_string::<i32>()),
@@ -301,6 +299,7 @@ fn of_dictionary(array: &ArrayRef, holds: &Holds) -> Result<Values, String> {
     let of = Column::new(array.values(), holds, None)?;
     // A missing value may have any key.
     let keys = array.normalized_keys();
-    let keys = keys.into_iter().map(|key| u32::try_from(key).map_err(|_| "a dictionary of more than 2^32 values".to_owned()));
+    let keys =
+        keys.into_iter().map(|key| u32::try_from(key).map_err(|_| "a dictionary of more than 2^32 values".to_owned()));
     Ok(Values::Dictionary(keys.collect::<Result<_, _>>()?, Arc::new(of)))
 }

@@ -69,7 +69,12 @@ struct Rows {
 impl File {
     /// Walks over the messages of a file, and reads its dictionaries. Their size is added to `spent`, which may be up to
     /// `limit`.
-    pub(super) fn open(files: &Arc<Files>, file: usize, options: &TableOptions, spent: &AtomicU64) -> Result<Self, Error> {
+    pub(super) fn open(
+        files: &Arc<Files>,
+        file: usize,
+        options: &TableOptions,
+        spent: &AtomicU64,
+    ) -> Result<Self, Error> {
         let path = files.path(file);
         let progress = Progress::default();
         let mut window = Window::new(files, file, &progress);
@@ -199,13 +204,15 @@ impl Walk<'_> {
                 let of = self.of.as_mut().ok_or_else(|| error("a batch before the schema"))?;
                 // Rows of nothing could be any number.
                 let rows = usize::try_from(batch.length()).ok().filter(|&rows| rows as u64 <= 8 * len);
-                let rows = rows.ok_or_else(|| error("a number of rows that is negative, or more than the file has bits"))?;
+                let rows =
+                    rows.ok_or_else(|| error("a number of rows that is negative, or more than the file has bits"))?;
                 let dictionaries = self.dictionaries.clone();
                 of.batches.push(Batch { message: bytes.clone(), body: span, rows, dictionaries });
             }
             MessageHeader::DictionaryBatch => {
                 let of = self.of.as_ref().ok_or_else(|| error("a dictionary before the schema"))?;
-                let found = message.header_as_dictionary_batch().ok_or_else(|| error("a message without its header"))?;
+                let found =
+                    message.header_as_dictionary_batch().ok_or_else(|| error("a message without its header"))?;
                 if self.is_file && !found.isDelta() && self.dictionaries.contains_key(&found.id()) {
                     return Err(error("a second dictionary of the same column"));
                 }
@@ -255,7 +262,8 @@ impl Part for Rows {
     }
 
     fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
-        let wrong = |problem: String| Error::format(files.path(self.file()).display(), self.batch.body.start, problem, DAMAGED);
+        let wrong =
+            |problem: String| Error::format(files.path(self.file()).display(), self.batch.body.start, problem, DAMAGED);
         let message = arrow_ipc::root_as_message(&self.batch.message).map_err(|error| wrong(error.to_string()))?;
         let batch = message.header_as_record_batch().ok_or_else(|| wrong("a message without its header".to_owned()))?;
         let body = body_of(files, self.batch.body)?;

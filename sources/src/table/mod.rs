@@ -423,7 +423,8 @@ impl Table {
             let name = (self.number, number);
             let mapped = part.mapped(&self.files).unwrap_or_default();
             let chunk = Chunk::new(name, &batch, &self.leaves[file], mapped);
-            let chunk = chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
+            let chunk =
+                chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
             let bytes = chunk.bytes;
             Ok((chunk, bytes))
         })
@@ -432,10 +433,14 @@ impl Table {
     #[cold]
     fn error(&self, index: usize, missing: Missing) -> Error {
         let (column, problem, advice) = match missing {
-            Missing::Value(column) => {
-                (column, "has no value (null)", "fill it in, leave the column out with `columns`, or set `missing_as_zero`")
+            Missing::Value(column) => (
+                column,
+                "has no value (null)",
+                "fill it in, leave the column out with `columns`, or set `missing_as_zero`",
+            ),
+            Missing::Element(column) => {
+                (column, "has an element without a value (null)", "fill it in, or leave the column out with `columns`")
             }
-            Missing::Element(column) => (column, "has an element without a value (null)", "fill it in, or leave the column out with `columns`"),
         };
         let problem = format!("row {index}: column {} {problem}", self.fields.as_slice()[column].name);
         let file = self.parts[place(&self.starts, index).0].file();

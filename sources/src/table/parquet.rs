@@ -145,8 +145,10 @@ fn starts(metadata: &ParquetMetaData, number: usize, leaves: &[(usize, String)])
         return Err("fewer columns than the schema");
     }
     let index = metadata.page_index_for_row_group(number);
-    let pages = |&(column, _): &(usize, String)| index.offset_index(column).map_or(&[][..], |index| index.page_locations());
-    let bytes: i64 = leaves.iter().map(|&(column, _)| group.column(column).uncompressed_size().max(0)).fold(0, i64::saturating_add);
+    let pages =
+        |&(column, _): &(usize, String)| index.offset_index(column).map_or(&[][..], |index| index.page_locations());
+    let bytes: i64 =
+        leaves.iter().map(|&(column, _)| group.column(column).uncompressed_size().max(0)).fold(0, i64::saturating_add);
     // The column with the most pages decides where parts begin.
     let most = leaves.iter().map(pages).max_by_key(|pages| pages.len()).unwrap_or_default();
     let mut starts = vec![0];
@@ -205,7 +207,11 @@ impl Rows {
         }
         let batch = builder.build()?.next().ok_or("no rows")?.map_err(|error| Problem::from(error.to_string()))?;
         if batch.num_rows() != self.rows.len() {
-            return Err(Problem::from(format!("{} rows, and the file's metadata says {}", batch.num_rows(), self.rows.len())));
+            return Err(Problem::from(format!(
+                "{} rows, and the file's metadata says {}",
+                batch.num_rows(),
+                self.rows.len()
+            )));
         }
         Ok(batch)
     }
@@ -226,15 +232,21 @@ impl Rows {
         let batch = decode(&self.of.metadata, parts.clone())?;
         let coarse = decode(seconds, parts)?;
         for ((fine, coarse), field) in batch.columns().iter().zip(coarse.columns()).zip(batch.schema().fields()) {
-            if !matches!(coarse.data_type(), DataType::Timestamp(TimeUnit::Second, _)) || fine.data_type() == coarse.data_type() {
+            if !matches!(coarse.data_type(), DataType::Timestamp(TimeUnit::Second, _))
+                || fine.data_type() == coarse.data_type()
+            {
                 continue;
             }
             let fine = fine.as_primitive::<TimestampNanosecondType>().iter();
             let coarse = coarse.as_primitive::<TimestampSecondType>().iter();
-            let is_same = |(fine, coarse): (Option<i64>, Option<i64>)| fine.map(|fine| fine.div_euclid(1_000_000_000)) == coarse;
+            let is_same =
+                |(fine, coarse): (Option<i64>, Option<i64>)| fine.map(|fine| fine.div_euclid(1_000_000_000)) == coarse;
             if !fine.zip(coarse).all(is_same) {
                 return Err(Problem {
-                    what: format!("column {}: a timestamp before 1677 or after 2262, which i64 nanoseconds can't hold", field.name()),
+                    what: format!(
+                        "column {}: a timestamp before 1677 or after 2262, which i64 nanoseconds can't hold",
+                        field.name()
+                    ),
                     advice: "write the column as timestamps of microseconds, or leave it out with `columns`",
                 });
             }

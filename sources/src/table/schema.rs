@@ -68,7 +68,9 @@ impl Columns {
             path.push(number);
             self.names += name.len();
             if self.names > LONGEST || path.len() > DEEPEST {
-                return Err(format!("names of more than {LONGEST} bytes, or structs that are more than {DEEPEST} deep"));
+                return Err(format!(
+                    "names of more than {LONGEST} bytes, or structs that are more than {DEEPEST} deep"
+                ));
             }
             if let DataType::Struct(members) = field.data_type() {
                 self.add_all(members, Some(&(name, path)), decimals)?;
@@ -105,9 +107,7 @@ fn holds(of: &DataType, decimals: bool) -> Result<Holds, String> {
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => return Err(DECIMALS.to_owned()),
         DataType::Decimal256(..) => return Err("decimals of more than 128 bits".to_owned()),
         DataType::Null => return Err(NO_VALUES.to_owned()),
-        DataType::Dictionary(_, values) => {
-            holds(values, decimals).map_err(|what| format!("{what} in a dictionary"))?
-        }
+        DataType::Dictionary(_, values) => holds(values, decimals).map_err(|what| format!("{what} in a dictionary"))?,
         DataType::Map(..) => return Err("maps".to_owned()),
         DataType::Union(..) => return Err("unions".to_owned()),
         other => Holds::Number(number(other).ok_or_else(|| other.to_string())?),
