@@ -31,7 +31,7 @@ pub struct OpenOptions {
     decode: Vec<(String, FieldKind)>,
     file_column: Option<String>,
     default_numbers: Vec<(String, f64)>,
-    extensions: Option<Vec<String>>,
+    pub(crate) extensions: Option<Vec<String>>,
     allow_empty: bool,
     block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,

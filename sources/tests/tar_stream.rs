@@ -371,5 +371,7 @@ fn packed_tars_are_opened_by_their_names() {
     let error = open("").unwrap_err().to_string();
     assert!(error.contains("both") && error.contains("6.tar"), "{error}");
     let error = open("*").unwrap_err().to_string();
-    assert!(error.contains("6 of 8 files are packed tars"), "{error}");
+    assert!(error.contains("both packed tars (0.tar.gz) and tars (6.tar)"), "{error}");
+    let error = open("{0.tar.gz,notes}").unwrap_err().to_string();
+    assert!(error.contains("both packed tars and") && error.contains("notes; pass a pattern for the tars"), "{error}");
 }
