@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
 use crate::Error;
+use crate::kind::without_query;
 use crate::record::MOST_FIELDS;
 
 /// How many bytes are read at once.
@@ -39,6 +41,20 @@ impl Shards {
             Self::Files(paths) => &paths[shard],
             Self::Once(name, _) => name,
         }
+    }
+
+    /// Returns a digest of the names in order, below the folder that all are in: the tars may be moved together. The query
+    /// of a URL is no part of a name.
+    pub(super) fn digest(&self) -> u64 {
+        let paths = || (0..self.len()).map(|shard| without_query(self.path(shard)));
+        let mut folder = paths().next().and_then(Path::parent).unwrap_or(Path::new(""));
+        for path in paths() {
+            while !path.starts_with(folder) {
+                folder = folder.parent().unwrap_or(Path::new(""));
+            }
+        }
+        let names = paths().map(|path| path.strip_prefix(folder).unwrap_or(path).as_os_str().as_bytes());
+        slotline::sampler::digest(names.flat_map(|name| name.iter().map(|&byte| byte.into()).chain([u64::MAX])))
     }
 
     /// Opens a tar.
