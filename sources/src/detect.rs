@@ -58,7 +58,11 @@ impl OpenOptions {
     /// As for [`TarOptions::stream`](crate::tar::TarOptions::stream), or if only some of several files are packed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
-        let path = path.as_ref();
+        self.limited(|| self.stream_of(path.as_ref()))
+    }
+
+    #[cfg(feature = "tar")]
+    fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
         // No list is needed to know that these are no packed tars.
         let extension = without_query(path).extension().and_then(|found| found.to_str());

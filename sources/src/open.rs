@@ -151,8 +151,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. See
-    /// [`with_max_connections`](crate::with_max_connections).
+    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. The
+    /// workers of a stream that are threads share them. See [`with_max_connections`](crate::with_max_connections).
     #[cfg(feature = "remote")]
     pub fn max_connections(mut self, most: usize) -> Self {
         self.max_connections = Some(most);
@@ -165,19 +165,22 @@ impl OpenOptions {
     ///
     /// As for [`open`](crate::open), or if there is no field with one of the names.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let open = || self.open_all(path.as_ref());
-        #[cfg(feature = "remote")]
-        let open = || match self.max_connections {
-            Some(most) => crate::with_max_connections(most, open),
-            None => open(),
-        };
-        let mut records = open()?;
+        let mut records = self.limited(|| self.open_all(path.as_ref()))?;
         if let Some(names) = &self.columns {
             // As those of most formats are by now.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
             records = if are_chosen { records } else { records.columns(names)? };
         }
         Ok(with(records, &self.room, |records, times| records.room(*times)))
+    }
+
+    /// Opens files, with as many connections as are allowed.
+    pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "remote")]
+        if let Some(most) = self.max_connections {
+            return crate::with_max_connections(most, open);
+        }
+        open()
     }
 
     #[cfg(feature = "tar")]

@@ -23,22 +23,38 @@ pub(in super::super) type Reader = Box<dyn Read + Send>;
 
 /// Where the tars come from.
 pub(in super::super) enum Shards {
-    Files(Vec<PathBuf>),
+    Files {
+        paths: Vec<PathBuf>,
+        /// The limit for the requests of all workers together, if these are URLs.
+        #[cfg(feature = "remote")]
+        limit: Option<crate::remote::Shared>,
+    },
     /// One that is read once, with its name.
     Once(PathBuf, Mutex<Option<Reader>>),
 }
 
 impl Shards {
+    pub(in super::super) fn files(paths: Vec<PathBuf>) -> Result<Self, Error> {
+        Ok(Self::Files {
+            #[cfg(feature = "remote")]
+            limit: match paths.iter().any(|path| crate::files::is_url(path)) {
+                true => Some(crate::remote::Shared::new()?),
+                false => None,
+            },
+            paths,
+        })
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Files(paths) => paths.len(),
+            Self::Files { paths, .. } => paths.len(),
             Self::Once(..) => 1,
         }
     }
 
     pub(super) fn path(&self, shard: usize) -> &Path {
         match self {
-            Self::Files(paths) => &paths[shard],
+            Self::Files { paths, .. } => &paths[shard],
             Self::Once(name, _) => name,
         }
     }
@@ -60,11 +76,11 @@ impl Shards {
     /// Opens a tar.
     pub(super) fn open(&self, shard: usize) -> Result<Reader, Error> {
         match self {
-            Self::Files(paths) => {
-                #[cfg(feature = "remote")]
-                if crate::files::is_url(&paths[shard]) {
-                    return Ok(Box::new(crate::files::Sequence::open(&paths[shard])?));
-                }
+            #[cfg(feature = "remote")]
+            Self::Files { paths, limit: Some(limit) } if crate::files::is_url(&paths[shard]) => {
+                Ok(Box::new(limit.within(|| crate::files::Sequence::open(&paths[shard]))?))
+            }
+            Self::Files { paths, .. } => {
                 let file = File::open(&paths[shard]);
                 Ok(Box::new(file.map_err(|error| Error::io(&paths[shard], "open", error))?))
             }
