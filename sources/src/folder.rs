@@ -91,7 +91,8 @@ impl FolderOptions {
         let root = root.as_ref();
         #[cfg(feature = "remote")]
         if crate::files::is_url(root) {
-            return self.open_url(&root.to_string_lossy());
+            let root = root.to_string_lossy();
+            return self.of_url(&root, self.list_url(&root)?);
         }
         let classes = classes(root)?;
         let (mut list, mut starts) = (Vec::new(), vec![0]);
@@ -103,10 +104,15 @@ impl FolderOptions {
         Ok(Folder::new(Files::each(root, &list), classes, starts))
     }
 
-    /// Lists the objects below a URL.
+    /// Lists all objects below a URL, sorted by name.
     #[cfg(feature = "remote")]
-    fn open_url(&self, root: &str) -> Result<Records<Folder>, Error> {
-        let mut list = crate::remote::list(root, |name| self.chooses(name))?;
+    pub(crate) fn list_url(&self, root: &str) -> Result<Vec<crate::remote::Listed>, Error> {
+        crate::remote::list(root, |name| self.chooses(name))
+    }
+
+    /// Makes a dataset of the objects below a URL.
+    #[cfg(feature = "remote")]
+    pub(crate) fn of_url(&self, root: &str, mut list: Vec<crate::remote::Listed>) -> Result<Records<Folder>, Error> {
         let class = |name: &str| name.split_once('/').map(|(class, _)| class.to_owned());
         let mut classes: Vec<String> = list.iter().filter_map(|object| class(&object.name)).collect();
         classes.sort_unstable();

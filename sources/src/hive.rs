@@ -38,29 +38,39 @@ pub(crate) fn folders<'a>(folder: &Path, names: &'a [String]) -> Vec<&'a str> {
 pub(crate) fn parts(folder: &Path) -> Result<Vec<Part>, Error> {
     let mut found = Vec::new();
     list(folder, &mut Vec::new(), &mut found)?;
-    let wrong = |path: &Path, problem: String| {
-        let advice = "name all folders of a level after the same key, as in `year=2024/month=5`";
-        Err(Error::format(path.display(), None, problem, advice))
-    };
-    let Some(first) = found.first() else { return wrong(folder, "no files in its folders".to_owned()) };
-    let keys = |part: &Part| part.values.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
-    match found.iter().find(|part| keys(part) != keys(first)) {
-        Some(other) => {
-            wrong(&other.path, format!("folders for {}, not {}", keys(other).join(", "), keys(first).join(", ")))
-        }
-        None => Ok(found),
-    }
+    Ok(found)
 }
 
+/// Returns the keys of the values, which must be the same for all files.
+pub(crate) fn keys(parts: &[Part]) -> Result<Vec<&str>, Error> {
+    let keys = |part: usize| -> Vec<&str> { parts[part].values.iter().map(|(key, _)| key.as_str()).collect() };
+    let first = if parts.is_empty() { Vec::new() } else { keys(0) };
+    for (number, part) in parts.iter().enumerate() {
+        let problem = match keys(number) {
+            // See `list`.
+            found if found.contains(&"") => {
+                "in a folder that is not named after a value, among others that are".to_owned()
+            }
+            found if found != first => format!("folders for {}, not {}", found.join(", "), first.join(", ")),
+            _ => continue,
+        };
+        let advice = "name all folders of a level after the same key, as in `year=2024/month=5`, or move it away";
+        return Err(Error::format(part.path.display(), None, problem, advice));
+    }
+    Ok(first)
+}
+
+/// Adds the files below a folder. The name of one that is not named after a value has no key.
 fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>) -> Result<(), Error> {
     let names = names_in(folder)?;
     let folders = folders(folder, &names);
     for name in &folders {
         let path = below(folder, name);
-        let Some((key, value)) = name.split_once('=').filter(|_| values.len() < DEEPEST) else {
-            let problem = "a folder that is not named after a value, among others that are";
-            return Err(Error::format(path.display(), None, problem, "name it as `year=2024`, or move it away"));
-        };
+        if values.len() == DEEPEST {
+            let problem = format!("a folder more than {DEEPEST} deep");
+            return Err(Error::format(path.display(), None, problem, "move it away"));
+        }
+        let (key, value) = name.split_once('=').unwrap_or(("", name));
         values.push((decoded(key), decoded(value)));
         list(&path, values, found)?;
         values.pop();

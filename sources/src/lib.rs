@@ -54,6 +54,8 @@ pub mod folder;
 mod format;
 mod hive;
 mod kept;
+mod kind;
+mod listing;
 #[cfg(feature = "litdata")]
 pub mod litdata;
 #[cfg(feature = "manifest")]

@@ -36,7 +36,7 @@ pub struct OpenOptions {
     file_column: Option<String>,
     without_files: bool,
     default_numbers: Vec<(String, DefaultNumber)>,
-    extensions: Option<Vec<String>>,
+    pub(crate) extensions: Option<Vec<String>>,
     allow_empty: bool,
     block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,
@@ -186,8 +186,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. See
-    /// [`with_max_connections`](crate::with_max_connections).
+    /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. The
+    /// workers of a stream that are threads share them. See [`with_max_connections`](crate::with_max_connections).
     #[cfg(feature = "remote")]
     pub fn max_connections(mut self, most: usize) -> Self {
         self.max_connections = Some(most);
@@ -201,13 +201,7 @@ impl OpenOptions {
     /// As for [`open`](crate::open), if there is no field with one of the names, or the format does not have an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
         let options = Self { found: Arc::default(), ..self.clone() };
-        let open = || options.open_all(path.as_ref());
-        #[cfg(feature = "remote")]
-        let open = || match self.max_connections {
-            Some(most) => crate::with_max_connections(most, open),
-            None => open(),
-        };
-        let mut records = open()?;
+        let mut records = options.limited(|| options.open_all(path.as_ref()))?;
         let in_parts = (*records.format()).type_id() == TypeId::of::<Hive>();
         options.check(options.found.get().unwrap_or(&"sequences of Megatron"), in_parts)?;
         if let Some(names) = &self.columns {
@@ -246,6 +240,15 @@ impl OpenOptions {
     /// Notes which format the data are of, for [`check`](Self::check).
     fn found(&self, format: &'static str) {
         self.found.get_or_init(|| format);
+    }
+
+    /// Opens files, with as many connections as are allowed.
+    pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "remote")]
+        if let Some(most) = self.max_connections {
+            return crate::with_max_connections(most, open);
+        }
+        open()
     }
 
     #[cfg(feature = "tar")]

@@ -10,13 +10,15 @@
 //! Braces are those of bash and of Python's `braceexpand` (0.1.7), which webdataset uses: they may be nested, name files
 //! that must exist, and `\` before a character makes it an ordinary one. Globs follow. A path that exists is taken as it
 //! is, whatever characters it has. Braces of URLs are expanded, too; a glob in one lists what is in the folder before it.
-//! Web servers have no lists, so a glob is an error there, and a `?` is the start of a query, as in signed URLs.
+//! Web servers have no lists, so a glob is an error there, and a `?` is the start of a query, as in signed URLs, which is taken as it is.
 
 use std::path::{Path, PathBuf};
 
 use glob::MatchOptions;
 
 use crate::Error;
+use crate::files::is_url;
+use crate::kind::{is_web, without_query};
 use crate::saved::is_index;
 
 /// How globs match.
@@ -50,9 +52,11 @@ pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Ve
         let pattern = pattern.as_ref();
         match pattern.to_str() {
             Some(text) if !pattern.exists() => {
-                for part in text.split("::") {
+                for part in parts(text) {
+                    // The query of a URL is no pattern.
+                    let (part, query) = part.split_at(without_query(Path::new(part)).as_os_str().len());
                     for path in braces(part)? {
-                        globbed(path, &mut paths)?;
+                        globbed(path + query, &mut paths)?;
                     }
                 }
             }
@@ -65,6 +69,20 @@ pub fn expand(patterns: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Ve
     Ok(paths)
 }
 
+/// Splits at `::`. In the query of a URL, only one before another URL separates.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for (at, _) in text.match_indices("::") {
+        let (part, next) = (&text[start..at], text[at + 2..].split("::").next().unwrap_or(""));
+        if without_query(Path::new(part)).as_os_str().len() == part.len() || is_url(Path::new(next)) {
+            parts.push(part);
+            start = at + 2;
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
 /// Adds the files that match, if this is a glob.
 fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let Some(glob) = first_glob(&path).filter(|_| !Path::new(&path).exists()) else {
@@ -72,7 +90,7 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
         return Ok(());
     };
     #[cfg(feature = "remote")]
-    if crate::files::is_url(Path::new(&path)) {
+    if is_url(Path::new(&path)) {
         return listed(&path, glob, paths);
     }
     let _ = glob;
@@ -95,7 +113,7 @@ fn globbed(path: String, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
 
 /// Returns where the first character of a glob is. In URLs of web servers, `?` and what follows are no part of a path.
 fn first_glob(path: &str) -> Option<usize> {
-    match path.starts_with("http://") || path.starts_with("https://") {
+    match is_web(Path::new(path)) {
         true => path.split('?').next().and_then(|path| path.find(['*', '['])),
         false => path.find(['*', '?', '[']),
     }
@@ -129,7 +147,7 @@ fn invalid(pattern: &str, error: glob::PatternError) -> Error {
 }
 
 fn no_match(pattern: &str) -> Error {
-    let advice = match crate::files::is_url(Path::new(pattern)) {
+    let advice = match is_url(Path::new(pattern)) {
         true => "check the pattern, and what is in the bucket",
         false => "check the pattern, and the working directory",
     };
@@ -313,6 +331,18 @@ mod tests {
         braces(&"{0..9}".repeat(7)).expect_err("ten million");
         braces(&format!("{{{}b}}", "{1..1000000},".repeat(300))).expect_err("three hundred million");
         braces(&("{a,".repeat(100) + &"}".repeat(100))).expect_err("too deep");
+    }
+
+    #[test]
+    fn the_query_of_a_url_is_no_pattern() {
+        let query = r"?sig={1..2}*[a]{b\,c}::d&e={";
+        let pattern = format!("http://host/{{a,b}}.tar{query}::https://host/c.tar?f={{1,2}}::d-{{0..1}}.tar");
+        let urls = ["http://host/a.tar", "http://host/b.tar"].map(|url| url.to_owned() + query);
+        let last = "https://host/c.tar?f={1,2}::d-{0..1}.tar".to_owned();
+        assert_eq!(expand([pattern]).unwrap(), urls.into_iter().chain([last]).map(PathBuf::from).collect::<Vec<_>>());
+        // Before it they are patterns.
+        let paths = ["http://host/a1?b", "http://host/a2?b"].map(PathBuf::from);
+        assert_eq!(expand(["http://host/a{1,2}?b"]).unwrap(), paths);
     }
 
     #[test]

@@ -238,7 +238,7 @@ fn what_is_nothing_of_these_is_an_error() {
     let error = OpenOptions::new().open_stream(&mixed).unwrap_err().to_string();
     assert!(error.contains("both") && error.contains("b.tar.gz") && error.contains("a.tar"), "{error}");
     for (path, words) in [
-        (both, "a folder with tars and Parquet files"),
+        (both, "both Parquet files (a.parquet) and tars (a.tar)"),
         (text, "not a format that this build reads"),
         (odd, "not a dataset"),
         (packed, "it is packed"),

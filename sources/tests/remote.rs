@@ -14,6 +14,8 @@ use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Re
 
 use server::{APART, Answer, COUNT, Server, number};
 
+mod support;
+
 #[path = "support/server.rs"]
 mod server;
 
@@ -278,6 +280,21 @@ fn no_more_requests_than_allowed_are_under_way() {
     assert_eq!(server.most_at_a_time.load(Ordering::SeqCst), 3);
     let error = slotline_sources::with_max_connections(0, || Numbers::open(&server.url, 8)).unwrap_err().to_string();
     assert!(error.contains("allow at least one"), "{error}");
+}
+
+#[cfg(feature = "tar")]
+#[test]
+fn the_workers_of_a_stream_share_the_allowed_requests() {
+    // So that several parts of each tar are asked for ahead.
+    let noise: Vec<u8> = (0..9 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let server = Server::of(support::tar(&[("1.bin", &noise), ("2.bin", &noise)]), Answer::Late(20));
+    let url = server.url.replace("numbers.bin", "{0..3}.tar.gz");
+    let stream = |most| slotline_sources::OpenOptions::new().max_connections(most).open_stream(&url);
+    let mut loader = Loader::iterable(stream(2).unwrap().unwrap()).num_workers(4).build().unwrap();
+    assert_eq!(loader.epoch().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 8);
+    assert_eq!(server.most_at_a_time.load(Ordering::SeqCst), 2);
+    let error = stream(0).unwrap_err().to_string();
+    assert!(error.contains("`max_connections` is 0"), "{error}");
 }
 
 #[test]

@@ -213,6 +213,40 @@ fn a_state_is_one_of_its_rank_and_options() {
 }
 
 #[test]
+fn a_state_is_one_of_its_tars_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, moved] = ["one", "moved"].map(|name| folder.path().join(name));
+    fs::create_dir(&one).unwrap();
+    let mut paths = shards(&one, &[13, 8, 11, 9]);
+    let load = |paths: &[PathBuf]| {
+        Loader::iterable(TarOptions::new().stream(paths).unwrap()).batch_size(4).seed(5).build().unwrap()
+    };
+    let mut first = load(&paths);
+    let mut pass = first.epoch().unwrap();
+    pass.next().unwrap().unwrap();
+    let state = pass.state();
+    let rest: Vec<_> = pass.map(|batch| numbers(&batch.unwrap())).collect();
+    let resumed = |paths: &[PathBuf]| {
+        let mut other = load(paths);
+        other.load_state(&state).unwrap();
+        let pass = other.epoch().map_err(|error| format!("{error:?}"))?;
+        pass.map(|batch| Ok(numbers(&batch.map_err(|error| format!("{error:?}"))?))).collect::<Result<Vec<_>, String>>()
+    };
+    assert_eq!(resumed(&paths), Ok(rest.clone()));
+    paths.swap(0, 1);
+    let error = resumed(&paths).unwrap_err();
+    assert!(error.contains("tars with other names, or in another order"), "{error}");
+    paths.swap(0, 1);
+    let other = one.join("other.tar");
+    fs::copy(&paths[3], &other).unwrap();
+    let error = resumed(&[&paths[..3], &[other]].concat()).unwrap_err();
+    assert!(error.contains("open it with the same tars"), "{error}");
+    fs::rename(&one, &moved).unwrap();
+    let paths: Vec<_> = paths.iter().map(|path| moved.join(path.file_name().unwrap())).collect();
+    assert_eq!(resumed(&paths), Ok(rest));
+}
+
+#[test]
 fn errors_name_the_tar_and_the_others_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let paths = shards(folder.path(), &[3, 4, 5]);
@@ -414,5 +448,7 @@ fn packed_tars_are_opened_by_their_names() {
     let error = open("").unwrap_err().to_string();
     assert!(error.contains("both") && error.contains("6.tar"), "{error}");
     let error = open("*").unwrap_err().to_string();
-    assert!(error.contains("6 of 8 files are packed tars"), "{error}");
+    assert!(error.contains("both packed tars (0.tar.gz) and tars (6.tar)"), "{error}");
+    let error = open("{0.tar.gz,notes}").unwrap_err().to_string();
+    assert!(error.contains("both packed tars and") && error.contains("notes; pass a pattern for the tars"), "{error}");
 }

@@ -25,10 +25,9 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to buckets and servers, with at most so many requests at a time.
-    pub(super) fn new(places: Vec<String>, most: usize) -> Result<Self, Error> {
+    /// Connects to buckets and servers, with as many requests at a time as the limit allows.
+    pub(super) fn new(places: Vec<String>, limit: Arc<Limit>) -> Result<Self, Error> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let limit = Arc::new(Limit::new(most));
         let made = |place: &String| store(&parse(place)?, &limit).map_err(|source| failed(place, None, source));
         let stores = places.iter().map(made).collect::<Result<_, Error>>()?;
         Ok(Self { process: Process::this(), runtime: runtime()?, places, stores, limit })
@@ -37,7 +36,7 @@ impl Connection {
     /// Connects to the server of one URL. Returns its path there, too.
     pub(super) fn to(url: &str) -> Result<(Self, Path), Error> {
         let parsed = parse(url)?;
-        Ok((Self::new(vec![place(&parsed)], super::most_connections()?)?, path_of(url)?))
+        Ok((Self::new(vec![place(&parsed)], super::limit()?)?, path_of(url)?))
     }
 }
 

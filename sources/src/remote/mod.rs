@@ -13,7 +13,7 @@ mod limit;
 mod ranges;
 mod service;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,12 +21,14 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
+use slotline::fork::Process;
 use tokio::sync::mpsc;
 use url::Position;
 
 pub(crate) use self::connection::can_list;
 use self::connection::{Connection, parse, path_of, place, wait};
 use self::failure::{NETWORK, changed, failed};
+use self::limit::Limit;
 use self::ranges::{Coming, Fetched, LONGEST};
 use self::service::NO_PATH;
 use crate::Error;
@@ -38,6 +40,9 @@ const REQUESTS: usize = 128;
 thread_local! {
     /// The maximum for what this thread opens.
     static MOST: Cell<usize> = const { Cell::new(REQUESTS) };
+
+    /// The limit that what this thread opens shares.
+    static SHARED: RefCell<Option<Arc<Limit>>> = const { RefCell::new(None) };
 }
 
 /// Opens datasets whose objects are read by at most `most` requests at a time (for each bucket or server that is opened);
@@ -61,10 +66,39 @@ pub fn with_max_connections<T>(most: usize, open: impl FnOnce() -> T) -> T {
     open()
 }
 
-fn most_connections() -> Result<usize, Error> {
-    match MOST.get() {
-        0 => Err(Error::usage("`max_connections` is 0", "allow at least one")),
-        most => Ok(most),
+/// Returns the limit for what is opened.
+fn limit() -> Result<Arc<Limit>, Error> {
+    match (SHARED.with_borrow(Clone::clone), MOST.get()) {
+        (Some(shared), _) => Ok(shared),
+        (None, 0) => Err(Error::usage("`max_connections` is 0", "allow at least one")),
+        (None, most) => Ok(Arc::new(Limit::new(most))),
+    }
+}
+
+/// One limit for objects that are opened one after another, by any thread. A forked process has its own for each.
+pub(crate) struct Shared {
+    process: Process,
+    limit: Arc<Limit>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Result<Self, Error> {
+        Ok(Self { process: Process::this(), limit: limit()? })
+    }
+
+    /// Opens objects.
+    pub(crate) fn within<T>(&self, open: impl FnOnce() -> T) -> T {
+        struct Before(Option<Arc<Limit>>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                SHARED.set(self.0.take());
+            }
+        }
+        if !self.process.is_this() {
+            return with_max_connections(self.limit.most, open);
+        }
+        let _before = Before(SHARED.replace(Some(self.limit.clone())));
+        open()
     }
 }
 
@@ -180,7 +214,7 @@ impl Remote {
                 places.len() - 1
             }));
         }
-        let connection = Connection::new(places, most_connections()?)?;
+        let connection = Connection::new(places, limit()?)?;
         let found = urls.into_iter().zip(stores).map(|(url, store)| {
             let (path, parsed) = (path_of(&url)?, parse(&url)?);
             let is_signed = parsed.query().is_some();
@@ -358,7 +392,7 @@ impl Remote {
     fn forked(&self) -> Result<&Connection, Error> {
         if self.forked.get().is_none() {
             let Connection { places, limit, .. } = &self.connection;
-            let _ = self.forked.set(Connection::new(places.clone(), limit.most)?);
+            let _ = self.forked.set(Connection::new(places.clone(), Arc::new(Limit::new(limit.most)))?);
         }
         Ok(self.forked.get().expect("it was just set"))
     }

@@ -164,7 +164,7 @@ impl TarOptions {
     ///
     /// As [`open`](Self::open), as far as the first samples show.
     pub fn stream(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<TarStream, Error> {
-        TarStream::new(self, Shards::Files(expand(paths)?))
+        TarStream::new(self, Shards::files(expand(paths)?)?)
     }
 
     /// Opens one tar that is read from `reader`, such as the standard input. It can be read in one pass only. The name is

@@ -76,7 +76,12 @@ pub(crate) fn number(at: usize) -> i64 {
 impl Server {
     /// Starts a server whose answers are these, and then `always`.
     pub(crate) fn start(script: &[Answer], always: Answer) -> Self {
-        Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script, always, None)
+        Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), script, always, None, &CONTENTS)
+    }
+
+    /// Starts a server of other bytes, which it keeps.
+    pub(crate) fn of(bytes: Vec<u8>, always: Answer) -> Self {
+        Self::listen(TcpListener::bind("127.0.0.1:0").unwrap(), &[], always, None, bytes.leak())
     }
 
     /// Starts a server that is as slow as a small one in Python: five connections wait for it, it takes one in `pause`,
@@ -85,10 +90,16 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // SAFETY: the descriptor is that of a listener, whose queue becomes shorter.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
-        Self::listen(listener, &[], always, Some((pause, most)))
+        Self::listen(listener, &[], always, Some((pause, most)), &CONTENTS)
     }
 
-    fn listen(listener: TcpListener, script: &[Answer], always: Answer, small: Option<(Duration, usize)>) -> Self {
+    fn listen(
+        listener: TcpListener,
+        script: &[Answer],
+        always: Answer,
+        small: Option<(Duration, usize)>,
+        data: &'static [u8],
+    ) -> Self {
         let url = format!("http://{}/data/numbers.bin", listener.local_addr().unwrap());
         let script = Arc::new(Mutex::new(script.iter().copied().collect::<VecDeque<_>>()));
         let (requests, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -132,7 +143,7 @@ impl Server {
                             answer = Answer::Status(412);
                         }
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        let goes_on = respond(&stream, &head, range, answer, small.is_some());
+                        let goes_on = respond(&stream, data, &head, range, answer, small.is_some());
                         now.fetch_sub(1, Ordering::SeqCst);
                         if !goes_on {
                             let _ = stream.shutdown(Shutdown::Both);
@@ -176,18 +187,24 @@ fn request(reader: &mut impl BufRead) -> Option<Request> {
 }
 
 /// Answers a request, and says whether the connection ends. Returns whether it goes on.
-fn respond(mut stream: &TcpStream, head: &str, range: Option<(usize, usize)>, answer: Answer, ends: bool) -> bool {
-    let data = &*CONTENTS;
-    let (mut start, mut end) = range.unwrap_or((0, LEN));
+fn respond(
+    mut stream: &TcpStream,
+    data: &[u8],
+    head: &str,
+    range: Option<(usize, usize)>,
+    answer: Answer,
+    ends: bool,
+) -> bool {
+    let (mut start, mut end) = range.unwrap_or((0, data.len()));
     let mut status = if range.is_some() { 206 } else { 200 };
-    let (mut len, mut modified) = (LEN, "10:00:00");
+    let (mut len, mut modified) = (data.len(), "10:00:00");
     match answer {
         Answer::Late(millis) => thread::sleep(Duration::from_millis(millis)),
         Answer::Status(code) => status = code,
         Answer::Shifted => (start, end) = (start + 8, end + 8),
-        Answer::Whole => (start, end, status) = (0, LEN, 200),
+        Answer::Whole => (start, end, status) = (0, data.len(), 200),
         Answer::Modified => (start, end, modified) = (start + 8, end + 8, "10:00:01"),
-        Answer::Longer => (start, end, len) = (start + 8, end + 8, LEN + 8),
+        Answer::Longer => (start, end, len) = (start + 8, end + 8, data.len() + 8),
         Answer::Right | Answer::Cut | Answer::Replaced | Answer::Weak | Answer::Endless => {}
     }
     let body = if status >= 400 { &b"no"[..] } else { &data[start..end] };

@@ -63,11 +63,14 @@ const LIMIT: u64 = 256 << 20;
 /// ```
 ///
 /// A pass that is resumed continues exactly, with the same number of workers. It reads the tar again in which the current
-/// block of the shuffle buffer begins, up to where it was. A tar from a reader is read again from its start, so pass a
+/// block of the shuffle buffer begins, up to where it was. The tars must have the same names, in the same order, but may be in
+/// another folder. A tar from a reader is read again from its start, so pass a
 /// new reader of the same bytes. A clone shares the reader.
 #[derive(Clone)]
 pub struct TarStream {
     shards: Arc<Shards>,
+    /// The digest of the tars' names.
+    names: u64,
     fields: RecordFields,
     sources: Vec<Source>,
     /// Whether the fields are those of the first samples, which must be all.
@@ -98,6 +101,7 @@ impl TarStream {
             shards.rewind(kept);
         }
         Ok(Self {
+            names: shards.digest(),
             shards: Arc::new(shards),
             fields: RecordFields::new(fields),
             sources,
@@ -465,6 +469,13 @@ impl IterableDataset for TarStream {
         };
         for (name, own, advice) in self.same() {
             let saved = value(name)?;
+            if saved != own && name == "names" {
+                return Err(
+                    "TarStream: the saved state is of tars with other names, or in another order; open it with the \
+                            same tars, in the same order"
+                        .into(),
+                );
+            }
             if saved != own {
                 return Err(format!("TarStream: {name} was {saved} in the saved state, but is {own}; {advice}").into());
             }
@@ -488,11 +499,12 @@ impl IterableDataset for TarStream {
 
 impl TarStream {
     /// Returns what must be the same where a state is resumed from, and what to do if it is not.
-    fn same(&self) -> [(&'static str, u64, &'static str); 5] {
+    fn same(&self) -> [(&'static str, u64, &'static str); 6] {
         const OPTIONS: &str = "open it with the same tars and options";
         const RANKS: &str = "a stream resumes with as many ranks, and each from its own state";
         [
             ("shards", self.shards.len() as u64, OPTIONS),
+            ("names", self.names, OPTIONS),
             ("buffer", self.buffer as u64, OPTIONS),
             ("memory_limit", self.limit, OPTIONS),
             ("rank", self.ranks.rank() as u64, RANKS),

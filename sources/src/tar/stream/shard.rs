@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use flate2::bufread::GzDecoder;
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
 use crate::Error;
+use crate::kind::without_query;
 use crate::record::MOST_FIELDS;
 
 /// How many bytes are read at once.
@@ -21,34 +23,64 @@ pub(in super::super) type Reader = Box<dyn Read + Send>;
 
 /// Where the tars come from.
 pub(in super::super) enum Shards {
-    Files(Vec<PathBuf>),
+    Files {
+        paths: Vec<PathBuf>,
+        /// The limit for the requests of all workers together, if these are URLs.
+        #[cfg(feature = "remote")]
+        limit: Option<crate::remote::Shared>,
+    },
     /// One that is read once, with its name.
     Once(PathBuf, Mutex<Option<Reader>>),
 }
 
 impl Shards {
+    pub(in super::super) fn files(paths: Vec<PathBuf>) -> Result<Self, Error> {
+        Ok(Self::Files {
+            #[cfg(feature = "remote")]
+            limit: match paths.iter().any(|path| crate::files::is_url(path)) {
+                true => Some(crate::remote::Shared::new()?),
+                false => None,
+            },
+            paths,
+        })
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Files(paths) => paths.len(),
+            Self::Files { paths, .. } => paths.len(),
             Self::Once(..) => 1,
         }
     }
 
     pub(super) fn path(&self, shard: usize) -> &Path {
         match self {
-            Self::Files(paths) => &paths[shard],
+            Self::Files { paths, .. } => &paths[shard],
             Self::Once(name, _) => name,
         }
+    }
+
+    /// Returns a digest of the names in order, below the folder that all are in: the tars may be moved together. The query
+    /// of a URL is no part of a name.
+    pub(super) fn digest(&self) -> u64 {
+        let paths = || (0..self.len()).map(|shard| without_query(self.path(shard)));
+        let mut folder = paths().next().and_then(Path::parent).unwrap_or(Path::new(""));
+        for path in paths() {
+            while !path.starts_with(folder) {
+                folder = folder.parent().unwrap_or(Path::new(""));
+            }
+        }
+        let names = paths().map(|path| path.strip_prefix(folder).unwrap_or(path).as_os_str().as_bytes());
+        slotline::sampler::digest(names.flat_map(|name| name.iter().map(|&byte| byte.into()).chain([u64::MAX])))
     }
 
     /// Opens a tar.
     pub(super) fn open(&self, shard: usize) -> Result<Reader, Error> {
         match self {
-            Self::Files(paths) => {
-                #[cfg(feature = "remote")]
-                if crate::files::is_url(&paths[shard]) {
-                    return Ok(Box::new(crate::files::Sequence::open(&paths[shard])?));
-                }
+            #[cfg(feature = "remote")]
+            Self::Files { paths, limit: Some(limit) } if crate::files::is_url(&paths[shard]) => {
+                Ok(Box::new(limit.within(|| crate::files::Sequence::open(&paths[shard]))?))
+            }
+            Self::Files { paths, .. } => {
                 let file = File::open(&paths[shard]);
                 Ok(Box::new(file.map_err(|error| Error::io(&paths[shard], "open", error))?))
             }
