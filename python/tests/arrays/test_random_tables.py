@@ -91,6 +91,9 @@ def maker(rng, is_parquet, depth=0):
 def column(rng, is_parquet, rows, nulls):
     of, make = maker(rng, is_parquet)
     values = [None if rng.random() < nulls else make() for _ in range(rows)]
+    if pa.types.is_struct(of):
+        # Where all are missing, pyarrow writes indices into empty dictionaries.
+        values[0] = make()
     if pa.types.is_temporal(of):
         width = pa.int32() if of.bit_width == 32 else pa.int64()
         return pa.array(values, width).cast(of)
@@ -159,7 +162,12 @@ def test_random_tables_have_the_values_of_pyarrow(tmp_path):
         columns["row"] = pa.array(range(rows))
         table = pa.table(columns)
         path = tmp_path / f"{seed}.{'parquet' if is_parquet else 'arrow'}"
-        about = f"seed {seed}: {write(rng, table, path, is_parquet)}, {table.schema.to_string(show_field_metadata=False)}"
+        try:
+            written = write(rng, table, path, is_parquet)
+        except pa.ArrowNotImplementedError:
+            # Row groups of views.
+            continue
+        about = f"seed {seed}: {written}, {table.schema.to_string(show_field_metadata=False)}"
         limit = rng.choice([None, 1 << 30, 10_000])
         # Parquet has no seconds, for example.
         try:
@@ -188,3 +196,29 @@ def test_random_tables_have_the_values_of_pyarrow(tmp_path):
                 if isinstance(want, bytes):
                     want = list(want)
                 assert value == want, f"{about}; row {index} of {name}, place {row}"
+
+
+def test_row_groups_with_a_page_index_are_read_in_parts(tmp_path):
+    draw = np.random.default_rng(0)
+    count = 200_000
+    few = draw.integers(0, 5, count).astype("u1")
+    table = pa.table({
+        "row": np.arange(count),
+        "few": few,
+        "text": [f"{'x' * (row % 50)}{row}" for row in range(count)],
+        "lists": pa.array([list(range(row % 4)) for row in range(count)], pa.list_(pa.int32())),
+    })
+    path = tmp_path / "x.parquet"
+    for version, dictionary in (("1.0", True), ("2.0", False)):
+        options = {"data_page_version": version, "use_dictionary": dictionary, "write_page_index": True}
+        parquet.write_table(table, path, row_group_size=150_000, data_page_size=50_000, **options)
+        for limit in (None, 1 << 20):
+            dataset = slotline.open(path, memory_limit=limit)
+            loader = Loader(slotline.Subset(dataset, draw.permutation(count)[:200]), 100, num_workers=2)
+            for batch in loader:
+                for row, small, text, numbers in zip(batch["row"], batch["few"], batch["text"], batch["lists"]):
+                    assert small == few[row]
+                    assert text == f"{'x' * (row % 50)}{row}"
+                    assert numbers.tolist() == list(range(row % 4))
+            whole = slotline.open(path, columns=["row"], memory_limit=limit)
+            np.testing.assert_array_equal(np.concatenate([batch["row"] for batch in Loader(whole, 1000, num_workers=2)]), np.arange(count))

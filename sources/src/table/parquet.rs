@@ -83,7 +83,8 @@ impl File {
         let schema = self.metadata.parquet_schema();
         let mut decoded = Vec::new();
         for leaf in leaves {
-            let columns = below(schema, &leaf.path).ok_or_else(|| wrong("a schema of two kinds".to_owned()))?;
+            let columns = below(schema, leaf);
+            let columns = columns.ok_or_else(|| wrong(format!("column {}: a schema of two kinds", leaf.name)))?;
             decoded.extend(columns.map(|column| (column, leaf.name.clone())));
         }
         let seconds = seconds(&self.metadata, &decoded).map_err(|error| wrong(error.to_string()))?;
@@ -101,18 +102,19 @@ impl File {
     }
 }
 
-/// Returns the numbers of the columns of a schema that are below a path of members.
-fn below(schema: &SchemaDescriptor, path: &[usize]) -> Option<Range<usize>> {
+/// Returns the numbers of the columns of the file's own schema that Arrow's column is made of.
+fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<Range<usize>> {
     fn count(of: &Type) -> usize {
         if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
     }
-    let (mut of, mut first) = (schema.root_schema(), 0);
-    for &member in path {
+    let (mut of, mut first, mut names) = (schema.root_schema(), 0, Vec::new());
+    for &member in &leaf.path {
         let fields = of.is_group().then(|| of.get_fields())?;
-        first += fields[..member].iter().map(|field| count(field)).sum::<usize>();
         of = fields.get(member)?;
+        first += fields[..member].iter().map(|field| count(field)).sum::<usize>();
+        names.push(of.name());
     }
-    Some(first..first + count(of))
+    (names.join(".") == leaf.name).then(|| first..first + count(of))
 }
 
 /// Returns metadata whose timestamps of 96 bits are seconds, if there are any: their nanoseconds may be too many for 64
