@@ -222,3 +222,15 @@ def test_row_groups_with_a_page_index_are_read_in_parts(tmp_path):
                     assert numbers.tolist() == list(range(row % 4))
             whole = slotline.open(path, columns=["row"], memory_limit=limit)
             np.testing.assert_array_equal(np.concatenate([batch["row"] for batch in Loader(whole, 1000, num_workers=2)]), np.arange(count))
+
+
+def test_categories_that_are_all_missing_need_no_dictionary(tmp_path):
+    table = pa.table({"a": pa.array([None, None], pa.dictionary(pa.int8(), pa.string())), "b": [1, 2]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for name in ("x.parquet", "x.arrow"):
+        (batch,) = Loader(slotline.open(tmp_path / name, missing_as_zero=True), 2)
+        assert batch["a"] == ["", ""] and batch["b"].tolist() == [1, 2]
+        with pytest.raises(slotline.SampleError, match=r"row 0: column a has no value \(null\)"):
+            list(Loader(slotline.open(tmp_path / name), 2))

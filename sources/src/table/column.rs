@@ -297,8 +297,8 @@ fn of_list_views<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBu
 fn of_dictionary(array: &ArrayRef, holds: &Holds) -> Result<Values, String> {
     let array = array.as_any_dictionary();
     let of = Column::new(array.values(), holds, None)?;
-    // A missing value may have any key.
-    let keys = array.normalized_keys();
+    // A missing value may have any key, also if there are no values.
+    let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =
         keys.into_iter().map(|key| u32::try_from(key).map_err(|_| "a dictionary of more than 2^32 values".to_owned()));
     Ok(Values::Dictionary(keys.collect::<Result<_, _>>()?, Arc::new(of)))
