@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::{Files, below, is_url, read_whole};
 use crate::hive::{Hive, is_part, keys, parts};
-use crate::kind::{Kind, one_kind, without_query};
+use crate::kind::{Kind, is_web, one_kind, without_query};
 use crate::listing::{Found, INDEX, Listing, below_url, data_of, find, index, kind_of, start};
 use crate::open::{ARROW, PARQUET};
 use crate::{Error, Format, OpenOptions, Records};
@@ -98,6 +98,12 @@ impl OpenOptions {
             Found::Files(paths) => paths,
         };
         if let [one] = &paths[..] {
+            let url = without_query(one);
+            if is_web(url) && url.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                let problem = "a folder of a web server, which can't be asked what is in it";
+                let advice = "name the files, as in `https://host/folder/{000..003}.tar`";
+                return Err(Error::format(url.display(), None, problem, advice));
+            }
             return match Files::open([one]) {
                 Ok(files) => self.open_file(one, &start(&files)?),
                 Err(error) => below_url(one).map_or(Err(error), |listing| self.open_folder(&listing)),

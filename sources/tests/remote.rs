@@ -324,5 +324,11 @@ fn a_pattern_over_a_web_server_is_an_error_at_once() {
         let error = slotline_sources::open(&pattern).unwrap_err().to_string();
         assert!(error.starts_with(&pattern) && error.contains("`{000..003}`"), "{error}");
     }
+    for folder in ["table/", "table/year=2024/?Sig=secret"] {
+        let folder = server.url.replace("numbers.bin", folder);
+        let error = slotline_sources::open(&folder).unwrap_err().to_string();
+        let starts = error.starts_with(folder.split('?').next().unwrap()) && !error.contains("secret");
+        assert!(starts && error.contains("a folder of a web server"), "{error}");
+    }
     assert_eq!(*server.lines.lock().unwrap(), [""; 0]);
 }

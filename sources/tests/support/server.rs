@@ -143,8 +143,12 @@ impl Server {
                             answer = Answer::Status(412);
                         }
                         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                        let goes_on = respond(&stream, data, &head, range, answer, small.is_some());
+                        if let Answer::Late(millis) = answer {
+                            thread::sleep(Duration::from_millis(millis));
+                        }
+                        // Once it has its answer, the client may make another request.
                         now.fetch_sub(1, Ordering::SeqCst);
+                        let goes_on = respond(&stream, data, &head, range, answer, small.is_some());
                         if !goes_on {
                             let _ = stream.shutdown(Shutdown::Both);
                             break;
@@ -199,13 +203,12 @@ fn respond(
     let mut status = if range.is_some() { 206 } else { 200 };
     let (mut len, mut modified) = (data.len(), "10:00:00");
     match answer {
-        Answer::Late(millis) => thread::sleep(Duration::from_millis(millis)),
         Answer::Status(code) => status = code,
         Answer::Shifted => (start, end) = (start + 8, end + 8),
         Answer::Whole => (start, end, status) = (0, data.len(), 200),
         Answer::Modified => (start, end, modified) = (start + 8, end + 8, "10:00:01"),
         Answer::Longer => (start, end, len) = (start + 8, end + 8, data.len() + 8),
-        Answer::Right | Answer::Cut | Answer::Replaced | Answer::Weak | Answer::Endless => {}
+        Answer::Right | Answer::Late(_) | Answer::Cut | Answer::Replaced | Answer::Weak | Answer::Endless => {}
     }
     let body = if status >= 400 { &b"no"[..] } else { &data[start..end] };
     let mut text = match answer {
