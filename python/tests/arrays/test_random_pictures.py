@@ -1,41 +1,20 @@
-"""Random pictures have the pixels that Pillow reads.
-
-A case is made from its seed, which is printed if it fails. ``SLOTLINE_RANDOM_SEED=5`` runs that case alone, and
-``SLOTLINE_RANDOM_SECONDS=600`` runs other cases for so long.
-"""
+"""Random pictures have the pixels that Pillow reads. ``seeds`` has the cases."""
 
 import io
-import os
 import random
 import struct
-import time
 import warnings
 
 import numpy as np
 import pytest
 
 import slotline
+from seeds import cases
 from slotline import Loader
 
 Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 PngInfo = pytest.importorskip("PIL.PngImagePlugin").PngInfo
-
-SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
-SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
-
-
-def cases(count):
-    """Returns the seeds of a test's cases."""
-    if SEED is not None:
-        yield int(SEED)
-        return
-    yield from range(count)
-    begun, seed = time.monotonic(), 1 << 20
-    while time.monotonic() - begun < SECONDS:
-        yield seed
-        seed += 1
-
 
 # Each file has exactly the pixels of Pillow's ``exif_transpose`` and ``convert("RGB")``.
 FORMATS = {

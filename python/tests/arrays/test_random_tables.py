@@ -1,40 +1,20 @@
-"""Random Parquet and Arrow files have the values that pyarrow reads.
+"""Random Parquet and Arrow files have the values that pyarrow reads. ``seeds`` has the cases."""
 
-A case is made from its seed, which is printed if it fails. ``SLOTLINE_RANDOM_SEED=5`` runs that case alone, and
-``SLOTLINE_RANDOM_SECONDS=600`` runs other cases for so long.
-"""
-
-import os
 import random
-import time
 
 import numpy as np
 import pytest
 
 import slotline
+from seeds import cases
 from slotline import Loader
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-SEED = os.environ.get("SLOTLINE_RANDOM_SEED")
-SECONDS = float(os.environ.get("SLOTLINE_RANDOM_SECONDS", 0))
-
 INTEGERS = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 TIMES = [pa.date32(), pa.time32("ms"), pa.time64("us"), pa.timestamp("s"), pa.timestamp("us", "UTC"), pa.timestamp("ns")]
 TEXTS = ["", "a", "Once upon", "ü♥😀", "more than twelve bytes", "x" * 100]
-
-
-def cases(count):
-    """Returns the seeds of a test's cases."""
-    if SEED is not None:
-        yield int(SEED)
-        return
-    yield from range(count)
-    begun, seed = time.monotonic(), 1 << 20
-    while time.monotonic() - begun < SECONDS:
-        yield seed
-        seed += 1
 
 
 def integer(rng, of):
