@@ -40,6 +40,14 @@ const HEAD_LINES: usize = 32;
 #[inline]
 pub fn prefetch<T: Element>(elements: &[T]) {
     let bytes = bytes_of(elements);
+    if bytes.len() <= LINE {
+        // On one line or two.
+        if let [first, .., last] | [first @ last] = bytes {
+            hint(first);
+            hint(last);
+        }
+        return;
+    }
     let hinted = &bytes[..bytes.len().min(HEAD_LINES * LINE)];
     // Two lines per step, counted by hand: iterators over lines cost more instructions than the hints.
     let mut offset = 0;

@@ -94,6 +94,11 @@ impl Read {
         adds
     }
 
+    /// Counts samples that are read together.
+    pub(crate) fn count_many(&self, samples: usize) {
+        self.counters().samples.fetch_add(samples as u64, Ordering::Relaxed);
+    }
+
     /// Times a sample until the result is dropped.
     pub(crate) fn time_samples(&self) -> Timer<'_> {
         Timer(&self.counters().nanos, Instant::now())

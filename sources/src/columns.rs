@@ -4,6 +4,8 @@ use std::any::TypeId;
 use std::path::Path;
 use std::sync::Arc;
 
+use slotline::sample::RowsMut;
+
 use crate::files::{Files, Span};
 use crate::record::MOST_FIELDS;
 use crate::{Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
@@ -79,6 +81,14 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
         let mut values = self.all.read(index, input)?.into_values();
         let mut take = |&i: &usize| std::mem::replace(&mut values[i], Value::from(&[][..]));
         Ok(Record::new(&self.fields, self.numbers.iter().map(&mut take)))
+    }
+
+    fn reads_many(&self) -> bool {
+        self.all.reads_many() && self.numbers.iter().copied().eq(0..self.all.fields().as_slice().len())
+    }
+
+    fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
+        self.all.write_many(indices, rows);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
-use slotline::sample::Fields;
+use slotline::sample::{Fields, RowsMut};
 use smallvec::SmallVec;
 
 use crate::ahead::{Ahead, Ask, Asked, Read};
@@ -110,6 +110,18 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     ///
     /// If its bytes can't be read, or are not as the format demands.
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error>;
+
+    /// Whether [`write_many`](Self::write_many) should be called, because it is faster than repeated calls of
+    /// [`read`](Self::read).
+    fn reads_many(&self) -> bool {
+        false
+    }
+
+    /// Writes the samples at `indices`, which are below the length, into their rows, from the first to one that it can't
+    /// write. [`read`](Self::read) is called for the others, and for the error of that one.
+    fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
+        let _ = (indices, rows);
+    }
 }
 
 /// Reads the bytes of one sample.
@@ -469,6 +481,25 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         let timed = self.read.as_deref().filter(|read| read.count(&mut memory.read));
         let _timer = timed.map(Read::time_samples);
         Ok(self.format.read(index, Input { timed, ..Input::new(self.format.files(), memory) })?)
+    }
+
+    fn reads_many(&self) -> bool {
+        self.format.reads_many()
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        let (len, left) = (self.format.len(), rows.left());
+        if indices.iter().all(|&index| index < len) {
+            let _timer = self.read.as_deref().map(Read::time_samples);
+            self.format.write_many(indices, rows);
+        }
+        let written = left - rows.left();
+        self.read.as_ref().inspect(|read| read.count_many(written));
+        for (place, &index) in indices.iter().enumerate().skip(written) {
+            cx.go_to(place);
+            rows.push(self.get(index, cx)?)?;
+        }
+        Ok(())
     }
 
     fn reads_ahead(&self) -> bool {

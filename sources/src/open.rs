@@ -131,7 +131,8 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the value for missing values of a column of numbers or truth values (false is 0) of CSV or JSONL.
+    /// Sets the value for missing values of a column of numbers or truth values (false is 0) of Arrow, Parquet, CSV or
+    /// JSONL.
     pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
         self.default_numbers.push((column.into(), value.into()));
         self
@@ -222,7 +223,7 @@ impl OpenOptions {
             ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
             ("file_column", self.file_column.is_some(), &[TABLES]),
             ("without_files", self.without_files, &[TABLES]),
-            ("default_number", !self.default_numbers.is_empty(), &[TABLES]),
+            ("default_number", !self.default_numbers.is_empty(), &[ARROW, PARQUET, TABLES]),
             ("extensions", self.extensions.is_some(), &[CLASSES]),
             ("allow_empty", self.allow_empty, &[CLASSES]),
             ("block_size", self.block_size.is_some(), &[TOKENS, LITDATA]),
@@ -297,6 +298,8 @@ impl OpenOptions {
         let options = crate::table::TableOptions::new()
             .missing_as_zero(self.missing_as_zero)
             .decimals_as_f64(self.decimals_as_f64);
+        let options =
+            self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
         let options = with(options, &self.columns, |options, names| options.columns(names));
         with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
     }

@@ -31,6 +31,7 @@ fn check(records: &Records<Table>, rows: &[Json]) {
     for (index, row) in rows.iter().enumerate() {
         support::same(&records.get(index, &mut cx).unwrap(), row.as_object().unwrap());
     }
+    support::together(records);
 }
 
 /// Opens files in each of the ways in which they are read.
@@ -120,6 +121,7 @@ fn missing_values_are_errors_or_zeros() {
     for records in each_way(&data("missing.feather")) {
         for (row, column) in [(0, "flag"), (1, "number"), (2, "text"), (1, "index"), (1, "value"), (2, "value")] {
             let one = TableOptions::new().columns([column]).open([data("missing.feather")]).unwrap();
+            support::together(&one);
             let error = one.get(row, &mut cx).unwrap_err().to_string();
             let words = format!("row {row}: column {column} has no value (null); fill it in");
             assert!(error.contains("missing.feather") && error.contains(&words), "{error}");
@@ -129,6 +131,7 @@ fn missing_values_are_errors_or_zeros() {
     let options =
         TableOptions::new().missing_as_zero(true).columns(["number", "text", "flag", "list", "index", "value"]);
     let records = options.open([data("missing.feather")]).unwrap();
+    support::together(&records);
     let record = records.get(1, &mut cx).unwrap();
     assert_eq!((record.number("number"), record.number("flag")), (Some(0_i64), Some(true)));
     assert_eq!(record.elements::<i64>("list"), Some(vec![]));

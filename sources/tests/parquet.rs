@@ -32,6 +32,7 @@ fn check(records: &Records<Table>, rows: &[Json]) {
     for index in (0..rows.len()).chain((0..rows.len()).rev()) {
         support::same(&records.get(index, &mut cx).unwrap(), rows[index].as_object().unwrap());
     }
+    support::together(records);
 }
 
 #[test]

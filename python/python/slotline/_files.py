@@ -96,7 +96,7 @@ def open(
             as messages write them, ``"i64"``, ``"f32 [2, 3]"``.
         file_column: The column of CSV or JSONL that names files.
         without_files: Whether no column of CSV or JSONL names files: ``file_name`` and ``image`` are fields as all others.
-        default_number: For columns of CSV or JSONL, what a missing number stands for.
+        default_number: For columns of tables, what a missing number stands for, such as ``float("nan")``.
         extensions: As for :func:`folder`, as is ``allow_empty``.
         allow_empty: Whether a class may have no files.
         block_size: The tokens of a block. ``None``: 1,024; for tokens of LitData it must be set.

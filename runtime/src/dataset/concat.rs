@@ -3,7 +3,7 @@
 use super::subset::Scratch;
 use super::{Context, Dataset, ManyError, OutOfRange, Upcoming};
 use crate::BoxError;
-use crate::sample::Fields;
+use crate::sample::{Fields, RowsMut};
 
 /// The samples of several datasets, in sequence (torch's `ConcatDataset`).
 ///
@@ -145,6 +145,11 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         read_runs(indices, cx, locate, |place, run, cx| read_all(&self.datasets[place], run, cx, put))
     }
 
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        let locate = |index| self.locate(index).ok_or_else(|| OutOfRange::error("ConcatDataset", index, self.len()));
+        read_runs(indices, cx, locate, |place, run, cx| write_all(&self.datasets[place], run, cx, rows))
+    }
+
     /// Returns the fields of all datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         fields_of(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
@@ -195,6 +200,22 @@ pub(super) fn read_all<D: Dataset>(
         Ok(())
     })?;
     if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
+}
+
+/// Writes samples of one dataset, and makes sure that each row is written once.
+pub(super) fn write_all<D: Dataset>(
+    dataset: &D,
+    indices: &[usize],
+    cx: &mut Context,
+    rows: &mut RowsMut<'_>,
+) -> Result<(), BoxError> {
+    let (wanted, left) = (indices.len(), rows.left());
+    dataset.write_many(indices, cx, rows)?;
+    match left - rows.left() {
+        given if given < wanted => Err(ManyError::Fewer { wanted, given }.into()),
+        given if given > wanted => Err(ManyError::More { wanted }.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know

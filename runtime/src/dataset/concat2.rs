@@ -1,9 +1,9 @@
 //! Two datasets of different types, in sequence.
 
-use super::concat::{fields_of, read_all, read_runs};
+use super::concat::{fields_of, read_all, read_runs, write_all};
 use super::{ConcatError, Context, Dataset, Upcoming};
 use crate::BoxError;
-use crate::sample::Fields;
+use crate::sample::{Fields, RowsMut};
 
 /// The samples of one dataset and then those of another, with the same sample type; made by
 /// [`Dataset::concat`](super::Dataset::concat). If a dataset can [read many](Dataset::reads_many) samples at once, it is
@@ -88,6 +88,14 @@ where
         read_runs(indices, cx, locate, |place, run, cx| match place {
             0 => read_all(&self.first, run, cx, put),
             _ => read_all(&self.second, run, cx, put),
+        })
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        let locate = |index: usize| Ok(index.checked_sub(self.middle).map_or((0, index), |index| (1, index)));
+        read_runs(indices, cx, locate, |place, run, cx| match place {
+            0 => write_all(&self.first, run, cx, rows),
+            _ => write_all(&self.second, run, cx, rows),
         })
     }
 

@@ -26,8 +26,8 @@ impl OutOfRange {
 /// A bulk read that did not return the requested number of samples.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManyError {
-    #[error("get_many was asked for {wanted} samples but put only {given}")]
+    #[error("a bulk read was asked for {wanted} samples but put only {given}")]
     Fewer { wanted: usize, given: usize },
-    #[error("get_many was asked for {wanted} samples but put more")]
+    #[error("a bulk read was asked for {wanted} samples but put more")]
     More { wanted: usize },
 }

@@ -54,7 +54,7 @@ pub(crate) use self::worker::set_worker_info;
 pub use self::worker::{WorkerInfo, worker_info};
 use crate::BoxError;
 pub use crate::prefetch::prefetch;
-use crate::sample::{Fields, Sample};
+use crate::sample::{Fields, RowsMut, Sample};
 
 /// A dataset whose samples can be read by index, from any thread (torch's map-style `Dataset`).
 ///
@@ -197,6 +197,59 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Reads the samples at `indices` and writes each into its row, in that order. By default it has
+    /// [`get_many`](Self::get_many) do that; a dataset that stores its samples by field can copy many rows of a field at
+    /// once.
+    ///
+    /// If [`reads_many`](Self::reads_many) returns true, a loader that stacks samples calls this function in place of
+    /// `get_many`. Rows are written in the order of the indices.
+    ///
+    /// ```
+    /// use slotline::BoxError;
+    /// use slotline::dataset::{Context, Dataset};
+    /// use slotline::dtype::DType;
+    /// use slotline::sample::{Fields, RowsMut};
+    ///
+    /// /// Columns of numbers.
+    /// struct Table(Vec<[u8; 4]>, Vec<[u8; 8]>);
+    ///
+    /// impl Dataset for Table {
+    ///     type Sample<'a> = (f32, i64);
+    ///
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    ///
+    ///     fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<(f32, i64), BoxError> {
+    ///         Ok((f32::from_ne_bytes(self.0[index]), i64::from_ne_bytes(self.1[index])))
+    ///     }
+    ///
+    ///     fn reads_many(&self) -> bool {
+    ///         true
+    ///     }
+    ///
+    ///     fn write_many(&self, indices: &[usize], _: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+    ///         let mut fields = rows.fields(indices.len())?;
+    ///         fields.write_fixed(DType::F32, indices.iter().map(|&index| &self.0[index][..]))?;
+    ///         fields.write_fixed(DType::I64, indices.iter().map(|&index| &self.1[index][..]))?;
+    ///         Ok(fields.finish()?)
+    ///     }
+    /// }
+    /// # let table = Table(vec![1.5_f32.to_ne_bytes(); 5], (0_i64..5).map(i64::to_ne_bytes).collect());
+    /// # let mut loader = slotline::Loader::builder(table).batch_size(3).build()?;
+    /// # let batch = loader.epoch()?.nth(1).unwrap()?;
+    /// # let (floats, integers) = batch.tensors();
+    /// # assert_eq!((floats.as_slice(), integers.as_slice()), (&[1.5; 2][..], &[3, 4][..]));
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`get_many`](Self::get_many): the error is attributed to the first row that was not written.
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        self.get_many(indices, cx, &mut |sample| rows.push(sample))
+    }
+
     /// Returns the fields of every sample, if the dataset knows them without reading one.
     ///
     /// With `None`, a loader reads one sample when it is built.
@@ -306,6 +359,10 @@ impl<D: Dataset> Dataset for Arc<D> {
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         (**self).get_many(indices, cx, put)
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        (**self).write_many(indices, cx, rows)
     }
 
     fn fields(&self) -> Option<Fields> {

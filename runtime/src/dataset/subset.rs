@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Context, Dataset, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::rng::{IndexWord, reserve_table};
-use crate::sample::Fields;
+use crate::sample::{Fields, RowsMut};
 use crate::sampler::Order;
 
 /// The samples of a dataset at the given indices, in that order, with repetitions (torch's `Subset`).
@@ -134,6 +134,26 @@ impl<D> Subset<D> {
     fn locate(&self, index: usize) -> Option<usize> {
         (index < self.range.len()).then(|| self.table.index(self.range.start + index))
     }
+
+    /// Calls `read` with the dataset's indices of these samples.
+    fn with_located(
+        &self,
+        indices: &[usize],
+        cx: &mut Context,
+        read: impl FnOnce(&[usize], &mut Context) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        // Taken out of the context, which the dataset needs, and returned for the next call.
+        let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
+        inner.clear();
+        inner.extend(indices.iter().map_while(|&index| self.locate(index)));
+        // An index that is out of range is the error of its own sample; the samples before it come first.
+        let mut outcome = if inner.is_empty() { Ok(()) } else { read(&inner, cx) };
+        if let (Ok(()), Some(&index)) = (&outcome, indices.get(inner.len())) {
+            outcome = Err(OutOfRange::error("Subset", index, self.range.len()));
+        }
+        cx.local::<Scratch>().0.push(inner);
+        outcome
+    }
 }
 
 impl<D: Dataset> Dataset for Subset<D> {
@@ -176,17 +196,11 @@ impl<D: Dataset> Dataset for Subset<D> {
         cx: &mut Context,
         put: &mut dyn for<'a> FnMut(Self::Sample<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
-        // Taken out of the context, which the dataset needs, and returned for the next call.
-        let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
-        inner.clear();
-        inner.extend(indices.iter().map_while(|&index| self.locate(index)));
-        // An index that is out of range is the error of its own sample; the samples before it come first.
-        let mut outcome = if inner.is_empty() { Ok(()) } else { self.dataset.get_many(&inner, cx, put) };
-        if let (Ok(()), Some(&index)) = (&outcome, indices.get(inner.len())) {
-            outcome = Err(OutOfRange { dataset: "Subset", index, len: self.len() }.into());
-        }
-        cx.local::<Scratch>().0.push(inner);
-        outcome
+        self.with_located(indices, cx, |inner, cx| self.dataset.get_many(inner, cx, put))
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        self.with_located(indices, cx, |inner, cx| self.dataset.write_many(inner, cx, rows))
     }
 
     fn fields(&self) -> Option<Fields> {

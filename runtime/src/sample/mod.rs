@@ -63,6 +63,7 @@ mod padded;
 mod ragged;
 mod row;
 mod rows;
+mod rows_mut;
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 mod sound;
 mod spill;
@@ -83,6 +84,7 @@ pub use self::padded::{Mask, Padded};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};
 pub use self::row::Row;
 pub use self::rows::{AnyRow, ArrayRow};
+pub use self::rows_mut::{FieldsMut, RowsMut};
 use crate::BoxError;
 #[cfg(doc)]
 use crate::array::{AnyArray, Array};

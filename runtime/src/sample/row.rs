@@ -476,7 +476,7 @@ impl<'a> Row<'a> {
     ///
     /// The same as for [`copy_nonoverlapping`](std::ptr::copy_nonoverlapping).
     #[inline(always)]
-    unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) {
+    pub(super) unsafe fn copy(&self, from: *const u8, to: *mut u8, len: usize) {
         if len >= streaming::LEAST && self.layout.streaming {
             // SAFETY: the caller's.
             unsafe { streaming::copy(from, to, len) }
@@ -487,7 +487,7 @@ impl<'a> Row<'a> {
     }
 
     #[inline]
-    fn place(&self, column: &Column) -> *mut u8 {
+    pub(super) fn place(&self, column: &Column) -> *mut u8 {
         // SAFETY: the row is below the layout's rows, so this stays inside the slot.
         unsafe { self.slot.add(column.offset + self.row * column.stride) }
     }

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use slotline::dataset::{Context, StackDataset, Subset};
-use slotline::loader::{Budget, OnError};
+use slotline::dataset::{ConcatDataset, Context, StackDataset, Subset};
+use slotline::dtype::DType;
+use slotline::loader::{Batch, Budget, OnError, Overflow};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::Text;
+use slotline::sample::{PackedText, RowsMut, Text};
 use slotline::{BoxError, Dataset, Error, Loader};
 
 use crate::support::{DatasetOf, chain, from_fn};
@@ -224,5 +225,159 @@ fn a_stack_reports_a_bulk_read_of_too_few_or_too_many_samples() {
         let bulk = || Bulk { asked: Arc::default(), off_by };
         let outcomes = pass(bulk(), Single(bulk()), 0, OnError::Raise);
         assert!(outcomes[0].as_ref().unwrap_err().contains(message), "{outcomes:?}");
+    }
+}
+
+/// Numbers, flags and texts that are stored by field.
+#[derive(Clone)]
+struct Fielded {
+    /// The number of a row that can't be written with others.
+    bad: Option<usize>,
+    texts: Arc<Vec<String>>,
+    numbers: Arc<Vec<[u8; 8]>>,
+}
+
+impl Fielded {
+    fn new(bad: Option<usize>) -> Self {
+        let texts = Arc::new((0..20).map(|i| "x".repeat(i % 4)).collect());
+        Self { bad, texts, numbers: Arc::new((0_i64..20).map(|i| (i * i).to_ne_bytes()).collect()) }
+    }
+}
+
+impl Dataset for Fielded {
+    type Sample<'a> = (i64, bool, PackedText<'a>);
+
+    fn len(&self) -> usize {
+        20
+    }
+
+    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        if self.bad == Some(index) {
+            return Err("a bad row".into());
+        }
+        Ok((i64::from_ne_bytes(self.numbers[index]), index % 3 == 0, PackedText::new(&self.texts[index], 2)))
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        let good = indices.iter().take_while(|&&index| self.bad != Some(index)).count();
+        // Two halves, and the second one row by row.
+        let (together, apart) = indices[..good].split_at(good / 2);
+        let mut fields = rows.fields(together.len())?;
+        fields.write_fixed(DType::I64, together.iter().map(|&index| &self.numbers[index][..]))?;
+        let flags: Vec<u8> = together.iter().map(|index| u8::from(index % 3 == 0)).collect();
+        fields.write_fixed(DType::Bool, [&flags[..]])?;
+        fields.write_each(DType::U8, together.iter().map(|&index| self.texts[index].as_bytes()))?;
+        fields.finish()?;
+        for &index in apart.iter().chain(&indices[good..]) {
+            rows.push(self.get(index, cx)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the rows of a pass, with their indices, and the error of each batch that has one.
+fn rows_of<D>(dataset: D, on_error: OnError, workers: usize) -> Vec<Result<Vec<(i64, i64, bool, String)>, String>>
+where
+    D: for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)>,
+{
+    let builder = Loader::builder(dataset).batch_size(6).shuffle(true).seed(2).num_workers(workers).on_error(on_error);
+    let mut loader = builder.on_overflow(Overflow::Spill).build().unwrap();
+    let rows = |batch: Result<Batch<(i64, bool, PackedText<'static>)>, Error>| {
+        // Which thread it was is left to chance.
+        let batch =
+            batch.map_err(|error| chain(&error).replace("the consumer's thread", "worker 0").replace('1', "0"))?;
+        let (numbers, flags, texts) = batch.tensors();
+        let row =
+            |(i, &index): (usize, &i64)| (index, numbers.as_slice()[i], flags.as_slice()[i], texts.get(i).to_owned());
+        Ok(batch.indices().iter().enumerate().map(row).collect())
+    };
+    loader.epoch().unwrap().map(rows).collect()
+}
+
+#[test]
+fn samples_that_are_written_by_field_are_those_that_are_read() {
+    for workers in [0, 2] {
+        for (bad, skip) in [(None, false), (Some(7), false), (Some(7), true)] {
+            let on_error = || if skip { OnError::Skip(Budget::Samples(9)) } else { OnError::Raise };
+            let want = rows_of(from_fn_text(bad), on_error(), workers);
+            let fielded = Fielded::new(bad);
+            assert_eq!(rows_of(fielded.clone(), on_error(), workers), want);
+            assert_eq!(rows_of(Subset::new(Arc::new(fielded.clone()), 0..20).unwrap(), on_error(), workers), want);
+            let parts = [0..13, 13..20].map(|part| Subset::new(fielded.clone(), part).unwrap());
+            assert_eq!(rows_of(ConcatDataset::new(parts.clone()).unwrap(), on_error(), workers), want);
+            let [first, second] = parts;
+            assert_eq!(rows_of(first.concat(second).unwrap(), on_error(), workers), want);
+        }
+    }
+}
+
+/// Returns the same samples, read one by one.
+fn from_fn_text(bad: Option<usize>) -> impl for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)> {
+    struct Apart(Fielded);
+    impl Dataset for Apart {
+        type Sample<'a> = (i64, bool, PackedText<'a>);
+
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+            self.0.get(index, cx)
+        }
+    }
+    Apart(Fielded::new(bad))
+}
+
+/// Writes fields as a function says.
+struct Lying(fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>);
+
+impl Dataset for Lying {
+    type Sample<'a> = (bool, u8);
+
+    fn len(&self) -> usize {
+        4
+    }
+
+    fn get<'a>(&'a self, _: usize, _: &'a mut Context) -> Result<(bool, u8), BoxError> {
+        Ok((true, 1))
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, indices: &[usize], _: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        (self.0)(indices, rows)
+    }
+}
+
+#[test]
+fn fields_that_are_not_as_declared_are_errors() {
+    let cases: [(fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>, &str); 9] = [
+        (|_, _| Ok(()), "asked for 4 samples but put only 0"),
+        (|_, rows| rows.fields(5).map(drop), "asked for 4 samples but put more"),
+        (|_, rows| (0..5).try_for_each(|_| rows.push((true, 1_u8))), "asked for 4 samples but put more"),
+        (|_, rows| Ok(rows.fields(4)?.write_fixed(DType::U8, [&[1; 4][..]])?), "0: bool []"),
+        (|_, rows| Ok(rows.fields(4)?.write_fixed(DType::Bool, [&[2; 4][..]])?), "0: bool []"),
+        (|_, rows| Ok(rows.fields(4)?.write_fixed(DType::Bool, [&[1; 3][..]])?), "0: bool []"),
+        (|_, rows| Ok(rows.fields(4)?.write_fixed(DType::Bool, [&[1; 3][..], &[1; 2]])?), "0: bool []"),
+        (|_, rows| rows.fields(4)?.write_each(DType::Bool, [&[1][..]]), "asked for 4 samples but put only 1"),
+        (
+            |_, rows| {
+                let mut fields = rows.fields(4)?;
+                fields.write_fixed(DType::Bool, [&[1; 4][..]])?;
+                Ok(fields.finish()?)
+            },
+            "2 fields were declared, but the sample wrote 1",
+        ),
+    ];
+    for (lie, words) in cases {
+        let mut loader = Loader::builder(Lying(lie)).batch_size(4).build().unwrap();
+        let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
+        assert!(error.contains(words), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The values of a column in memory, by row.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -42,11 +43,18 @@ pub(super) enum Missing {
 struct Column {
     dtype: DType,
     values: Values,
+    /// `None` if nothing is missing. In memory of its own, so that many columns are in the cache.
+    gaps: Option<Box<Gaps>>,
+}
+
+/// What is missing of a column.
+#[derive(Debug)]
+struct Gaps {
     missing: Option<NullBuffer>,
     /// Which elements are missing, of lists and tensors.
     holes: Option<NullBuffer>,
-    /// What a missing value is taken for.
-    zeros: Box<[u8]>,
+    /// What a missing value is, if that is no error.
+    default: Option<Box<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -61,13 +69,19 @@ enum Values {
 }
 
 impl Chunk {
-    /// Takes the columns of a batch.
+    /// Takes the columns of a batch. `defaults` are what a missing value of each is, if that is no error.
     ///
     /// What lies in `mapped` is not of the memory that they take.
-    pub(super) fn new(name: (u64, usize), batch: &RecordBatch, leaves: &[Leaf], mapped: &[u8]) -> Result<Self, String> {
-        let columns = leaves.iter().map(|leaf| {
+    pub(super) fn new(
+        name: (u64, usize),
+        batch: &RecordBatch,
+        leaves: &[Leaf],
+        defaults: &[Option<Box<[u8]>>],
+        mapped: &[u8],
+    ) -> Result<Self, String> {
+        let columns = leaves.iter().zip(defaults).map(|(leaf, default)| {
             let (array, missing) = find(batch, leaf);
-            let column = Column::new(&array, &leaf.holds, missing);
+            let column = Column::new(&array, &leaf.holds, missing, default.as_deref());
             column.map_err(|problem| format!("column {}: {problem}", leaf.name))
         });
         let columns = columns.collect::<Result<Vec<_>, _>>()?;
@@ -76,10 +90,33 @@ impl Chunk {
         Ok(Self { name, columns, bytes, has_missing })
     }
 
-    /// Returns the bytes of a value; zeros, or nothing, if it is missing.
+    /// Returns the bytes of a value; its default, or nothing, if it is missing.
     #[inline]
     pub(super) fn value(&self, column: usize, row: usize) -> &[u8] {
         self.columns[column].value(row)
+    }
+
+    /// Returns the number of columns.
+    pub(super) fn columns(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Returns the type of a column's elements.
+    pub(super) fn dtype(&self, column: usize) -> DType {
+        self.columns[column].dtype
+    }
+
+    /// Returns the values of a column, and the bytes of each, if all have as many and none is missing.
+    pub(super) fn plain(&self, column: usize) -> Option<(&[u8], usize)> {
+        match &self.columns[column] {
+            Column { values: Values::Fixed(bytes, size), gaps: None, .. } => Some((bytes, *size)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether anything is missing in rows, as [`missing`](Self::missing) does.
+    pub(super) fn is_missing(&self, mut rows: Range<usize>) -> bool {
+        self.has_missing && rows.any(|row| self.missing(row).is_some())
     }
 
     /// Writes all values of a row.
@@ -90,14 +127,14 @@ impl Chunk {
         })
     }
 
-    /// Returns what is missing in a row, if anything is; only elements if missing values are zeros.
+    /// Returns what is missing in a row that has no default, if anything is.
     #[inline]
-    pub(super) fn missing(&self, row: usize, zeros: bool) -> Option<Missing> {
+    pub(super) fn missing(&self, row: usize) -> Option<Missing> {
         if !self.has_missing {
             return None;
         }
         self.columns.iter().enumerate().find_map(|(number, column)| match column.missing(row)? {
-            true if zeros => None,
+            true if column.has_default() => None,
             true => Some(Missing::Value(number)),
             false => Some(Missing::Element(number)),
         })
@@ -115,7 +152,7 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 }
 
 impl Column {
-    fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>) -> Result<Self, String> {
+    fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>, default: Option<&[u8]>) -> Result<Self, String> {
         let missing =
             NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);
         let mut holes = None;
@@ -149,34 +186,32 @@ impl Column {
             }
             DataType::ListView(_) => of_list_views::<i32>(array, &mut holes)?,
             DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes)?,
-            DataType::Dictionary(..) => of_dictionary(array, holds)?,
+            DataType::Dictionary(..) => of_dictionary(array, holds, default)?,
             _ => {
                 let (elements, size) = elements(array)?;
                 Values::Fixed(elements, size)
             }
         };
         let holes = holes.filter(|nulls| nulls.null_count() > 0);
-        let zeros = match (&values, &missing) {
-            (Values::Fixed(_, size), Some(_)) => vec![0; *size].into(),
-            (Values::Dictionary(_, of), Some(_)) => vec![0; of.fixed().unwrap_or(0)].into(),
-            _ => Box::default(),
-        };
-        Ok(Self { dtype: holds.dtype(), values, missing, holes, zeros })
+        let gaps = (missing.is_some() || holes.is_some())
+            .then(|| Box::new(Gaps { missing, holes, default: default.map(Into::into) }));
+        Ok(Self { dtype: holds.dtype(), values, gaps })
     }
 
-    /// Returns the bytes of a value, if all have the same number.
-    fn fixed(&self) -> Option<usize> {
-        match &self.values {
-            Values::Fixed(_, size) => Some(*size),
-            Values::Dictionary(_, of) => of.fixed(),
-            Values::Narrow(..) | Values::Wide(..) => None,
+    fn has_default(&self) -> bool {
+        match (&self.gaps, &self.values) {
+            (Some(gaps), _) if gaps.default.is_some() => true,
+            (_, Values::Dictionary(_, of)) => of.has_default(),
+            _ => false,
         }
     }
 
     #[inline]
     fn value(&self, row: usize) -> &[u8] {
-        if self.missing.as_ref().is_some_and(|missing| missing.is_null(row)) {
-            return &self.zeros;
+        if let Some(gaps) = &self.gaps
+            && gaps.has(row)
+        {
+            return gaps.default.as_deref().unwrap_or_default();
         }
         match &self.values {
             Values::Fixed(bytes, size) => &bytes[row * size..][..*size],
@@ -192,18 +227,18 @@ impl Column {
 
     fn has_missing(&self) -> bool {
         let of_dictionary = matches!(&self.values, Values::Dictionary(_, of) if of.has_missing());
-        self.missing.is_some() || self.holes.is_some() || of_dictionary
+        self.gaps.is_some() || of_dictionary
     }
 
     /// Returns whether the value is missing (true), or an element of it (false).
     fn missing(&self, row: usize) -> Option<bool> {
-        if self.missing.as_ref().is_some_and(|missing| missing.is_null(row)) {
+        if self.gaps.as_ref().is_some_and(|gaps| gaps.has(row)) {
             return Some(true);
         }
         if let Values::Dictionary(keys, of) = &self.values {
             return of.missing(keys[row] as usize);
         }
-        let holes = self.holes.as_ref()?;
+        let holes = self.gaps.as_ref()?.holes.as_ref()?;
         let range = match &self.values {
             Values::Narrow(_, _, offsets) => offsets[row] as usize..offsets[row + 1] as usize,
             Values::Wide(_, _, offsets) => offsets[row] as usize..offsets[row + 1] as usize,
@@ -225,7 +260,15 @@ impl Column {
             Values::Wide(bytes, _, offsets) => own(bytes) + own(offsets.inner()),
             Values::Dictionary(keys, of) => 4 * keys.len() + of.bytes(mapped) as usize,
         };
-        (values + nulls(&self.missing) + nulls(&self.holes) + 128) as u64
+        let gaps = self.gaps.as_ref().map_or(0, |gaps| nulls(&gaps.missing) + nulls(&gaps.holes));
+        (values + gaps + 128) as u64
+    }
+}
+
+impl Gaps {
+    #[inline]
+    fn has(&self, row: usize) -> bool {
+        self.missing.as_ref().is_some_and(|missing| missing.is_null(row))
     }
 }
 
@@ -294,9 +337,9 @@ fn of_list_views<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBu
     Ok(Values::Wide(bytes.into(), size, ends.into()))
 }
 
-fn of_dictionary(array: &ArrayRef, holds: &Holds) -> Result<Values, String> {
+fn of_dictionary(array: &ArrayRef, holds: &Holds, default: Option<&[u8]>) -> Result<Values, String> {
     let array = array.as_any_dictionary();
-    let of = Column::new(array.values(), holds, None)?;
+    let of = Column::new(array.values(), holds, None, default)?;
     // A missing value may have any key, also if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =

@@ -13,7 +13,7 @@
 //!
 //! Other lists, maps, unions and columns of nulls only are not read: a dataset opens if others are chosen by
 //! [`columns`](TableOptions::columns). Missing values are errors, unless
-//! [`missing_as_zero`](TableOptions::missing_as_zero) is set. A list of a fixed length in Parquet is a tensor if the writer
+//! [`missing_as_zero`](TableOptions::missing_as_zero) or the column's [default](TableOptions::default_number) is set. A list of a fixed length in Parquet is a tensor if the writer
 //! stored Arrow's schema, as pyarrow and polars do, and otherwise a list.
 //!
 //! Rows are decoded column by column, many at a time: a row group of Parquet, or if the file has a page index, a part of
@@ -27,6 +27,7 @@
 //! built with `panic = "abort"` ends.
 
 mod column;
+mod gather;
 #[cfg(feature = "parquet")]
 mod header;
 #[cfg(feature = "arrow")]
@@ -45,9 +46,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use slotline::BoxError;
-use slotline::sample::Row;
+use slotline::sample::{Row, RowsMut};
 
 use self::column::{Chunk, Missing};
+use self::gather::Run;
 use self::schema::{Columns, Holds, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
@@ -56,7 +58,7 @@ use crate::kept::Kept;
 use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::Rows;
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
+use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
@@ -87,7 +89,10 @@ pub struct Table {
     /// Of each file, where the columns are in what its parts are decoded to.
     leaves: Vec<Vec<Leaf>>,
     kept: Kept<Chunk>,
-    missing_as_zero: bool,
+    /// The bytes of the largest part that was decoded so far.
+    largest: AtomicU64,
+    /// What a missing value of each column is, if that is no error.
+    missing: Vec<Option<Box<[u8]>>>,
     is_parquet: bool,
     /// The number of this table among all of this process.
     number: u64,
@@ -116,13 +121,20 @@ trait Part: fmt::Debug + Send + Sync {
 pub struct TableOptions {
     columns: Option<Vec<String>>,
     missing_as_zero: bool,
+    defaults: HashMap<String, DefaultNumber>,
     decimals_as_f64: bool,
     memory_limit: u64,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { columns: None, missing_as_zero: false, decimals_as_f64: false, memory_limit: 1 << 30 }
+        Self {
+            columns: None,
+            missing_as_zero: false,
+            defaults: HashMap::new(),
+            decimals_as_f64: false,
+            memory_limit: 1 << 30,
+        }
     }
 }
 
@@ -141,6 +153,12 @@ impl TableOptions {
     /// Whether missing values (nulls) are zeros, and empty texts, bytes and lists. By default they are errors.
     pub fn missing_as_zero(mut self, zero: bool) -> Self {
         self.missing_as_zero = zero;
+        self
+    }
+
+    /// Sets what missing values of a column of numbers or truth values (false is 0) stand for, such as NaN.
+    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
+        self.defaults.insert(column.into(), value.into());
         self
     }
 
@@ -191,6 +209,7 @@ impl TableOptions {
         let first = opened[0].columns();
         let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let is_parquet = opened[0].is_parquet();
+        let missing = self.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
         for (file, of) in opened.drain(..).enumerate() {
             if of.is_parquet() != is_parquet {
@@ -224,12 +243,32 @@ impl TableOptions {
             starts,
             fields: RecordFields::default(),
             leaves: all_leaves,
-            missing_as_zero: self.missing_as_zero,
+            largest: AtomicU64::new(0),
+            missing,
             is_parquet,
             number: TABLES.fetch_add(1, Ordering::Relaxed),
         };
         table.fields = table.look(&leaves);
         Ok(Records::new(table))
+    }
+}
+
+impl TableOptions {
+    /// Returns what a missing value of each column is, if that is no error.
+    fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
+        let wrong = |problem, advice| Error::format(path.display(), None, problem, advice);
+        if let Some(name) = self.defaults.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
+            return Err(wrong(format!("no column {name} to set a default of"), "check the names of `default_number`"));
+        }
+        let missing = |leaf: &Leaf| {
+            let Some(&number) = self.defaults.get(&leaf.name) else {
+                return Ok(self.missing_as_zero.then(|| leaf.holds.zero()));
+            };
+            let found = leaf.holds.number(number);
+            let problem = || format!("column {}: the default {number:?} is no {}", leaf.name, leaf.holds);
+            found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
+        };
+        leaves.iter().map(missing).collect()
     }
 }
 
@@ -422,12 +461,24 @@ impl Table {
             let batch = part.read(&self.files, limit)?;
             let name = (self.number, number);
             let mapped = part.mapped(&self.files).unwrap_or_default();
-            let chunk = Chunk::new(name, &batch, &self.leaves[file], mapped);
+            let chunk = Chunk::new(name, &batch, &self.leaves[file], &self.missing, mapped);
             let chunk =
                 chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
             let bytes = chunk.bytes;
+            self.largest.fetch_max(bytes, Ordering::Relaxed);
             Ok((chunk, bytes))
         })
+    }
+
+    /// Returns how many runs of rows may be written together, whose parts are in memory at once: any number if there is room
+    /// to keep all parts, and otherwise as many as a quarter of the memory has room for.
+    fn most_runs(&self, index: usize) -> Result<usize, Error> {
+        if self.largest.load(Ordering::Relaxed) == 0 {
+            self.chunk(place(&self.starts, index).0)?;
+        }
+        let room = self.kept.limit() / self.largest.load(Ordering::Relaxed).max(1);
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        Ok(if self.parts.len() <= room.max(1) { usize::MAX } else { (room / 4).max(1) })
     }
 
     #[cold]
@@ -436,7 +487,7 @@ impl Table {
             Missing::Value(column) => (
                 column,
                 "has no value (null)",
-                "fill it in, leave the column out with `columns`, or set `missing_as_zero`",
+                "fill it in, leave the column out with `columns`, or set `missing_as_zero`, or `default_number` for a number",
             ),
             Missing::Element(column) => {
                 (column, "has an element without a value (null)", "fill it in, or leave the column out with `columns`")
@@ -489,9 +540,24 @@ impl Format for Table {
         let (part, row) = place(&self.starts, index);
         let name = (self.number, part);
         let chunk = input.hold_if(|chunk: &Chunk| chunk.name == name, || self.chunk(part))?;
-        match chunk.missing(row, self.missing_as_zero) {
+        match chunk.missing(row) {
             Some(missing) => Err(self.error(index, missing)),
             None => Ok(Record::of_row(&self.fields, chunk, row)),
+        }
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, mut indices: &[usize], rows: &mut RowsMut<'_>) {
+        while let Some(&first) = indices.first() {
+            let Ok(most) = self.most_runs(first) else { return };
+            let (runs, samples) = Run::of(&self.starts, indices, most);
+            if gather::write(&runs, rows, |part| self.chunk(part)).is_err() {
+                return;
+            }
+            indices = &indices[samples..];
         }
     }
 }

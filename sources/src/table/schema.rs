@@ -1,9 +1,15 @@
 //! The columns of a table as fields of samples.
 
-use arrow_schema::{DataType, Field, Fields, Schema};
-use slotline::dtype::DType;
+use std::fmt;
 
+use arrow_array::types::{ArrowPrimitiveType, Float16Type};
+use arrow_schema::{DataType, Field, Fields, Schema};
+use slotline::dtype::{DType, Element, bytes_of};
+
+use crate::DefaultNumber;
 use crate::columns::{DECIMALS, NESTED, NO_VALUES};
+
+type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
 /// The maximum depth of nested columns.
 pub(super) const DEEPEST: usize = 64;
@@ -37,6 +43,61 @@ impl Holds {
         match *self {
             Self::Number(dtype) | Self::Tensor(dtype, _) | Self::List(dtype) => dtype,
             Self::Bytes | Self::Text => DType::U8,
+        }
+    }
+}
+
+impl Holds {
+    /// Returns zero, or an empty list.
+    pub(super) fn zero(&self) -> Box<[u8]> {
+        let elements = match *self {
+            Self::Number(_) => 1,
+            Self::Tensor(_, len) => len,
+            Self::List(_) | Self::Bytes | Self::Text => 0,
+        };
+        vec![0; elements * self.dtype().size()].into()
+    }
+
+    /// Returns the bytes of a number, if it is one of the column's.
+    pub(super) fn number(&self, number: DefaultNumber) -> Option<Box<[u8]>> {
+        fn integer<T: Element + TryFrom<i64>>(number: DefaultNumber) -> Option<Box<[u8]>> {
+            let number = T::try_from(number.integer()?).ok()?;
+            Some(bytes_of(&[number]).into())
+        }
+        let &Self::Number(dtype) = self else { return None };
+        match dtype {
+            DType::Bool => number.integer().filter(|number| matches!(number, 0 | 1)).map(|bit| [bit as u8].into()),
+            DType::U8 => integer::<u8>(number),
+            DType::I8 => integer::<i8>(number),
+            DType::U16 => integer::<u16>(number),
+            DType::I16 => integer::<i16>(number),
+            DType::U32 => integer::<u32>(number),
+            DType::I32 => integer::<i32>(number),
+            DType::U64 => integer::<u64>(number),
+            DType::I64 => integer::<i64>(number),
+            // The nearest float, unless only infinity is near.
+            DType::F16 => {
+                let (wide, near) = (number.float()?, Half::from_f64(number.float()?));
+                (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
+            }
+            DType::F32 => {
+                let (wide, near) = (number.float()?, number.float()? as f32);
+                (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
+            }
+            DType::F64 => number.float().map(|number| number.to_ne_bytes().into()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(dtype) => write!(f, "{dtype}"),
+            Self::Tensor(dtype, len) => write!(f, "{dtype} [{len}]"),
+            Self::List(dtype) => write!(f, "{dtype} list"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Text => f.write_str("text"),
         }
     }
 }

@@ -2,11 +2,12 @@
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use serde_json::Value as Json;
+use slotline::dataset::Context;
 use slotline::dtype::{DType, Element};
-use slotline::loader::Batch;
-use slotline::sample::Dynamic;
+use slotline::loader::{Batch, Budget, OnError};
+use slotline::sample::{Dynamic, Fields};
 use slotline::sampler::DistributedSampler;
-use slotline::{Dataset, Error, Loader};
+use slotline::{BoxError, Dataset, Error, Loader};
 use slotline_sources::{FieldKind, Format, Record, Records};
 
 /// Reads two shuffled epochs through loaders without workers, with threads and with processes, whole and interrupted in
@@ -50,6 +51,46 @@ pub(crate) fn resumes<F: Format + ?Sized>(open: impl Fn() -> Records<F>) {
     let both: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
     // One comes twice if they are odd.
     assert_eq!(both[..all.len()], all);
+}
+
+/// A dataset whose samples are read one by one.
+struct OneByOne<F: ?Sized>(Records<F>);
+
+impl<F: Format + ?Sized> Dataset for OneByOne<F> {
+    type Sample<'a> = Record<'a>;
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Record<'a>, BoxError> {
+        self.0.get(index, cx)
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        self.0.fields()
+    }
+}
+
+/// Checks that samples of a table that are written together are those that are read one by one, in order and shuffled, also
+/// the errors, and the samples that are left without the bad ones.
+pub(crate) fn together<F: Format + ?Sized>(records: &Records<F>) {
+    assert!(records.reads_many());
+    fn batches<D: Dataset>(dataset: D, shuffle: bool, skip: bool) -> Vec<Vec<Vec<u8>>> {
+        let on_error = if skip { OnError::Skip(Budget::Samples(usize::MAX)) } else { OnError::Raise };
+        let builder = Loader::builder(dataset).batch_size(3).shuffle(shuffle).seed(5).on_error(on_error);
+        let mut loader = builder.build().unwrap();
+        let pass = loader.epoch().unwrap();
+        pass.map(|batch| match batch {
+            Ok(batch) => digest(Ok(batch)),
+            Err(error) => vec![error.to_string().into_bytes()],
+        })
+        .collect()
+    }
+    for (shuffle, skip) in [(false, false), (true, false), (true, true)] {
+        let found = batches(records.clone(), shuffle, skip);
+        assert_eq!(found, batches(OneByOne(records.clone()), shuffle, skip), "{shuffle} {skip}");
+    }
 }
 
 /// Returns the contents of all columns of a batch, with the numbers that separate the samples.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
+use crate::loader::collate::region::Region;
 
 /// The samples of some rows of one batch.
 ///
@@ -32,11 +33,14 @@ pub trait Job<D: Loadable> {
     /// The index of the next sample, or its number in the stream, whether or not there is one.
     fn place(&self) -> usize;
 
-    /// Whether [`for_each`](Self::for_each) should be used instead of `next`.
+    /// Whether [`for_each`](Self::for_each) or [`write_many`](Self::write_many) should be used instead of `next`.
     fn reads_many(&self) -> bool;
 
     /// Reads all samples that are left, with one call of the dataset if it supports that.
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError>;
+
+    /// Writes all samples that are left into their rows, with one call of the dataset.
+    fn write_many(&mut self, region: &Region) -> Result<(), BoxError>;
 }
 
 /// Called with each sample of a bulk read.

@@ -14,7 +14,7 @@ use crate::loader::collate::batch::Tag;
 use crate::loader::collate::block::is_given;
 use crate::loader::collate::job::Read;
 use crate::loader::collate::overflow::Spills;
-use crate::sample::{Columns, Layout, Row, Sample, close_up};
+use crate::sample::{Columns, Layout, Row, RowsMut, Sample, close_up};
 
 /// The memory of one batch.
 #[doc(hidden)]
@@ -166,6 +166,21 @@ impl Region {
     pub(crate) fn write<D: Loadable>(&self, read: Read<'_, D>) -> Result<(), BoxError> {
         // SAFETY: the row belongs to the claim behind the job (see `Job`).
         unsafe { self.write_row(read.row, read.index, read.sample) }
+    }
+
+    /// Returns the rows from `next` on, one for each index of a sample, as [`RowsMut::new`] does.
+    ///
+    /// # Safety
+    ///
+    /// The rows must exist and belong to the caller's claim.
+    pub(crate) unsafe fn rows<'a>(
+        &'a self,
+        next: &'a mut usize,
+        indices: &'a [usize],
+        watch: Option<&'a dyn Fn(bool)>,
+    ) -> RowsMut<'a> {
+        // SAFETY: the caller upholds that the rows exist and are its own.
+        unsafe { RowsMut::new(&self.layout, self.start.as_ptr(), next, indices, watch) }
     }
 
     /// Writes a sample into a row.

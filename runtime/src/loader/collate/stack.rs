@@ -24,7 +24,7 @@ impl<D: Loadable> Fill<D> for Stack {
     #[inline(always)] // See `MapJob::next`.
     fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
         if job.reads_many() {
-            return job.for_each(&mut |read| region.write(read));
+            return job.write_many(region);
         }
         while let Some(read) = job.next_timed()? {
             region.write(read)?;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::BoxError;
 use crate::dataset::{Context, Dataset, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::collate::region::Region;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::plan::{Indices, Plan};
@@ -70,6 +71,22 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
     }
 }
 
+impl<D: Dataset, const TIMED: bool> MapJob<'_, D, TIMED> {
+    /// Prepares to read all rows that are left with one call. Returns the first row, and the number of rows.
+    fn begin_many(&mut self) -> (usize, usize) {
+        let rows = std::mem::take(&mut self.rows);
+        let (first, wanted) = (rows.start, rows.len());
+        self.scratch.clear();
+        self.scratch.extend(rows.map(|row| self.indices.at(row)));
+        self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
+        let Plan { seed, epoch, places, .. } = *self.plan;
+        self.cx.start_many(seed, epoch, places.from(self.first + first));
+        self.at = first;
+        self.laps().inspect(|laps| laps.start_bulk());
+        (first, wanted)
+    }
+}
+
 impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
     // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
     #[inline(always)]
@@ -131,17 +148,9 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
             }
             return Ok(());
         }
-        let (rows, laps) = (std::mem::take(&mut self.rows), self.laps());
-        let (first, wanted) = (rows.start, rows.len());
-        self.scratch.clear();
-        self.scratch.extend(rows.map(|row| self.indices.at(row)));
-        self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
-        let Plan { seed, epoch, places, .. } = *self.plan;
-        self.cx.start_many(seed, epoch, places.from(self.first + first));
-        let (mut given, at) = (0, &mut self.at);
-        *at = first;
-        let (indices, laps, activity) = (&self.scratch[..], laps, self.activity);
-        laps.inspect(|laps| laps.start_bulk());
+        let (first, wanted) = self.begin_many();
+        let (mut given, at, laps) = (0, &mut self.at, if TIMED { self.laps } else { None });
+        let (indices, activity) = (&self.scratch[..], self.activity);
         self.dataset.get_many(indices, self.cx, &mut |sample| {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
             laps.inspect(|laps| laps.got(activity, true));
@@ -152,5 +161,20 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
             Ok(())
         })?;
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
+    }
+
+    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+        if self.is_cancelled() {
+            return Ok(());
+        }
+        self.begin_many();
+        let activity = self.activity;
+        let watch =
+            self.laps().map(|laps| move |begins| if begins { laps.got(activity, true) } else { laps.ask(activity) });
+        let watch = watch.as_ref().map(|watch| watch as &dyn Fn(bool));
+        // SAFETY: the rows belong to the claim behind the job (see `Job`).
+        let mut rows = unsafe { region.rows(&mut self.at, self.scratch, watch) };
+        self.dataset.write_many(self.scratch, self.cx, &mut rows)?;
+        Ok(rows.finish()?)
     }
 }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::collate::region::Region;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{guarded, take_message};
 use crate::loader::error::run::By;
@@ -209,6 +210,21 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
                 put(read)?;
             } else {
                 self.read_many(put)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+        while self.left() > 0 && !self.is_cancelled() {
+            if self.pending {
+                let Some(read) = self.next_timed()? else { break };
+                region.write(read)?;
+            } else {
+                self.attempts = 0;
+                if let Err(cause) = guarded(|| self.job.write_many(region)) {
+                    self.pass_over(cause).map_err(Cause::into_error)?;
+                }
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::loader::checkpoint::state::{State, Stream};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 use crate::loader::collate::allocate::PROBES;
 use crate::loader::collate::job::{Job, Put, Read};
+use crate::loader::collate::region::Region;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
@@ -572,6 +573,10 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
             put(read)?;
         }
         Ok(())
+    }
+
+    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+        self.for_each(&mut |read| region.write(read))
     }
 }
 

@@ -1,0 +1,210 @@
+//! Writing many rows of a batch, one by one or field by field.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::Sample;
+use super::layout::{Kind, Layout};
+use super::mismatch::{Mismatch, Problem};
+use super::row::Row;
+use crate::BoxError;
+use crate::dataset::ManyError;
+use crate::dtype::DType;
+
+/// The rows of a batch that a dataset [writes together](crate::Dataset::write_many), from first to last: each from a sample
+/// ([`push`](Self::push)), or some of them field by field ([`fields`](Self::fields)).
+pub struct RowsMut<'a> {
+    layout: &'a Layout,
+    /// The start of the slot.
+    slot: *mut u8,
+    /// The next row. It is the caller's, who also needs it after a panic.
+    next: &'a mut usize,
+    /// The row of the first index.
+    first: usize,
+    /// The dataset index of each row.
+    indices: &'a [usize],
+    /// Called before a sample is written (true), and after it.
+    watch: Option<&'a dyn Fn(bool)>,
+    /// The rows have exclusive access to their bytes.
+    memory: PhantomData<&'a mut u8>,
+}
+
+impl<'a> RowsMut<'a> {
+    /// Makes the rows from `next` on, one for each index. `next` moves past those that were written.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Row::new`], for each of the rows.
+    pub(crate) unsafe fn new(
+        layout: &'a Layout,
+        slot: *mut u8,
+        next: &'a mut usize,
+        indices: &'a [usize],
+        watch: Option<&'a dyn Fn(bool)>,
+    ) -> Self {
+        let first = *next;
+        debug_assert!(first + indices.len() <= layout.rows);
+        Self { layout, slot, next, first, indices, watch, memory: PhantomData }
+    }
+
+    /// Returns the number of rows that were written.
+    fn written(&self) -> usize {
+        *self.next - self.first
+    }
+
+    /// Returns the number of rows that are left.
+    pub fn left(&self) -> usize {
+        self.indices.len() - self.written()
+    }
+
+    /// Writes the next row.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the sample, such as a [`Mismatch`] with the declared fields; or if no row is left.
+    #[inline]
+    pub fn push(&mut self, sample: impl Sample) -> Result<(), BoxError> {
+        let wanted = self.indices.len();
+        let Some(&index) = self.indices.get(self.written()) else { return Err(ManyError::More { wanted }.into()) };
+        self.watch.inspect(|watch| watch(true));
+        // SAFETY: the row is one of these (`new`).
+        let mut row = unsafe { Row::new(self.layout, self.slot, *self.next) };
+        row.set_index(index as i64);
+        sample.write(&mut row)?;
+        row.finish()?;
+        self.watch.inspect(|watch| watch(false));
+        *self.next += 1;
+        Ok(())
+    }
+
+    /// Returns the fields of the next `rows` rows, to be written in declaration order.
+    ///
+    /// # Errors
+    ///
+    /// If fewer rows are left.
+    pub fn fields(&mut self, rows: usize) -> Result<FieldsMut<'_, 'a>, BoxError> {
+        let wanted = self.indices.len();
+        if rows > self.left() {
+            return Err(ManyError::More { wanted }.into());
+        }
+        Ok(FieldsMut { rows: self, len: rows, field: 0 })
+    }
+
+    /// Checks that every row was written.
+    pub(crate) fn finish(self) -> Result<(), ManyError> {
+        let (wanted, given) = (self.indices.len(), self.written());
+        if given < wanted { Err(ManyError::Fewer { wanted, given }) } else { Ok(()) }
+    }
+}
+
+/// The fields of some rows of a batch, for data that is stored by field. The rows count as written once
+/// [`finish`](Self::finish) returns.
+pub struct FieldsMut<'r, 'a> {
+    rows: &'r mut RowsMut<'a>,
+    len: usize,
+    /// The next field.
+    field: usize,
+}
+
+impl FieldsMut<'_, '_> {
+    /// Writes the next field, which must have a fixed shape, from the bytes of its elements in the machine's order, aligned
+    /// or not: those of all rows, in pieces of any length.
+    ///
+    /// # Errors
+    ///
+    /// If the dtype differs from the declaration, or the pieces have more or fewer bytes than the rows.
+    pub fn write_fixed<'b>(
+        &mut self,
+        dtype: DType,
+        pieces: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<(), Mismatch> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let row = self.row(0);
+        let column = row.column()?;
+        let len = column.stride * self.len;
+        let other = |bytes: usize| Err(column.other(dtype, &[bytes / dtype.size()]));
+        if (column.field.dtype, column.field.kind) != (dtype, Kind::Fixed) {
+            return other(0);
+        }
+        let (start, mut written) = (row.place(column), 0);
+        for piece in pieces {
+            if piece.len() > len - written {
+                return other(written + piece.len());
+            }
+            if dtype == DType::Bool && piece.iter().any(|&byte| byte > 1) {
+                return Err(Problem::Bool { declared: column.field.clone() }.into());
+            }
+            // SAFETY: the rows are exclusive, and have room for `len` bytes in this column, one row after another; the bytes
+            // are valid elements, since any bits are a value of every element type except bool, whose values were checked.
+            // Most pieces are one number; a copy of a length that is not known takes several times as long.
+            unsafe {
+                let (from, to) = (piece.as_ptr(), start.add(written));
+                match piece.len() {
+                    8 => std::ptr::copy_nonoverlapping(from, to, 8),
+                    4 => std::ptr::copy_nonoverlapping(from, to, 4),
+                    bytes => row.copy(from, to, bytes),
+                }
+            }
+            written += piece.len();
+        }
+        if written < len {
+            return other(written);
+        }
+        self.field += 1;
+        Ok(())
+    }
+
+    /// Writes the next field of each row, from the bytes of its elements as [`Row::write_bytes`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Row::write_bytes`], or if there are fewer values than rows.
+    pub fn write_each<'b>(&mut self, dtype: DType, values: impl IntoIterator<Item = &'b [u8]>) -> Result<(), BoxError> {
+        let mut values = values.into_iter();
+        for given in 0..self.len {
+            let value = values.next().ok_or(ManyError::Fewer { wanted: self.len, given })?;
+            self.row(given).write_bytes(dtype, value)?;
+        }
+        self.field += 1;
+        Ok(())
+    }
+
+    /// Counts the rows as written.
+    ///
+    /// # Errors
+    ///
+    /// If not every field was written.
+    pub fn finish(self) -> Result<(), Mismatch> {
+        let indices = &self.rows.indices[self.rows.written()..];
+        for (place, &index) in indices[..self.len].iter().enumerate() {
+            let mut row = self.row(place);
+            row.set_index(index as i64);
+            row.finish()?;
+        }
+        *self.rows.next += self.len;
+        Ok(())
+    }
+
+    /// Returns the row with this number among these, at the next field.
+    #[inline]
+    fn row(&self, place: usize) -> Row<'_> {
+        // SAFETY: it is one of the rows (`RowsMut::new`), and of a packed field they are written from first to last.
+        let mut row = unsafe { Row::new(self.rows.layout, self.rows.slot, *self.rows.next + place) };
+        row.go_to(self.field);
+        row
+    }
+}
+
+impl fmt::Debug for RowsMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowsMut").field("left", &self.left()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FieldsMut<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FieldsMut").field("rows", &self.len).field("next_field", &self.field).finish_non_exhaustive()
+    }
+}
