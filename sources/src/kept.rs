@@ -1,36 +1,55 @@
 //! Parts of files that are unpacked or decoded as a whole when first needed, and kept in memory up to a limit.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use slotline::fork::Process;
 
 use crate::Error;
 
-/// The parts of a dataset that are in memory. Those that were not used for longest are dropped first.
-pub(crate) struct Kept<T> {
+/// The parts of a dataset that are in memory. Those that were not used for longest are dropped first. They are made in steps,
+/// each of which makes an `S`, by all threads that wait for the part.
+pub(crate) struct Kept<T, S> {
     limit: u64,
     process: Process,
-    own: Parts<T>,
+    own: Parts<T, S>,
     /// Those that a forked process makes. It lacks the threads that may have held locks of `own` at the fork.
-    forked: OnceLock<Parts<T>>,
+    forked: OnceLock<Parts<T, S>>,
 }
 
-struct Parts<T> {
-    parts: Vec<Part<T>>,
+struct Parts<T, S> {
+    parts: Vec<Part<T, S>>,
     held: Mutex<Held>,
     /// The time: it goes on by two with each part that is made.
     clock: AtomicU64,
 }
 
-struct Part<T> {
+struct Part<T, S> {
     /// Read by all threads, for each sample.
     made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
     used: AtomicU64,
-    /// Held while it is made, so that several threads do not make the same one.
-    making: Mutex<()>,
+    /// What the threads share that are making it.
+    making: Mutex<Option<Arc<Making<T, S>>>>,
+}
+
+/// A part that is being made.
+struct Making<T, S> {
+    /// The next step that no thread has taken.
+    next: AtomicUsize,
+    /// The bytes that the steps have taken so far, as they count them.
+    spent: AtomicU64,
+    state: Mutex<State<T, S>>,
+    ended: Condvar,
+}
+
+enum State<T, S> {
+    /// What the steps made, and how many have.
+    Steps(Vec<Option<S>>, usize),
+    Made(Arc<T>),
+    /// A step failed: whoever waits makes the part anew, and meets the error.
+    Failed,
 }
 
 /// The parts that are in memory, with their bytes.
@@ -40,7 +59,7 @@ struct Held {
     bytes: u64,
 }
 
-impl<T> Kept<T> {
+impl<T, S> Kept<T, S> {
     /// Keeps up to `limit` bytes of `parts` parts, and at least the last one.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
         Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
@@ -53,20 +72,27 @@ impl<T> Kept<T> {
 
     /// Whether a part is in memory.
     pub(crate) fn has(&self, part: usize) -> bool {
-        let made = |part: &Part<T>| part.made.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let made = |part: &Part<T, S>| part.made.read().unwrap_or_else(PoisonError::into_inner).is_some();
         self.inherited(part).is_some() || made(&self.parts().parts[part])
     }
 
-    /// Returns a part. If it is not in memory, `make` makes it, and says how many bytes it takes.
-    pub(crate) fn get(&self, part: usize, make: impl FnOnce() -> Result<(T, u64), Error>) -> Result<Arc<T>, Error> {
+    /// Returns a part. If it is not in memory, `step` makes each of so many `steps`, with the bytes that all of them have
+    /// taken so far, and `join` makes the part of them, and says how many bytes it takes.
+    pub(crate) fn get(
+        &self,
+        part: usize,
+        steps: usize,
+        step: impl Fn(usize, &AtomicU64) -> Result<S, Error>,
+        join: impl Fn(Vec<S>) -> (T, u64),
+    ) -> Result<Arc<T>, Error> {
         match self.inherited(part) {
             Some(found) => Ok(found),
-            None => self.parts().get(part, self.limit, make),
+            None => self.parts().get(part, self.limit, steps, step, join),
         }
     }
 
     /// Returns the parts of this process.
-    fn parts(&self) -> &Parts<T> {
+    fn parts(&self) -> &Parts<T, S> {
         match self.process.is_this() {
             true => &self.own,
             false => self.forked.get_or_init(|| Parts::new(self.own.parts.len())),
@@ -82,24 +108,51 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T> Parts<T> {
+impl<T, S> Parts<T, S> {
     fn new(parts: usize) -> Self {
-        let part = |_| Part { made: RwLock::new(None), used: AtomicU64::new(0), making: Mutex::default() };
+        let part = |_| Part { made: RwLock::new(None), used: AtomicU64::new(0), making: Mutex::new(None) };
         Self { parts: (0..parts).map(part).collect(), held: Mutex::default(), clock: AtomicU64::new(0) }
     }
 
-    fn get(&self, part: usize, limit: u64, make: impl FnOnce() -> Result<(T, u64), Error>) -> Result<Arc<T>, Error> {
-        if let Some(found) = self.find(part) {
-            return Ok(found);
+    fn get(
+        &self,
+        part: usize,
+        limit: u64,
+        steps: usize,
+        step: impl Fn(usize, &AtomicU64) -> Result<S, Error>,
+        join: impl Fn(Vec<S>) -> (T, u64),
+    ) -> Result<Arc<T>, Error> {
+        loop {
+            if let Some(found) = self.find(part) {
+                return Ok(found);
+            }
+            let making = {
+                let mut making = lock(&self.parts[part].making);
+                if let Some(found) = self.find(part) {
+                    return Ok(found);
+                }
+                making.get_or_insert_with(|| Arc::new(Making::new(steps))).clone()
+            };
+            while let number = making.next.fetch_add(1, Ordering::Relaxed)
+                && number < steps
+            {
+                let failing = Failing { making: &making, part: &self.parts[part] };
+                let made = step(number, &making.spent)?;
+                let all = making.add(number, made);
+                if let Some(all) = all {
+                    let (made, bytes) = join(all);
+                    let made = Arc::new(made);
+                    self.insert(part, made.clone(), bytes, limit);
+                    making.end(&self.parts[part], State::Made(made.clone()));
+                    std::mem::forget(failing);
+                    return Ok(made);
+                }
+                std::mem::forget(failing);
+            }
+            if let Some(made) = making.wait() {
+                return Ok(made);
+            }
         }
-        let _alone = lock(&self.parts[part].making);
-        if let Some(found) = self.find(part) {
-            return Ok(found);
-        }
-        let (made, bytes) = make()?;
-        let made = Arc::new(made);
-        self.insert(part, made.clone(), bytes, limit);
-        Ok(made)
     }
 
     fn find(&self, part: usize) -> Option<Arc<T>> {
@@ -131,12 +184,61 @@ impl<T> Parts<T> {
     }
 }
 
+impl<T, S> Making<T, S> {
+    fn new(steps: usize) -> Self {
+        let state = State::Steps((0..steps).map(|_| None).collect(), 0);
+        Self { next: AtomicUsize::new(0), spent: AtomicU64::new(0), state: Mutex::new(state), ended: Condvar::new() }
+    }
+
+    /// Adds what a step made. Returns that of all steps if it was the last one.
+    fn add(&self, number: usize, made: S) -> Option<Vec<S>> {
+        let mut state = lock(&self.state);
+        // Not if another step has failed.
+        let State::Steps(steps, count) = &mut *state else { return None };
+        steps[number] = Some(made);
+        *count += 1;
+        (*count == steps.len()).then(|| steps.drain(..).flatten().collect())
+    }
+
+    /// Ends the making of a part.
+    fn end(&self, part: &Part<T, S>, state: State<T, S>) {
+        let mut making = lock(&part.making);
+        if making.as_ref().is_some_and(|making| std::ptr::eq(&**making, self)) {
+            *making = None;
+        }
+        drop(making);
+        *lock(&self.state) = state;
+        self.ended.notify_all();
+    }
+
+    /// Waits for the steps of other threads. Returns the part, or `None` if one failed.
+    fn wait(&self) -> Option<Arc<T>> {
+        let mut state = lock(&self.state);
+        while let State::Steps(..) = &*state {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let State::Made(made) = &*state { Some(made.clone()) } else { None }
+    }
+}
+
+/// Ends the making of a part if a step returns early, or panics.
+struct Failing<'a, T, S> {
+    making: &'a Making<T, S>,
+    part: &'a Part<T, S>,
+}
+
+impl<T, S> Drop for Failing<'_, T, S> {
+    fn drop(&mut self) {
+        self.making.end(self.part, State::Failed);
+    }
+}
+
 /// Locks; what another thread left when it panicked is valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T> fmt::Debug for Kept<T> {
+impl<T, S> fmt::Debug for Kept<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = self.own.parts.len();
         f.debug_struct("Kept").field("parts", &parts).field("limit", &self.limit).finish_non_exhaustive()
@@ -151,13 +253,11 @@ mod tests {
     fn what_was_not_used_for_longest_goes_first() {
         let kept = Kept::new(4, 25);
         let get = |part: usize| {
-            let mut made = false;
-            let bytes = kept.get(part, || {
-                made = true;
-                Ok((vec![part as u8; 10], 10))
-            });
+            let made = AtomicUsize::new(0);
+            let step = |_, _: &AtomicU64| Ok(made.fetch_add(1, Ordering::Relaxed));
+            let bytes = kept.get(part, 1, step, |_| (vec![part as u8; 10], 10));
             assert_eq!(*bytes.unwrap(), [part as u8; 10]);
-            made
+            made.into_inner() == 1
         };
         assert_eq!([0, 1, 0, 2, 0, 1, 3, 0].map(get), [true, true, false, true, false, true, true, true]);
     }
@@ -165,15 +265,15 @@ mod tests {
     #[test]
     fn a_forked_process_waits_for_no_thread_that_it_lacks() {
         let kept = Kept::new(2, 25);
-        let make = || Ok((vec![1_u8; 10], 10));
-        kept.get(0, make).unwrap();
+        let get = |part| kept.get(part, 1, |_, _| Ok(()), |_| (vec![1_u8; 10], 10)).unwrap();
+        get(0);
         let (making, held) = (lock(&kept.own.parts[1].making), lock(&kept.own.held));
         // SAFETY: the child makes parts, which takes memory only, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: a time limit, after which the child is killed.
             unsafe { libc::alarm(20) };
-            let made = kept.has(0) && !kept.has(1) && [0, 1].map(|part| kept.get(part, make).unwrap().len()) == [10; 2];
+            let made = kept.has(0) && !kept.has(1) && [0, 1].map(|part| get(part).len()) == [10; 2];
             // SAFETY: the child ends at once, without the parent's destructors.
             unsafe { libc::_exit(if made && kept.has(1) { 0 } else { 1 }) };
         }
@@ -182,5 +282,50 @@ mod tests {
         // SAFETY: it waits for the child, and there is room for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_part_make_its_steps() {
+        let kept = Kept::new(1, 25);
+        let (barrier, asked) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
+        let step = |number: usize, spent: &AtomicU64| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            // Each thread has one.
+            barrier.wait();
+            spent.fetch_add(5, Ordering::Relaxed);
+            Ok(number)
+        };
+        let get = || kept.get(0, 4, step, |steps| (steps, 20)).unwrap().to_vec();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
+            assert!(all.into_iter().all(|one| one.join().unwrap() == [0, 1, 2, 3]));
+        });
+        assert_eq!(asked.into_inner(), 4);
+    }
+
+    #[test]
+    fn a_step_that_fails_or_panics_fails_for_everyone_who_asks() {
+        let kept = Kept::<(), ()>::new(1, 25);
+        let step = |number: usize, _: &AtomicU64| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            match number {
+                3 => Err(Error::usage("the fourth step", "none")),
+                2 if std::thread::current().name() == Some("panics") => panic!("on purpose"),
+                _ => Ok(()),
+            }
+        };
+        let get = || kept.get(0, 5, step, |_| ((), 20));
+        std::thread::scope(|scope| {
+            let spawn =
+                |name: &str| std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, get).unwrap();
+            let all = ["panics", "a", "b", "c"].map(spawn);
+            for one in all {
+                assert!(one.join().is_err() || !kept.has(0));
+            }
+        });
+        let error = get().unwrap_err().to_string();
+        assert!(error.contains("the fourth step"), "{error}");
+        kept.get(0, 5, |_, _| Ok(()), |_| ((), 20)).unwrap();
+        assert!(kept.has(0));
     }
 }

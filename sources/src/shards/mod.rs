@@ -6,6 +6,7 @@ mod packed;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use self::offsets::Offsets;
 pub(crate) use self::packed::{Compression, inside};
@@ -20,7 +21,7 @@ pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again
 pub(crate) struct Store {
     files: Files,
     shards: Vec<Shard>,
-    unpacked: Kept<Vec<u8>>,
+    unpacked: Kept<Vec<u8>, Vec<u8>>,
     len: usize,
 }
 
@@ -193,7 +194,7 @@ impl Store {
         else {
             return Ok(None);
         };
-        let unpack = || {
+        let unpack = |_, _: &AtomicU64| {
             let mut memory = Vec::new();
             let packed = self.files.read(Span { file, start: 0, len: None }, &mut memory)?;
             let bytes = compression.unpack(path, packed, (*most).min(self.unpacked.limit()))?;
@@ -201,10 +202,13 @@ impl Store {
                 let problem = format!("unpacks to {} bytes, and the index says {least}", bytes.len());
                 return Err(Error::format(path.display(), None, problem, ADVICE));
             }
-            let len = bytes.len() as u64;
-            Ok((bytes, len))
+            Ok(bytes)
         };
-        let shard = self.unpacked.get(file, unpack)?;
+        let shard = self.unpacked.get(file, 1, unpack, |bytes| {
+            let bytes = bytes.into_iter().next().unwrap_or_default();
+            let len = bytes.len() as u64;
+            (bytes, len)
+        })?;
         let range = match *cut {
             Cut::Table => offsets::range(path, &shard, *samples as usize, i)?,
             Cut::Blocks { start, len } => {

@@ -39,8 +39,9 @@ pub(super) enum Missing {
     Element(usize),
 }
 
+/// The values of a column.
 #[derive(Debug)]
-struct Column {
+pub(super) struct Column {
     dtype: DType,
     values: Values,
     /// `None` if nothing is missing. In memory of its own, so that many columns are in the cache.
@@ -69,25 +70,11 @@ enum Values {
 }
 
 impl Chunk {
-    /// Takes the columns of a batch. `defaults` are what a missing value of each is, if that is no error.
-    ///
-    /// What lies in `mapped` is not of the memory that they take.
-    pub(super) fn new(
-        name: (u64, usize),
-        batch: &RecordBatch,
-        leaves: &[Leaf],
-        defaults: &[Option<Box<[u8]>>],
-        mapped: &[u8],
-    ) -> Result<Self, String> {
-        let columns = leaves.iter().zip(defaults).map(|(leaf, default)| {
-            let (array, missing) = find(batch, leaf);
-            let column = Column::new(&array, &leaf.holds, missing, default.as_deref());
-            column.map_err(|problem| format!("column {}: {problem}", leaf.name))
-        });
-        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    /// Makes them of these columns. What lies in `mapped` is not of the memory that they take.
+    pub(super) fn new(name: (u64, usize), columns: Vec<Column>, mapped: &[u8]) -> Self {
         let has_missing = columns.iter().any(Column::has_missing);
         let bytes = columns.iter().map(|column| column.bytes(mapped)).sum();
-        Ok(Self { name, columns, bytes, has_missing })
+        Self { name, columns, bytes, has_missing }
     }
 
     /// Returns the bytes of a value; its default, or nothing, if it is missing.
@@ -152,6 +139,12 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 }
 
 impl Column {
+    /// Takes a column of a batch. `default` is what a missing value is, if that is no error.
+    pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>) -> Result<Self, String> {
+        let (array, missing) = find(batch, leaf);
+        Self::new(&array, &leaf.holds, missing, default)
+    }
+
     fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>, default: Option<&[u8]>) -> Result<Self, String> {
         let missing =
             NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);

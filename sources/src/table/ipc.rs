@@ -261,7 +261,11 @@ impl Part for Rows {
         files.mapped(self.batch.body)
     }
 
-    fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
+    fn steps(&self) -> usize {
+        1
+    }
+
+    fn read(&self, files: &Arc<Files>, _: usize, limit: u64, _: &AtomicU64) -> Result<RecordBatch, Error> {
         let wrong =
             |problem: String| Error::format(files.path(self.file()).display(), self.batch.body.start, problem, DAMAGED);
         let message = arrow_ipc::root_as_message(&self.batch.message).map_err(|error| wrong(error.to_string()))?;

@@ -48,7 +48,7 @@ use arrow_array::RecordBatch;
 use slotline::BoxError;
 use slotline::sample::{Row, RowsMut};
 
-use self::column::{Chunk, Missing};
+use self::column::{Chunk, Column, Missing};
 use self::gather::Run;
 use self::schema::{Columns, Holds, Leaf};
 use crate::columns::choose;
@@ -88,7 +88,7 @@ pub struct Table {
     fields: RecordFields,
     /// Of each file, where the columns are in what its parts are decoded to.
     leaves: Vec<Vec<Leaf>>,
-    kept: Kept<Chunk>,
+    kept: Kept<Chunk, Vec<Column>>,
     /// The bytes of the largest part that was decoded so far.
     largest: AtomicU64,
     /// What a missing value of each column is, if that is no error.
@@ -112,8 +112,11 @@ trait Part: fmt::Debug + Send + Sync {
     /// Returns the bytes that decoded columns may lie in, if the file is mapped.
     fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
 
-    /// Reads and decodes the columns that were chosen.
-    fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error>;
+    /// Returns the number of steps in which the columns that were chosen are decoded: one for each, or one for all.
+    fn steps(&self) -> usize;
+
+    /// Reads and decodes the columns of a step. `spent` counts what all steps take.
+    fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error>;
 }
 
 /// How tables are read.
@@ -325,24 +328,20 @@ impl Opened {
     }
 }
 
-/// Returns the columns with their places in what is decoded: of Parquet only the members of structs that were chosen, and
-/// of Arrow whole columns.
-fn decoded(leaves: &[Leaf], members: bool) -> Vec<Leaf> {
-    let depth = |leaf: &Leaf| if members { leaf.path.len() } else { 1 };
-    let mut chosen: Vec<&[usize]> =
-        leaves.iter().flat_map(|leaf| (1..=depth(leaf)).map(|len| &leaf.path[..len])).collect();
+/// Returns the columns with their places in what is decoded: of Parquet one column at a time, without its siblings, and of
+/// Arrow those that were chosen.
+fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
+    let mut chosen: Vec<usize> = leaves.iter().map(|leaf| leaf.path[0]).collect();
     chosen.sort_unstable();
     chosen.dedup();
-    let mut counts = HashMap::<&[usize], usize>::new();
-    let mut places = HashMap::<&[usize], usize>::new();
-    for path in chosen {
-        let count = counts.entry(&path[..path.len() - 1]).or_default();
-        places.insert(path, *count);
-        *count += 1;
-    }
-    let place = |leaf: &Leaf, len: usize| places.get(&leaf.path[..len]).copied().unwrap_or(leaf.path[len - 1]);
+    let place = |column: usize| chosen.partition_point(|&other| other < column);
     let moved = |leaf: &Leaf| {
-        let path = (1..=leaf.path.len()).map(|len| place(leaf, len)).collect();
+        let mut path = leaf.path.clone();
+        if is_parquet {
+            path.fill(0)
+        } else {
+            path[0] = place(path[0])
+        }
         Leaf { path, ..leaf.clone() }
     };
     leaves.iter().map(moved).collect()
@@ -455,18 +454,25 @@ impl Table {
     }
 
     fn chunk(&self, number: usize) -> Result<Arc<Chunk>, Error> {
-        self.kept.get(number, || {
-            let part = &self.parts[number];
-            let (file, limit) = (part.file(), self.kept.limit());
-            let batch = part.read(&self.files, limit)?;
-            let name = (self.number, number);
+        let part = &self.parts[number];
+        let (file, steps) = (part.file(), part.steps());
+        let decode = |step: usize, spent: &AtomicU64| {
+            let batch = part.read(&self.files, step, self.kept.limit(), spent)?;
+            let columns = if steps == 1 { 0..self.missing.len() } else { step..step + 1 };
+            let columns = columns.map(|column| {
+                let leaf = &self.leaves[file][column];
+                let of = Column::of(&batch, leaf, self.missing[column].as_deref());
+                of.map_err(|problem| format!("column {}: {problem}", leaf.name))
+            });
+            let columns = columns.collect::<Result<Vec<_>, _>>();
+            columns.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))
+        };
+        self.kept.get(number, steps, decode, |columns| {
             let mapped = part.mapped(&self.files).unwrap_or_default();
-            let chunk = Chunk::new(name, &batch, &self.leaves[file], &self.missing, mapped);
-            let chunk =
-                chunk.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))?;
+            let chunk = Chunk::new((self.number, number), columns.into_iter().flatten().collect(), mapped);
             let bytes = chunk.bytes;
             self.largest.fetch_max(bytes, Ordering::Relaxed);
-            Ok((chunk, bytes))
+            (chunk, bytes)
         })
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, TimestampSecondType};
@@ -46,7 +47,7 @@ struct Chosen {
     metadata: ArrowReaderMetadata,
     /// With timestamps of 96 bits as seconds, if there are any.
     seconds: Option<ArrowReaderMetadata>,
-    /// The numbers and the names of the columns that are decoded.
+    /// The numbers and the names of the columns that are decoded, each by itself.
     leaves: Vec<(usize, String)>,
 }
 
@@ -83,9 +84,9 @@ impl File {
         let schema = self.metadata.parquet_schema();
         let mut decoded = Vec::new();
         for leaf in leaves {
-            let columns = below(schema, leaf);
-            let columns = columns.ok_or_else(|| wrong(format!("column {}: a schema of two kinds", leaf.name)))?;
-            decoded.extend(columns.map(|column| (column, leaf.name.clone())));
+            let column = below(schema, leaf);
+            let column = column.ok_or_else(|| wrong(format!("column {}: a schema of two kinds", leaf.name)))?;
+            decoded.push((column, leaf.name.clone()));
         }
         let seconds = seconds(&self.metadata, &decoded).map_err(|error| wrong(error.to_string()))?;
         let metadata = self.metadata.metadata().clone();
@@ -102,8 +103,8 @@ impl File {
     }
 }
 
-/// Returns the numbers of the columns of the file's own schema that Arrow's column is made of.
-fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<Range<usize>> {
+/// Returns the number of the column of the file's own schema that Arrow's column is made of.
+fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<usize> {
     fn count(of: &Type) -> usize {
         if of.is_group() { of.get_fields().iter().map(|field| count(field)).sum() } else { 1 }
     }
@@ -114,7 +115,7 @@ fn below(schema: &SchemaDescriptor, leaf: &Leaf) -> Option<Range<usize>> {
         first += fields[..member].iter().map(|field| count(field)).sum::<usize>();
         names.push(of.name());
     }
-    (names.join(".") == leaf.name).then(|| first..first + count(of))
+    (names.join(".") == leaf.name && count(of) == 1).then_some(first)
 }
 
 /// Returns metadata whose timestamps of 96 bits are seconds, if there are any: their nanoseconds may be too many for 64
@@ -196,9 +197,9 @@ impl Rows {
         }
     }
 
-    fn decode(&self, metadata: &ArrowReaderMetadata, parts: Parts) -> Result<RecordBatch, Problem> {
+    fn decode(&self, metadata: &ArrowReaderMetadata, column: usize, parts: Parts) -> Result<RecordBatch, Problem> {
         let of = self.of.metadata.metadata().row_group(self.group).num_rows() as usize;
-        let mask = ProjectionMask::leaves(metadata.parquet_schema(), self.of.leaves.iter().map(|(column, _)| *column));
+        let mask = ProjectionMask::leaves(metadata.parquet_schema(), [column]);
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(parts, metadata.clone())
             .with_row_groups(vec![self.group])
             .with_projection(mask)
@@ -218,16 +219,16 @@ impl Rows {
         Ok(batch)
     }
 
-    fn checked(&self, parts: Parts, limit: u64) -> Result<RecordBatch, Problem> {
+    fn checked(&self, step: usize, parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
         // The decoder believes what pages say of their size.
-        let mut left = limit.saturating_mul(2).max(LEAST);
+        let (most, (column, name)) = (limit.saturating_mul(2).max(LEAST), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
-        for (column, name) in &self.of.leaves {
-            let pages = Pages::check(parts.of(*column), group.column(*column), left);
-            left -= pages.map_err(|problem| problem.of_column(name))?.bytes;
-        }
+        let left = most.saturating_sub(spent.load(Ordering::Relaxed));
+        let pages = Pages::check(parts.bytes(), group.column(*column), left);
+        let pages = pages.map_err(|problem| problem.of_column(name))?;
+        spent.fetch_add(pages.bytes, Ordering::Relaxed);
         let decode = |metadata, parts| {
-            catch_unwind(AssertUnwindSafe(|| self.decode(metadata, parts)))
+            catch_unwind(AssertUnwindSafe(|| self.decode(metadata, *column, parts)))
                 .unwrap_or_else(|_| Err(Problem::from("a page that the decoder can't read")))
         };
         let Some(seconds) = &self.of.seconds else { return decode(&self.of.metadata, parts) };
@@ -281,19 +282,20 @@ impl Part for Rows {
         None
     }
 
-    fn read(&self, files: &Arc<Files>, limit: u64) -> Result<RecordBatch, Error> {
+    fn steps(&self) -> usize {
+        self.of.leaves.len()
+    }
+
+    fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error> {
         let file_len = files.file_len(self.of.file).unwrap_or(0);
-        let mut parts = Parts { len: file_len, parts: Vec::new() };
-        for (column, _) in &self.of.leaves {
-            let mut spans = Vec::new();
-            self.pages(*column, file_len, &mut |span| spans.push(span));
-            for span in spans {
-                let mut bytes = Vec::new();
-                files.read_into(span, &mut bytes)?;
-                parts.parts.push((*column, span.start, bytes.into()));
-            }
+        let (mut parts, mut spans) = (Parts { len: file_len, parts: Vec::new() }, Vec::new());
+        self.pages(self.of.leaves[step].0, file_len, &mut |span| spans.push(span));
+        for span in spans {
+            let mut bytes = Vec::new();
+            files.read_into(span, &mut bytes)?;
+            parts.parts.push((span.start, bytes.into()));
         }
-        self.checked(parts, limit).map_err(|Problem { what, advice }| {
+        self.checked(step, parts, limit, spent).map_err(|Problem { what, advice }| {
             let problem = format!("row group {}: {what}", self.group);
             Error::format(files.path(self.of.file).display(), None, problem, advice)
         })
@@ -339,11 +341,11 @@ impl ChunkReader for Whole<'_> {
     }
 }
 
-/// Parts of a file, where the rest is not needed: of each, the column, where it is, and its bytes.
+/// The parts of a file that a column needs: where each is, and its bytes.
 #[derive(Clone)]
 struct Parts {
     len: u64,
-    parts: Vec<(usize, u64, Bytes)>,
+    parts: Vec<(u64, Bytes)>,
 }
 
 impl Length for Parts {
@@ -370,13 +372,13 @@ impl ChunkReader for Parts {
 
 impl Parts {
     fn from(&self, start: u64) -> Result<Bytes, ParquetError> {
-        let in_part = |(_, first, bytes): &&(usize, u64, Bytes)| start >= *first && start - *first < bytes.len() as u64;
+        let in_part = |(first, bytes): &&(u64, Bytes)| start >= *first && start - *first < bytes.len() as u64;
         let found = self.parts.iter().find(in_part);
         let found = found.ok_or_else(|| ParquetError::EOF(format!("byte {start} is not of the column")))?;
-        Ok(found.2.slice((start - found.1) as usize..))
+        Ok(found.1.slice((start - found.0) as usize..))
     }
 
-    fn of(&self, column: usize) -> impl Iterator<Item = &Bytes> {
-        self.parts.iter().filter(move |part| part.0 == column).map(|part| &part.2)
+    fn bytes(&self) -> impl Iterator<Item = &Bytes> {
+        self.parts.iter().map(|(_, bytes)| bytes)
     }
 }
