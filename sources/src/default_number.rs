@@ -1,5 +1,6 @@
 //! What a missing number stands for.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
@@ -36,6 +37,15 @@ impl From<i64> for DefaultNumber {
 impl From<f64> for DefaultNumber {
     fn from(number: f64) -> Self {
         Self::Float(number)
+    }
+}
+
+impl fmt::Display for DefaultNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(integer) => write!(f, "{integer}"),
+            Self::Float(float) => write!(f, "{float}"),
+        }
     }
 }
 

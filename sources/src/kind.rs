@@ -58,7 +58,7 @@ impl Kind {
         match start {
             _ if start.get(257..262) == Some(b"ustar") => Some(Self::Tar),
             _ if start.starts_with(b"ARROW1\0\0") => Some(Self::Arrow),
-            _ if start.starts_with(b"PAR1") => Some(Self::Parquet),
+            _ if start.starts_with(b"PAR1") || start.starts_with(b"PARE") => Some(Self::Parquet),
             _ => is_tfrecord.then_some(Self::TfRecord),
         }
     }

@@ -180,7 +180,9 @@ fn header(bytes: &[u8], size: u64) -> Result<Header, String> {
     let dtype = dtype(descr).ok_or_else(|| format!("the type {descr:?} is not read; save little-endian numbers"))?;
     let shape = value("shape").and_then(|text| text.strip_prefix('(')?.split_once(')')).ok_or_else(missing)?.0;
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    let shape: Vec<u64> = dims.map(|dim| dim.parse().ok()).collect::<Option<_>>().ok_or_else(missing)?;
+    // Python 2 wrote long numbers as `3L`.
+    let shape: Vec<u64> =
+        dims.map(|dim| dim.strip_suffix('L').unwrap_or(dim).parse().ok()).collect::<Option<_>>().ok_or_else(missing)?;
     let order = value("fortran_order").ok_or_else(missing)?;
     if !order.starts_with("False") && shape.len() > 1 {
         return Err("Fortran order; save it as `np.ascontiguousarray(a)`".into());
@@ -209,4 +211,18 @@ fn dtype(descr: &str) -> Option<DType> {
         "<c16" => DType::Complex128,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_python_2_are_read() {
+        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 2L), }\n";
+        let bytes = [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+        let found = header(&bytes, bytes.len() as u64 + 24).unwrap();
+        assert_eq!((found.shape, found.start), (vec![3, 2], bytes.len()));
+        assert!(header(text.replace("2L", "L").as_bytes(), 0).is_err());
+    }
 }

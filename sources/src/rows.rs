@@ -1,4 +1,4 @@
-//! Rows of several tensors: sample `i` is row `i` of each.
+//! Rows of several tensors: sample `i` is row `i` of each, and the one number of those without dimensions.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,8 @@ use crate::columns::choose;
 use crate::files::{Files, Span};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
-/// Tensors of one length; a sample is a row of each, along the first dimension. Fields have the names of the tensors.
+/// Tensors of one length; a sample is a row of each, along the first dimension. A tensor without dimensions is the same number
+/// in each sample. Fields have the names of the tensors.
 #[derive(Debug)]
 pub struct Rows {
     files: Files,
@@ -45,7 +46,12 @@ impl Column {
     }
 
     fn row(&self) -> u64 {
-        Self::bytes(self.dtype, &self.shape[1..]).unwrap_or(0)
+        Self::bytes(self.dtype, self.shape.get(1..).unwrap_or_default()).unwrap_or(0)
+    }
+
+    /// Returns where row `index` begins, in bytes from the first.
+    fn start(&self, index: usize) -> u64 {
+        if self.shape.is_empty() { 0 } else { index as u64 * self.row() }
     }
 }
 
@@ -63,16 +69,14 @@ impl Rows {
         let chosen = choose(path, names, listed, |name| name, &[])?;
         let mut found: HashMap<_, _> = found.into_iter().map(|column| (column.name.clone(), column)).collect();
         let columns: Vec<_> = chosen.iter().filter_map(|name| found.remove(name)).collect();
-        let Some(len) = columns.first().and_then(|column| column.shape.first()).copied() else {
+        let Some((first, len)) = columns.iter().find_map(|column| Some((&column.name, *column.shape.first()?))) else {
             return usage("no tensor with rows".into(), "choose others with `columns`");
         };
         let mut fields = Vec::new();
         for column in &columns {
-            let Some((&rows, row)) = column.shape.split_first() else {
-                return usage(format!("{:?} is one number", column.name), "leave it out with `columns`");
-            };
+            let (&rows, row) = column.shape.split_first().unwrap_or((&len, &[]));
             if rows != len {
-                let problem = format!("{:?} has {len} rows, and {:?} has {rows}", columns[0].name, column.name);
+                let problem = format!("{first:?} has {len} rows, and {:?} has {rows}", column.name);
                 return usage(problem, "choose tensors of one length with `columns`");
             }
             if column.row() == 0 {
@@ -89,9 +93,7 @@ impl Rows {
 
     fn file_spans(&self, index: usize) -> impl Iterator<Item = Span> + '_ {
         self.columns.iter().filter_map(move |column| match column.place {
-            Place::File(start) => {
-                Some(Span { file: 0, start: start + index as u64 * column.row(), len: Some(column.row()) })
-            }
+            Place::File(start) => Some(Span { file: 0, start: start + column.start(index), len: Some(column.row()) }),
             Place::Memory(..) => None,
         })
     }
@@ -121,7 +123,7 @@ impl Format for Rows {
             let bytes = match &column.place {
                 Place::File(_) => read.next().unwrap_or_default(),
                 Place::Memory(memory, start) => {
-                    let (start, row) = (start + index * column.row() as usize, column.row() as usize);
+                    let (start, row) = (start + column.start(index) as usize, column.row() as usize);
                     &memory[start..start + row]
                 }
             };

@@ -73,7 +73,12 @@ fn tensors_are_chosen_by_name() {
         assert_eq!(open(&data(file), &["a"]).unwrap().len(), 7);
         assert_eq!(open(&data(file), &["b"]).unwrap().len(), 6);
         assert!(message(&["a", "b"]).contains("\"a\" has 7 rows, and \"b\" has 6"));
-        assert!(message(&["a", "c"]).contains("\"c\" is one number"));
+        // One number for all rows.
+        let both = open(&data(file), &["c", "a"]).unwrap();
+        let mut cx = Context::default();
+        let number = |cx: &mut Context, index| both.get(index, cx).unwrap().number::<f32>("c");
+        assert_eq!((both.len(), number(&mut cx, 0), number(&mut cx, 6)), (7, Some(3.0), Some(3.0)));
+        assert!(message(&["c"]).contains("no tensor with rows"));
         assert!(message(&["z"]).contains("no column z, but a, b, c"));
         assert!(message(&["a", "a"]).contains("two columns a"));
         open(&data(file), &[]).unwrap_err();

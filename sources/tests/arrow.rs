@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline_sources::table::{Table, TableOptions};
-use slotline_sources::{Error, Format, Records};
+use slotline_sources::{DefaultNumber, Error, Format, Records};
 
 mod support;
 
@@ -142,6 +142,32 @@ fn missing_values_are_errors_or_zeros() {
     let error = records.get(2, &mut cx).unwrap_err().to_string();
     assert!(error.contains("column list has an element without a value (null); fill it in, or leave"), "{error}");
     assert!(!error.contains("missing_as_zero"), "{error}");
+}
+
+#[test]
+fn missing_numbers_have_their_default() {
+    let columns = ["number", "flag", "text"];
+    let options = TableOptions::new().columns(columns).default_number("number", -7).default_number("flag", 1);
+    let records = options.clone().missing_as_zero(true).open([data("missing.feather")]).unwrap();
+    support::together(&records);
+    let mut cx = Context::default();
+    assert_eq!(records.get(1, &mut cx).unwrap().number("number"), Some(-7_i64));
+    let record = records.get(0, &mut cx).unwrap();
+    assert_eq!((record.number("flag"), record.number::<i64>("number").is_some()), (Some(true), true));
+    drop(record);
+    // The text has none.
+    let records = options.open([data("missing.feather")]).unwrap();
+    assert!(records.get(2, &mut cx).unwrap_err().to_string().contains("column text has no value"));
+    for (column, number, words) in [
+        ("number", DefaultNumber::Float(0.5), "column number: the default 0.5 is no i64"),
+        ("flag", 2.into(), "is no bool"),
+        ("text", 2.into(), "is no text"),
+        ("other", 2.into(), "no column other to set a default of"),
+    ] {
+        let options = TableOptions::new().columns(columns).default_number(column, number);
+        let error = options.open([data("missing.feather")]).unwrap_err().to_string();
+        assert!(error.contains("missing.feather") && error.contains(words), "{error}");
+    }
 }
 
 #[test]

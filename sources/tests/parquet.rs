@@ -163,6 +163,18 @@ fn columns_that_are_not_read_are_named() {
     assert!(error.contains("missing.parquet: the column i8 is not here as in") && error.contains("snappy"), "{error}");
 }
 
+#[test]
+fn what_the_decoder_can_not_read_is_named() {
+    let records = Table::open([data("frames")]).unwrap();
+    let error = records.get(0, &mut Context::default()).unwrap_err().to_string();
+    assert!(error.contains("frames.parquet") && error.contains("several frames of Hadoop's LZ4"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    fs::write(&path, b"PARE and then PARE").unwrap();
+    let error = slotline_sources::open(&path).unwrap_err().to_string();
+    assert!(error.contains("encrypted footer"), "{error}");
+}
+
 /// Reads all rows of a file.
 fn read(path: &Path) -> Result<(), Error> {
     let records = TableOptions::new().decimals_as_f64(true).memory_limit(1 << 20).open([path])?;

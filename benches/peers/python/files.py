@@ -13,7 +13,10 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     megatron        s4: GPTDataset in a DataLoader
     datasets        s5: Hugging Face's Dataset with NumPy's format, by lists of indices
     datasets-rows   the same without a format by __getitems__, which a DataLoader calls: dicts of Python's objects
-    pyarrow         s5: Table.take, of a mapped Arrow file or of a Parquet table in memory
+    pyarrow         s5: Table.take, of a mapped Arrow file or of a Parquet table in memory; of the whole table: iter_batches with
+                    NumPy's stack in order, and otherwise columns of read_table by torch's randperm
+    polars          s5, the whole table: read_parquet, slices or gathered rows, as NumPy's arrays
+    tensordataset   s5, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
     tarfile         s6: Python's tarfile
 
 The program runs a pass in which it checks every byte. The check sum of a timed pass is the number of bytes, in s4 of tokens,
@@ -40,12 +43,14 @@ from protocol import Absent, Ledger
 
 BATCH, SAMPLES, OBJECTS = 64, 20_000, 4_000
 BATCHES = 300  # in a pass of s5's numbers
+WHOLE, LARGE = 1_000_000, 4_096  # the rows of s5's whole table, and of a batch of it
 CROP, CROPS = 1_024, 500  # batches in a pass of s4
 PACKAGES = {
     "memmap": "numpy",
     "memmap-once": "numpy",
     "megatron": "megatron-core",
     "datasets-rows": "datasets",
+    "tensordataset": "torch",
 }
 NAMES = {
     "memmap": "NumPy's memmap",
@@ -53,6 +58,7 @@ NAMES = {
     "megatron": "Megatron's GPTDataset",
     "datasets-rows": "datasets, rows",
     "tarfile": "Python's tarfile",
+    "tensordataset": "TensorDataset",
 }
 
 
@@ -368,6 +374,85 @@ class Rows:
         """Does nothing."""
 
 
+class Whole:
+    """s5: all rows of a table as a list of columns, or as one array of numbers. A pass in order opens the file."""
+
+    def __init__(self, args):
+        self.path, self.peer = args.data / "whole.parquet", args.peer
+        self.shuffled = args.workload.endswith("-shuffled")
+        threads = max(args.workers, 1)
+        if args.peer == "polars":
+            os.environ["POLARS_MAX_THREADS"] = str(threads)
+        else:
+            import pyarrow
+
+            pyarrow.set_cpu_count(threads)
+        self.rows = getattr(self, self.peer)
+        self.opened = self.rows() if self.shuffled else None
+
+    def pyarrow(self):
+        import pyarrow.parquet
+
+        if not self.shuffled:
+            stacked = lambda rows: np.stack([column.to_numpy(zero_copy_only=False) for column in rows.columns], 1)
+            return map(stacked, pyarrow.parquet.ParquetFile(self.path).iter_batches(LARGE))
+        columns = [torch.from_numpy(column.to_numpy()) for column in pyarrow_table(self.path).columns]
+        return lambda indices: [column[indices] for column in columns]
+
+    def polars(self):
+        import polars
+
+        table = polars.read_parquet(self.path)
+        arrays = lambda rows: [column.to_numpy() for column in rows.get_columns()]
+        if not self.shuffled:
+            return (arrays(table[first : first + LARGE]) for first in range(0, WHOLE, LARGE))
+        return lambda indices: arrays(table[indices.numpy()])
+
+    def tensordataset(self):
+        columns = pyarrow_table(self.path).columns
+        dataset = torch.utils.data.TensorDataset(*(torch.from_numpy(column.to_numpy()) for column in columns))
+        return lambda indices: dataset[indices]
+
+    def datasets(self):
+        import datasets
+
+        datasets.disable_progress_bars()
+        dataset = datasets.Dataset(pyarrow_table(self.path)).with_format("numpy")
+        get = lambda which: list(dataset[which].values())
+        if not self.shuffled:
+            return (get(slice(first, first + LARGE)) for first in range(0, WHOLE, LARGE))
+        return lambda indices: get(indices.tolist())
+
+    def batches(self):
+        if not self.shuffled:
+            return self.rows()
+        order = torch.randperm(WHOLE)
+        return (self.opened(order[first : first + LARGE]) for first in range(0, WHOLE, LARGE))
+
+    def verify(self):
+        take, width = Ledger(WHOLE, not self.shuffled), 20
+        for batch in self.batches():
+            table = np.stack([np.asarray(column) for column in batch], 1) if isinstance(batch, list | tuple) else batch
+            if table.shape[1] != width or not np.array_equal(table, table[:, :1] + np.arange(width)):
+                raise ValueError("wrong numbers in a row")
+            for first in table[:, 0].tolist():
+                take(first // width)
+        if take.count != WHOLE:
+            raise ValueError(f"{take.count} rows")
+
+    def check(self, batch):
+        return len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
+
+    def settle(self):
+        """Does nothing."""
+
+
+def pyarrow_table(path):
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path)
+
+
 class Index:
     """s6: where the samples of the tars are."""
 
@@ -416,6 +501,8 @@ READERS = {
     "datasets": Rows,
     "datasets-rows": Rows,
     "pyarrow": Rows,
+    "polars": Whole,
+    "tensordataset": Whole,
     "tarfile": Index,
 }
 
@@ -443,7 +530,8 @@ def main():
         import torch
 
         torch.set_num_threads(1)
-        kind = Index if args.workload == "s6" else READERS[args.peer]
+        kinds = {"s6": Index, "s5-whole-order": Whole, "s5-whole-shuffled": Whole}
+        kind = kinds.get(args.workload, READERS[args.peer])
         reader = kind(args)
         reader.settle()
         reader.verify()

@@ -11,6 +11,7 @@ u32, and then bytes from that place on, so that a reader can check every byte.
     litdata                           the first 4,000 of them in chunks of 64 MB (s3)
     tokens.bin, tokens.idx            200 million tokens in documents of 500 to 1,500 (s4)
     numbers.arrow, numbers.parquet    200,000 rows of 100 columns of int32: row r has 100 r + c in column c (s5)
+    whole.parquet                     1,000,000 rows of 20 columns of int32: row r has 20 r + c in column c (s5)
     binaries.arrow, binaries.parquet  10,000 rows of 20,000 bytes (s5)
 
 What needs a package that is not installed is left out.
@@ -30,6 +31,7 @@ SAMPLES, SHARD, CLASSES = 20_000, 1_000, 20
 OBJECTS = 4_000  # the samples that s3 reads
 TOKENS, STEP, MODULUS = 200_000_000, 7_919, 50_257  # as in w4
 ROWS, COLUMNS, BINARIES, BINARY = 200_000, 100, 10_000, 20_000
+WHOLE, WHOLE_COLUMNS = 1_000_000, 20
 
 
 class Samples:
@@ -97,11 +99,15 @@ def tokens(_samples, to):
     tokens.tofile(to)
 
 
-def numbers(_samples, to):
+def numbers(_samples, to, rows=ROWS, columns=COLUMNS):
     import pyarrow
 
-    rows = np.arange(ROWS, dtype=np.int32) * COLUMNS
-    write(pyarrow.table({f"c{column:02}": rows + column for column in range(COLUMNS)}), to)
+    first = np.arange(rows, dtype=np.int32) * columns
+    write(pyarrow.table({f"c{column:02}": first + column for column in range(columns)}), to)
+
+
+def whole(samples, to):
+    numbers(samples, to, WHOLE, WHOLE_COLUMNS)
 
 
 def binaries(samples, to):
@@ -130,6 +136,7 @@ PARTS = {
     "numbers.parquet": numbers,
     "binaries.arrow": binaries,
     "binaries.parquet": binaries,
+    "whole.parquet": whole,
 }
 
 

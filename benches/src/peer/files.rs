@@ -23,7 +23,7 @@ use slotline_sources::{Format, IndexFiles, Records};
 use super::{order, ours};
 use crate::protocol::{self, Answer, Request};
 use crate::rounds::{Contender, Pass};
-use crate::workload::files::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, places};
+use crate::workload::files::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, WHOLE, places};
 
 /// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,7 +78,9 @@ impl Arguments {
 
     fn ours(&self, request: &Request) -> Result<(u64, Box<dyn Contender>)> {
         let data = &request.data;
-        let table = |name: &str| self.table(slotline_sources::open(data.join(name))?);
+        let open = |name: &str| slotline_sources::open(data.join(name));
+        let numbers = |name: &str| self.table(open(name)?, ROWS, BATCH);
+        let binaries = |name: &str| self.table(open(name)?, BINARIES, BATCH);
         match request.workload.as_str() {
             "s1" => self.samples(FolderOptions::new().extensions(["bin"]).open(data.join("folder"))?, SAMPLES),
             "s2" => self.samples(Tar::open([data.join("tars/shard-{000000..000019}.tar")])?, SAMPLES),
@@ -111,10 +113,12 @@ impl Arguments {
                 };
                 tokens(Loader::builder(blocks).sampler(SequentialSampler::new(CROPS * SEQUENCES)), false)
             }
-            "s5-arrow-numbers" => table("numbers.arrow"),
-            "s5-arrow-binaries" => table("binaries.arrow"),
-            "s5-parquet-numbers" => table("numbers.parquet"),
-            "s5-parquet-binaries" => table("binaries.parquet"),
+            "s5-arrow-numbers" => numbers("numbers.arrow"),
+            "s5-arrow-binaries" => binaries("binaries.arrow"),
+            "s5-parquet-numbers" => numbers("numbers.parquet"),
+            "s5-parquet-binaries" => binaries("binaries.parquet"),
+            "s5-whole-shuffled" => self.table(open("whole.parquet")?, WHOLE[0], WHOLE[1]),
+            "s5-whole-order" => whole(data.join("whole.parquet"), request.workers),
             "s6" => index(data),
             other => bail!("{other} is not a workload of files"),
         }
@@ -148,16 +152,18 @@ impl Arguments {
     }
 
     /// Loads rows of numbers or of bytes.
-    fn table(&self, records: Records<dyn Format>) -> Result<(u64, Box<dyn Contender>)> {
+    fn table(&self, records: Records<dyn Format>, rows: usize, batch_size: usize) -> Result<(u64, Box<dyn Contender>)> {
         let is_bytes = records.len() == BINARIES;
-        let rows = if is_bytes { BINARIES } else { ROWS };
         let contents = Contents::new(&self.request.data, records.len())?;
         let sampler = RandomSampler::new(records.len())?.num_samples(rows)?;
-        let loader =
-            Loader::builder(records).batch_size(BATCH).sampler(sampler).num_workers(self.request.workers).build()?;
+        let loader = Loader::builder(records)
+            .batch_size(batch_size)
+            .sampler(sampler)
+            .num_workers(self.request.workers)
+            .build()?;
         let contender = ours::contender(
             loader,
-            (rows as f64 / BATCH as f64, rows as u64),
+            (rows as f64 / batch_size as f64, rows as u64),
             |batch| batch.len() as u64,
             move |batch| {
                 let columns = batch.columns();
@@ -167,20 +173,45 @@ impl Arguments {
                         .windows(2)
                         .try_for_each(|at| contents.check(&bytes[at[0] as usize..at[1] as usize]));
                 }
-                let column = |c| columns.get(c).and_then(|column| column.typed::<i32>()).expect("numbers");
-                let first = column(0);
-                for c in 0..columns.len() {
-                    let is_row = |(&number, &first): (&i32, &i32)| number == first + c as i32;
-                    ensure!(
-                        column(c).as_slice().iter().zip(first.as_slice()).all(is_row),
-                        "wrong numbers in column {c}"
-                    );
-                }
-                first.as_slice().iter().try_for_each(|&number| contents.once(number as usize / columns.len()))
+                numbers_of(&columns)?.try_for_each(|row| contents.once(row))
             },
         )?;
         Ok((rows as u64, Box::new(contender)))
     }
+}
+
+/// Checks the columns of a batch of numbers, and returns the numbers of its rows.
+fn numbers_of<'a>(columns: &Columns<'a>) -> Result<impl Iterator<Item = usize> + use<'a>> {
+    let column = |c| columns.get(c).and_then(|column| column.typed::<i32>()).expect("numbers");
+    let (first, width) = (column(0), columns.len());
+    for c in 0..width {
+        let is_row = |(&number, &first): (&i32, &i32)| number == first + c as i32;
+        ensure!(column(c).as_slice().iter().zip(first.as_slice()).all(is_row), "wrong numbers in column {c}");
+    }
+    Ok(first.as_slice().iter().map(move |&number| number as usize / width))
+}
+
+/// Opens a table in each pass, and loads its rows in order.
+fn whole(path: PathBuf, workers: usize) -> Result<(u64, Box<dyn Contender>)> {
+    let total = WHOLE[0] as u64;
+    let load = move |checked: bool| {
+        let start = Instant::now();
+        let records = slotline_sources::open(&path)?;
+        let mut loader = Loader::builder(records).batch_size(WHOLE[1]).num_workers(workers).build()?;
+        let (mut rows, mut batches) = (0, 0);
+        for batch in loader.epoch()? {
+            let batch = batch?;
+            if checked {
+                let expected = rows..rows + batch.len();
+                ensure!(numbers_of(&batch.columns())?.eq(expected), "rows in another order");
+            }
+            (rows, batches) = (rows + batch.len(), batches + 1);
+        }
+        ensure!(rows == WHOLE[0], "{rows} rows");
+        Ok(Pass { batches: f64::from(batches), seconds: start.elapsed().as_secs_f64() })
+    };
+    load(true)?;
+    Ok((total, Box::new(move || load(false))))
 }
 
 /// Returns the bytes of the samples of a batch, and where each begins and the last ends.

@@ -160,7 +160,9 @@ pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Pro
     let script = peers.join("files.py");
     let ours = |id, name, kind, workloads| reader(&[this.as_os_str(), "files".as_ref()], id, name, kind, workloads);
     let peer = |id, name, workloads| reader(&[python.as_ref(), script.as_os_str()], id, name, Kind::Peer, workloads);
-    let tables = &["s5-arrow-numbers", "s5-arrow-binaries", "s5-parquet-numbers", "s5-parquet-binaries"];
+    const TABLES: &[&str] = &["s5-arrow-numbers", "s5-arrow-binaries", "s5-parquet-numbers", "s5-parquet-binaries"];
+    const WHOLE: &[&str] = &["s5-whole-order", "s5-whole-shuffled"];
+    let all_tables = &ALL_FILES[5..11];
     Ok(vec![
         ours("slotline", "slotline", Kind::Ours, ALL_FILES),
         ours("alone", "slotline, workers alone", Kind::Variant, &["s1", "s2", "s3"]),
@@ -174,9 +176,12 @@ pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Pro
         peer("memmap", "NumPy's memmap", &["s4-nanogpt"]),
         peer("memmap-once", "NumPy's memmap, once", &["s4-nanogpt"]),
         peer("megatron", "Megatron's GPTDataset", &["s4-megatron"]),
-        peer("datasets", "datasets", tables),
-        peer("datasets-rows", "datasets, rows", tables),
-        peer("pyarrow", "pyarrow", tables),
+        // A shuffled pass of the whole table takes it a minute and a half.
+        peer("datasets", "datasets", &ALL_FILES[5..10]),
+        peer("datasets-rows", "datasets, rows", TABLES),
+        peer("pyarrow", "pyarrow", all_tables),
+        peer("polars", "polars", WHOLE),
+        peer("tensordataset", "TensorDataset", &WHOLE[1..]),
         peer("tarfile", "Python's tarfile", &["s6"]),
         ours("threads-2", "2 threads that read", Kind::Limit, &["s1", "s2"]),
         ours("threads-16", "16 threads that read", Kind::Limit, &["s1", "s2"]),
@@ -195,6 +200,8 @@ const ALL_FILES: &[&str] = &[
     "s5-arrow-binaries",
     "s5-parquet-numbers",
     "s5-parquet-binaries",
+    "s5-whole-order",
+    "s5-whole-shuffled",
     "s6",
 ];
 

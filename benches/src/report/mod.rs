@@ -187,7 +187,11 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "S5: rows of tables",
             "Arrow and Parquet files: 19,200 random rows of 200,000 with 100 columns of i32, and all of 10,000 rows of 20,000 bytes, in \
              batches of 64. datasets are Hugging Face's: with the format NumPy by lists of indices, and as rows by \
-             `__getitems__`, which a DataLoader calls. pyarrow is `Table.take`. Both have the Parquet files in memory as Arrow tables.",
+             `__getitems__`, which a DataLoader calls. pyarrow is `Table.take`. Both have the Parquet files in memory as Arrow tables. \
+             The whole table is a Parquet file of 1,000,000 rows with 20 columns of i32, in batches of 4,096: in order, with the file \
+             opened in each pass (pyarrow is `iter_batches` with NumPy's `stack`), and shuffled, with the table in memory (pyarrow is \
+             `read_table`, whose columns torch indexes by `randperm`; TensorDataset is of the same columns). pyarrow and polars may \
+             use as many threads as there are workers, or one.",
         ),
         Section::S6 => (
             "S6: the index of tars",

@@ -127,6 +127,10 @@ const TARGETS: &[Target] = &[
     Target(Section::S5, "Arrow, binaries", Some(0), OURS, Aim::Times(1.0, "datasets, rows")),
     Target(Section::S5, "Parquet, numbers", Some(0), OURS, Aim::Times(1.0, "pyarrow")),
     Target(Section::S5, "Parquet, binaries", Some(0), OURS, Aim::Times(1.0, "pyarrow")),
+    Target(Section::S5, "whole, opened, in order", Some(0), OURS, Aim::Times(1.0 / 1.5, "pyarrow")),
+    Target(Section::S5, "whole, opened, in order", Some(2), OURS, Aim::Times(1.0 / 1.5, "pyarrow")),
+    Target(Section::S5, "whole, shuffled", Some(0), OURS, Aim::Times(1.0, "pyarrow")),
+    Target(Section::S5, "whole, shuffled", Some(2), OURS, Aim::Times(1.0, "pyarrow")),
     Target(Section::S6, "", Some(0), OURS, Aim::Value(1000.0)),
 ];
 

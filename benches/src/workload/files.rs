@@ -33,6 +33,8 @@ pub const CROPS: usize = 500;
 pub const ROWS: usize = 300 * BATCH;
 /// The number of rows of S5's binaries.
 pub const BINARIES: usize = 10_000;
+/// The number of rows of S5's whole table, and of a batch of it.
+pub const WHOLE: [usize; 2] = [1_000_000, 4_096];
 
 /// The time that the server of S3 waits before each answer.
 const DELAY: Duration = Duration::from_millis(20);
@@ -53,6 +55,7 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
     let bytes = |samples| Ok::<_, anyhow::Error>(places(&setup.files)?[..samples].iter().map(|place| place.2).sum());
     let batches = |samples: usize| samples as f64 / BATCH as f64;
     let tokens = (CROPS as f64, (CROPS * SEQUENCES * CROP) as u64);
+    let whole = (WHOLE[0].div_ceil(WHOLE[1]) as f64, WHOLE[0] as u64);
     let (rows, binaries) = ((batches(ROWS), ROWS as u64), (batches(BINARIES), BINARIES as u64));
     let cases = match section {
         Section::S1 => {
@@ -73,6 +76,10 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
             Case("Arrow, binaries", "s5-arrow-binaries", 0, binaries.0, binaries.1),
             Case("Parquet, numbers", "s5-parquet-numbers", 0, rows.0, rows.1),
             Case("Parquet, binaries", "s5-parquet-binaries", 0, binaries.0, binaries.1),
+            Case("whole, opened, in order", "s5-whole-order", 0, whole.0, whole.1),
+            Case("whole, opened, in order", "s5-whole-order", 2, whole.0, whole.1),
+            Case("whole, shuffled", "s5-whole-shuffled", 0, whole.0, whole.1),
+            Case("whole, shuffled", "s5-whole-shuffled", 2, whole.0, whole.1),
         ],
         _ => vec![Case("", "s6", 0, 1.0, SAMPLES as u64)],
     };

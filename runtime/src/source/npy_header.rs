@@ -33,8 +33,9 @@ pub(super) fn header(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError>
         return Err(broken(format!("at most {LONGEST_TEXT} bytes of header"), format!("{text_len}")));
     }
     let text = bytes.get(text_start..data_start).ok_or_else(|| cut_short(data_start, bytes.len()))?;
-    guard(text)?;
-    let parsed = NpyHeader::from_reader(&bytes[..data_start]).map_err(|error| {
+    let mut header = bytes[..data_start].to_vec();
+    guard(text)?.into_iter().for_each(|at| header[text_start + at] = b' ');
+    let parsed = NpyHeader::from_reader(&header[..]).map_err(|error| {
         broken(
             "a header with descr, fortran_order and shape",
             format!("one that fails: {}", excerpt(&error.to_string())),
@@ -70,14 +71,16 @@ fn text_range(bytes: &[u8]) -> Result<(usize, usize), FormatError> {
     }
 }
 
-/// Accepts only headers that `npyz` can parse quickly, with little stack, and without overflow.
+/// Accepts only headers that `npyz` can parse quickly, with little stack, and without overflow. Returns where the suffixes
+/// are that Python 2 wrote after long numbers (`3L`), which `npyz` does not know.
 ///
 /// That means: brackets nest at most [`DEEPEST`] levels, and braces not at all; all words outside of strings are plain
 /// numbers, `True`, `False` or `None`; and the product of all nonzero numbers, which include the shape's lengths, is
 /// below 2^64. Strings end here where they end for the parser, because escapes are rejected too.
-fn guard(text: &[u8]) -> Result<(), FormatError> {
+fn guard(text: &[u8]) -> Result<Vec<usize>, FormatError> {
     let mut depth = 0_usize;
     let mut product = 1_u64;
+    let mut suffixes = Vec::new();
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = match byte {
@@ -108,9 +111,15 @@ fn guard(text: &[u8]) -> Result<(), FormatError> {
             }
             _ if in_word(byte) => {
                 let (word, tail) = rest.split_at(rest.iter().position(|&b| !in_word(b)).unwrap_or(rest.len()));
-                match word {
-                    b"True" | b"False" | b"None" => {}
-                    _ if word.iter().all(u8::is_ascii_digit) => product = multiplied(product, word)?,
+                let (number, is_long) = word.strip_suffix(b"L").map_or((word, false), |number| (number, true));
+                if is_long && !number.is_empty() {
+                    suffixes.push(text.len() - tail.len() - 1);
+                }
+                match number {
+                    b"True" | b"False" | b"None" if !is_long => {}
+                    word if !word.is_empty() && word.iter().all(u8::is_ascii_digit) => {
+                        product = multiplied(product, word)?
+                    }
                     _ => return Err(broken("whole numbers, True, False or None", quoted(word))),
                 }
                 tail
@@ -118,7 +127,7 @@ fn guard(text: &[u8]) -> Result<(), FormatError> {
             _ => tail,
         };
     }
-    Ok(())
+    Ok(suffixes)
 }
 
 /// Whether a byte can be part of a number or name.
@@ -195,4 +204,23 @@ fn cut_short(needed: usize, found: usize) -> FormatError {
         format!("only {found}"),
         "the file is truncated: write or download it again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(shape: &str) -> Result<Layout, FormatError> {
+        let text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let bytes = [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
+        header(&bytes, bytes.len() as u64 + 24)
+    }
+
+    #[test]
+    fn numbers_of_python_2_are_read() {
+        assert_eq!(layout("(3L, 2L)").unwrap().shape.dims(), [3, 2]);
+        for wrong in ["(L, 2)", "(3LL, 2)", "(TrueL, 2)", "(3l, 2)"] {
+            assert!(layout(wrong).is_err(), "{wrong}");
+        }
+    }
 }

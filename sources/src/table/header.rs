@@ -59,6 +59,12 @@ impl Pages {
                 }
                 let page = data.get(..header.compressed as usize).ok_or("a page that ends after its column")?;
                 header.check_packed(page, metadata.compression(), most)?;
+                if metadata.compression() == Compression::LZ4 && is_cut_short(page) {
+                    return Err(Problem {
+                        what: "pages in several frames of Hadoop's LZ4, which are not read".to_owned(),
+                        advice: "write the file again with LZ4_RAW, Snappy or Zstandard",
+                    });
+                }
                 rest = &data[page.len()..];
             }
         }
@@ -123,6 +129,20 @@ impl Header {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a page is in several frames of Hadoop, each after its size and that of its packed bytes, of which the decoder reads
+/// the first ones only: it stops after one that is not shorter than the rest.
+fn is_cut_short(mut page: &[u8]) -> bool {
+    let mut stops = false;
+    while let Some((sizes, rest)) = page.split_first_chunk::<8>() {
+        let packed = u32::from_be_bytes([sizes[4], sizes[5], sizes[6], sizes[7]]) as usize;
+        // Otherwise it is LZ4 of another kind.
+        let Some(rest) = rest.get(packed..) else { return false };
+        stops |= !rest.is_empty() && rest.len() <= packed;
+        page = rest;
+    }
+    stops && page.is_empty()
 }
 
 /// Reads a size.

@@ -268,7 +268,7 @@ impl TableOptions {
                 return Ok(self.missing_as_zero.then(|| leaf.holds.zero()));
             };
             let found = leaf.holds.number(number);
-            let problem = || format!("column {}: the default {number:?} is no {}", leaf.name, leaf.holds);
+            let problem = || format!("column {}: the default {number} is no {}", leaf.name, leaf.holds);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
         leaves.iter().map(missing).collect()
@@ -288,6 +288,10 @@ impl Opened {
         let mut start = Vec::new();
         let len = files.file_len(file).unwrap_or(0).min(4);
         files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
+        if start == b"PARE" {
+            let problem = "a Parquet file with an encrypted footer, which is not read";
+            return Err(Error::format(files.path(file).display(), None, problem, "write it again without encryption"));
+        }
         #[cfg(feature = "parquet")]
         if start == b"PAR1" {
             return parquet::File::open(files, file, options.decimals_as_f64).map(Self::Parquet);
