@@ -4,7 +4,7 @@ use std::path::Path;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
-use slotline::sample::{Dynamic, Fields, Row, Sample};
+use slotline::sample::{Dynamic, Fields, Row, RowsMut, Sample};
 #[cfg(feature = "image")]
 use slotline_sources::pictures::{PictureRecord, Pictures};
 use slotline_sources::{Error, Format, OpenOptions, Record, Records};
@@ -89,6 +89,22 @@ impl Dataset for Files {
             Self::Records(records) => records.begin_pass(upcoming),
             #[cfg(feature = "image")]
             Self::Pictures(pictures) => pictures.begin_pass(upcoming),
+        }
+    }
+
+    fn reads_many(&self) -> bool {
+        match self {
+            Self::Records(records) => records.reads_many(),
+            #[cfg(feature = "image")]
+            Self::Pictures(_) => false,
+        }
+    }
+
+    fn write_many(&self, indices: &[usize], context: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        match self {
+            Self::Records(records) => records.write_many(indices, context, rows),
+            #[cfg(feature = "image")]
+            Self::Pictures(pictures) => pictures.write_many(indices, context, rows),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, Subset, Upcoming};
-use slotline::sample::{Apart, Fields, Row, Sample};
+use slotline::sample::{Apart, Fields, Row, RowsMut, Sample};
 
 use crate::arrays::Arrays;
 use crate::failure::{Failure, chain};
@@ -97,6 +97,16 @@ impl Dataset for Indexed {
             Self::Stack(stack) => stack.get_many(indices, context, &mut |stacked| put(Read::Stacked(stacked))),
             Self::Transform(transform) => transform.get_many(indices, context, &mut |mapped| put(Read::Mapped(mapped))),
             _ => one_by_one(self, indices, context, put),
+        }
+    }
+
+    fn write_many(&self, indices: &[usize], context: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        match self {
+            Self::Subset(subset) => subset.write_many(indices, context, rows),
+            Self::Concat(concat) => concat.datasets.write_many(indices, context, rows),
+            #[cfg(feature = "sources")]
+            Self::Files(files) => files.write_many(indices, context, rows),
+            _ => self.get_many(indices, context, &mut |sample| rows.push(sample)),
         }
     }
 

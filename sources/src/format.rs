@@ -410,6 +410,19 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.shard_lens()
     }
 
+    /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were written, from the first on.
+    /// For datasets whose samples are made of these records.
+    pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
+        let (len, left) = (self.format.len(), rows.left());
+        if indices.iter().all(|&index| index < len) {
+            let _timer = self.read.as_deref().map(Read::time_samples);
+            self.format.write_many(indices, rows);
+        }
+        let written = left - rows.left();
+        self.read.as_ref().inspect(|read| read.count_many(written));
+        written
+    }
+
     pub(crate) fn shared(&self) -> Arc<F> {
         self.format.clone()
     }
@@ -488,13 +501,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
     }
 
     fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
-        let (len, left) = (self.format.len(), rows.left());
-        if indices.iter().all(|&index| index < len) {
-            let _timer = self.read.as_deref().map(Read::time_samples);
-            self.format.write_many(indices, rows);
-        }
-        let written = left - rows.left();
-        self.read.as_ref().inspect(|read| read.count_many(written));
+        let written = self.write_some(indices, rows);
         for (place, &index) in indices.iter().enumerate().skip(written) {
             cx.go_to(place);
             rows.push(self.get(index, cx)?)?;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, Upcoming};
 use slotline::dtype::DType;
-use slotline::sample::Row;
+use slotline::sample::{Row, RowsMut};
 use slotline_image::{AnyPipeline, PipelineBuilder};
 use slotline_sources::folder::{Folder, FolderOptions};
 use slotline_sources::litdata::LitData;
@@ -181,6 +181,16 @@ impl Files {
 
     pub(crate) fn reads_ahead(&self) -> bool {
         self.records.reads_ahead()
+    }
+
+    pub(crate) fn reads_many(&self) -> bool {
+        self.pictures.is_none() && self.records.reads_many()
+    }
+
+    /// Writes some samples, from the first on, and returns how many.
+    pub(crate) fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
+        rows.untyped();
+        self.records.write_some(indices, rows)
     }
 
     pub(crate) fn begin_pass(&self, upcoming: Upcoming) {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
-use slotline::sample::{Fields, Row, Sample};
+use slotline::sample::{Fields, Row, RowsMut, Sample};
 use slotline::source::{digits, map_npy, read_idx, read_npy};
 
 use super::column::Column;
@@ -220,6 +220,29 @@ impl Dataset for Node {
                 parts.iter().filter(|part| part.reads_ahead()).for_each(|part| part.begin_pass(upcoming.clone()));
             }
         }
+    }
+
+    fn reads_many(&self) -> bool {
+        match self {
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) => false,
+            Self::Files(files) => files.reads_many(),
+            Self::Subset(subset) => subset.reads_many(),
+            Self::Concat(concat) => concat.reads_many(),
+        }
+    }
+
+    fn write_many(&self, indices: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        let written = match self {
+            Self::Columns { .. } | Self::Stream(_) | Self::Stack(_) => 0,
+            Self::Files(files) => files.write_some(indices, rows),
+            Self::Subset(subset) => return subset.write_many(indices, cx, rows),
+            Self::Concat(concat) => return concat.write_many(indices, cx, rows),
+        };
+        for (place, &index) in indices.iter().enumerate().skip(written) {
+            cx.go_to(place);
+            rows.push(self.get(index, cx)?)?;
+        }
+        Ok(())
     }
 
     fn fields(&self) -> Option<Fields> {

@@ -23,6 +23,8 @@ pub struct RowsMut<'a> {
     first: usize,
     /// The dataset index of each row.
     indices: &'a [usize],
+    /// Whether fields of `u8` take elements of any type.
+    untyped: bool,
     /// Called before a sample is written (true), and after it.
     watch: Option<&'a dyn Fn(bool)>,
     /// The rows have exclusive access to their bytes.
@@ -44,7 +46,7 @@ impl<'a> RowsMut<'a> {
     ) -> Self {
         let first = *next;
         debug_assert!(first + indices.len() <= layout.rows);
-        Self { layout, slot, next, first, indices, watch, memory: PhantomData }
+        Self { layout, slot, next, first, indices, untyped: false, watch, memory: PhantomData }
     }
 
     /// Returns the number of rows that were written.
@@ -75,6 +77,12 @@ impl<'a> RowsMut<'a> {
         self.watch.inspect(|watch| watch(false));
         *self.next += 1;
         Ok(())
+    }
+
+    /// Lets the fields of `u8` that have a fixed shape take elements of any type, as their bytes, in
+    /// [`write_fixed`](FieldsMut::write_fixed). For datasets that declare all their fields as bytes.
+    pub fn untyped(&mut self) {
+        self.untyped = true;
     }
 
     /// Returns the fields of the next `rows` rows, to be written in declaration order.
@@ -125,7 +133,8 @@ impl FieldsMut<'_, '_> {
         let column = row.column()?;
         let len = column.stride * self.len;
         let other = |bytes: usize| Err(column.other(dtype, &[bytes / dtype.size()]));
-        if (column.field.dtype, column.field.kind) != (dtype, Kind::Fixed) {
+        let takes = column.field.dtype == dtype || self.rows.untyped && column.field.dtype == DType::U8;
+        if !takes || column.field.kind != Kind::Fixed {
             return other(0);
         }
         let (start, mut written) = (row.place(column), 0);
