@@ -255,7 +255,7 @@ impl Dataset for Fielded {
         if self.bad == Some(index) {
             return Err("a bad row".into());
         }
-        Ok((i64::from_ne_bytes(self.numbers[index]), index % 3 == 0, PackedText::new(&self.texts[index], 2)))
+        Ok((i64::from_ne_bytes(self.numbers[index]), index.is_multiple_of(3), PackedText::new(&self.texts[index], 2)))
     }
 
     fn reads_many(&self) -> bool {
@@ -268,7 +268,7 @@ impl Dataset for Fielded {
         let (together, apart) = indices[..good].split_at(good / 2);
         let mut fields = rows.fields(together.len())?;
         fields.write_fixed(DType::I64, together.iter().map(|&index| &self.numbers[index][..]))?;
-        let flags: Vec<u8> = together.iter().map(|index| u8::from(index % 3 == 0)).collect();
+        let flags: Vec<u8> = together.iter().map(|index| u8::from(index.is_multiple_of(3))).collect();
         fields.write_fixed(DType::Bool, [&flags[..]])?;
         fields.write_each(DType::U8, together.iter().map(|&index| self.texts[index].as_bytes()))?;
         fields.finish()?;
@@ -279,8 +279,11 @@ impl Dataset for Fielded {
     }
 }
 
+/// The fields of a row.
+type Fields = (i64, bool, String);
+
 /// Returns the rows of a pass, with their indices, and the error of each batch that has one.
-fn rows_of<D>(dataset: D, on_error: OnError, workers: usize) -> Vec<Result<Vec<(i64, i64, bool, String)>, String>>
+fn rows_of<D>(dataset: D, on_error: OnError, workers: usize) -> Vec<Result<Vec<(i64, Fields)>, String>>
 where
     D: for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)>,
 {
@@ -292,7 +295,7 @@ where
             batch.map_err(|error| chain(&error).replace("the consumer's thread", "worker 0").replace('1', "0"))?;
         let (numbers, flags, texts) = batch.tensors();
         let row =
-            |(i, &index): (usize, &i64)| (index, numbers.as_slice()[i], flags.as_slice()[i], texts.get(i).to_owned());
+            |(i, &index): (usize, &i64)| (index, (numbers.as_slice()[i], flags.as_slice()[i], texts.get(i).to_owned()));
         Ok(batch.indices().iter().enumerate().map(row).collect())
     };
     loader.epoch().unwrap().map(rows).collect()
@@ -332,8 +335,10 @@ fn from_fn_text(bad: Option<usize>) -> impl for<'a> Dataset<Sample<'a> = (i64, b
     Apart(Fielded::new(bad))
 }
 
+type Lie = fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>;
+
 /// Writes fields as a function says.
-struct Lying(fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>);
+struct Lying(Lie);
 
 impl Dataset for Lying {
     type Sample<'a> = (bool, u8);
@@ -357,7 +362,7 @@ impl Dataset for Lying {
 
 #[test]
 fn fields_that_are_not_as_declared_are_errors() {
-    let cases: [(fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>, &str); 9] = [
+    let cases: [(Lie, &str); 9] = [
         (|_, _| Ok(()), "asked for 4 samples but put only 0"),
         (|_, rows| rows.fields(5).map(drop), "asked for 4 samples but put more"),
         (|_, rows| (0..5).try_for_each(|_| rows.push((true, 1_u8))), "asked for 4 samples but put more"),

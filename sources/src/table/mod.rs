@@ -13,8 +13,9 @@
 //!
 //! Other lists, maps, unions and columns of nulls only are not read: a dataset opens if others are chosen by
 //! [`columns`](TableOptions::columns). Missing values are errors, unless
-//! [`missing_as_zero`](TableOptions::missing_as_zero) or the column's [default](TableOptions::default_number) is set. A list of a fixed length in Parquet is a tensor if the writer
-//! stored Arrow's schema, as pyarrow and polars do, and otherwise a list.
+//! [`missing_as_zero`](TableOptions::missing_as_zero) or the column's [default](TableOptions::default_number) is set. A list
+//! of a fixed length in Parquet is a tensor if the writer stored Arrow's schema, as pyarrow and polars do, and otherwise a
+//! list.
 //!
 //! Rows are decoded column by column, many at a time: a row group of Parquet, or if the file has a page index, a part of
 //! it that pages begin with and that takes a megabyte or more; and a batch of Arrow. They are kept in memory up to
@@ -171,9 +172,10 @@ impl TableOptions {
         self
     }
 
-    /// Sets how many bytes of decoded rows are kept in the memory of each process, 1 GiB by default. The last ones that
-    /// each thread has read come in addition, and those that threads are decoding. What is decoded together may take twice as
-    /// much, or 64 MiB if that is more; and the dictionaries of Arrow, which are kept besides, once as much.
+    /// Sets how many bytes of decoded rows are kept in the memory of each process, 1 GiB by default. Those that each thread
+    /// is copying into a batch come in addition, up to a quarter of this or one part of the file, and those that threads are
+    /// decoding. What is decoded together may take twice as much as this, or 64 MiB if that is more; and the dictionaries of
+    /// Arrow, which are kept besides, once as much.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
