@@ -1,6 +1,5 @@
 //! Choosing among the fields of a dataset, and the room that they have.
 
-use std::any::TypeId;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,21 +20,13 @@ pub(crate) struct Chosen<F: ?Sized> {
     unread: bool,
 }
 
-/// Whether the fields of this format are known without the bytes of the files, unless they are these bytes.
-fn knows_all_else(format: TypeId) -> bool {
-    #[cfg(feature = "folder")]
-    return format == TypeId::of::<crate::folder::Folder>();
-    #[cfg(not(feature = "folder"))]
-    return false;
-}
-
 impl<F: Format + ?Sized> Chosen<F> {
     pub(crate) fn new(all: Arc<F>, names: &[String]) -> Result<Self, Error> {
         let fields: Vec<(usize, &RecordField)> = all.fields().as_slice().iter().enumerate().collect();
         let chosen = choose(&all.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
         let numbers = chosen.iter().map(|(number, _)| *number).collect();
         let is_bytes = |field: &RecordField| matches!(field.kind, FieldKind::Bytes(_));
-        let unread = knows_all_else((*all).type_id()) && !chosen.iter().any(|(_, field)| is_bytes(field));
+        let unread = all.knows_fields() && !chosen.iter().any(|(_, field)| is_bytes(field));
         let fields = RecordFields::new(chosen.iter().map(|(_, field)| (field.name.clone(), field.kind.clone())));
         Ok(Self { all, fields, numbers, unread })
     }

@@ -256,6 +256,10 @@ impl Format for Folder {
         &self.files
     }
 
+    fn knows_fields(&self) -> bool {
+        true
+    }
+
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         each(Span { file: index, start: 0, len: None });
     }

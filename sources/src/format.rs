@@ -104,6 +104,12 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
         lens
     }
 
+    /// Whether the fields that hold no bytes are known without those of the files: where none of the chosen fields holds
+    /// bytes, no file is read, and [`Input`] gives none.
+    fn knows_fields(&self) -> bool {
+        false
+    }
+
     /// Reads sample `index`, which is below the length.
     ///
     /// # Errors
