@@ -1,6 +1,7 @@
 //! The headers of pages, which say how much memory decoding takes: they are checked before it is done.
 
 use std::io::{self, Read};
+use std::ops::Range;
 
 use bytes::Bytes as Shared;
 use parquet::basic::{Compression, Type as Physical};
@@ -14,14 +15,16 @@ const EXPANSION: u64 = 1032;
 
 /// The header of a page.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Header {
-    uncompressed: u64,
-    compressed: u64,
+pub(super) struct Header {
+    pub(super) uncompressed: u64,
+    pub(super) compressed: u64,
+    /// The bytes of the header that say the number of packed bytes.
+    pub(super) size_at: Range<usize>,
     values: u64,
     /// The bytes in front that are not compressed.
-    levels: u64,
-    is_compressed: bool,
-    is_dictionary: bool,
+    pub(super) levels: u64,
+    pub(super) is_compressed: bool,
+    pub(super) is_dictionary: bool,
 }
 
 /// What the headers of pages say.
@@ -59,12 +62,6 @@ impl Pages {
                 }
                 let page = data.get(..header.compressed as usize).ok_or("a page that ends after its column")?;
                 header.check_packed(page, metadata.compression(), most)?;
-                if metadata.compression() == Compression::LZ4 && is_cut_short(page) {
-                    return Err(Problem {
-                        what: "pages in several frames of Hadoop's LZ4, which are not read".to_owned(),
-                        advice: "write the file again with LZ4_RAW, Snappy or Zstandard",
-                    });
-                }
                 rest = &data[page.len()..];
             }
         }
@@ -74,13 +71,18 @@ impl Pages {
 
 impl Header {
     /// Reads a header. Returns it, and the bytes behind it.
-    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let len = bytes.len();
         let mut header = Self { is_compressed: true, ..Self::default() };
         let mut bytes = Bytes(bytes);
         bytes.fields(|bytes, number, kind| {
             match number {
                 2 if kind.is_int() => header.uncompressed = size(bytes)?,
-                3 if kind.is_int() => header.compressed = size(bytes)?,
+                3 if kind.is_int() => {
+                    let start = len - bytes.0.len();
+                    header.compressed = size(bytes)?;
+                    header.size_at = start..len - bytes.0.len();
+                }
                 // Those of a page of data, of a dictionary, and of a page of version 2.
                 5 | 7 | 8 if kind.is_struct() => {
                     header.is_dictionary = number == 7;
@@ -131,20 +133,6 @@ impl Header {
     }
 }
 
-/// Whether a page is in several frames of Hadoop, each after its size and that of its packed bytes, of which the decoder reads
-/// the first ones only: it stops after one that is not shorter than the rest.
-fn is_cut_short(mut page: &[u8]) -> bool {
-    let mut stops = false;
-    while let Some((sizes, rest)) = page.split_first_chunk::<8>() {
-        let packed = u32::from_be_bytes([sizes[4], sizes[5], sizes[6], sizes[7]]) as usize;
-        // Otherwise it is LZ4 of another kind.
-        let Some(rest) = rest.get(packed..) else { return false };
-        stops |= !rest.is_empty() && rest.len() <= packed;
-        page = rest;
-    }
-    stops && page.is_empty()
-}
-
 /// Reads a size.
 fn size(bytes: &mut Bytes<'_>) -> Option<u64> {
     bytes.int().and_then(|size| u64::try_from(size).ok())
@@ -158,7 +146,14 @@ mod tests {
     fn headers_are_read_to_their_end() {
         // A page of data: type 0, sizes 100 and 50, a checksum, 7 values; then its data.
         let bytes = [0x15, 0, 0x15, 0xc8, 0x01, 0x15, 100, 0x15, 2, 0x1c, 0x15, 14, 0x15, 0, 0, 0, 9, 9];
-        let header = Header { uncompressed: 100, compressed: 50, values: 7, is_compressed: true, ..Header::default() };
+        let header = Header {
+            uncompressed: 100,
+            compressed: 50,
+            size_at: 6..7,
+            values: 7,
+            is_compressed: true,
+            ..Header::default()
+        };
         assert_eq!(Header::read(&bytes), Some((header, &[9, 9][..])));
         // A negative size.
         assert_eq!(Header::read(&[0x25, 1, 0]), None);

@@ -28,6 +28,8 @@
 //! built with `panic = "abort"` ends.
 
 mod column;
+#[cfg(feature = "parquet")]
+mod frames;
 mod gather;
 #[cfg(feature = "parquet")]
 mod header;

@@ -14,12 +14,13 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
-use parquet::basic::Type as Physical;
+use parquet::basic::{Compression, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
+use super::frames;
 use super::header::Pages;
 use super::schema::{Columns, DEEPEST, Leaf};
 use super::{DAMAGED, Part, Problem, thrift};
@@ -219,7 +220,7 @@ impl Rows {
         Ok(batch)
     }
 
-    fn checked(&self, step: usize, parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
+    fn checked(&self, step: usize, mut parts: Parts, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Problem> {
         // The decoder believes what pages say of their size.
         let (most, (column, name)) = (limit.saturating_mul(2).max(LEAST), &self.of.leaves[step]);
         let group = self.of.metadata.metadata().row_group(self.group);
@@ -227,13 +228,24 @@ impl Rows {
         let pages = Pages::check(parts.bytes(), group.column(*column), left);
         let pages = pages.map_err(|problem| problem.of_column(name))?;
         spent.fetch_add(pages.bytes, Ordering::Relaxed);
+        let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
+        // Who writes a page index does not write such frames.
+        if let (Compression::LZ4, [(start, bytes)]) = (group.column(*column).compression(), &mut parts.parts[..])
+            && let Some(unpacked) = frames::unpack(bytes)?
+        {
+            let changed = |of: &ArrowReaderMetadata| unpacked.metadata(of, self.group, *column, *start);
+            metadata = changed(&metadata)?;
+            seconds = seconds.as_ref().map(changed).transpose()?;
+            parts.len = parts.len.max(*start + unpacked.pages.len() as u64);
+            *bytes = unpacked.pages.into();
+        }
         let decode = |metadata, parts| {
             catch_unwind(AssertUnwindSafe(|| self.decode(metadata, *column, parts)))
                 .unwrap_or_else(|_| Err(Problem::from("a page that the decoder can't read")))
         };
-        let Some(seconds) = &self.of.seconds else { return decode(&self.of.metadata, parts) };
-        let batch = decode(&self.of.metadata, parts.clone())?;
-        let coarse = decode(seconds, parts)?;
+        let Some(seconds) = seconds else { return decode(&metadata, parts) };
+        let batch = decode(&metadata, parts.clone())?;
+        let coarse = decode(&seconds, parts)?;
         for ((fine, coarse), field) in batch.columns().iter().zip(coarse.columns()).zip(batch.schema().fields()) {
             if !matches!(coarse.data_type(), DataType::Timestamp(TimeUnit::Second, _))
                 || fine.data_type() == coarse.data_type()
