@@ -43,7 +43,7 @@ pub(crate) struct FileOptions {
     #[arg(long)]
     without_files: bool,
 
-    /// What a missing number in a column of CSV or JSONL stands for
+    /// What a missing number in a column of a table stands for; once for each column
     #[arg(long, value_name = "NAME=NUMBER", value_parser = pair::<DefaultNumber>)]
     default_number: Vec<(String, DefaultNumber)>,
 

@@ -39,8 +39,9 @@ pub(crate) fn fresh<'py>(
     tools: &Tools,
     pool: &Pool,
     node: &Node,
-    gathered: &Gathered<'py>,
+    gathered: &mut Gathered<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    gathered.settle(tools)?;
     let make = |leaf: &Leaf| {
         let tensor = pool.take(py, &tools.torch, leaf.dtype, &leaf.shape)?;
         if leaf.bytes > 0 {
@@ -103,6 +104,7 @@ impl Pickle {
         if gathered.is_plain {
             return Ok(Some((self.dumps(&list)?, 0)));
         }
+        gathered.ran = true;
         let pickled = self.dumps_with.bind(py).call1((list, &self.is_sendable))?;
         let (bytes, tensors) = pickled.extract::<(Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>)>()?;
         for tensor in &tensors {
@@ -141,6 +143,7 @@ pub(crate) fn send<'py>(
     let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
     let (shape, objects) = ((last.number, bytes_of(shape.as_ref())), bytes_of(objects.as_ref()));
 
+    gathered.settle(pickle.tools)?;
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
     let sent = write((sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);

@@ -4,10 +4,17 @@
 //! is found out what goes where, then the memory is taken, and then the elements are copied into it. For everything else,
 //! and wherever samples do not fit together, torch's own function is called for that part of the samples. It makes the
 //! batch, or the error.
+//!
+//! What a tensor views is looked at without asking Python, and so is its memory when it is copied. In between, code of the
+//! program may run (torch's function calls methods of the samples, keys of dicts are compared, objects are pickled), and
+//! resize tensors. So wherever such code may run, that is noted ([`Gathered::ran`]), and before anything is copied, every
+//! tensor is looked at again and compared with what was noted of it ([`Gathered::settle`]). What belongs to a tensor, such as
+//! its list of dimensions, is not read after such code.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -84,7 +91,8 @@ impl Tools {
             return (view.shape.is_empty() && view.dtype.code == DType::I64.code).then(|| index.extract().ok())?;
         }
         let integer = self.array_integer.as_ref()?;
-        if index.is_instance(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
+        // By its type: an object may say that it is of another one, by code of the program.
+        if index.get_type().is_subclass(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
     }
 
     /// Whether an object is a tensor that is sent without pickling it.
@@ -113,8 +121,8 @@ pub(crate) struct Leaf {
 
 #[derive(Debug)]
 pub(crate) enum Rows {
-    /// Each is a row.
-    Views(Vec<View<'static>>),
+    /// Each is a row; those of tensors that are kept from this number on.
+    Views(Vec<View<'static>>, Option<usize>),
     /// Rows of one tensor or array.
     Taken(Taken),
     /// All of it, as it lies in memory: that of the tensor that is kept with this number.
@@ -138,7 +146,7 @@ impl Leaf {
         // SAFETY: the caller says that there is room, which `bytes` was computed for.
         unsafe {
             match &self.rows {
-                Rows::Views(views) => rows::copy(views, self.bytes / views.len().max(1), to),
+                Rows::Views(views, _) => rows::copy(views, self.bytes / views.len().max(1), to),
                 Rows::Taken(taken) => taken.copy(to),
                 Rows::Memory(start, _) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Piece(lead, start) => to.add(*lead).copy_from_nonoverlapping(*start, self.bytes - lead),
@@ -157,6 +165,8 @@ pub(crate) struct Gathered<'py> {
     pub(crate) objects: Vec<Bound<'py, PyAny>>,
     /// Whether no object can have a tensor in it.
     pub(crate) is_plain: bool,
+    /// Whether code of the program may have run since tensors were looked at.
+    pub(crate) ran: bool,
     /// Whether the batch stays in this process, so that what torch collates is not taken apart.
     is_local: bool,
     /// The numbers of tensors that were seen, by their address: one that is in two places is one tensor. And containers.
@@ -169,7 +179,7 @@ pub(crate) struct Gathered<'py> {
 impl<'py> Gathered<'py> {
     pub(crate) fn new(is_local: bool) -> Self {
         let (leaves, objects, kept, buffers) = Default::default();
-        Self { leaves, objects, is_plain: true, is_local, seen: HashMap::new(), kept, buffers }
+        Self { leaves, objects, is_plain: true, ran: false, is_local, seen: HashMap::new(), kept, buffers }
     }
 
     /// Collates samples as `default_collate` does.
@@ -213,6 +223,7 @@ impl<'py> Gathered<'py> {
             }
             let is_list = first.is_exact_instance_of::<PyList>();
             let is_plain = is_list || first.is_exact_instance_of::<PyTuple>();
+            self.ran |= !is_plain && !first.is_exact_instance_of::<PyDict>();
             let is_named = !is_plain
                 && first.is_instance_of::<PyTuple>()
                 && first.hasattr(intern!(py, "_fields"))?
@@ -230,11 +241,16 @@ impl<'py> Gathered<'py> {
             } else if first.is_exact_instance_of::<PyDict>() {
                 let dicts = column.iter().map(|sample| sample.cast::<PyDict>()).collect::<Result<Vec<_>, _>>();
                 let dicts = dicts.map_err(PyErr::from)?;
-                let mut items = Vec::with_capacity(dicts.len());
-                for (key, _) in dicts[0].iter() {
+                let mut items = Vec::with_capacity(dicts[0].len());
+                // A list, since the dict may change meanwhile.
+                for key in dicts[0].keys() {
+                    self.ran |= !key.is_exact_instance_of::<PyString>();
                     let part = dicts.iter().map(|dict| dict.get_item(&key)).collect::<PyResult<Option<Vec<_>>>>()?;
                     let Some(part) = part else { return self.other(py, tools, column, is_tuple) };
                     items.push((key.unbind(), self.column(py, tools, part, false, depth + 1)?));
+                }
+                if items.len() != dicts[0].len() {
+                    return Err(PyRuntimeError::new_err("dictionary changed size during iteration"));
                 }
                 return Ok(Node::Dict(items));
             }
@@ -259,6 +275,7 @@ impl<'py> Gathered<'py> {
             true => PyTuple::new(py, column)?.into_any(),
             false => PyList::new(py, column)?.into_any(),
         };
+        self.ran = true;
         let batch = tools.fallback.bind(py).call1((column,))?;
         Ok(if self.is_local { self.object(batch) } else { self.walk(tools, &batch) })
     }
@@ -276,7 +293,7 @@ impl<'py> Gathered<'py> {
             let view = |tensor| unsafe { tools.torch.view(tensor) };
             let views =
                 column.iter().map(|tensor| is_kind(tensor).then(|| view(tensor))?).collect::<Option<Vec<_>>>()?;
-            return stacked(views, rows);
+            return stacked(views, rows, Some(self.kept.len()));
         }
         if tools.is_array(first) {
             let start = self.buffers.len();
@@ -285,7 +302,7 @@ impl<'py> Gathered<'py> {
             }
             // SAFETY: the buffers are kept as long as the leaves, and their contents do not move with them.
             let views = self.buffers[start..].iter().map(|buffer| unsafe { buffer.view() }).collect();
-            return stacked(views, rows);
+            return stacked(views, rows, None);
         }
         if first.is_exact_instance_of::<PyBool>() {
             let values = column.iter().map(|value| is_kind(value).then(|| value.is_truthy().ok().map(u8::from))?);
@@ -348,7 +365,9 @@ impl<'py> Gathered<'py> {
             ));
         }
         if let Ok(dict) = part.cast_exact::<PyDict>() {
-            let items = dict.iter().map(|(key, value)| {
+            // A list, since the dict may change meanwhile.
+            let items = dict.items().into_iter().map(|item| {
+                let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = item.extract().ok()?;
                 is_plain(&key).then(|| Some((key.unbind(), self.part(tools, &value, depth + 1)?)))?
             });
             return Some(Node::Dict(items.collect::<Option<_>>()?));
@@ -356,6 +375,7 @@ impl<'py> Gathered<'py> {
         let tuple = tuple?;
         let kind = part.get_type();
         let is_exact = part.is_exact_instance_of::<PyTuple>();
+        self.ran |= !is_exact;
         if !is_exact && !tools.is_plain_named.bind(part.py()).call1((&kind,)).ok()?.is_truthy().ok()? {
             return None;
         }
@@ -373,6 +393,46 @@ impl<'py> Gathered<'py> {
         self.leaves.push(Leaf { dtype, shape, strides, bytes, rows: Rows::Memory(view.data, self.kept.len()) });
         self.kept.push(tensor.clone());
         Some(self.leaves.len() - 1)
+    }
+
+    /// Looks at every tensor again, if code of the program may have run since. After this, none may run before the elements
+    /// are copied.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor has another shape or type than before, or its storage no longer has its elements.
+    pub(crate) fn settle(&mut self, tools: &Tools) -> PyResult<()> {
+        if !self.ran {
+            return Ok(());
+        }
+        let kept = &self.kept;
+        for tensor in kept.iter().filter(|kept| tools.is_tensor(kept)) {
+            if !tools.torch.has_storage(tensor)? {
+                return Err(changed());
+            }
+        }
+        // SAFETY: the tensors are kept, and no other code runs before they are copied.
+        let look = |number: usize| unsafe { tools.torch.view(&kept[number]) };
+        for leaf in &mut self.leaves {
+            match &mut leaf.rows {
+                Rows::Views(views, Some(first)) => {
+                    for (number, view) in views.iter_mut().enumerate() {
+                        let same = |new: &View<'_>| new.dtype == leaf.dtype && *new.shape == leaf.shape[1..];
+                        *view = look(*first + number).filter(same).ok_or_else(changed)?;
+                    }
+                }
+                Rows::Memory(start, number) => {
+                    let same = |new: &View<'_>| {
+                        new.dtype == leaf.dtype
+                            && *new.shape == leaf.shape[..]
+                            && new.own_strides() == leaf.strides.as_deref()
+                    };
+                    *start = look(*number).filter(same).ok_or_else(changed)?.data;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Finds tensors that view the same memory, and returns these pieces of memory.
@@ -428,6 +488,14 @@ impl<'py> Gathered<'py> {
     }
 }
 
+/// The error for a tensor that is not as it was.
+#[cold]
+fn changed() -> PyErr {
+    PyRuntimeError::new_err(
+        "a tensor was resized while a batch was made of it, by code of a sample or of its collate function: leave it as it is there",
+    )
+}
+
 /// Where a tensor lies.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -474,8 +542,8 @@ fn item<'py>(sample: &Bound<'py, PyAny>, k: usize) -> PyResult<Bound<'py, PyAny>
     sample.cast::<PyList>().map_err(PyErr::from)?.get_item(k)
 }
 
-/// A tensor of rows that have one shape and type.
-pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
+/// A tensor of rows that have one shape and type; `kept` is the number of the first tensor, if they are tensors.
+pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64, kept: Option<usize>) -> Option<Leaf> {
     let first = views.first()?;
     let (dtype, dims) = (first.dtype, first.shape);
     if !views.iter().all(|view| view.dtype == dtype && view.shape == dims) || keeps_order(first) {
@@ -483,7 +551,7 @@ pub(crate) fn stacked(views: Vec<View<'static>>, rows: i64) -> Option<Leaf> {
     }
     let shape: Vec<i64> = std::iter::once(rows).chain(dims.iter().copied()).collect();
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views) })
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Views(views, kept) })
 }
 
 /// Whether torch may lay out a batch of such samples in the order of their own dimensions, as with `channels_last`. It does

@@ -420,7 +420,20 @@ impl Torch {
             return None;
         }
         // SAFETY: torch has filled it in, and the caller keeps the tensor.
-        unsafe { view.assume_init().view() }
+        let view: View<'a> = unsafe { view.assume_init().view() }?;
+        // Tensors of torch that are nowhere have elements nevertheless, such as `_efficientzerotensor`.
+        (!view.data.is_null() || view.shape.contains(&0)).then_some(view)
+    }
+
+    /// Whether the storage of a tensor has what the tensor views: the program may have shrunk it.
+    pub(crate) fn has_storage(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = tensor.py();
+        let number = |object: &Bound<'_, PyAny>, name| object.call_method0(name)?.extract::<usize>();
+        let (storage, size) = (tensor.call_method0(intern!(py, "untyped_storage"))?, number(tensor, "element_size")?);
+        let (has, offset) = (number(&storage, "nbytes")?, number(tensor, "storage_offset")? * size);
+        // SAFETY: the view is used only here, where the tensor is there.
+        let span = unsafe { self.view(tensor) }.and_then(|view| view.span());
+        Ok(span.is_some_and(|span| span == 0 || offset.checked_add(span).is_some_and(|end| end <= has)))
     }
 
     /// Makes a new tensor in memory of torch, which can be resized.

@@ -5,7 +5,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyRange, PyString, PyTuple};
 
 use crate::collate::{Gathered, Tools, stacked, taken};
 use crate::dlpack::View;
@@ -63,7 +63,7 @@ fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
         }
         Found::Rows(views) => {
             let rows = i64::try_from(views.len()).ok()?;
-            gathered.leaves.push(stacked(views.into_iter().collect::<Option<_>>()?, rows)?);
+            gathered.leaves.push(stacked(views.into_iter().collect::<Option<_>>()?, rows, None)?);
             Node::Tensor(gathered.leaves.len() - 1)
         }
         Found::Tuple(parts) => Node::List(parts.into_iter().map(|part| place(gathered, part)).collect::<Option<_>>()?),
@@ -123,6 +123,11 @@ impl<'py> Search<'_, 'py> {
             }
         } else if is(&self.kinds.subset) {
             let indices = dataset.getattr(intern!(py, "indices")).ok()?;
+            // Of others, code of the program would run while tensors are viewed.
+            let is_ours = self.tools.is_tensor(&indices) || self.tools.is_array(&indices);
+            if !is_ours && !indices.is_exact_instance_of::<PyList>() && !indices.is_exact_instance_of::<PyRange>() {
+                return None;
+            }
             let number = |&k| self.tools.row_number(&indices.get_item(k).ok()?);
             let inner = index.iter().map(number).collect::<Option<Vec<i64>>>()?;
             self.find(found, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, places, depth + 1)
@@ -186,7 +191,8 @@ impl<'py> Search<'_, 'py> {
         }
         let mut all = all.iter_mut().zip(parts);
         all.try_for_each(|((key, found), (other, part))| {
-            let is_same = key.bind(part.py()).eq(other).ok()?;
+            // Of other keys, code of the program would run.
+            let is_same = other.is_exact_instance_of::<PyString>() && key.bind(part.py()).eq(other).ok()?;
             is_same.then(|| self.find(found, &part, index, places, depth + 1))?
         })
     }

@@ -78,7 +78,7 @@ impl Collator {
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
         let mut gathered = Gathered::new(true);
         let node = gathered.collate(self.tools, samples)?;
-        batch::fresh(py, self.tools, &self.pool, &node, &gathered)
+        batch::fresh(py, self.tools, &self.pool, &node, &mut gathered)
     }
 }
 
@@ -108,7 +108,7 @@ impl Gatherer {
         let Some(index) = collate::integers(index) else { return Ok(None) };
         let mut gathered = Gathered::new(true);
         match gather::gather(&mut gathered, self.tools, &self.kinds, dataset, &index) {
-            Some(node) => batch::fresh(py, self.tools, &self.pool, &node, &gathered).map(Some),
+            Some(node) => batch::fresh(py, self.tools, &self.pool, &node, &mut gathered).map(Some),
             None => {
                 // Whatever was wrong, the dataset will say it.
                 drop(PyErr::take(py));

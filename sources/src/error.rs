@@ -120,6 +120,13 @@ impl Error {
         }
     }
 
+    /// Returns the same error again, if it is of what a file contains.
+    #[cfg(any(feature = "arrow", feature = "litdata", feature = "mds", feature = "parquet"))]
+    pub(crate) fn again(&self) -> Option<Self> {
+        let Self::Format { name, offset, problem, advice } = self else { return None };
+        Some(Self::Format { name: name.clone(), offset: *offset, problem: problem.clone(), advice })
+    }
+
     /// Makes the error for an option or a list of files that can't be used.
     pub fn usage(problem: impl Into<String>, advice: &'static str) -> Self {
         Self::Usage { problem: problem.into(), advice }

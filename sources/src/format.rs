@@ -123,8 +123,8 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
         false
     }
 
-    /// Writes the samples at `indices`, which are below the length, into their rows, from the first to one that it can't
-    /// write. [`read`](Self::read) is called for the others, and for the error of that one.
+    /// Writes the samples at `indices`, which are below the length, into their rows: all, or some from the first on, or none.
+    /// [`read`](Self::read) is called for the others, and returns the error of one that can't be read.
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
         let _ = (indices, rows);
     }
@@ -416,8 +416,9 @@ impl<F: Format + ?Sized> Records<F> {
         self.format.shard_lens()
     }
 
-    /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were written, from the first on.
-    /// For datasets whose samples are made of these records.
+    /// Writes samples into their rows as [`Format::write_many`] does, and returns how many were written, from the first on:
+    /// those that are left are to be read with [`get`](Dataset::get) and pushed, which may find an error. For datasets whose
+    /// samples are made of these records.
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {

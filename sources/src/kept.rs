@@ -30,6 +30,8 @@ struct Part<T, S> {
     made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
     used: AtomicU64,
+    /// What is wrong with its contents, so that it is not decoded again for each sample.
+    wrong: OnceLock<Box<Error>>,
     /// What the threads share that are making it.
     making: Mutex<Option<Arc<Making<T, S>>>>,
 }
@@ -110,7 +112,12 @@ impl<T, S> Kept<T, S> {
 
 impl<T, S> Parts<T, S> {
     fn new(parts: usize) -> Self {
-        let part = |_| Part { made: RwLock::new(None), used: AtomicU64::new(0), making: Mutex::new(None) };
+        let part = |_| Part {
+            made: RwLock::new(None),
+            used: AtomicU64::new(0),
+            wrong: OnceLock::new(),
+            making: Mutex::new(None),
+        };
         Self { parts: (0..parts).map(part).collect(), held: Mutex::default(), clock: AtomicU64::new(0) }
     }
 
@@ -126,6 +133,9 @@ impl<T, S> Parts<T, S> {
             if let Some(found) = self.find(part) {
                 return Ok(found);
             }
+            if let Some(error) = self.parts[part].wrong.get().and_then(|error| error.again()) {
+                return Err(error);
+            }
             let making = {
                 let mut making = lock(&self.parts[part].making);
                 if let Some(found) = self.find(part) {
@@ -137,7 +147,9 @@ impl<T, S> Parts<T, S> {
                 && number < steps
             {
                 let failing = Failing { making: &making, part: &self.parts[part] };
-                let made = step(number, &making.spent)?;
+                let made = step(number, &making.spent).inspect_err(|error| {
+                    error.again().map(|error| self.parts[part].wrong.set(Box::new(error)));
+                })?;
                 let all = making.add(number, made);
                 if let Some(all) = all {
                     let (made, bytes) = join(all);
@@ -327,5 +339,16 @@ mod tests {
         assert!(error.contains("the fourth step"), "{error}");
         kept.get(0, 5, |_, _| Ok(()), |_| ((), 20)).unwrap();
         assert!(kept.has(0));
+    }
+
+    #[test]
+    fn wrong_contents_are_looked_at_once() {
+        let (kept, asked) = (Kept::<(), ()>::new(1, 25), AtomicUsize::new(0));
+        let step = |_, _: &AtomicU64| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err(Error::format("a file", 7, "damage", "none"))
+        };
+        let texts = [(); 3].map(|()| kept.get(0, 1, step, |_| ((), 1)).unwrap_err().to_string());
+        assert_eq!((asked.into_inner(), &texts[2]), (1, &texts[0]));
     }
 }

@@ -162,7 +162,7 @@ fn missing_numbers_have_their_default() {
         ("number", DefaultNumber::Float(0.5), "column number: the default 0.5 is no i64"),
         ("flag", 2.into(), "is no bool"),
         ("text", 2.into(), "is no text"),
-        ("other", 2.into(), "no column other to set a default of"),
+        ("other", 2.into(), "no column other among those that are read"),
     ] {
         let options = TableOptions::new().columns(columns).default_number(column, number);
         let error = options.open([data("missing.feather")]).unwrap_err().to_string();

@@ -82,7 +82,7 @@ class Arrays(Dataset):
 
     Arrays can be NumPy's, with any strides, memory maps among them; tensors of torch or any other library with DLPack,
     on the CPU; and objects with the buffer protocol. They are read where they are, without a copy, and kept as long as
-    the dataset. What is written to an array is in the batches that are loaded after that; loaders load ahead.
+    the dataset. torch refuses to resize a tensor after that, as it does after ``numpy()``. What is written to an array is in the batches that are loaded after that; loaders load ahead.
     """
 
     def __init__(self, *arrays: Any, **named: Any) -> None:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMemoryView};
+use pyo3::types::{PyDict, PyList, PyMemoryView};
 use slotline::BoxError;
 use slotline::array::AnyArray;
 use slotline::sample::Row;
@@ -246,6 +246,13 @@ impl Column {
             && is_neg.call0()?.is_truthy()?
         {
             return Err(invalid("is a negated view; call resolve_neg() on it".to_owned()));
+        }
+        if let Some(storage) = tensor.getattr_opt("untyped_storage")? {
+            // As `numpy()` does, this has torch refuse to resize the storage.
+            let torch = py.import("torch")?;
+            let bytes =
+                torch.call_method1("tensor", (PyList::empty(py),))?.call_method1("to", (torch.getattr("uint8")?,))?;
+            bytes.call_method1("set_", (storage.call0()?,))?.call_method0("numpy")?;
         }
         let capsule = capsule::of(tensor)?;
         // SAFETY: the capsule is kept in the column.

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -173,3 +174,63 @@ def test_what_does_not_fit_names_line_and_key(tmp_path, rows, words):
     (tmp_path / "rows.jsonl").write_text(rows)
     with pytest.raises(slotline.DataError, match=f"rows.jsonl: {words}"):
         slotline.open(tmp_path / "rows.jsonl")
+
+
+def columns_of(rows, folder, **options):
+    """Writes a table of numbers, nulls, texts and a category in small row groups; returns it and a dataset of it."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    numbers = np.arange(rows, dtype=np.int64)
+    columns = {
+        "number": pa.array([None if i % 7 == 3 else int(i) for i in numbers], pa.int64()),
+        "flag": pa.array([bool(i % 3) for i in numbers]),
+        "half": pa.array(np.arange(rows).astype(np.float16)),
+        "text": pa.array([f"row {i}" * (i % 4) for i in numbers]),
+        "kind": pa.array([f"kind {i % 5}" for i in numbers]).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), folder / "table.parquet", row_group_size=100)
+    return slotline.open(folder / "table.parquet", default_number={"number": -1}, **options)
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 20_000])
+def test_tables_are_written_column_by_column_with_defaults_and_little_memory(tmp_path, limit):
+    dataset = columns_of(2_000, tmp_path, memory_limit=limit)
+    found = []
+    for batch in slotline.Loader(dataset, 64, shuffle=True, seed=1, num_workers=2):
+        for number, flag, half, text, kind in zip(*(batch[name] for name in ("number", "flag", "half", "text", "kind"))):
+            row = int(half)
+            assert (int(number), bool(flag)) == (-1 if row % 7 == 3 else row, bool(row % 3))
+            assert (str(text), str(kind)) == (f"row {row}" * (row % 4), f"kind {row % 5}")
+            found.append(row)
+    assert sorted(found) == list(range(2_000))
+
+
+def test_a_column_that_only_a_later_file_has_is_an_error(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [1], "label": [2]}), tmp_path / "1.parquet")
+    with pytest.raises(slotline.DataError, match="1.parquet: the column label is not in .*0.parquet"):
+        slotline.open(tmp_path / "*.parquet")
+    assert len(slotline.open(tmp_path / "*.parquet", columns=["a"])) == 2
+
+
+def test_a_damaged_row_group_is_decoded_once_when_its_rows_are_skipped(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    table = pa.table({f"c{i}": rng.random(20_000) for i in range(8)})
+    path = tmp_path / "table.parquet"
+    pq.write_table(table, path, use_dictionary=False, compression="snappy", row_group_size=20_000)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(7)
+    damaged = bytearray(path.read_bytes())
+    damaged[column.data_page_offset : column.data_page_offset + 8] = b"\xff" * 8
+    path.write_bytes(damaged)
+    loader = slotline.Loader(slotline.open(path), 100, on_error="skip")
+    # Each time takes a millisecond or more.
+    with pytest.warns(RuntimeWarning, match="left out"):
+        began = time.monotonic()
+        assert list(loader) == []
+    assert time.monotonic() - began < 10
+    with pytest.raises(slotline.SampleError, match="row group 0: column c7"):
+        next(iter(slotline.Loader(slotline.open(path), 100)))

@@ -209,13 +209,7 @@ pub(super) fn write_all<D: Dataset>(
     cx: &mut Context,
     rows: &mut RowsMut<'_>,
 ) -> Result<(), BoxError> {
-    let (wanted, left) = (indices.len(), rows.left());
-    dataset.write_many(indices, cx, rows)?;
-    match left - rows.left() {
-        given if given < wanted => Err(ManyError::Fewer { wanted, given }.into()),
-        given if given > wanted => Err(ManyError::More { wanted }.into()),
-        _ => Ok(()),
-    }
+    rows.only(indices.len(), |rows| dataset.write_many(indices, cx, rows))
 }
 
 /// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know

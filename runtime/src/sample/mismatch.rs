@@ -15,6 +15,8 @@ pub(super) enum Problem {
     Other { declared: Field, dtype: DType, shape: Shape },
     #[error("field {declared} was declared, but the sample has {found} elements; declare a larger maximum")]
     TooLong { declared: Field, found: usize },
+    #[error("field {declared}: {rows} rows of it have {len} bytes, and the pieces have {found}")]
+    Rows { declared: Field, rows: usize, len: usize, found: usize },
     #[error("{declared} fields were declared, but the sample wrote {found}")]
     Count { declared: usize, found: usize },
     #[error("a part of {declared} fields was declared, but the sample's has {found}")]

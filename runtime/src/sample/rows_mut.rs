@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::Sample;
-use super::layout::{Kind, Layout};
+use super::layout::{Column, Kind, Layout};
 use super::mismatch::{Mismatch, Problem};
 use super::row::Row;
 use crate::BoxError;
@@ -23,6 +24,8 @@ pub struct RowsMut<'a> {
     first: usize,
     /// The dataset index of each row.
     indices: &'a [usize],
+    /// The rows for the dataset at hand, from `first` on.
+    part: Range<usize>,
     /// Whether fields of `u8` take elements of any type.
     untyped: bool,
     /// Called before a sample is written (true), and after it.
@@ -46,7 +49,8 @@ impl<'a> RowsMut<'a> {
     ) -> Self {
         let first = *next;
         debug_assert!(first + indices.len() <= layout.rows);
-        Self { layout, slot, next, first, indices, untyped: false, watch, memory: PhantomData }
+        let part = 0..indices.len();
+        Self { layout, slot, next, first, indices, part, untyped: false, watch, memory: PhantomData }
     }
 
     /// Returns the number of rows that were written.
@@ -56,7 +60,7 @@ impl<'a> RowsMut<'a> {
 
     /// Returns the number of rows that are left.
     pub fn left(&self) -> usize {
-        self.indices.len() - self.written()
+        self.part.end - self.written()
     }
 
     /// Writes the next row.
@@ -66,8 +70,10 @@ impl<'a> RowsMut<'a> {
     /// Any error of the sample, such as a [`Mismatch`] with the declared fields; or if no row is left.
     #[inline]
     pub fn push(&mut self, sample: impl Sample) -> Result<(), BoxError> {
-        let wanted = self.indices.len();
-        let Some(&index) = self.indices.get(self.written()) else { return Err(ManyError::More { wanted }.into()) };
+        if self.left() == 0 {
+            return Err(ManyError::More { wanted: self.part.len() }.into());
+        }
+        let index = self.indices[self.written()];
         self.watch.inspect(|watch| watch(true));
         // SAFETY: the row is one of these (`new`).
         let mut row = unsafe { Row::new(self.layout, self.slot, *self.next) };
@@ -79,8 +85,8 @@ impl<'a> RowsMut<'a> {
         Ok(())
     }
 
-    /// Lets the fields of `u8` that have a fixed shape take elements of any type, as their bytes, in
-    /// [`write_fixed`](FieldsMut::write_fixed). For datasets that declare all their fields as bytes.
+    /// Lets the [`fields`](Self::fields) of `u8` that have a fixed shape take elements of any type, as their bytes. For
+    /// datasets that declare all fields of a fixed shape as bytes.
     pub fn untyped(&mut self) {
         self.untyped = true;
     }
@@ -91,11 +97,27 @@ impl<'a> RowsMut<'a> {
     ///
     /// If fewer rows are left.
     pub fn fields(&mut self, rows: usize) -> Result<FieldsMut<'_, 'a>, BoxError> {
-        let wanted = self.indices.len();
         if rows > self.left() {
-            return Err(ManyError::More { wanted }.into());
+            return Err(ManyError::More { wanted: self.part.len() }.into());
         }
         Ok(FieldsMut { rows: self, len: rows, field: 0 })
+    }
+
+    /// Has `write` write the next `rows` rows, of which there are at least as many, and checks that it did.
+    pub(crate) fn only(
+        &mut self,
+        rows: usize,
+        write: impl FnOnce(&mut Self) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let before = self.written();
+        let all = std::mem::replace(&mut self.part, before..before + rows);
+        let outcome = write(self);
+        self.part = all;
+        outcome?;
+        match self.written() - before {
+            given if given < rows => Err(ManyError::Fewer { wanted: rows, given }.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that every row was written.
@@ -132,10 +154,10 @@ impl FieldsMut<'_, '_> {
         let row = self.row(0);
         let column = row.column()?;
         let len = column.stride * self.len;
-        let other = |bytes: usize| Err(column.other(dtype, &[bytes / dtype.size()]));
-        let takes = column.field.dtype == dtype || self.rows.untyped && column.field.dtype == DType::U8;
-        if !takes || column.field.kind != Kind::Fixed {
-            return other(0);
+        let other =
+            |found: usize| Err(Problem::Rows { declared: column.field.clone(), rows: self.len, len, found }.into());
+        if self.taken_as(column, dtype) != column.field.dtype || column.field.kind != Kind::Fixed {
+            return Err(column.other(dtype, column.field.shape.dims()));
         }
         let (start, mut written) = (row.place(column), 0);
         for piece in pieces {
@@ -165,19 +187,36 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
-    /// Writes the next field of each row, from the bytes of its elements as [`Row::write_bytes`] does.
+    /// Writes the next field of each row, from the bytes of its elements as [`Row::write_bytes`] does. Text is `u8`, and must
+    /// be UTF-8, which is not checked: reading the batch panics otherwise.
     ///
     /// # Errors
     ///
-    /// As [`Row::write_bytes`], or if there are fewer values than rows.
+    /// As [`Row::write_bytes`], or if there are fewer values than rows, or more.
     pub fn write_each<'b>(&mut self, dtype: DType, values: impl IntoIterator<Item = &'b [u8]>) -> Result<(), BoxError> {
         let mut values = values.into_iter();
         for given in 0..self.len {
             let value = values.next().ok_or(ManyError::Fewer { wanted: self.len, given })?;
-            self.row(given).write_bytes(dtype, value)?;
+            let mut row = self.row(given);
+            let column = row.column()?;
+            let taken_as = self.taken_as(column, dtype);
+            if taken_as != dtype && dtype == DType::Bool && value.iter().any(|&byte| byte > 1) {
+                return Err(Mismatch::from(Problem::Bool { declared: column.field.clone() }).into());
+            }
+            row.write_bytes(taken_as, value)?;
+        }
+        if values.next().is_some() {
+            return Err(ManyError::More { wanted: self.len }.into());
         }
         self.field += 1;
         Ok(())
+    }
+
+    /// Returns the type that elements are taken as.
+    #[inline]
+    fn taken_as(&self, column: &Column, dtype: DType) -> DType {
+        let as_bytes = self.rows.untyped && (column.field.dtype, column.field.kind) == (DType::U8, Kind::Fixed);
+        if as_bytes { DType::U8 } else { dtype }
     }
 
     /// Counts the rows as written.

@@ -1,31 +1,43 @@
 //! Rows of a table, copied into a batch column by column.
+//!
+//! If the parts that the rows are in have room in memory together, the values are copied from them in the order of the batch.
+//! Otherwise each part is decoded in turn, and what the batch needs of it is copied aside: an order that jumps over a table
+//! would decode a part for each row.
 
 use std::sync::Arc;
 
 use slotline::BoxError;
-use slotline::dataset::prefetch;
-use slotline::sample::RowsMut;
+use slotline::dataset::{prefetch, reading};
+use slotline::sample::{FieldsMut, RowsMut};
 
 use super::column::Chunk;
 use crate::Error;
+use crate::format::place;
 
 /// How many values ahead are fetched: loading one from main memory takes as long as copying many.
 const AHEAD: usize = 24;
 
 /// Rows that follow one another in a part of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    pub(super) part: usize,
-    pub(super) first: usize,
-    pub(super) len: usize,
+struct Run {
+    /// The part; in [`Gather::parts`], once they are known.
+    part: usize,
+    first: usize,
+    len: usize,
 }
 
-impl Run {
-    /// Returns the runs that samples are, up to `most` of them, and the number of samples in these. `starts` are the numbers
-    /// of the first sample of each part, and of all samples.
-    pub(super) fn of(starts: &[usize], indices: &[usize], most: usize) -> (Vec<Self>, usize) {
-        let mut runs: Vec<Self> = Vec::new();
-        for (number, &index) in indices.iter().enumerate() {
+/// The rows of a batch.
+#[derive(Debug)]
+pub(super) struct Gather {
+    runs: Vec<Run>,
+    parts: Vec<usize>,
+}
+
+impl Gather {
+    /// Finds samples. `starts` are the numbers of the first sample of each part, and of all samples.
+    pub(super) fn new(starts: &[usize], indices: &[usize]) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        for &index in indices {
             if let Some(last) = runs.last_mut() {
                 let next = starts[last.part] + last.first + last.len;
                 if index == next && index < starts[last.part + 1] {
@@ -33,66 +45,134 @@ impl Run {
                     continue;
                 }
             }
-            if runs.len() == most {
-                return (runs, number);
-            }
-            let (part, first) = crate::format::place(starts, index);
-            runs.push(Self { part, first, len: 1 });
+            let (part, first) = place(starts, index);
+            runs.push(Run { part, first, len: 1 });
         }
-        (runs, indices.len())
+        let mut parts: Vec<usize> = runs.iter().map(|run| run.part).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        for run in &mut runs {
+            run.part = parts.partition_point(|&part| part < run.part);
+        }
+        Self { runs, parts }
+    }
+
+    /// Returns the parts that are needed, in order.
+    pub(super) fn parts(&self) -> &[usize] {
+        &self.parts
+    }
+
+    /// Writes the rows. Writes none of them if a value is missing that must not be, or if a part can't be read. `chunk` reads
+    /// a part; with `apart`, one after another.
+    pub(super) fn write(
+        &self,
+        rows: &mut RowsMut<'_>,
+        apart: bool,
+        chunk: impl Fn(usize) -> Result<Arc<Chunk>, Error>,
+    ) -> Result<(), BoxError> {
+        if apart {
+            return self.write_apart(rows, chunk);
+        }
+        let chunks = reading(|| self.parts.iter().map(|&part| chunk(part)).collect::<Result<Vec<_>, _>>())?;
+        if self.runs.iter().any(|run| chunks[run.part].is_missing(run.first..run.first + run.len)) {
+            return Err("a value is missing".into());
+        }
+        let mut fields = rows.fields(self.runs.iter().map(|run| run.len).sum())?;
+        self.write_fields(&mut fields, &chunks)?;
+        Ok(fields.finish()?)
+    }
+
+    fn write_fields(&self, fields: &mut FieldsMut<'_, '_>, chunks: &[Arc<Chunk>]) -> Result<(), BoxError> {
+        let (runs, columns) = (&self.runs, chunks.first().map_or(0, |chunk| chunk.columns()));
+        // Of each column, its values in each chunk.
+        let mut plain = vec![None; columns * chunks.len()];
+        for (number, chunk) in chunks.iter().enumerate() {
+            (0..columns).for_each(|column| plain[column * chunks.len() + number] = chunk.plain(column));
+        }
+        let bytes = |column: usize, run: &Run| {
+            let (bytes, size): (&[u8], usize) = plain[column * chunks.len() + run.part].unwrap_or_default();
+            &bytes[run.first * size..][..run.len * size]
+        };
+        // Fetches what will be written soon, also of the next column.
+        let fetch = |column: usize, number: usize| {
+            let next = number.checked_sub(runs.len());
+            let (column, number) = next.map_or((column, number), |number| (column + 1, number));
+            if let Some(run) = runs.get(number).filter(|_| column < columns) {
+                prefetch(bytes(column, run).get(..1).unwrap_or_default());
+            }
+        };
+        for column in 0..columns {
+            let dtype = chunks[0].dtype(column);
+            if plain[column * chunks.len()..][..chunks.len()].iter().all(Option::is_some) {
+                let pieces = runs.iter().enumerate().map(|(number, run)| {
+                    fetch(column, number + AHEAD);
+                    bytes(column, run)
+                });
+                fields.write_fixed(dtype, pieces)?;
+            } else {
+                let values = |run: &Run| {
+                    let (chunk, first) = (&chunks[run.part], run.first);
+                    (first..first + run.len).map(move |row| chunk.value(column, row))
+                };
+                fields.write_each(dtype, runs.iter().flat_map(values))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_apart(
+        &self,
+        rows: &mut RowsMut<'_>,
+        chunk: impl Fn(usize) -> Result<Arc<Chunk>, Error>,
+    ) -> Result<(), BoxError> {
+        // The runs by their parts, and the number of the first row of each in that order.
+        let mut order: Vec<usize> = (0..self.runs.len()).collect();
+        order.sort_by_key(|&number| self.runs[number].part);
+        let (mut firsts, mut total) = (vec![0; self.runs.len()], 0);
+        for &number in &order {
+            firsts[number] = total;
+            total += self.runs[number].len;
+        }
+        let (mut aside, mut dtypes): (Vec<Aside>, Vec<_>) = (Vec::new(), Vec::new());
+        for of_part in order.chunk_by(|&a, &b| self.runs[a].part == self.runs[b].part) {
+            let chunk = reading(|| chunk(self.parts[self.runs[of_part[0]].part]))?;
+            aside.resize_with(chunk.columns(), Aside::default);
+            dtypes = (0..chunk.columns()).map(|column| chunk.dtype(column)).collect();
+            let rows = of_part.iter().flat_map(|&number| {
+                let Run { first, len, .. } = self.runs[number];
+                first..first + len
+            });
+            if rows.clone().any(|row| chunk.is_missing(row..row + 1)) {
+                return Err("a value is missing".into());
+            }
+            for (column, aside) in aside.iter_mut().enumerate() {
+                rows.clone().for_each(|row| aside.push(chunk.value(column, row)));
+            }
+        }
+        let mut fields = rows.fields(total)?;
+        for (dtype, aside) in dtypes.into_iter().zip(&aside) {
+            let values = self.runs.iter().zip(&firsts).flat_map(|(run, &first)| first..first + run.len);
+            fields.write_each(dtype, values.map(|row| aside.get(row)))?;
+        }
+        Ok(fields.finish()?)
     }
 }
 
-/// Writes the rows of these runs, which `chunk` returns the parts of. Writes none of them if a value is missing that must
-/// not be, or if a part can't be read.
-pub(super) fn write(
-    runs: &[Run],
-    rows: &mut RowsMut<'_>,
-    chunk: impl Fn(usize) -> Result<Arc<Chunk>, Error>,
-) -> Result<(), BoxError> {
-    let mut parts: Vec<usize> = runs.iter().map(|run| run.part).collect();
-    parts.sort_unstable();
-    parts.dedup();
-    let chunks = parts.iter().map(|&part| chunk(part)).collect::<Result<Vec<_>, _>>()?;
-    let place = |run: &Run| (parts.partition_point(|&part| part < run.part), run.first, run.len);
-    let runs: Vec<(usize, usize, usize)> = runs.iter().map(place).collect();
-    let is_missing = |&(chunk, first, len): &(usize, usize, usize)| chunks[chunk].is_missing(first..first + len);
-    if runs.iter().any(is_missing) {
-        return Err("a value is missing".into());
+/// Values of a column that were copied aside.
+#[derive(Debug, Default)]
+struct Aside {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Aside {
+    fn push(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len());
     }
-    let mut fields = rows.fields(runs.iter().map(|(_, _, len)| len).sum())?;
-    let columns = chunks.first().map_or(0, |chunk| chunk.columns());
-    // Of each column, its values in each chunk.
-    let mut plain = vec![None; columns * chunks.len()];
-    for (number, chunk) in chunks.iter().enumerate() {
-        (0..columns).for_each(|column| plain[column * chunks.len() + number] = chunk.plain(column));
+
+    fn get(&self, row: usize) -> &[u8] {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[row]]
     }
-    let bytes = |column: usize, (chunk, first, len): (usize, usize, usize)| {
-        let (bytes, size): (&[u8], usize) = plain[column * chunks.len() + chunk].unwrap_or_default();
-        &bytes[first * size..][..len * size]
-    };
-    // Fetches what will be written soon, also of the next column.
-    let fetch = |column: usize, number: usize| {
-        let (column, number) = if number < runs.len() { (column, number) } else { (column + 1, number - runs.len()) };
-        if let Some(&run) = runs.get(number).filter(|_| column < columns) {
-            prefetch(bytes(column, run).get(..1).unwrap_or_default());
-        }
-    };
-    for column in 0..columns {
-        let dtype = chunks[0].dtype(column);
-        if plain[column * chunks.len()..][..chunks.len()].iter().all(Option::is_some) {
-            let pieces = runs.iter().enumerate().map(|(number, &run)| {
-                fetch(column, number + AHEAD);
-                bytes(column, run)
-            });
-            fields.write_fixed(dtype, pieces)?;
-        } else {
-            let values = |&(chunk, first, len): &(usize, usize, usize)| {
-                let chunk = &chunks[chunk];
-                (first..first + len).map(move |row| chunk.value(column, row))
-            };
-            fields.write_each(dtype, runs.iter().flat_map(values))?;
-        }
-    }
-    Ok(fields.finish()?)
 }

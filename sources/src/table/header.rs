@@ -57,8 +57,7 @@ impl Pages {
                 }
                 all = all.saturating_add(header.uncompressed).saturating_add(header.values.saturating_mul(value));
                 if all > most {
-                    let what = format!("pages that take {all} bytes or more, decoded");
-                    return Err(Problem { what, advice: "raise `memory_limit`, or write smaller pages or row groups" });
+                    return Err(Problem::too_large(all));
                 }
                 let page = data.get(..header.compressed as usize).ok_or("a page that ends after its column")?;
                 header.check_packed(page, metadata.compression(), most)?;

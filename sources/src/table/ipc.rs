@@ -261,6 +261,10 @@ impl Part for Rows {
         files.mapped(self.batch.body)
     }
 
+    fn size(&self) -> u64 {
+        self.batch.body.len.unwrap_or(0)
+    }
+
     fn steps(&self) -> usize {
         1
     }

@@ -41,7 +41,7 @@ mod schema;
 #[cfg(feature = "parquet")]
 mod thrift;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use slotline::BoxError;
 use slotline::sample::{Row, RowsMut};
 
 use self::column::{Chunk, Column, Missing};
-use self::gather::Run;
+use self::gather::Gather;
 use self::schema::{Columns, Holds, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
@@ -64,6 +64,9 @@ use crate::record::Rows;
 use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
+
+/// What is said of the sizes of parts that are smaller than this, in bytes, tells little of others.
+const SMALL: u64 = 64 << 10;
 
 /// How many rows are looked at to choose the room for those of any length.
 const LOOKED_AT: usize = 256;
@@ -92,8 +95,10 @@ pub struct Table {
     /// Of each file, where the columns are in what its parts are decoded to.
     leaves: Vec<Vec<Leaf>>,
     kept: Kept<Chunk, Vec<Column>>,
-    /// The bytes of the largest part that was decoded so far.
-    largest: AtomicU64,
+    /// The size of all parts, as the files say.
+    size: u64,
+    /// How many times larger a part was than its size, at most, in 1/256; 0 if none was decoded.
+    growth: AtomicU64,
     /// What a missing value of each column is, if that is no error.
     missing: Vec<Option<Box<[u8]>>>,
     is_parquet: bool,
@@ -114,6 +119,9 @@ trait Part: fmt::Debug + Send + Sync {
 
     /// Returns the bytes that decoded columns may lie in, if the file is mapped.
     fn mapped<'f>(&self, files: &'f Files) -> Option<&'f [u8]>;
+
+    /// Returns about how many bytes it has, decoded, as the file says.
+    fn size(&self) -> u64;
 
     /// Returns the number of steps in which the columns that were chosen are decoded: one for each, or one for all.
     fn steps(&self) -> usize;
@@ -156,7 +164,8 @@ impl TableOptions {
         self
     }
 
-    /// Whether missing values (nulls) are zeros, and empty texts, bytes and lists. By default they are errors.
+    /// Whether missing values (nulls) are zeros, and empty texts, bytes and lists. By default they are errors, as are those
+    /// within lists.
     pub fn missing_as_zero(mut self, zero: bool) -> Self {
         self.missing_as_zero = zero;
         self
@@ -176,7 +185,7 @@ impl TableOptions {
 
     /// Sets how many bytes of decoded rows are kept in the memory of each process, 1 GiB by default. Those that each thread
     /// is copying into a batch come in addition, up to a quarter of this or one part of the file, and those that threads are
-    /// decoding. What is decoded together may take twice as much as this, or 64 MiB if that is more; and the dictionaries of
+    /// decoding. A batch of rows from many parts of a larger table decodes each of these parts once. What is decoded together may take twice as much as this, or 64 MiB if that is more; and the dictionaries of
     /// Arrow, which are kept besides, once as much.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
@@ -215,6 +224,7 @@ impl TableOptions {
         let mut opened = each(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
         let first = opened[0].columns();
         let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
+        let names: HashSet<String> = first.names().map(str::to_owned).collect();
         let is_parquet = opened[0].is_parquet();
         let missing = self.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
@@ -233,6 +243,11 @@ impl TableOptions {
                 })
             };
             let found = leaves.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+            if let Some(name) = of.columns().names().find(|name| self.columns.is_none() && !names.contains(*name)) {
+                let problem = format!("the column {name} is not in {}", files.path(0).display());
+                let advice = "open files of the same columns, or choose those that all have with `columns`";
+                return Err(Error::format(files.path(file).display(), None, problem, advice));
+            }
             all_leaves.push(decoded(&found, is_parquet));
             parts.extend(of.parts(&files, &found)?);
         }
@@ -242,6 +257,7 @@ impl TableOptions {
             let wrong = || Error::format(files.path(part.file()).display(), None, "too many rows", "split the files");
             starts.push(rows.ok_or_else(wrong)?);
         }
+        let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
             kept: Kept::new(parts.len(), self.memory_limit),
@@ -250,7 +266,8 @@ impl TableOptions {
             starts,
             fields: RecordFields::default(),
             leaves: all_leaves,
-            largest: AtomicU64::new(0),
+            size,
+            growth: AtomicU64::new(0),
             missing,
             is_parquet,
             number: TABLES.fetch_add(1, Ordering::Relaxed),
@@ -265,7 +282,10 @@ impl TableOptions {
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
         let wrong = |problem, advice| Error::format(path.display(), None, problem, advice);
         if let Some(name) = self.defaults.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
-            return Err(wrong(format!("no column {name} to set a default of"), "check the names of `default_number`"));
+            return Err(wrong(
+                format!("no column {name} among those that are read, to set a default of"),
+                "choose it with `columns`, or leave its `default_number` out",
+            ));
         }
         let missing = |leaf: &Leaf| {
             let Some(&number) = self.defaults.get(&leaf.name) else {
@@ -292,6 +312,10 @@ impl Opened {
         let mut start = Vec::new();
         let len = files.file_len(file).unwrap_or(0).min(4);
         files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
+        if start.is_empty() {
+            let advice = "write it again, or leave it out";
+            return Err(Error::format(files.path(file).display(), None, "an empty file", advice));
+        }
         if start == b"PARE" {
             let problem = "a Parquet file with an encrypted footer, which is not read";
             return Err(Error::format(files.path(file).display(), None, problem, "write it again without encryption"));
@@ -365,6 +389,12 @@ struct Problem {
 impl Problem {
     fn from(what: impl Into<String>) -> Self {
         Self { what: what.into(), advice: DAMAGED }
+    }
+
+    #[cfg(feature = "parquet")]
+    fn too_large(bytes: u64) -> Self {
+        let what = format!("pages that take {bytes} bytes or more, decoded");
+        Self { what, advice: "raise `memory_limit`, or write smaller pages or row groups" }
     }
 
     fn of_column(self, name: &str) -> Self {
@@ -479,20 +509,25 @@ impl Table {
             let mapped = part.mapped(&self.files).unwrap_or_default();
             let chunk = Chunk::new((self.number, number), columns.into_iter().flatten().collect(), mapped);
             let bytes = chunk.bytes;
-            self.largest.fetch_max(bytes, Ordering::Relaxed);
+            let growth = (bytes.saturating_mul(256) / part.size().max(SMALL)).max(256);
+            self.growth.fetch_max(growth, Ordering::Relaxed);
             (chunk, bytes)
         })
     }
 
-    /// Returns how many runs of rows may be written together, whose parts are in memory at once: any number if there is room
-    /// to keep all parts, and otherwise as many as a quarter of the memory has room for.
-    fn most_runs(&self, index: usize) -> Result<usize, Error> {
-        if self.largest.load(Ordering::Relaxed) == 0 {
-            self.chunk(place(&self.starts, index).0)?;
+    /// Whether some parts have no room in memory together: not all have, and these take more than a quarter of it.
+    fn are_too_large(&self, parts: &[usize]) -> Result<bool, Error> {
+        let size = |part: &&usize| self.parts[**part].size();
+        if self.growth.load(Ordering::Relaxed) == 0
+            && let Some(&largest) = parts.iter().max_by_key(size)
+        {
+            self.chunk(largest)?;
         }
-        let room = self.kept.limit() / self.largest.load(Ordering::Relaxed).max(1);
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        Ok(if self.parts.len() <= room.max(1) { usize::MAX } else { (room / 4).max(1) })
+        let growth = self.growth.load(Ordering::Relaxed);
+        let decoded = |size: u64| size.saturating_mul(growth) / 256;
+        let needed = parts.iter().map(|part| size(&part)).fold(0, u64::saturating_add);
+        let limit = self.kept.limit();
+        Ok(parts.len() > 1 && decoded(self.size) > limit && decoded(needed) > limit / 4)
     }
 
     #[cold]
@@ -564,14 +599,11 @@ impl Format for Table {
         true
     }
 
-    fn write_many(&self, mut indices: &[usize], rows: &mut RowsMut<'_>) {
-        while let Some(&first) = indices.first() {
-            let Ok(most) = self.most_runs(first) else { return };
-            let (runs, samples) = Run::of(&self.starts, indices, most);
-            if gather::write(&runs, rows, |part| self.chunk(part)).is_err() {
-                return;
-            }
-            indices = &indices[samples..];
+    fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
+        let gather = Gather::new(&self.starts, indices);
+        if let Ok(apart) = self.are_too_large(gather.parts()) {
+            // Rows that are not written are read one by one, and their errors are met again.
+            drop(gather.write(rows, apart, |part| self.chunk(part)));
         }
     }
 }

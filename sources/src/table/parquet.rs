@@ -227,11 +227,14 @@ impl Rows {
         let left = most.saturating_sub(spent.load(Ordering::Relaxed));
         let pages = Pages::check(parts.bytes(), group.column(*column), left);
         let pages = pages.map_err(|problem| problem.of_column(name))?;
-        spent.fetch_add(pages.bytes, Ordering::Relaxed);
+        // Other threads decode other columns.
+        if spent.fetch_add(pages.bytes, Ordering::Relaxed).saturating_add(pages.bytes) > most {
+            return Err(Problem::too_large(most).of_column(name));
+        }
         let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
         // Who writes a page index does not write such frames.
         if let (Compression::LZ4, [(start, bytes)]) = (group.column(*column).compression(), &mut parts.parts[..])
-            && let Some(unpacked) = frames::unpack(bytes)?
+            && let Some(unpacked) = frames::unpack(bytes).map_err(|problem| problem.of_column(name))?
         {
             let changed = |of: &ArrowReaderMetadata| unpacked.metadata(of, self.group, *column, *start);
             metadata = changed(&metadata)?;
@@ -242,6 +245,7 @@ impl Rows {
         let decode = |metadata, parts| {
             catch_unwind(AssertUnwindSafe(|| self.decode(metadata, *column, parts)))
                 .unwrap_or_else(|_| Err(Problem::from("a page that the decoder can't read")))
+                .map_err(|problem| problem.of_column(name))
         };
         let Some(seconds) = seconds else { return decode(&metadata, parts) };
         let batch = decode(&metadata, parts.clone())?;
@@ -292,6 +296,13 @@ impl Part for Rows {
 
     fn mapped<'f>(&self, _: &'f Files) -> Option<&'f [u8]> {
         None
+    }
+
+    fn size(&self) -> u64 {
+        let group = self.of.metadata.metadata().row_group(self.group);
+        let columns = self.of.leaves.iter().map(|(column, _)| group.column(*column).uncompressed_size().max(0) as u64);
+        let (all, rows) = (columns.fold(0, u64::saturating_add), group.num_rows().max(1) as u128);
+        (u128::from(all) * self.rows.len() as u128 / rows) as u64
     }
 
     fn steps(&self) -> usize {

@@ -113,6 +113,11 @@ pub(super) struct Columns {
 }
 
 impl Columns {
+    /// Returns the names of all columns.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.leaves.iter().map(|leaf| &*leaf.name).chain(self.others.iter().map(|(name, _)| &**name))
+    }
+
     /// Returns the columns of a schema, with its decimals if those are read.
     pub(super) fn new(schema: &Schema, decimals: bool) -> Result<Self, String> {
         let mut columns = Self::default();

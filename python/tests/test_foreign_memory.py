@@ -1,0 +1,180 @@
+"""Code of the program that runs while a batch is made, and changes the tensors that it is made of."""
+
+import collections
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import slotline  # noqa: E402
+from slotline.torch import DataLoader  # noqa: E402
+
+
+class Copied(dict):
+    def __init__(self, run):
+        super().__init__(a=1)
+        self.run = run
+
+    def __copy__(self):
+        self.run()
+        return dict(self)
+
+
+class Items(collections.abc.Mapping):
+    def __init__(self, run):
+        self.run = run
+
+    def __getitem__(self, key):
+        self.run()
+        return 1
+
+    def __iter__(self):
+        return iter(["a"])
+
+    def __len__(self):
+        return 1
+
+
+class Key:
+    def __init__(self, run):
+        self.run = run
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        self.run()
+        return True
+
+
+class Sequence(collections.abc.Sequence):
+    def __init__(self, run):
+        self.run = run
+
+    def __getitem__(self, index):
+        if index:
+            raise IndexError
+        self.run()
+        return 1
+
+    def __len__(self):
+        return 1
+
+
+class Named(tuple):
+    run = None
+
+    @property
+    def _fields(self):
+        self.run()
+        return ("a",)
+
+
+def named(run):
+    return type("Own", (Named,), {"run": staticmethod(run)})((1,))
+
+
+class Pickled:
+    def __init__(self, run):
+        self.run = run
+
+    def __reduce__(self):
+        self.run()
+        return int, (1,)
+
+
+CALLBACKS = [Copied, Items, lambda run: {Key(run): 1}, Sequence, named]
+
+
+def samples(tensor, make, resize):
+    return [(tensor, make(resize)) for _ in range(2)]
+
+
+@pytest.mark.parametrize("make", CALLBACKS)
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_tensor_that_is_resized_while_a_batch_is_made_is_an_error(make, grows):
+    tensor = torch.zeros(1024)
+    runs = []
+
+    def resize():
+        runs.append(None)
+        tensor.resize_(4_000_000 if grows else 2).fill_(7)
+
+    with pytest.raises(RuntimeError, match="resized|equal size|same size"):
+        next(iter(DataLoader(samples(tensor, make, resize), batch_size=2)))
+    assert runs
+
+
+@pytest.mark.parametrize("make", CALLBACKS)
+def test_a_storage_that_is_shrunk_while_a_batch_is_made_is_an_error(make):
+    tensor = torch.zeros(1_000_000)
+    with pytest.raises(RuntimeError):
+        next(iter(DataLoader(samples(tensor, make, lambda: tensor.untyped_storage().resize_(0)), batch_size=2)))
+
+
+@pytest.mark.parametrize("make", CALLBACKS)
+def test_code_that_leaves_tensors_alone_is_no_error(make):
+    tensor = torch.arange(5)
+    first, _ = next(iter(DataLoader(samples(tensor, make, lambda: None), batch_size=2)))
+    assert first.tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+class Resized(torch.utils.data.Dataset):
+    """Samples whose collate function gives a tensor and an object that resizes it when it is sent."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.zeros(1024)
+
+
+def with_object(samples):
+    tensor = torch.stack(samples)
+    return tensor, Pickled(lambda: tensor.resize_(4_000_000))
+
+
+def test_a_tensor_that_is_resized_while_a_batch_is_sent_arrives_as_it_is_then():
+    loader = DataLoader(Resized(), batch_size=2, num_workers=1, collate_fn=with_object)
+    tensor, number = next(iter(loader))
+    assert (tensor.numel(), number) == (4_000_000, 1)
+
+
+def test_indices_of_a_subset_that_resize_its_tensor_read_no_freed_memory():
+    tensor = torch.arange(1_000_000)
+
+    class Indices(list):
+        def __getitem__(self, index):
+            tensor.resize_(8)
+            return 3
+
+    subset = torch.utils.data.Subset(torch.utils.data.TensorDataset(tensor), Indices([0, 1]))
+    assert next(iter(DataLoader(subset, batch_size=2)))[0].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch._efficientzerotensor(3), torch._to_functional_tensor(torch.ones(3))], ids=["zeros", "functional"]
+)
+def test_tensors_without_memory_are_collated_by_torch(tensor):
+    batch = next(iter(DataLoader([tensor, tensor], batch_size=2)))
+    assert batch.shape == (2, 3)
+
+
+def test_a_dict_that_changes_meanwhile_is_an_error_as_in_torch():
+    def sample():
+        outer = {}
+        outer["a"] = Copied(lambda: outer.setdefault("b", 1))
+        return outer
+
+    for loader in (DataLoader, torch.utils.data.DataLoader):
+        with pytest.raises(RuntimeError, match="dictionary changed size during iteration"):
+            next(iter(loader([sample(), sample()], batch_size=2)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_torch_refuses_to_resize_a_tensor_that_a_dataset_reads(dtype):
+    tensor = torch.ones(64, 8).to(dtype)
+    arrays = slotline.Arrays(tensor[3:])
+    with pytest.raises(RuntimeError, match="not resizable"):
+        tensor.untyped_storage().resize_(0)
+    assert len(arrays) == 61
