@@ -201,7 +201,10 @@ def _names(fields: list[str | None]) -> tuple[str, ...] | None:
         raise DataError("only some of the datasets have names for their fields; pass the datasets by keyword")
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"two fields have the name {name!r}; pass the datasets by keyword, or rename one")
+            raise DataError(
+                f"two fields have the name {name!r}; give one another name in slotline.Arrays, or leave it out with columns in "
+                "slotline.open"
+            )
     return names or None
 
 
@@ -225,6 +228,8 @@ def _indexed(dataset: Any) -> Dataset:
 
 def _checked(dataset: Any) -> Dataset:
     if not isinstance(dataset, Dataset):
+        if isinstance(getattr(dataset, "dataset", None), Dataset) and hasattr(dataset, "indices"):
+            raise TypeError("a dataset is torch's Subset of one of slotline; pass slotline.Subset(subset.dataset, subset.indices)")
         raise TypeError(
             f"a dataset is of type {type(dataset).__name__}; make one with slotline.Arrays, such as "
             "slotline.Arrays(x=array), or with slotline.open, or use slotline.torch.DataLoader for datasets of PyTorch"

@@ -7,6 +7,7 @@ import pickle
 import struct
 import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -192,6 +193,8 @@ def test_names():
         (lambda: StackDataset(Arrays(x=np.ones(2)), Arrays(x=np.ones(2))), slotline.DataError, "two fields have the name 'x'"),
         (lambda: StackDataset(Arrays(x=np.ones(2)), Arrays(np.ones(2))), slotline.DataError, "only some"),
         (lambda: StackDataset(x=Arrays(np.ones(2), np.ones(2))), slotline.DataError, "'x' has 2 fields"),
+        # As torch's Subset.
+        (lambda: Loader(SimpleNamespace(dataset=Arrays(np.ones(2)), indices=[0])), TypeError, "pass slotline.Subset"),
     ],
 )
 def test_errors_name_what_is_wrong(make, error, words):
