@@ -324,6 +324,9 @@ pub(crate) struct Torch {
     pub(crate) tensor: Py<PyAny>,
     /// `torch.int8` and `torch.uint8`.
     bytes: [Py<PyAny>; 2],
+    /// `Tensor.is_conj` and `Tensor.is_neg`. A tensor may have others, which are code of the program.
+    is_conj: Py<PyAny>,
+    is_neg: Py<PyAny>,
     from_dlpack: Py<PyAny>,
     empty_like: Py<PyAny>,
     /// What the last new tensors were made like: tensors whose elements are nowhere.
@@ -364,11 +367,14 @@ impl Torch {
         let from_dlpack = torch.getattr("from_dlpack")?.unbind();
         let bytes = [torch.getattr("int8")?.unbind(), torch.getattr("uint8")?.unbind()];
         let empty_like = torch.getattr("empty_like")?.unbind();
+        let (is_conj, is_neg) = (tensor.getattr("is_conj")?.unbind(), tensor.getattr("is_neg")?.unbind());
         let storage_uses = torch.getattr("_C")?.getattr_opt("_storage_Use_Count")?.map(Bound::unbind);
         Ok(Self {
             table,
             tensor: tensor.unbind(),
             bytes,
+            is_conj,
+            is_neg,
             from_dlpack,
             empty_like,
             likes: Mutex::default(),
@@ -385,7 +391,7 @@ impl Torch {
         let py = tensor.py();
         // SAFETY: the caller keeps the tensor.
         let view = unsafe { self.memory(tensor) }?;
-        if view.dtype.is_complex() && tensor.call_method0(intern!(py, "is_conj")).ok()?.is_truthy().ok()? {
+        if view.dtype.is_complex() && self.is_conj.bind(py).call1((tensor,)).ok()?.is_truthy().ok()? {
             return None;
         }
         // For DLPack, torch's integers of fewer bits are bytes.
@@ -398,7 +404,7 @@ impl Torch {
         // to be negated when they are read (`z.conj().imag`). Integers have neither, and asking takes time.
         if !view.dtype.is_integer()
             && (tensor.getattr(intern!(py, "requires_grad")).ok()?.is_truthy().ok()?
-                || tensor.call_method0(intern!(py, "is_neg")).ok()?.is_truthy().ok()?)
+                || self.is_neg.bind(py).call1((tensor,)).ok()?.is_truthy().ok()?)
         {
             return None;
         }

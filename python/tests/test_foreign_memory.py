@@ -171,6 +171,12 @@ def test_a_dict_that_changes_meanwhile_is_an_error_as_in_torch():
             next(iter(loader([sample(), sample()], batch_size=2)))
 
 
+def test_methods_of_one_tensor_are_not_asked_about_its_memory():
+    tensor = torch.ones(16)
+    tensor.is_neg = lambda: tensor.resize_(4_000_000) is None
+    assert next(iter(DataLoader([tensor, tensor], batch_size=2))).shape == (2, 16)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
 def test_torch_refuses_to_resize_a_tensor_that_a_dataset_reads(dtype):
     tensor = torch.ones(64, 8).to(dtype)
