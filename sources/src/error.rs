@@ -121,7 +121,6 @@ impl Error {
     }
 
     /// Returns the same error again, if it is of what a file contains.
-    #[cfg(any(feature = "arrow", feature = "litdata", feature = "mds", feature = "parquet"))]
     pub(crate) fn again(&self) -> Option<Self> {
         let Self::Format { name, offset, problem, advice } = self else { return None };
         Some(Self::Format { name: name.clone(), offset: *offset, problem: problem.clone(), advice })
