@@ -1,13 +1,14 @@
 //! Tensors in capsules, in which Python passes them from one library to another by `__dlpack__`.
 
 use std::ffi::CStr;
+use std::ptr::NonNull;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
-use crate::dlpack::{CPU, Managed, Unversioned, VERSION, View, delete};
+use crate::dlpack::{CPU, Foreign, Managed, Unversioned, VERSION, View, delete};
 use crate::loader::failure;
 
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -59,7 +60,55 @@ impl Named for Unversioned {
     const NAME: &'static CStr = UNVERSIONED;
 }
 
-/// Asks an object on the CPU for its tensor, which is read in the capsule and never taken out of it.
+/// The name of a capsule of ours that owns a tensor of somebody else.
+const TAKEN: &CStr = c"slotline.taken";
+
+/// Calls the deleter of a tensor that was taken.
+unsafe extern "C" fn end<M: Foreign>(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule of ours that is about to end, with the tensor that it owns.
+    unsafe {
+        if let Some(tensor) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, TAKEN.as_ptr())) {
+            M::end(tensor.cast());
+        }
+    }
+}
+
+/// Takes a tensor out of its capsule, so that no other library does. What is returned owns it.
+pub(crate) fn take<'py>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: a capsule.
+    let is_versioned = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) } != 0;
+    match is_versioned {
+        true => take_as::<Managed>(capsule, c"used_dltensor_versioned"),
+        false => take_as::<Unversioned>(capsule, c"used_dltensor"),
+    }
+}
+
+fn take_as<'py, M: Named + Foreign>(
+    capsule: &Bound<'py, PyCapsule>,
+    used: &'static CStr,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = capsule.py();
+    // SAFETY: a capsule and a name; without a tensor there is an exception. Then a pointer, a name that is constant, and what
+    // is called when the capsule ends.
+    let owner = unsafe {
+        let tensor = ffi::PyCapsule_GetPointer(capsule.as_ptr(), M::NAME.as_ptr());
+        if tensor.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor, TAKEN.as_ptr(), Some(end::<M>)))?
+    };
+    // SAFETY: a capsule and a name that is constant. If the first capsule keeps the tensor, ours must not.
+    unsafe {
+        if ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) != 0 {
+            let error = PyErr::fetch(py);
+            ffi::PyCapsule_SetDestructor(owner.as_ptr(), None);
+            return Err(error);
+        }
+    }
+    Ok(owner)
+}
+
+/// Asks an object on the CPU for its tensor, in a capsule.
 pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let py = object.py();
     if let Some(device) = object.getattr_opt(intern!(py, "__dlpack_device__"))? {
@@ -93,7 +142,7 @@ pub(crate) unsafe fn view<'a>(capsule: &Bound<'_, PyCapsule>) -> Result<View<'a>
         unsafe {
             match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
                 0 => None,
-                _ => std::ptr::NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())),
+                _ => NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())),
             }
         }
     };

@@ -123,6 +123,30 @@ pub(crate) struct Unversioned {
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
+/// A tensor of somebody else.
+pub(crate) trait Foreign {
+    /// Ends it.
+    ///
+    /// # Safety
+    ///
+    /// The caller must own the tensor, and be attached to the interpreter.
+    unsafe fn end(tensor: NonNull<Self>);
+}
+
+impl Foreign for Managed {
+    unsafe fn end(tensor: NonNull<Self>) {
+        // SAFETY: the caller owns it, and it is ended once.
+        unsafe { tensor.as_ref().deleter.inspect(|deleter| deleter(tensor.as_ptr())) };
+    }
+}
+
+impl Foreign for Unversioned {
+    unsafe fn end(tensor: NonNull<Self>) {
+        // SAFETY: as above.
+        unsafe { tensor.as_ref().deleter.inspect(|deleter| deleter(tensor.as_ptr())) };
+    }
+}
+
 /// `DLPackExchangeAPI`.
 #[repr(C)]
 struct Table {

@@ -1,7 +1,10 @@
 """Code of the program that runs while a batch is made, and changes the tensors that it is made of."""
 
 import collections
+import gc
+import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -184,3 +187,36 @@ def test_torch_refuses_to_resize_a_tensor_that_a_dataset_reads(dtype):
     with pytest.raises(RuntimeError, match="not resizable"):
         tensor.untyped_storage().resize_(0)
     assert len(arrays) == 61
+
+
+class Once:
+    """Gives its capsule to everybody."""
+
+    def __init__(self, array, **options):
+        self.capsule = array.__dlpack__(**options)
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize("options", [{}, {"max_version": (1, 0)}])
+def test_a_tensor_in_a_capsule_is_taken_once_and_given_back(options):
+    array = np.arange(6.0)
+    before = sys.getrefcount(array)
+    once = Once(array, **options)
+    assert sys.getrefcount(array) == before + 1
+    dataset = slotline.Arrays(once)
+    with pytest.raises(slotline.DataError, match="does not return a tensor"):
+        slotline.Arrays(once)
+    with pytest.raises((RuntimeError, ValueError, BufferError)):
+        torch.from_dlpack(once.capsule)
+    del once
+    gc.collect()
+    assert sys.getrefcount(array) == before + 1
+    assert next(iter(slotline.Loader(dataset, 6)))[0].tolist() == [0, 1, 2, 3, 4, 5]
+    del dataset
+    gc.collect()
+    assert sys.getrefcount(array) == before

@@ -247,6 +247,10 @@ impl Column {
         {
             return Err(invalid("is a negated view; call resolve_neg() on it".to_owned()));
         }
+        let capsule = capsule::of(tensor)?;
+        // SAFETY: the owner is kept in the column, and until then here.
+        let view = unsafe { capsule::view(&capsule) }.map_err(invalid)?;
+        let owner = capsule::take(&capsule)?;
         if let Some(storage) = tensor.getattr_opt("untyped_storage")? {
             // As `numpy()` does, this has torch refuse to resize the storage.
             let torch = py.import("torch")?;
@@ -254,9 +258,6 @@ impl Column {
                 torch.call_method1("tensor", (PyList::empty(py),))?.call_method1("to", (torch.getattr("uint8")?,))?;
             bytes.call_method1("set_", (storage.call0()?,))?.call_method0("numpy")?;
         }
-        let capsule = capsule::of(tensor)?;
-        // SAFETY: the capsule is kept in the column.
-        let view = unsafe { capsule::view(&capsule) }.map_err(invalid)?;
         let kind = Kind::of_dlpack(py, view.dtype).ok_or_else(|| {
             let DType { code, bits, lanes } = view.dtype;
             invalid(format!(
@@ -268,8 +269,8 @@ impl Column {
         let size = kind.size as isize;
         let strides: Option<Vec<isize>> =
             view.strides.map(|strides| strides.iter().map(|&stride| stride as isize * size).collect());
-        // SAFETY: the capsule owns the tensor's memory.
-        unsafe { Self::new(view.data, &shape, strides.as_deref(), kind, Owner::Python(capsule.into_any().unbind())) }
+        // SAFETY: the owner has the tensor's memory.
+        unsafe { Self::new(view.data, &shape, strides.as_deref(), kind, Owner::Python(owner.unbind())) }
             .map_err(invalid)
     }
 
