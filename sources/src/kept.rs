@@ -50,7 +50,7 @@ enum State<T, S> {
     /// What the steps made, and how many have.
     Steps(Vec<Option<S>>, usize),
     Made(Arc<T>),
-    /// A step failed: whoever waits makes the part anew, and meets the error.
+    /// A step failed: threads that wait try to make the part themselves, and get the error.
     Failed,
 }
 
@@ -78,8 +78,8 @@ impl<T, S> Kept<T, S> {
         self.inherited(part).is_some() || made(&self.parts().parts[part])
     }
 
-    /// Returns a part. If it is not in memory, `step` makes each of so many `steps`, with the bytes that all of them have
-    /// taken so far, and `join` makes the part of them, and says how many bytes it takes.
+    /// Returns a part. If it is not in memory, `step` is called for each of `steps` steps, with a count of the bytes that all
+    /// of them take, and `join` makes the part of their results, and says how many bytes it takes.
     pub(crate) fn get(
         &self,
         part: usize,

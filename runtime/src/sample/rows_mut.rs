@@ -18,7 +18,7 @@ pub struct RowsMut<'a> {
     layout: &'a Layout,
     /// The start of the slot.
     slot: *mut u8,
-    /// The next row. It is the caller's, who also needs it after a panic.
+    /// The next row. The caller also needs it after a panic.
     next: &'a mut usize,
     /// The row of the first index.
     first: usize,
@@ -103,12 +103,19 @@ impl<'a> RowsMut<'a> {
         Ok(FieldsMut { rows: self, len: rows, field: 0 })
     }
 
-    /// Has `write` write the next `rows` rows, of which there are at least as many, and checks that it did.
+    /// Has `write` write the next `rows` rows, and checks that it did.
+    ///
+    /// # Errors
+    ///
+    /// That of `write`, or if it wrote fewer rows, or if fewer are left.
     pub(crate) fn only(
         &mut self,
         rows: usize,
         write: impl FnOnce(&mut Self) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
+        if rows > self.left() {
+            return Err(ManyError::More { wanted: self.part.len() }.into());
+        }
         let before = self.written();
         let all = std::mem::replace(&mut self.part, before..before + rows);
         let outcome = write(self);

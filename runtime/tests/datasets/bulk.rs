@@ -386,3 +386,34 @@ fn fields_that_are_not_as_declared_are_errors() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+/// Asks another dataset for more rows than there are.
+struct Greedy(ConcatDataset<Fielded>);
+
+impl Dataset for Greedy {
+    type Sample<'a> = (i64, bool, PackedText<'a>);
+
+    fn len(&self) -> usize {
+        4
+    }
+
+    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
+        self.0.get(index, cx)
+    }
+
+    fn reads_many(&self) -> bool {
+        true
+    }
+
+    fn write_many(&self, _: &[usize], cx: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        self.0.write_many(&[0; 20], cx, rows)
+    }
+}
+
+#[test]
+fn a_dataset_can_not_write_more_rows_than_there_are() {
+    let greedy = Greedy(ConcatDataset::new([Fielded::new(None)]).unwrap());
+    let mut loader = Loader::builder(greedy).batch_size(4).build().unwrap();
+    let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
+    assert!(error.contains("asked for 4 samples but put more"), "{error}");
+}

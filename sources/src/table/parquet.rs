@@ -232,7 +232,7 @@ impl Rows {
             return Err(Problem::too_large(most).of_column(name));
         }
         let (mut metadata, mut seconds) = (self.of.metadata.clone(), self.of.seconds.clone());
-        // Who writes a page index does not write such frames.
+        // Old writers of such frames wrote no page index, so the pages are in one piece.
         if let (Compression::LZ4, [(start, bytes)]) = (group.column(*column).compression(), &mut parts.parts[..])
             && let Some(unpacked) = frames::unpack(bytes).map_err(|problem| problem.of_column(name))?
         {
