@@ -163,7 +163,7 @@ fn broken_headers_are_errors() {
         ("{'descr': '<f4', 'fortran_order': False, 'shape': 1}", "list or tuple"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "`-1`"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (1.5,)}", "`1.5`"),
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': (3L,)}", "`3L`"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (3LL,)}", "`3LL`"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (0xff,)}", "`0xff`"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': ('a',)}", "integer"),
         ("{'descr': '<q4', 'fortran_order': False, 'shape': (1,)}", "type string"),
