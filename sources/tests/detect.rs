@@ -324,7 +324,11 @@ fn an_option_that_the_format_does_not_have_is_an_error() {
         (&csv, "skip_incomplete", "`skip_incomplete` is an option of tars, and not of CSV and JSONL"),
         (&csv, "block_size=8", "`block_size` is an option of files of tokens, LitData, and not of CSV"),
         (&csv, "decimals_as_f64", "of Arrow, Parquet, and not of CSV"),
-        (&parquet, "default_number=u16=1", "`default_number` is an option of CSV and JSONL, and not of Parquet"),
+        (
+            &tar,
+            "default_number=txt=1",
+            "`default_number` is an option of Arrow, Parquet, CSV and JSONL, and not of tars",
+        ),
         (&parquet, "file_column=a", "`file_column`"),
         (&parquet, "dtype=u16", "`dtype`"),
         (&tar, "missing_as_zero", "of Arrow, Parquet, TFRecord, CSV and JSONL, and not of tars"),
