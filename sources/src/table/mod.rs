@@ -61,7 +61,7 @@ use crate::kept::Kept;
 use crate::parallel::each;
 use crate::paths::expand;
 use crate::record::Rows;
-use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room};
+use crate::{DefaultNumber, Error, Format, Input, Record, RecordFields, Records, Room};
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
@@ -288,11 +288,12 @@ impl TableOptions {
             ));
         }
         let missing = |leaf: &Leaf| {
+            let kind = leaf.holds.kind(|_| Room { items: 1, exceeded: true });
             let Some(&number) = self.defaults.get(&leaf.name) else {
-                return Ok(self.missing_as_zero.then(|| leaf.holds.zero()));
+                return Ok(self.missing_as_zero.then(|| kind.zero().bytes().into()));
             };
             let found = leaf.holds.number(number);
-            let problem = || format!("column {}: the default {number} is no {}", leaf.name, leaf.holds);
+            let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
         leaves.iter().map(missing).collect()
@@ -479,14 +480,7 @@ impl Table {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
                 Room::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
             };
-            let kind = match leaf.holds {
-                Holds::Number(dtype) => FieldKind::Number(dtype),
-                Holds::Tensor(dtype, len) => FieldKind::Tensor(dtype, vec![len]),
-                Holds::List(dtype) => FieldKind::List(dtype, room(dtype.size())),
-                Holds::Bytes => FieldKind::Bytes(room(1)),
-                Holds::Text => FieldKind::Text(room(1)),
-            };
-            (leaf.name.clone(), kind)
+            (leaf.name.clone(), leaf.holds.kind(room))
         });
         RecordFields::new(fields)
     }

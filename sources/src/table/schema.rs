@@ -1,13 +1,11 @@
 //! The columns of a table as fields of samples.
 
-use std::fmt;
-
 use arrow_array::types::{ArrowPrimitiveType, Float16Type};
 use arrow_schema::{DataType, Field, Fields, Schema};
 use slotline::dtype::{DType, Element, bytes_of};
 
-use crate::DefaultNumber;
 use crate::columns::{DECIMALS, NESTED, NO_VALUES};
+use crate::{DefaultNumber, FieldKind, Room};
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
@@ -45,17 +43,16 @@ impl Holds {
             Self::Bytes | Self::Text => DType::U8,
         }
     }
-}
 
-impl Holds {
-    /// Returns zero, or an empty list.
-    pub(super) fn zero(&self) -> Box<[u8]> {
-        let elements = match *self {
-            Self::Number(_) => 1,
-            Self::Tensor(_, len) => len,
-            Self::List(_) | Self::Bytes | Self::Text => 0,
-        };
-        vec![0; elements * self.dtype().size()].into()
+    /// Returns the kind of the field, with the room that `room` gives for elements of a size.
+    pub(super) fn kind(&self, room: impl Fn(usize) -> Room) -> FieldKind {
+        match *self {
+            Self::Number(dtype) => FieldKind::Number(dtype),
+            Self::Tensor(dtype, len) => FieldKind::Tensor(dtype, vec![len]),
+            Self::List(dtype) => FieldKind::List(dtype, room(dtype.size())),
+            Self::Bytes => FieldKind::Bytes(room(1)),
+            Self::Text => FieldKind::Text(room(1)),
+        }
     }
 
     /// Returns the bytes of a number, if it is one of the column's.
@@ -86,18 +83,6 @@ impl Holds {
             }
             DType::F64 => number.float().map(|number| number.to_ne_bytes().into()),
             _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Holds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(dtype) => write!(f, "{dtype}"),
-            Self::Tensor(dtype, len) => write!(f, "{dtype} [{len}]"),
-            Self::List(dtype) => write!(f, "{dtype} list"),
-            Self::Bytes => f.write_str("bytes"),
-            Self::Text => f.write_str("text"),
         }
     }
 }

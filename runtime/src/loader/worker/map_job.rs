@@ -149,7 +149,8 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
             return Ok(());
         }
         let (first, wanted) = self.begin_many();
-        let (mut given, at, laps) = (0, &mut self.at, if TIMED { self.laps } else { None });
+        let laps = self.laps();
+        let (mut given, at) = (0, &mut self.at);
         let (indices, activity) = (&self.scratch[..], self.activity);
         self.dataset.get_many(indices, self.cx, &mut |sample| {
             let Some(&index) = indices.get(given) else { return Err(ManyError::More { wanted }.into()) };
