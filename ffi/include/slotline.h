@@ -583,7 +583,8 @@ typedef struct {
   size_t num_cores;
   // What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
   uint32_t on_error;
-  // The maximum number of bad samples in a pass (`SIZE_MAX`); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
+  // The maximum number of bad samples in a pass (`SIZE_MAX`: any, while not more than half of 1,000 samples in a row are
+  // bad); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
   size_t bad_samples;
   // The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
   double bad_share;

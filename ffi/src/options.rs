@@ -175,7 +175,8 @@ pub struct slotline_options {
     pub num_cores: usize,
     /// What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
     pub on_error: u32,
-    /// The maximum number of bad samples in a pass (`SIZE_MAX`); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
+    /// The maximum number of bad samples in a pass (`SIZE_MAX`: any, while not more than half of 1,000 samples in a row are
+    /// bad); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
     pub bad_samples: usize,
     /// The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
     pub bad_share: f64,
@@ -574,6 +575,7 @@ impl slotline_options {
 
     fn on_error(&self) -> Result<OnError, Failure> {
         let budget = match self.bad_share {
+            -1.0 if self.bad_samples == usize::MAX => Budget::Minority,
             -1.0 => Budget::Samples(self.bad_samples),
             share => Budget::Share(share),
         };

@@ -1,5 +1,6 @@
 """What our loader has and torch's has not: figures, samples that are left out, limits."""
 
+import itertools
 import os
 import time
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
 
+import slotline
 from slotline.torch import DataLoader
 
 KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
@@ -72,8 +74,35 @@ def test_the_next_sample_of_a_stream_takes_the_place_of_a_bad_one(kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_a_stream_of_errors_ends(kind):
-    with pytest.raises(ValueError, match="is broken"):
+    with pytest.raises(slotline.SampleError, match="1000 of the last 1000 samples raised exceptions.*is broken"):
         list(DataLoader(Endless(), 3, on_error="skip", **kind))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_most_samples_may_not_be_left_out(kind):
+    loader = DataLoader(Many(range(2, 10**9)), 2, on_error="skip", **kind)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(slotline.SampleError, match="of the last 1000 samples raised exceptions"):
+        next(batches)
+    # Half of them may.
+    half = itertools.islice(DataLoader(Many(range(1, 10**9, 2)), 2, on_error="skip", **kind), 2000)
+    assert sum(map(len, half)) == 2000
+
+
+class Many(Rows):
+    def __len__(self):
+        return 10**9
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_the_timeout_ends_a_row_of_batches_that_are_left_out(kind):
+    loader = DataLoader(Many(range(2, 10**9), 1e-3), 2, on_error="skip", timeout=0.3, **kind)
+    batches, begun = iter(loader), time.monotonic()
+    assert next(batches).tolist() == [0, 1]
+    with pytest.raises(RuntimeError, match="DataLoader timed out after 0.3 seconds"):
+        next(batches)
+    assert time.monotonic() - begun < 5
 
 
 class Endless(IterableDataset):

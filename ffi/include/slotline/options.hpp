@@ -47,7 +47,7 @@ enum class on_held : std::uint32_t {
 /// The maximum number of bad samples in a pass.
 class budget {
  public:
-  /// No limit.
+  /// Any number, while not more than half of 1,000 samples in a row are bad.
   budget() = default;
   static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
   /// A share of the pass's samples, from 0 to 1.

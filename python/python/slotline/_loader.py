@@ -84,7 +84,8 @@ class Loader:
         on_held: What happens if the loop keeps more. ``"grow"``: the loader takes memory for one more batch, which it
             uses again and frees at its end. ``"wait"``: the loop waits until another thread drops one. ``"raise"``:
             :class:`slotline.OutOfMemoryError`.
-        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it. A pass that
+        on_error: What happens to a sample that cannot be read: ``"raise"``, ``"skip"`` or ``"replace"`` it. If more than
+            half of 1,000 samples in a row cannot be read, it is a :class:`slotline.SampleError` in any case. A pass that
             has skipped or replaced some warns of them at its end, and ``stats()`` lists them.
         timeout: The seconds that the loop waits for a batch before it raises :class:`slotline.LoaderTimeoutError`; 0 for
             no limit. Needs a worker.

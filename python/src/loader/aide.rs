@@ -122,7 +122,7 @@ impl Aide {
     /// be no thread.
     pub(crate) fn load(&self, seat: &Arc<Seat>, patience: Duration) -> Option<Next> {
         if !self.is_running() {
-            return Some(seat.lock().loader.next_within(patience));
+            return Some(seat.lock().loader.help_within(patience));
         }
         let mut work = self.desk.lock();
         if let Work::None = *work {

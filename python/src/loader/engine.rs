@@ -115,7 +115,7 @@ impl Seat {
         let mut running = self.lock();
         let kept = Kept { state: running.loader.state(), left: running.left(), warnings: running.warnings() };
         *self.kept() = Some(kept);
-        running.loader.next_within(patience)
+        running.loader.help_within(patience)
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Kept>> {

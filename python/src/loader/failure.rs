@@ -112,14 +112,14 @@ pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
 pub(crate) fn batch(error: &Error) -> Option<usize> {
     match error {
         Error::Sample { task, .. } | Error::Panic { task, .. } | Error::Lost { task } => Some(*task),
-        Error::BadSamples { source, .. } => batch(source),
+        Error::BadSamples { source, .. } | Error::MostlyBad { source, .. } => batch(source),
         _ => None,
     }
 }
 
 pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
     let kind = match error {
-        Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } => "SampleError",
+        Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } | Error::MostlyBad { .. } => "SampleError",
         Error::Timeout { .. } => "LoaderTimeoutError",
         Error::Held { .. } | Error::Order(_) => "OutOfMemoryError",
         Error::State(_) => "StateError",

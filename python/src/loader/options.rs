@@ -33,13 +33,13 @@ pub(crate) struct Options {
     pub(crate) affinity: Affinity,
 }
 
-/// The names of `on_error`; none of them limits the number of bad samples.
+/// The names of `on_error`.
 pub(crate) fn on_error(py: Python<'_>, name: &str) -> PyResult<OnError> {
-    let all = Budget::Samples(usize::MAX);
+    let budget = Budget::default();
     match name {
         "raise" => Ok(OnError::Raise),
-        "skip" => Ok(OnError::Skip(all)),
-        "replace" => Ok(OnError::Replace(all)),
+        "skip" => Ok(OnError::Skip(budget)),
+        "replace" => Ok(OnError::Replace(budget)),
         _ => Err(failure::option(py, format!("on_error is {name:?}; it must be \"raise\", \"skip\" or \"replace\""))),
     }
 }

@@ -90,7 +90,7 @@ impl Pass {
             let is_asked = self.may_be_slow && (aide.is_used() || aide.is_due());
             let next = py.detach(|| match is_asked {
                 true => aide.load(&self.seat, patience),
-                false => Some(self.seat.lock().loader.next_within(patience)),
+                false => Some(self.seat.lock().loader.help_within(patience)),
             });
             if self.may_be_slow {
                 aide.save(begun.elapsed());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::loader::collate::Storage;
+use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::Lease;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
@@ -56,9 +57,14 @@ pub enum OnError {
 /// They are counted when their batches, or errors instead of batches, are delivered, in the order of delivery. So with
 /// [`in_order(false)`](crate::loader::Builder::in_order) a different batch may exceed the budget each time. Bad
 /// substitutes count, too.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Budget {
+    /// Any number, while not more than half of the samples are bad: from the first bad sample on, they are counted until
+    /// there are 1,000, good or bad, and the next bad sample begins a new count. If more than half of them are bad, the
+    /// batch becomes an [`Error::MostlyBad`].
+    #[default]
+    Minority,
     /// This number of samples.
     Samples(usize),
     /// This share of the pass's samples, from 0 to 1, rounded down. The length of a pass must be known, which it is not
@@ -82,11 +88,18 @@ impl OnError {
     }
 }
 
+/// In the place of the number of bad samples of a pass: they may be any [minority](Budget::Minority).
+pub(crate) const NO_NUMBER: usize = usize::MAX;
+
+/// The number of samples of which not more than half may be bad.
+pub(crate) const WINDOW: usize = 1000;
+
 impl Budget {
-    /// Returns the number of bad samples for a pass with `pass` samples, if that is known.
+    /// Returns the number of bad samples for a pass with `pass` samples, if that is known; or [`NO_NUMBER`].
     fn of(self, pass: Option<usize>) -> usize {
         match self {
-            Self::Samples(samples) => samples,
+            Self::Minority => NO_NUMBER,
+            Self::Samples(samples) => samples.min(NO_NUMBER - 1),
             Self::Share(share) => {
                 let pass = pass.unwrap_or_default();
                 // 0.29 is slightly less than 29 %, but of 100 samples it must allow 29.
@@ -109,8 +122,37 @@ pub(crate) struct BadSampleLog {
     /// The bad samples in this pass, and how many are allowed.
     bad: usize,
     budget: usize,
+    window: Window,
     report: Arc<BadSampleReport>,
     listener: Listener,
+}
+
+/// The samples from a bad one on, until there are enough to tell whether most of them are bad.
+#[derive(Debug, Default)]
+struct Window {
+    bad: usize,
+    /// The good samples that the loader had delivered before.
+    begun: u64,
+}
+
+impl Window {
+    /// Adds the samples of a batch, after `delivered` good ones. Returns the numbers of bad samples and of all, if these
+    /// are enough and most are bad.
+    fn add(&mut self, bad: usize, rows: usize, delivered: u64) -> Option<(usize, usize)> {
+        if self.bad == 0 || self.len(delivered) >= WINDOW {
+            *self = Self { bad: 0, begun: delivered };
+        }
+        self.bad += bad;
+        let len = self.len(delivered) + rows;
+        if len < WINDOW || self.bad <= len / 2 {
+            return None;
+        }
+        Some((std::mem::take(&mut self.bad), len))
+    }
+
+    fn len(&self, delivered: u64) -> usize {
+        self.bad + (delivered - self.begun) as usize
+    }
 }
 
 /// The number of bad samples whose causes are kept (the last ones), and the maximum bytes of each cause.
@@ -127,6 +169,7 @@ impl BadSampleLog {
     pub(crate) fn begin(&mut self, pass: Option<usize>, bad: usize, is_shared: bool) -> usize {
         self.is_shared = is_shared;
         (self.bad, self.budget) = (bad, self.on_error.budget().of(pass));
+        self.window = Window::default();
         self.budget
     }
 
@@ -153,7 +196,7 @@ impl BadSampleLog {
         stats: &mut ConsumerStats,
     ) -> Option<Result<Lease<P>, Error>> {
         let tag = lease.tag();
-        match self.count(lease.work().take_errors(), tag.task) {
+        match self.count(lease.work().take_errors(), tag, stats.samples()) {
             Ok(empty) => {
                 // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
                 unsafe { lease.payload().close_up(&empty, tag.rows) };
@@ -175,8 +218,10 @@ impl BadSampleLog {
         }
     }
 
-    /// Counts the bad samples of a batch. Returns the rows that they left empty, or the batch's error.
-    fn count(&mut self, mut errors: SlotErrors, task: usize) -> Result<Vec<usize>, Error> {
+    /// Counts the bad samples of a batch, after `delivered` good ones. Returns the rows that they left empty, or the batch's
+    /// error.
+    fn count(&mut self, mut errors: SlotErrors, tag: Tag, delivered: u64) -> Result<Vec<usize>, Error> {
+        let Tag { task, rows, .. } = tag;
         let (failure, mut bad) = (errors.failure.take(), std::mem::take(&mut errors.bad));
         // Parts come in any order. All attempts at one position are from one part, and in sequence.
         bad.sort_by_key(|bad| bad.failure.position);
@@ -185,25 +230,31 @@ impl BadSampleLog {
             let after = bad.partition_point(|bad| bad.failure.position <= failure.position);
             dispose_each(bad.drain(after..));
         }
-        let (mut empty, mut beyond) = (Vec::new(), None);
-        for Skipped { failure, row } in bad {
-            self.bad = self.bad.saturating_add(1);
-            self.note(&failure, task);
-            empty.extend(row);
-            if self.bad > self.budget && beyond.is_none() {
-                beyond = Some(Box::new(failure.into_error(task)));
-            } else {
-                dispose(failure);
+        let empty: Vec<usize> = bad.iter().filter_map(|bad| bad.row).collect();
+        bad.iter().for_each(|bad| self.note(&bad.failure, task));
+        let before = self.bad;
+        self.bad = self.bad.saturating_add(bad.len());
+        let good = if failure.is_some() { 0 } else { rows - empty.len() };
+        let (at, mostly) = match self.budget {
+            NO_NUMBER => {
+                let mostly = self.window.add(bad.len(), good, delivered);
+                (bad.len() - usize::from(mostly.is_some() && !bad.is_empty()), mostly)
             }
-        }
-        match (beyond, failure) {
-            (Some(source), failure) => {
-                dispose(failure);
-                Err(Error::BadSamples { bad: self.bad, budget: self.budget, source })
-            }
-            (None, Some(failure)) => Err(failure.into_error(task)),
-            (None, None) => Ok(empty),
-        }
+            budget => (budget.saturating_sub(before).min(bad.len()), None),
+        };
+        let mut beyond = bad.drain(at..);
+        let first = beyond.next();
+        dispose_each(beyond);
+        dispose_each(bad);
+        let Some(Skipped { failure: first, .. }) = first else {
+            return failure.map_or(Ok(empty), |failure| Err(failure.into_error(task)));
+        };
+        dispose(failure);
+        let source = Box::new(first.into_error(task));
+        Err(match mostly {
+            Some((bad, of)) => Error::MostlyBad { bad, of, source },
+            None => Error::BadSamples { bad: self.bad, budget: self.budget, source },
+        })
     }
 
     /// Records a bad sample with its cause, and warns about it once.
@@ -223,7 +274,7 @@ impl BadSampleLog {
             met.last.pop_front();
         }
         met.last.push_back(sample);
-        let is_new = met.known.insert((worker, *index));
+        let is_new = met.keep((worker, *index));
         drop(met);
         if is_new {
             spans::tell(|| tracing::warn!(index, position, batch = task, by = %by, error = %cause, "a sample is bad"));
@@ -252,5 +303,19 @@ mod tests {
         }
         assert_eq!(Budget::Share(1.0).of(None), 0);
         assert_eq!(Budget::Samples(9).of(None), 9);
+    }
+
+    #[test]
+    fn bad_samples_are_a_minority_or_not() {
+        let mut window = Window::default();
+        // Good samples before the first bad one are not counted.
+        assert_eq!(window.add(600, 0, 5000), None);
+        assert_eq!(window.add(1, 398, 5000), None, "999 samples");
+        assert_eq!(window.add(1, 0, 5398), Some((602, 1000)));
+        // A new count begins after that, and after 1,000 samples of which half are bad.
+        assert_eq!(window.add(500, 500, 5398), None);
+        assert_eq!(window.add(999, 0, 5898), None);
+        assert_eq!(window.add(1, 1000, 5898), None);
+        assert_eq!(window.add(1001, 999, 6898), Some((1001, 2000)));
     }
 }

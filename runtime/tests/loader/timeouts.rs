@@ -128,7 +128,7 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
     let mut loader = Loader::builder(dataset).batch_size(12).num_workers(1).build().unwrap();
     loader.begin_epoch().unwrap();
     latch.until_waiting(1);
-    assert!(matches!(loader.next_within(Duration::from_millis(15)), Some(Err(Error::Timeout { task: 0, .. }))));
+    assert!(matches!(loader.help_within(Duration::from_millis(15)), Some(Err(Error::Timeout { task: 0, .. }))));
     // The worker has one sample, and the caller has not loaded all of the others.
     let loaded = own.load(SeqCst);
     assert!((1..11).contains(&loaded), "{loaded}");
@@ -136,6 +136,33 @@ fn a_caller_that_helps_looks_at_the_time_between_samples() {
     latch.open();
     assert_eq!(loader.next_batch().unwrap().unwrap().indices(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(loader.remaining(), Some(0));
+}
+
+#[test]
+fn a_caller_with_little_time_loads_nothing_itself() {
+    let begun = Arc::new(AtomicBool::new(false));
+    let is_begun = begun.clone();
+    // A sample is read when the loader is built, for its fields.
+    let dataset = items(6, move |_, cx| {
+        assert!(cx.worker().is_some() || !is_begun.load(SeqCst), "the caller loads");
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(())
+    });
+    let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).build().unwrap();
+    begun.store(true, SeqCst);
+    loader.begin_epoch().unwrap();
+    let (mut batches, mut late) = (0, 0);
+    while let Some(outcome) = loader.next_within(Duration::from_millis(1)) {
+        match outcome {
+            Ok(batch) => {
+                assert_eq!(batch.task(), batches);
+                batches += 1;
+            }
+            Err(Error::Timeout { .. }) => late += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(batches == 3 && late > 3, "{batches} batches, {late} timeouts");
 }
 
 #[test]

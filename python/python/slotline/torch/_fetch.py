@@ -7,8 +7,10 @@ import time
 from torch.utils.data import Subset
 from torch.utils.data.dataloader import _DatasetKind
 
-# This many samples of a stream may be left out in a row.
-_MOST_BAD = 100
+from slotline._errors import SampleError
+
+# Of this many samples, counted from one that was left out, not more than half may be.
+_WINDOW = 1000
 # In the place of a batch of which no sample is left.
 NOTHING = object()
 # Samples that take longer than this together are slow, in seconds.
@@ -54,9 +56,20 @@ class _Skipping:
         self._collate_fn = collate_fn
         self._drop_last = drop_last
         self._bad = []
+        # The samples since one that was left out, and how many of them were.
+        self._seen = self._left_out = 0
 
     def _leave_out(self, index, error):
-        self._bad.append((index, f"{type(error).__name__}: {error}"))
+        text = f"{type(error).__name__}: {error}"
+        self._bad.append((index, text))
+        if self._seen >= _WINDOW or self._left_out == 0:
+            self._seen = self._left_out = 0
+        self._seen += 1
+        self._left_out += 1
+        if self._seen >= _WINDOW and self._left_out > self._seen // 2:
+            bad, self._left_out = self._left_out, 0
+            message = f"{bad} of the last {self._seen} samples raised exceptions, and on_error='skip' allows half; {text}"
+            raise SampleError(message) from error
 
     def take_bad(self):
         """Returns what was left out since the last time: each an index, or `None` in a stream, and the error."""
@@ -70,6 +83,7 @@ class _SkippingMap(_Skipping):
         for k in index if self._auto_collation else [index]:
             try:
                 samples.append(self.dataset[k])
+                self._seen += 1
             except Exception as error:
                 self._leave_out(k, error)
         if not samples:
@@ -84,15 +98,16 @@ class _SkippingStream(_Skipping):
         self.ended = False
 
     def _next(self):
-        for k in range(_MOST_BAD):
+        while True:
             try:
-                return next(self.dataset_iter)
+                sample = next(self.dataset_iter)
             except StopIteration:
                 raise
             except Exception as error:
                 self._leave_out(None, error)
-                if k + 1 == _MOST_BAD:
-                    raise
+            else:
+                self._seen += 1
+                return sample
 
     def fetch(self, index):
         if self.ended:

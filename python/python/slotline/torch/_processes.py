@@ -282,6 +282,8 @@ class ProcessIterator(BaseIterator):
             self._mend()
         # Until the next task is given out: a signal handler can raise an exception at any point, and the program may catch it.
         self._is_torn = True
+        # Set by the first wait, and kept over batches of which nothing is left.
+        self._deadline = None
         while self._tasks:
             if self._in_order:
                 worker_id = self._tasks[0]
@@ -309,6 +311,8 @@ class ProcessIterator(BaseIterator):
             self._pass.last_worker = worker_id
             self._give_task()
             if kind == SKIPPED:
+                if self._timeout > 0 and time.monotonic() >= self._limit():
+                    raise self._late()
                 continue
             self._is_torn = False
             if kind == ERROR:
@@ -334,7 +338,7 @@ class ProcessIterator(BaseIterator):
         message = self._try(worker_id)
         if message is not None:
             return message
-        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        deadline = self._limit()
         patience = _FIRST_PATIENCE
         waiting = time.monotonic()
         while True:
@@ -347,7 +351,7 @@ class ProcessIterator(BaseIterator):
 
     def _receive_any(self):
         """Waits for a message of any worker that has a task."""
-        deadline = time.monotonic() + self._timeout if self._timeout > 0 else None
+        deadline = self._limit()
         waiting = checked = time.monotonic()
         wait = 0.0
         while True:
@@ -379,6 +383,15 @@ class ProcessIterator(BaseIterator):
             time.sleep(_FIRST_PATIENCE)
             return None
 
+    def _limit(self):
+        """Returns when the wait for a batch is over, if there is a limit."""
+        if self._deadline is None and self._timeout > 0:
+            self._deadline = time.monotonic() + self._timeout
+        return self._deadline
+
+    def _late(self):
+        return RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+
     def _slice(self, patience, deadline):
         if deadline is None:
             return patience
@@ -399,7 +412,7 @@ class ProcessIterator(BaseIterator):
                 self._active[worker_id] = False
             raise RuntimeError(self._death([self._workers[worker_id] for worker_id in dead]))
         if deadline is not None and time.monotonic() >= deadline:
-            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+            raise self._late()
 
     def _warn(self, waiting, since):
         """Warns once for each batch that the workers take long for."""

@@ -149,6 +149,14 @@ impl<P: Storage> Backend<P> {
         }
     }
 
+    /// Sets whether the consumer helps the workers, if it can do without. Returns whether it has helped them.
+    pub(crate) fn set_helping(&mut self, helps: bool) -> bool {
+        match self {
+            Self::Shared(end) => end.set_helping(helps),
+            _ => false,
+        }
+    }
+
     /// Waits while [`try_next`](Self::try_next) would return `Empty`; `false` if the deadline passed first.
     pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
         either!(self, end => end.wait(deadline))

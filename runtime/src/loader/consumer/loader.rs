@@ -233,9 +233,9 @@ impl<B: Output> Loader<B> {
     /// [`timeout`](Builder::timeout) is, and then returns [`Error::Timeout`]; the next call asks for the same batch. For
     /// callers that have to look after something else while they wait, such as signals.
     ///
-    /// Where the calling thread helps workers, it looks at the time between samples, or groups of quick ones. A batch that
-    /// it makes without workers is not interrupted. Where [`OnHeld::Wait`] makes it wait for a batch to be
-    /// dropped, the error is [`Error::Held`].
+    /// With workers, the calling thread loads nothing meanwhile, unless none of them is left; see
+    /// [`help_within`](Self::help_within). A batch that it makes without workers is not interrupted. Where
+    /// [`OnHeld::Wait`] makes it wait for a batch to be dropped, the error is [`Error::Held`].
     ///
     /// ```
     /// use std::time::Duration;
@@ -257,6 +257,16 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn next_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
+        let helped = self.inner.backend.set_helping(false);
+        let next = self.help_within(patience);
+        self.inner.backend.set_helping(helped);
+        next
+    }
+
+    /// Works like [`next_within`](Self::next_within), but the calling thread [helps](Builder::help) the workers where
+    /// `next_batch` would. It looks at the time between samples, or groups of quick ones, so that a call may take as long
+    /// as a sample does.
+    pub fn help_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
         let timeout = self.inner.timeout.replace(patience);
         let next = self.next_batch();
         self.inner.timeout = timeout;

@@ -1,7 +1,6 @@
 //! One pass over the dataset.
 
 use std::fmt;
-use std::time::Duration;
 
 use slotline_core::wait::Deadline;
 
@@ -121,8 +120,9 @@ impl<P: Storage> Inner<P> {
                     lease.describe(task, rows, self.pass.epoch);
                     if lease.work().has_errors() {
                         match self.settle(lease) {
-                            // The timeout is for one batch, and another batch may be held up now.
-                            None => deadline = None,
+                            // Nothing is left of the batch. There may be many such batches.
+                            None if self.is_late(&mut deadline) => return Some(Err(Box::new(self.timed_out()))),
+                            None => {}
                             Some(outcome) => return Some(outcome.map_err(Box::new)),
                         }
                         continue;
@@ -146,11 +146,8 @@ impl<P: Storage> Inner<P> {
     fn handle(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
         Err(Box::new(match nothing {
             // Only where the caller looks after something else may it load for a limited time.
-            Nothing::Again if self.timeout.is_none() => return Ok(true),
-            Nothing::Again => match deadline.get_or_insert_with(|| Until::after(self.timeout)).remaining() {
-                Duration::ZERO => self.timed_out(),
-                _ => return Ok(true),
-            },
+            Nothing::Again if !self.is_late(deadline) => return Ok(true),
+            Nothing::Again => self.timed_out(),
             Nothing::Empty | Nothing::Held if self.pool.is_lost() => self.forked(),
             Nothing::Empty => {
                 let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
@@ -184,6 +181,12 @@ impl<P: Storage> Inner<P> {
                 return Ok(false);
             }
         }))
+    }
+
+    /// Whether the deadline has passed, which is set by the first call.
+    #[cold]
+    fn is_late(&self, deadline: &mut Option<Until>) -> bool {
+        self.timeout.is_some() && deadline.get_or_insert_with(|| Until::after(self.timeout)).remaining().is_zero()
     }
 
     /// Ends a pass whose loader was stopped, or has lost its workers. Batches that are ready stay in their slots: they

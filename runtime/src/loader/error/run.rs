@@ -55,6 +55,17 @@ pub enum Error {
         /// The error of the first sample of this batch that is beyond the budget.
         source: Box<Error>,
     },
+    /// A batch has bad samples, and with those before it they are more than
+    /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
+    #[error("{bad} of the last {of} samples are bad, and on_error allows half")]
+    MostlyBad {
+        /// The bad samples.
+        bad: usize,
+        /// All samples that were counted, 1,000 or more.
+        of: usize,
+        /// The error of the last bad sample.
+        source: Box<Error>,
+    },
     /// No batch came within the timeout.
     #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy))]
     Timeout {

@@ -5,6 +5,8 @@ use std::sync::{PoisonError, TryLockError};
 
 use crate::fork::Process;
 use crate::loader::error::run::By;
+use crate::rng::SampleRng;
+use crate::rng::rand_core::Rng;
 use crate::sync::{Mutex, MutexGuard};
 
 /// A sample that was skipped or replaced, and the reason.
@@ -33,8 +35,10 @@ pub(crate) struct BadSampleReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BadSampleRecord {
     pub(crate) total: usize,
-    /// Indices that were reported, each with its worker if workers have replicas.
-    pub(crate) known: BTreeSet<(usize, usize)>,
+    /// Indices that were reported, each with its worker if workers have replicas: the first ones, and some of the later
+    /// ones.
+    known: BTreeSet<(usize, usize)>,
+    later: Vec<(usize, usize)>,
     /// The most recent bad samples.
     pub(crate) last: VecDeque<BadSample>,
 }
@@ -59,9 +63,48 @@ impl BadSampleReport {
     }
 }
 
+/// The number of bad samples that are kept: the first ones, and as many of the later ones, each of which has the same chance.
+const MOST: usize = 1000;
+
 impl BadSampleRecord {
+    /// Keeps a bad sample, the `total`-th one, or not. Returns whether it is reported: if it is kept, and was not yet.
+    pub(crate) fn keep(&mut self, sample: (usize, usize)) -> bool {
+        if self.known.len() >= MOST && !self.known.contains(&sample) {
+            let place = (SampleRng::new(0, 0, self.total as u64).next_u64() % (self.total - MOST) as u64) as usize;
+            if self.later.len() < MOST {
+                self.later.push(sample);
+            } else if place < MOST {
+                self.known.remove(&std::mem::replace(&mut self.later[place], sample));
+            } else {
+                return false;
+            }
+        }
+        self.known.insert(sample)
+    }
+
     /// The indices of the bad samples.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
         self.known.iter().map(|&(_, index)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bad_samples_are_kept_and_some_of_the_others() {
+        let mut record = BadSampleRecord::default();
+        let mut reported = 0;
+        for sample in (0..100_000).flat_map(|index| [index, index]) {
+            record.total += 1;
+            reported += usize::from(record.keep((0, sample)));
+        }
+        let kept: Vec<usize> = record.indices().collect();
+        assert!(kept.iter().take(MOST).copied().eq(0..MOST));
+        assert!(kept.len() <= 2 * MOST && kept.len() > 2 * MOST - 50, "{}", kept.len());
+        let mean = kept[MOST..].iter().sum::<usize>() / (kept.len() - MOST);
+        assert!((45_000..55_000).contains(&mean), "{mean}");
+        assert!(reported < 15_000, "{reported}");
     }
 }

@@ -148,6 +148,11 @@ impl ConsumerStats {
         counted.spilled_bytes.store(self.spills.bytes, Ordering::Relaxed);
     }
 
+    /// The samples that were delivered.
+    pub(crate) fn samples(&self) -> u64 {
+        self.counted.samples.load(Ordering::Relaxed)
+    }
+
     /// Counts memory that was taken for one more batch; `true` the first time.
     pub(crate) fn grew(&self, bytes: usize) -> bool {
         add(&self.counted.extra_batches, 1);

@@ -44,7 +44,7 @@ pub struct Stats {
     /// Samples that were skipped or replaced.
     pub bad_samples: u64,
     /// The indices of these samples, each once; in an iterable dataset, their numbers in the worker's stream, for each
-    /// worker.
+    /// worker. Of more than 1,000, these are the first 1,000, and as many of the others, chosen at random.
     pub bad_indices: Vec<usize>,
     /// The last of these samples and their causes, at most 8, the newest last.
     pub bad_causes: Vec<BadSample>,

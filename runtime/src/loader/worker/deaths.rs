@@ -46,6 +46,11 @@ impl Deaths {
         state.active == 0
     }
 
+    /// Whether no worker is left that takes part in the pass.
+    pub(crate) fn are_all(&self) -> bool {
+        self.lock().active == 0
+    }
+
     /// Returns the error, if a worker has ended.
     #[cold]
     pub(crate) fn error(&self) -> Option<Error> {

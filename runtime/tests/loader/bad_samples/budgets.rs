@@ -69,6 +69,70 @@ fn bad_substitutes_count_and_shares_respect_drop_last() {
 }
 
 #[test]
+fn more_bad_samples_than_good_ones_are_an_error() {
+    let skip = OnError::Skip(Budget::default());
+    let mostly = |outcome| match outcome {
+        Some(Err(Error::MostlyBad { bad, of, source })) => (bad, of, source.to_string()),
+        other => panic!("{:?}", other.map(|batch| batch.map(|batch: Batch<i64>| batch.indices().to_vec()))),
+    };
+    for crew in crews([0, 2]) {
+        // In the first part of 2,000 samples half are bad, and in the rest all are.
+        let read = |index: usize, _: &mut Context| {
+            if index >= 2000 || index % 2 == 1 { Err(format!("no {index}").into()) } else { Ok(index as i64) }
+        };
+        let dataset = from_fn(1_000_000, read);
+        let builder = Loader::builder(dataset).batch_size(16).num_workers(crew.workers).on_error(skip);
+        let mut loader = crew.build(builder).unwrap();
+        let mut pass = loader.epoch().unwrap();
+        for task in 0..125 {
+            assert_eq!(pass.next().unwrap().unwrap().task(), task);
+        }
+        let (bad, of, source) = mostly(pass.next());
+        assert!(of >= 1000 && of < 1016 && bad > of / 2 && bad < 1016, "{bad} of {of}");
+        assert!(source.starts_with("sample 2"), "{source}");
+        // The count begins again.
+        assert_eq!(mostly(pass.next()).1, 1008);
+    }
+    for workers in [0, 2] {
+        let stream = iter_fn(|_| Ok((0..).map(|k: i64| if k < 20 { Ok(k) } else { Err("no more".into()) })));
+        let builder = Loader::iterable(stream).batch_size(8).num_workers(workers).on_error(skip);
+        let mut loader = builder.build().unwrap();
+        let mut pass = loader.epoch().unwrap();
+        for _ in 0..2 * workers.max(1) {
+            assert_eq!(pass.next().unwrap().unwrap().len(), 8);
+        }
+        let (bad, of, _) = mostly(pass.next());
+        assert!(of >= 1000 && bad > of / 2, "{bad} of {of}");
+    }
+}
+
+#[test]
+fn a_timeout_ends_a_row_of_bad_batches() {
+    for crew in crews([0, 1]) {
+        let read = |index: usize, _: &mut Context| if index < 4 { Ok(index as i64) } else { Err("no".into()) };
+        let builder = Loader::builder(from_fn(1 << 30, read)).batch_size(2).num_workers(crew.workers);
+        let mut loader = crew.build(builder.on_error(SKIP)).unwrap();
+        loader.begin_epoch().unwrap();
+        let mut next = || loop {
+            let begun = std::time::Instant::now();
+            match loader.next_within(std::time::Duration::from_millis(20)) {
+                // On a busy machine, any batch may be late.
+                Some(Err(Error::Timeout { task, .. })) if task < 2 => {}
+                next => return (next, begun.elapsed()),
+            }
+        };
+        for task in 0..2 {
+            assert_eq!(next().0.unwrap().unwrap().task(), task);
+        }
+        for _ in 0..3 {
+            let (late, took) = next();
+            assert!(matches!(late, Some(Err(Error::Timeout { .. }))));
+            assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+        }
+    }
+}
+
+#[test]
 fn out_of_order_all_good_samples_arrive() {
     for crew in crews([3]) {
         let builder = builder::<true>(Fault::WritePanic, |i| i % 5 == 3, false).on_error(SKIP);

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
 use crate::loader::collate::allocate::PROBES;
@@ -61,7 +62,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
             let Err(cause) = outcome else { break };
             // The sample was read, but not written.
             job.row -= 1;
-            if job.bads.note(job.number - 1, cause) {
+            if job.bads.note(job.number - 1, job.row, cause) {
                 job.rows = job.row;
             }
             outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
@@ -496,7 +497,7 @@ impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
     /// Continues after an error of the dataset, if bad samples are skipped.
     #[inline(always)]
     fn resume_after(&mut self, error: BoxError) -> Result<(), BoxError> {
-        if self.bads.note_error(self.number - 1, error)? {
+        if self.bads.note_error(self.number - 1, self.row, error)? {
             self.rows = self.row;
         }
         Ok(())
@@ -513,23 +514,27 @@ struct Bads {
 }
 
 impl Bads {
-    /// Records that the sample with this number is bad. Returns `true` if this batch has more bad samples than the
-    /// whole pass may have. Then the batch must end: a dataset that returns only errors must not keep the thread
-    /// forever.
+    /// Records that the sample with this number is bad, after `rows` good ones of this batch. Returns `true` if this batch
+    /// has more bad samples than the whole pass may have, or alone makes them most of the last ones. Then the batch must end:
+    /// a dataset that returns only errors must not keep the thread forever.
     #[cold]
-    fn note(&mut self, number: usize, cause: Cause) -> bool {
+    fn note(&mut self, number: usize, rows: usize, cause: Cause) -> bool {
         self.list.push(Skipped { failure: Failure { position: number, index: number, by: self.by, cause }, row: None });
-        self.budget.is_some_and(|budget| self.list.len() > budget)
+        self.budget.is_some_and(|budget| match budget {
+            // With fewer than `WINDOW` good ones before the batch.
+            NO_NUMBER => self.list.len() > WINDOW + rows,
+            budget => self.list.len() > budget,
+        })
     }
 
     /// Works like [`note`](Self::note), but returns the error if bad samples raise.
     #[cold]
     #[inline(never)]
-    fn note_error(&mut self, number: usize, error: BoxError) -> Result<bool, BoxError> {
+    fn note_error(&mut self, number: usize, rows: usize, error: BoxError) -> Result<bool, BoxError> {
         if self.budget.is_none() {
             return Err(error);
         }
-        Ok(self.note(number, Cause::Error(error)))
+        Ok(self.note(number, rows, Cause::Error(error)))
     }
 }
 

@@ -154,6 +154,12 @@ impl<P: Storage> SharedRing<P> {
         self.consumer.peek().err().map(nothing).filter(|end| matches!(end, Nothing::End | Nothing::Closed))
     }
 
+    /// Sets whether the consumer's thread helps: it must, if it is the only one that can. Returns whether it did.
+    pub(crate) fn set_helping(&mut self, helps: bool) -> bool {
+        let must = self.helps && self.shared.deaths.are_all();
+        std::mem::replace(&mut self.helps, helps || must)
+    }
+
     /// Fills some rows in the consumer's thread, if any can be claimed.
     #[inline]
     fn help(&mut self) -> bool {
