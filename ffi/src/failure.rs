@@ -125,7 +125,9 @@ fn about(error: &Error) -> Failure {
         Error::Panic { index, task, by: who, .. } => {
             Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_PANIC) }
         }
-        Error::BadSamples { source, .. } | Error::MostlyBad { source, .. } => Failure { status: SLOTLINE_BAD_SAMPLES, ..about(source) },
+        Error::BadSamples { source, .. } | Error::MostlyBad { source, .. } => {
+            Failure { status: SLOTLINE_BAD_SAMPLES, ..about(source) }
+        }
         Error::Timeout { task, busy, .. } => {
             let first = busy.first().copied();
             let (worker, index) = (first.map(|first| first.0), first.map(|first| first.1));

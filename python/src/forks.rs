@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use slotline_python_shielded::shielded;
 
 use crate::channel::Lease;
 
@@ -177,6 +178,7 @@ pub(crate) fn release_seen() {
 }
 
 /// To be called before a fork.
+#[shielded]
 #[pyfunction]
 pub(crate) fn before_fork() {
     release_seen();
@@ -187,6 +189,7 @@ pub(crate) fn before_fork() {
 }
 
 /// To be called after it in the parent.
+#[shielded]
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
     let Some((mut forked, mapped)) = FORKING.take() else { return };
@@ -199,6 +202,7 @@ pub(crate) fn after_fork_in_parent() {
 }
 
 /// To be called after it in the child.
+#[shielded]
 #[pyfunction]
 pub(crate) fn after_fork_in_child() {
     // What is mapped stays so.

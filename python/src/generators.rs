@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
+use slotline_python_shielded::shielded;
 
 use crate::collate::Tools;
 use crate::dlpack::DType;
@@ -73,6 +74,7 @@ pub(crate) struct Generators {
     waiting: bool,
 }
 
+#[shielded]
 #[pymethods]
 impl Generators {
     /// Takes torch's generator, Python's with the words and the position in its state, and NumPy's if it is a Mersenne Twister, with the

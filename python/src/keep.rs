@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
+use slotline_python_shielded::shielded;
 
 use crate::dlpack::Owner;
 
@@ -26,6 +27,7 @@ impl Keeper {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Keeper {
     fn __call__(&self, _storage: &Bound<'_, PyAny>) {

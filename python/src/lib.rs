@@ -24,6 +24,7 @@ mod keep;
 mod loader;
 mod memory;
 mod numpy;
+mod panics;
 mod rows;
 mod strided;
 mod tree;
@@ -36,6 +37,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyEOFError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyType};
+use slotline_python_shielded::shielded;
 
 use crate::batch::{Containers, Pickle};
 use crate::channel::{Block, Memory, Message, Nothing, Place, Receiver, Sender};
@@ -47,6 +49,7 @@ use crate::gather::Kinds;
 #[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
 struct PyPool(Arc<Pool>);
 
+#[shielded]
 #[pymethods]
 impl PyPool {
     #[new]
@@ -67,6 +70,7 @@ struct Collator {
     pool: Arc<Pool>,
 }
 
+#[shielded]
 #[pymethods]
 impl Collator {
     #[new]
@@ -90,6 +94,7 @@ struct Gatherer {
     kinds: Kinds,
 }
 
+#[shielded]
 #[pymethods]
 impl Gatherer {
     /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
@@ -127,6 +132,7 @@ fn pool_of(pool: Option<&PyPool>) -> Arc<Pool> {
 #[pyclass(module = "slotline._slotline", frozen, subclass)]
 struct Channel(Memory);
 
+#[shielded]
 #[pymethods]
 impl Channel {
     /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
@@ -288,6 +294,7 @@ fn lock<T>(of_one: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Port {
     /// Takes the sending end of one channel and the receiving end of another one.
@@ -447,6 +454,7 @@ fn _slotline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::Pass>()?;
     module.add_class::<loader::Tensor>()?;
     module.add_class::<loader::Memory>()?;
+    module.add_function(wrap_pyfunction!(panics::panic_on_purpose, module)?)?;
     module.add_function(wrap_pyfunction!(forks::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(forks::after_fork_in_parent, module)?)?;
     module.add_function(wrap_pyfunction!(forks::after_fork_in_child, module)?)?;

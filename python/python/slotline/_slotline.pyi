@@ -374,6 +374,7 @@ def ranks_from_env() -> tuple[int, int, int | None, int | None, str] | None:
 def merge_states(states: Sequence[str]) -> str:
     """Makes one state, as JSON, of those of all ranks."""
 
+def panic_on_purpose(message: str) -> int: ...
 def before_fork() -> None:
     """To be called before each fork: the child sees the memory of the batches that there are."""
 

@@ -18,6 +18,7 @@ use slotline::loader::{BadSample, BuildError, State, StateError, StatsReader, St
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
+use slotline_python_shielded::shielded;
 
 use super::aide::Aide;
 use super::failure;
@@ -329,6 +330,7 @@ const LARGE: usize = 64 << 20;
 /// A generator takes too long to get to passes beyond so many words.
 const MOST_WORDS: u64 = 1 << 40;
 
+#[shielded]
 #[pymethods]
 impl Engine {
     #[new]

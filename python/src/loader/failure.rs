@@ -29,6 +29,11 @@ fn chain(error: &dyn StdError) -> String {
     text
 }
 
+/// The exception for a panic.
+pub(crate) fn defect(py: Python<'_>, message: String) -> PyErr {
+    raise(py, "Error", message)
+}
+
 /// The exception for arrays that cannot be used as a dataset.
 pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
     raise(py, "DataError", message.into())
@@ -119,7 +124,9 @@ pub(crate) fn batch(error: &Error) -> Option<usize> {
 
 pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
     let kind = match error {
-        Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } | Error::MostlyBad { .. } => "SampleError",
+        Error::Sample { .. } | Error::Panic { .. } | Error::BadSamples { .. } | Error::MostlyBad { .. } => {
+            "SampleError"
+        }
         Error::Timeout { .. } => "LoaderTimeoutError",
         Error::Held { .. } | Error::Order(_) => "OutOfMemoryError",
         Error::State(_) => "StateError",

@@ -9,6 +9,7 @@ use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
+use slotline_python_shielded::shielded;
 
 use super::engine::Seat;
 use super::failure;
@@ -185,6 +186,7 @@ impl Pass {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Pass {
     fn __iter__(slf: Py<Self>) -> Py<Self> {

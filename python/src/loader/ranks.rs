@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use slotline::Ranks;
 use slotline::loader::State;
+use slotline_python_shielded::shielded;
 
 use super::failure;
 
@@ -10,6 +11,7 @@ use super::failure;
 type Found = (usize, usize, Option<usize>, Option<usize>, String);
 
 /// Returns what the launcher of this process has put into its environment.
+#[shielded]
 #[pyfunction]
 pub(crate) fn ranks_from_env(py: Python<'_>) -> PyResult<Option<Found>> {
     let ranks = Ranks::from_env().map_err(|error| failure::option(py, error.to_string()))?;
@@ -20,6 +22,7 @@ pub(crate) fn ranks_from_env(py: Python<'_>) -> PyResult<Option<Found>> {
 }
 
 /// Makes one state, as JSON, of those of all ranks.
+#[shielded]
 #[pyfunction]
 pub(crate) fn merge_states(py: Python<'_>, states: Vec<String>) -> PyResult<String> {
     let states: Result<Vec<State>, _> = states.iter().map(|state| serde_json::from_str(state)).collect();

@@ -10,6 +10,7 @@ use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, OutOfRange, Subset, Upcoming};
 use slotline::sample::{Fields, Row, RowsMut, Sample};
 use slotline::source::{digits, map_npy, read_idx, read_npy};
+use slotline_python_shielded::shielded;
 
 use super::column::Column;
 use super::failure;
@@ -335,6 +336,7 @@ impl Source {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Source {
     /// Reads arrays in place. `names` are for errors.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::{ffi, types::PyTuple};
+use slotline_python_shielded::shielded;
 
 use crate::capsule;
 use crate::dlpack::{CPU, DType, Owner, managed, size, unversioned};
@@ -34,6 +35,7 @@ impl Memory {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Memory {
     /// Lends the bytes, which may be written: nobody else reads the batch.
@@ -70,6 +72,7 @@ impl Tensor {
     }
 }
 
+#[shielded]
 #[pymethods]
 impl Tensor {
     /// The lengths of the dimensions.
