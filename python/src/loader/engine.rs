@@ -248,7 +248,7 @@ impl Engine {
     /// Moves an engine to the start of a pass.
     fn go_to(&self, seat: &Seat, running: &mut Running, epoch: u32, seed: u64) -> Result<(), BuildError> {
         if running.due != Some(epoch) {
-            let words = if epoch == 0 { 0 } else { self.words()?.saturating_mul(epoch.into()) };
+            let words = if epoch == 0 { 0 } else { self.words()?.wrapping_mul(epoch.into()) };
             let mut generator = seat.generator.lock();
             generator.manual_seed(seed);
             generator.discard(words);
@@ -326,9 +326,6 @@ struct Start {
 
 /// Batches of so many bytes may take long to copy.
 const LARGE: usize = 64 << 20;
-
-/// A generator takes too long to get to passes beyond so many words.
-const MOST_WORDS: u64 = 1 << 40;
 
 #[shielded]
 #[pymethods]
@@ -455,9 +452,8 @@ impl Engine {
     /// Sets the number of the next pass.
     fn set_epoch(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
         let build = |error| failure::build(py, &error);
-        if epoch > 0 && py.detach(|| self.words()).map_err(build)?.saturating_mul(epoch.into()) > MOST_WORDS {
-            let message =
-                format!("epoch is {epoch}, but drawing the random numbers of all epochs before takes too long");
+        if epoch > 0 && py.detach(|| self.words()).map_err(build)?.checked_mul(epoch.into()).is_none() {
+            let message = format!("epoch is {epoch}, but a generator does not have as many random numbers");
             return Err(failure::option(py, message));
         }
         let (seat, seed) = {

@@ -10,6 +10,7 @@
 //! Both implement [`rand_core`]'s traits, so they work with all code written for those, such as the distributions of
 //! the `rand` crate.
 
+mod jump;
 mod mt19937;
 mod permutation;
 mod place;

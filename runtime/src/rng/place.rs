@@ -5,9 +5,6 @@ use std::str::FromStr;
 
 use super::Generator;
 
-/// The most words that a generator is asked to skip; this takes about ten minutes.
-const MOST_DRAWN: u64 = 1 << 40;
-
 /// The position of a generator in its sequence. As text it is `seed:drawn`, as in `42:1248`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -20,12 +17,6 @@ impl Place {
     /// Returns the position of a generator.
     pub(crate) fn of(generator: &Generator) -> Self {
         Self { seed: generator.initial_seed(), drawn: generator.drawn() }
-    }
-
-    /// Returns why a generator cannot be moved to this position, if so.
-    pub(crate) fn unreachable(&self) -> Option<String> {
-        let too_far = self.drawn > MOST_DRAWN;
-        too_far.then(|| format!("skipping that many words would take too long (the maximum is {MOST_DRAWN})"))
     }
 
     /// Moves a generator to this position.
@@ -114,7 +105,5 @@ mod tests {
             other.discard(1000);
             assert_eq!(generator.random_i64(), other.random_i64());
         }
-        assert_eq!(place.unreachable(), None);
-        assert!(Place { drawn: MOST_DRAWN + 1, ..place }.unreachable().is_some());
     }
 }

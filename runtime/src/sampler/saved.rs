@@ -86,9 +86,6 @@ impl<'a> Saved<'a> {
         if place.seed != generator.initial_seed() {
             return Err(differs("generator's seed", &place.seed.to_string(), generator.initial_seed()));
         }
-        if let Some(reason) = place.unreachable() {
-            return Err(self.impossible(name, saved, reason));
-        }
         place.put(&mut generator);
         Ok(())
     }

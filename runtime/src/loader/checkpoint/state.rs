@@ -161,11 +161,6 @@ impl State {
     /// Checks everything that does not depend on the loader.
     pub(crate) fn check(&self) -> Result<(), StateError> {
         let PassOrigin { generator, default_generator, persistent, base_seed, sampler } = &self.start;
-        for (field, place) in [("generator", generator), ("default_generator", default_generator)] {
-            if let Some((place, reason)) = place.and_then(|place| Some((place, place.unreachable()?))) {
-                return Err(StateError::malformed(field, place, reason));
-            }
-        }
         if generator.or(*default_generator).is_none() {
             return Err(StateError::malformed("generator", "missing", "a pass is drawn from a generator"));
         }

@@ -174,8 +174,8 @@ impl<B: Output> Loader<B> {
     /// else drew from it. A loader's own generator is set back to its place when the next `epoch` begins.
     ///
     /// Skipping what was already delivered costs as much as drawing the order: nothing in order or with a
-    /// [`CipherSampler`](crate::sampler::CipherSampler), a permutation with `shuffle`, and half a second for each
-    /// billion random numbers drawn in all previous passes. A custom sampler that does not
+    /// [`CipherSampler`](crate::sampler::CipherSampler), and a permutation with `shuffle`; the random numbers of all previous
+    /// passes take a few milliseconds at most. A custom sampler that does not
     /// [save itself](crate::sampler::Sampler::save), or an iterator, is asked again by the next `epoch` for everything
     /// before the state, however long that takes. It cannot go back in a loader in which it was already asked. This is
     /// a [warning](Self::warnings).
