@@ -2179,6 +2179,25 @@ uint32_t slotline_sample_epoch(slotline_sample *sample);
 // The same as for `slotline_sample_random`.
 int64_t slotline_sample_worker(slotline_sample *sample);
 
+// Returns 1 if reading the sample is pointless, since the pass was abandoned, or the loader was stopped or freed: then fail it,
+// with any message. So the next pass, or freeing the loader, does not wait for what this callback waits for. Otherwise 0, and 0
+// for NULL.
+//
+// # Safety
+//
+// The same as for `slotline_sample_random`.
+int32_t slotline_sample_is_stopping(slotline_sample *sample);
+
+// Returns a file descriptor that is readable while `slotline_sample_is_stopping`, to be waited for with `poll` beside the
+// callback's own; it must not be read from or closed. It is the same for all samples of a loader, and is valid until their
+// callbacks have returned. -1 if there are no more descriptors, for NULL, and in a worker process that was started by a
+// command, where only `slotline_sample_is_stopping` tells.
+//
+// # Safety
+//
+// The same as for `slotline_sample_random`.
+int32_t slotline_sample_stop_fd(slotline_sample *sample);
+
 // Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
 // `RandomSampler`). `num_samples` is the number of samples of a pass; 0: the length of the dataset. Can be called from any
 // thread.

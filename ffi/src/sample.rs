@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::fmt;
+use std::os::fd::AsRawFd;
 use std::ptr::{NonNull, null_mut};
 use std::slice;
 
@@ -377,4 +378,31 @@ pub unsafe extern "C" fn slotline_sample_epoch(sample: *mut slotline_sample) -> 
 pub unsafe extern "C" fn slotline_sample_worker(sample: *mut slotline_sample) -> i64 {
     // SAFETY: the caller upholds the contract of `context`.
     unsafe { context(sample, -1, |context| context.worker().map_or(-1, |worker| worker as i64)) }
+}
+
+/// Returns 1 if reading the sample is pointless, since the pass was abandoned, or the loader was stopped or freed: then fail it,
+/// with any message. So the next pass, or freeing the loader, does not wait for what this callback waits for. Otherwise 0, and 0
+/// for NULL.
+///
+/// # Safety
+///
+/// The same as for `slotline_sample_random`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sample_is_stopping(sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the caller upholds the contract of `context`.
+    unsafe { context(sample, 0, |context| i32::from(context.stop().is_stopping())) }
+}
+
+/// Returns a file descriptor that is readable while `slotline_sample_is_stopping`, to be waited for with `poll` beside the
+/// callback's own; it must not be read from or closed. It is the same for all samples of a loader, and is valid until their
+/// callbacks have returned. -1 if there are no more descriptors, for NULL, and in a worker process that was started by a
+/// command, where only `slotline_sample_is_stopping` tells.
+///
+/// # Safety
+///
+/// The same as for `slotline_sample_random`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_sample_stop_fd(sample: *mut slotline_sample) -> i32 {
+    // SAFETY: the caller upholds the contract of `context`.
+    unsafe { context(sample, -1, |context| context.stop().fd().map_or(-1, |fd| fd.as_raw_fd())) }
 }

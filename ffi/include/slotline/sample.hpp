@@ -122,6 +122,10 @@ class sample {
   std::uint32_t epoch() const noexcept { return slotline_sample_epoch(raw_); }
   /// The number of the worker that reads the sample; -1 in the thread that asks for batches.
   std::int64_t worker() const noexcept { return slotline_sample_worker(raw_); }
+  /// Whether reading is pointless, since nobody waits for the sample any more: then let it fail.
+  bool is_stopping() const noexcept { return slotline_sample_is_stopping(raw_) != 0; }
+  /// A file descriptor that is readable while `is_stopping`, for `poll`; -1 if there is none. It must not be read from or closed.
+  int stop_fd() const noexcept { return slotline_sample_stop_fd(raw_); }
 
   slotline_sample* raw() const noexcept { return raw_; }
 

@@ -629,6 +629,8 @@ static void sample_row(void) {
   size_t bytes = 1;
   CHECK(slotline_sample_row(NULL, 0, NULL) == NULL && slotline_sample_row(NULL, 0, &bytes) == NULL && bytes == 0);
 }
+static void sample_is_stopping(void) { CHECK(!slotline_sample_is_stopping(NULL)); }
+static void sample_stop_fd(void) { CHECK(slotline_sample_stop_fd(NULL) == -1); }
 static void sample_worker(void) { CHECK(slotline_sample_worker(NULL) == -1); }
 static void sample_write(void) { CHECK(slotline_sample_write(NULL, 0, six, 6) == SLOTLINE_INVALID); }
 static void samples_left(void) { CHECK(slotline_samples_left(NULL) == 0); }
@@ -794,7 +796,7 @@ static const struct {
     ROW(loader_len), ROW(loader_load_state), ROW(loader_memory_ceiling), ROW(loader_new), ROW(loader_next),
     ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
-    ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_worker), ROW(sample_write),
+    ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
     ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),

@@ -15,6 +15,10 @@
 #include <utility>
 #include <vector>
 
+#ifdef __unix__
+#include <poll.h>
+#endif
+
 #include "check.hpp"
 
 /// Returns whether a function throws this exception.
@@ -506,6 +510,30 @@ void any_thread_can_stop_a_loader() {
   stopper.join();
 }
 
+#ifdef __unix__
+/// Each worker waits for something that never comes, until the loader says that nobody waits for its sample.
+void datasets_that_ask_are_told_to_stop() {
+  std::atomic<int> waiting{0}, stopped{0};
+  {
+    slotline::loader loader(numbers{100,
+                                    [&](std::size_t index, slotline::sample& sample) {
+                                      if (index == 0) return;
+                                      CHECK(!sample.is_stopping());
+                                      pollfd stop{sample.stop_fd(), POLLIN, 0};
+                                      ++waiting;
+                                      CHECK(poll(&stop, 1, -1) == 1 && sample.is_stopping());
+                                      ++stopped;
+                                      sample.fail("nobody waits for it");
+                                    }},
+                            Options().num_workers(2).help(false).batch_size(1));
+    auto pass = loader.epoch();
+    CHECK(pass.begin()->size() == 1);
+    while (waiting == 0) std::this_thread::yield();
+  }
+  CHECK(stopped == waiting);
+}
+#endif
+
 void an_array_that_was_moved_from_is_refused() {
   slotline::array given("x", std::vector<float>(64, 1.0f), {8, 8});
   { const slotline::array taker = std::move(given); }  // the memory is freed with it
@@ -562,6 +590,9 @@ int main() {
   an_array_that_was_moved_from_is_refused();
   worker_init_runs_or_reports_an_error();
   any_thread_can_stop_a_loader();
+#ifdef __unix__
+  datasets_that_ask_are_told_to_stop();
+#endif
 #ifdef __linux__
   workers_can_be_processes();
 #endif

@@ -275,7 +275,7 @@ mod tests {
 
     /// Reads samples together in a context whose first sample is at position 100, and returns them with the outcome.
     fn read(dataset: &impl for<'a> Dataset<Sample<'a> = (i64, i64)>, indices: &[usize]) -> (Vec<(i64, i64)>, String) {
-        let (mut cx, mut got) = (Context::new(None), Vec::new());
+        let (mut cx, mut got) = (Context::default(), Vec::new());
         cx.start_sample(100);
         let outcome = dataset.get_many(indices, &mut cx, &mut |sample| {
             got.push(sample);
@@ -347,7 +347,7 @@ mod tests {
         let want = lens.iter().enumerate().flat_map(|(place, &len)| (0..len).map(move |index| (place, index)));
         assert!((0..all.len()).map(|index| all.locate(index).unwrap()).eq(want));
         assert_eq!((all.len(), all.locate(6), all.locate(usize::MAX)), (6, None, None));
-        let error = all.get(6, &mut Context::new(None)).unwrap_err();
+        let error = all.get(6, &mut Context::default()).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: "ConcatDataset", index: 6, len: 6 }));
         all.prefetch(6);
     }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
+use crate::dataset::StopToken;
 use crate::dtype::{DType, Element};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
@@ -23,6 +24,8 @@ pub struct Context {
     /// The positions of the samples that are read together with this one.
     together: Places,
     worker: Option<usize>,
+    /// `None` outside of a loader.
+    stop: Option<StopToken>,
     rng: Option<SampleRng>,
     /// Made of 64-bit words, for alignment.
     buffer: Vec<u64>,
@@ -32,8 +35,8 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(worker: Option<usize>) -> Self {
-        Self { worker, ..Self::default() }
+    pub(crate) fn new(worker: Option<usize>, stop: Option<StopToken>) -> Self {
+        Self { worker, stop, ..Self::default() }
     }
 
     /// Starts a sample of a pass. Sets everything each time, as a dataset may have replaced the context with another
@@ -121,6 +124,11 @@ impl Context {
         self.worker
     }
 
+    /// Returns what tells whether reading the sample is pointless, since nobody waits for it any more.
+    pub fn stop(&mut self) -> &StopToken {
+        self.stop.get_or_insert_default()
+    }
+
     /// Returns memory for `len` elements, with arbitrary earlier contents. Allocates only if `len` is larger than ever
     /// before.
     pub fn buffer<T: Element>(&mut self, len: usize) -> &mut [T] {
@@ -197,7 +205,7 @@ impl Context {
 
     #[cold]
     fn add_part(&mut self) {
-        let mut part = Self::new(self.worker);
+        let mut part = Self::new(self.worker, self.stop.clone());
         part.start_pass(part_seed(self.seed, self.parts.len()), self.epoch);
         (part.position, part.together) = (self.position, self.together);
         self.parts.push(part);
@@ -225,14 +233,14 @@ mod tests {
 
     #[test]
     fn random_numbers_belong_to_the_sample() {
-        let mut cx = Context::new(None);
+        let mut cx = Context::new(None, None);
         cx.start_pass(7, 1);
         cx.start_sample(3);
         let drawn = [cx.rng().next_u64(), cx.rng().next_u64()];
         assert_ne!(drawn[0], drawn[1]);
         cx.start_sample(4);
         assert_ne!(cx.rng().next_u64(), drawn[0]);
-        let mut other = Context::new(Some(5));
+        let mut other = Context::new(Some(5), None);
         other.start_pass(7, 1);
         other.start_sample(3);
         assert_eq!([other.rng().next_u64(), other.rng().next_u64()], drawn);
@@ -245,9 +253,9 @@ mod tests {
             let parts = [a.rng().next_u64(), b.rng().next_u64()];
             (cx.position(), cx.rng().next_u64(), parts)
         };
-        let mut alone = Context::new(None);
+        let mut alone = Context::new(None, None);
         alone.start_pass(7, 1);
-        let mut together = Context::new(None);
+        let mut together = Context::new(None, None);
         together.start_pass(7, 1);
         together.start_sample(20);
         for place in [2, 0, 1, 1] {
@@ -263,7 +271,7 @@ mod tests {
 
     #[test]
     fn memory_is_reused() {
-        let mut cx = Context::new(None);
+        let mut cx = Context::new(None, None);
         let place = cx.buffer::<f64>(100).as_ptr() as usize;
         cx.buffer::<u8>(800).fill(255);
         assert_eq!(cx.buffer::<u16>(400).as_ptr() as usize, place);
@@ -281,13 +289,13 @@ mod tests {
             let [within] = b.parts();
             ([first, second, within.rng().next_u64()], cx.rng().next_u64())
         };
-        let mut used = Context::new(Some(3));
+        let mut used = Context::new(Some(3), None);
         let mut seen = std::collections::HashSet::new();
         for (seed, epoch, position) in [(7, 0, 0), (7, 0, 1), (7, 1, 1), (8, 1, 1)] {
             used.start_pass(seed, epoch);
             used.start_sample(position);
             let drawn = draw(&mut used);
-            let mut fresh = Context::new(None);
+            let mut fresh = Context::new(None, None);
             fresh.start_pass(seed, epoch);
             fresh.start_sample(position);
             assert_eq!(drawn, draw(&mut fresh), "the age of the parts does not matter");
@@ -303,7 +311,7 @@ mod tests {
     #[test]
     fn a_part_by_number_is_the_same_as_one_of_several() {
         let draw = |cx: &mut Context| cx.rng().next_u64();
-        let (mut alone, mut together) = (Context::new(None), Context::new(None));
+        let (mut alone, mut together) = (Context::new(None, None), Context::new(None, None));
         for cx in [&mut alone, &mut together] {
             cx.start_pass(7, 1);
             cx.start_sample(20);
@@ -314,7 +322,7 @@ mod tests {
 
     #[test]
     fn parts_have_separate_memory_and_keep_it() {
-        let mut cx = Context::new(None);
+        let mut cx = Context::new(None, None);
         let [a, b] = cx.parts();
         let (ours, theirs) = (a.buffer::<u8>(8), b.buffer::<u8>(8));
         ours.fill(1);

@@ -27,6 +27,7 @@ mod memory;
 pub(crate) mod reading;
 mod split;
 mod stack;
+pub(crate) mod stop;
 mod subset;
 mod upcoming;
 mod worker;
@@ -48,6 +49,7 @@ pub use self::memory::{LengthMismatch, Rows, TensorDataset};
 pub use self::reading::{is_timed, reading, writing};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
+pub use self::stop::StopToken;
 pub use self::subset::{Subset, SubsetError};
 pub use self::upcoming::Upcoming;
 pub(crate) use self::worker::set_worker_info;
@@ -405,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_bulk_read_defaults_to_single_reads() {
-        let mut cx = Context::new(None);
+        let mut cx = Context::default();
         cx.start_pass(3, 2);
         let want: Vec<_> = [(5, 40), (0, 41), (5, 42)]
             .map(|(index, position)| {

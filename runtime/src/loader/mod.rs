@@ -137,7 +137,7 @@ mod error;
 mod metrics;
 mod order;
 mod spans;
-mod worker;
+pub(crate) mod worker;
 
 pub use self::bad_samples::{Budget, OnError};
 #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]

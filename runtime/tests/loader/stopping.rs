@@ -1,10 +1,11 @@
 //! Stopping a loader from another thread: threads that wait for it return, no partial batch is delivered, and its state is exact.
 
 use std::cell::RefCell;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{DatasetOf, Dropped, HAS_PROCESSES, InProcesses, Item, Latch, OneByOne, from_fn, items};
 use slotline::Loader;
@@ -284,4 +285,79 @@ fn a_stopper_does_not_keep_its_dataset_alive() {
             stopper.stop();
         });
     }
+}
+
+/// A hundred samples, of which workers read the first one at once, and would never read the others if the loader did not tell
+/// them to stop. They wait for the token's file descriptor, or look at the token, in turns.
+fn waiting_for_a_server(latch: &Latch) -> impl Dataset + for<'a> DatasetOf<'a, Item> + use<> {
+    let latch = latch.clone();
+    items(100, move |index, cx| {
+        if index == 0 || cx.worker().is_none() {
+            return Ok(());
+        }
+        let stop = cx.stop();
+        assert!(!stop.is_stopping());
+        let fd = stop.fd()?.as_raw_fd();
+        let is_readable = |timeout| {
+            let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: there is one descriptor to wait for.
+            unsafe { libc::poll(&mut polled, 1, timeout) == 1 }
+        };
+        assert!(!is_readable(0));
+        latch.during(|| {
+            if index % 2 == 0 {
+                assert!(is_readable(-1));
+            }
+            while !stop.is_stopping() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Err("nobody waits for it".into())
+    })
+}
+
+#[test]
+fn datasets_that_look_at_the_token_hold_up_nobody() {
+    each_kind!(|latch| waiting_for_a_server(&latch), [batch_size(1).num_workers(2).help(false)], |loader| {
+        for _ in 0..2 {
+            let mut pass = loader.epoch().unwrap();
+            assert_eq!(pass.next().unwrap().unwrap().len(), 1);
+            latch.until_waiting(1);
+            let begun = Instant::now();
+            // The next pass waits for the workers.
+            drop(pass);
+            let mut pass = loader.epoch().unwrap();
+            assert_eq!(pass.next().unwrap().unwrap().len(), 1);
+            assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+            latch.until_waiting(1);
+        }
+        let begun = Instant::now();
+        drop(loader);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_token_outside_of_a_loader_never_stops() {
+    let mut cx = slotline::dataset::Context::default();
+    let token = cx.stop().clone();
+    assert!(!token.is_stopping() && token.fd().is_ok());
+    assert_eq!(token.fd().unwrap().as_raw_fd(), cx.stop().fd().unwrap().as_raw_fd());
+}
+
+#[test]
+fn a_token_that_is_kept_tells_that_the_loader_is_gone() {
+    let kept = Arc::new(Mutex::new(None));
+    let keeps = kept.clone();
+    let dataset = items(4, move |_, cx| {
+        *keeps.lock().unwrap() = Some(cx.stop().clone());
+        Ok(())
+    });
+    let mut loader = Loader::builder(dataset).num_workers(1).help(false).build().unwrap();
+    let stopper = loader.stopper();
+    assert!(loader.epoch().unwrap().all(|batch| batch.is_ok()));
+    let token = kept.lock().unwrap().clone().unwrap();
+    assert!(!token.is_stopping());
+    stopper.stop();
+    assert!(token.is_stopping());
 }

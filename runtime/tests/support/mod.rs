@@ -311,9 +311,15 @@ impl Default for Latch {
 impl Latch {
     /// Waits until the latch is open.
     pub(crate) fn wait(&self) {
+        self.during(|| until(|| self.0.open.load(Ordering::SeqCst), "the latch was never opened"));
+    }
+
+    /// Counts as blocked while `run` runs.
+    pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        until(|| self.0.open.load(Ordering::SeqCst), "the latch was never opened");
+        let outcome = run();
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        outcome
     }
 
     /// Opens the latch for good and releases all threads that wait.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slotline_core::wait::Wait;
 
-use crate::dataset::{Dataset, Loadable};
+use crate::dataset::{Dataset, Loadable, StopToken};
 use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::cell::Owned;
 use crate::loader::collate::slab::Slab;
@@ -17,7 +17,6 @@ use crate::loader::worker::cancel::{CancelFlag, Stopper};
 use crate::loader::worker::engine::{Engine, Task};
 use crate::loader::worker::portion::{Filled, Portion};
 use crate::loader::worker::reader::Reader;
-use crate::placed::Placed;
 use crate::wait::{Until, Waiter};
 
 /// The slot of a feed that has the indices.
@@ -38,7 +37,7 @@ pub(crate) struct Alone<P> {
 
 /// What a stopper needs.
 pub(crate) struct Stop {
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     /// The waiter on which the consumer waits for a cell.
     pub(crate) released: Arc<Waiter>,
 }

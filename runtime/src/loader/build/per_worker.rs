@@ -6,7 +6,9 @@ use crossbeam_utils::CachePadded;
 use slotline_core::spsc::Slot;
 
 use crate::BoxError;
-use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable, WorkerInfo, set_worker_info, worker_info};
+use crate::dataset::{
+    Context, Dataset, Iterable, IterableDataset, Loadable, StopToken, WorkerInfo, set_worker_info, worker_info,
+};
 use crate::loader::backend::Backend;
 use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
 use crate::loader::backend::per_worker::iterable::{StreamPasses, StreamReader, Streaming};
@@ -33,7 +35,6 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::{Orders, Passes};
-use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
@@ -71,14 +72,20 @@ impl<D: IterableDataset, C: MakeSlots<Iterable<D>>> Builder<Iterable<D>, C> {
             collate: self.collate,
             batching,
             skipping: !on_error.is_raise(),
-            cancel: Placed::default(),
+            cancel: StopToken::default(),
             activities: (0..=workers).map(|_| Default::default()).collect(),
             resume: Mutex::default(),
         });
         let maker = {
             let engine = engine.clone();
             move |worker: Option<usize>| {
-                let reader = Reader::new(worker.unwrap_or(workers), worker, ClaimSizer::fixed(1), 0);
+                let reader = Reader::new(
+                    worker.unwrap_or(workers),
+                    worker,
+                    ClaimSizer::fixed(1),
+                    0,
+                    Some(engine.cancel.clone()),
+                );
                 StreamReader::new(engine.clone(), reader)
             }
         };
@@ -150,7 +157,7 @@ pub(crate) fn first_of_workers<D: IterableDataset>(
     workers: usize,
     find: impl Fn(&mut D::Cursor, &mut Context, &mut Option<Fields>) -> Result<(), BoxError>,
 ) -> Result<Fields, BuildError> {
-    let mut cx = Context::new(None);
+    let mut cx = Context::default();
     let mut failure = None;
     for id in 0..workers.max(1) {
         // No base seed has been drawn yet; a pass does that.
@@ -247,7 +254,7 @@ pub(crate) struct Cells<P> {
 #[expect(clippy::too_many_arguments, reason = "each is a part of the loader")]
 pub(crate) fn assemble<P: Storage, H: MakeBatch<P> + 'static>(
     options: Options,
-    (cancel, activities): (Placed<CancelFlag>, Placed<[CachePadded<Activity>]>),
+    (cancel, activities): (StopToken, Placed<[CachePadded<Activity>]>),
     passes: Box<dyn Passes>,
     Cells { made, memory_ceiling, spills, is_whole }: Cells<P>,
     batching: Batching,

@@ -108,7 +108,7 @@ where
         }
         let (plan, activity, cancel) =
             (Plan { samples, ..Plan::default() }, Activity::default(), CancelFlag::default());
-        let (mut cx, mut scratch) = (Context::new(None), Vec::new());
+        let (mut cx, mut scratch) = (Context::default(), Vec::new());
         let mut job = MapJob::<D, false> {
             dataset,
             plan: &plan,

@@ -396,8 +396,9 @@ impl<D, C> Builder<D, C> {
     /// Sets how long dropping the loader waits, in all, until its threads have left the dataset's code and have ended.
     /// `Duration::MAX` is for ever: then no code of the dataset runs once the loader is dropped.
     ///
-    /// Threads that have not ended by then are left behind, with the memory that they can access, and run until that code
-    /// returns; [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) tells of them.
+    /// Threads that have not ended by then keep the memory that they can access, and run until that code returns;
+    /// [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) names the samples that they read. A dataset whose code may
+    /// take long looks at [`Context::stop`](crate::dataset::Context::stop).
     ///
     /// What owns the loader may wait for as long: a `DeviceLoader` of `slotline-cuda` waits for its copies.
     pub fn close_timeout(mut self, time: Duration) -> Self {

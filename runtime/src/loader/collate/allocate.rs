@@ -319,7 +319,7 @@ pub(crate) fn fields_of(dataset: &impl Dataset) -> Result<Fields, BuildError> {
     if let Some(fields) = dataset.fields() {
         return Ok(fields);
     }
-    let mut cx = Context::new(None);
+    let mut cx = Context::default();
     let mut failure = None;
     for index in 0..dataset.len().min(PROBES) {
         cx.start_sample(index as u64);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
+use crate::dataset::StopToken;
 use crate::loader::backend::per_worker::worker::Request;
 use crate::loader::backend::{Backend, Begin, Begun, NotBegun};
 use crate::loader::bad_samples::BadSampleLog;
@@ -29,7 +30,6 @@ use crate::loader::metrics::reader::{ConsumerStats, Known, StatsReader};
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::Passes;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
@@ -43,7 +43,7 @@ pub(crate) struct Inner<P: Storage> {
     pub(crate) backend: Backend<P>,
     pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
@@ -79,7 +79,7 @@ pub(crate) struct Parts<P> {
     pub(crate) backend: Backend<P>,
     pub(crate) slab: Slab<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     pub(crate) deaths: Arc<Deaths>,
     pub(crate) pool: WorkerPool,
@@ -363,12 +363,16 @@ impl<P: Storage> Drop for Inner<P> {
         self.cancel.set(true);
         self.backend.close();
         let deadline = Until::after(Some(self.close_timeout));
+        let workers = self.pool.len();
         let mut threads = self.pool.end(&deadline);
         if let Some(watchdog) = &mut self.watchdog {
             threads += watchdog.end(&deadline);
         }
         if threads > 0 {
-            self.warnings.add(Warning::LeftBehind { threads });
+            let reading = |worker: &Activity| worker.reading(worker.task()?);
+            let workers = self.activities[..workers].iter().enumerate();
+            let busy = workers.filter_map(|(id, worker)| Some((id, reading(worker)?))).collect();
+            self.warnings.add(Warning::LeftBehind { threads, busy });
         }
     }
 }

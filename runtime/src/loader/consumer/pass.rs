@@ -114,7 +114,7 @@ impl<P: Storage> Inner<P> {
         }
         let mut deadline = None;
         loop {
-            match self.backend.try_next(&self.pass, &self.cancel, &self.pool, &mut self.slab) {
+            match self.backend.try_next(&self.pass, self.cancel.flag(), &self.pool, &mut self.slab) {
                 Ok(Got { lease, task, rows }) => {
                     let task = self.number(task);
                     lease.describe(task, rows, self.pass.epoch);

@@ -67,7 +67,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// No batch came within the timeout.
-    #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy))]
+    #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy, "no worker has started it"))]
     Timeout {
         /// The timeout.
         after: Duration,
@@ -218,9 +218,10 @@ impl fmt::Display for By {
     }
 }
 
-fn doing(busy: &[(usize, usize)]) -> String {
+/// Says what workers are reading, or else `nothing`.
+pub(crate) fn doing(busy: &[(usize, usize)], nothing: &str) -> String {
     if busy.is_empty() {
-        return "no worker has started it".to_owned();
+        return nothing.to_owned();
     }
     let each = busy.iter().map(|(worker, index)| format!("worker {worker} is reading sample {index}"));
     each.collect::<Vec<_>>().join(", ")

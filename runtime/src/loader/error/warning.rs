@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::loader::error::guard::quietly;
-use crate::loader::error::run::By;
+use crate::loader::error::run::{By, doing};
 
 /// A problem that does not stop a loader from loading. It is reported once, when it is noticed: through `tracing`, and to
 /// [`Builder::on_warning`](crate::loader::Builder::on_warning).
@@ -100,6 +100,8 @@ pub enum Warning {
     LeftBehind {
         /// The threads.
         threads: usize,
+        /// The workers among them that are reading a sample, and the index that each of them reads.
+        busy: Vec<(usize, usize)>,
     },
     /// A [worker process](crate::loader::Builder::processes) ended. Only reported.
     WorkerEnded {
@@ -203,9 +205,10 @@ impl fmt::Display for Warning {
             Self::BadSample { index, batch, by, message } => {
                 write!(f, "sample {index} of batch {batch} is bad, in {by}: {message}")
             }
-            Self::LeftBehind { threads } => write!(
+            Self::LeftBehind { threads, busy } => write!(
                 f,
-                "{threads} threads of the loader are stuck in the dataset's code, and are left behind; make that code return, or wait longer with close_timeout"
+                "{threads} threads of a dropped loader are still in the dataset's code ({}); let that code look at Context::stop, or wait longer with close_timeout",
+                doing(busy, "no worker is reading a sample")
             ),
             Self::WorkerEnded { worker, end, replaced: true } => write!(f, "worker {worker} is replaced: its process {end}"),
             Self::WorkerEnded { worker, end, .. } => write!(f, "worker {worker} is not replaced: its process {end}"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
-use crate::dataset::{Dataset, Loadable, WorkerInfo, set_worker_info};
+use crate::dataset::{Dataset, Loadable, StopToken, WorkerInfo, set_worker_info};
 use crate::loader::bad_samples::OnError;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
@@ -20,7 +20,6 @@ use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::HasDataset;
 use crate::loader::order::plan::{Feed, Indices, Plan};
 use crate::loader::order::plan_cell::PlanCell;
-use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
 use crate::loader::worker::reader::Reader;
@@ -44,7 +43,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     /// The number of indices that each thread keeps for [`Dataset::get_many`]; 0 if it is not used.
     bulk: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     on_error: OnError,
     /// Samples that must not be read.
     pub(crate) refuse: Option<Refuse>,
@@ -97,7 +96,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), Placed::default());
+        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), StopToken::default());
         let on_error = OnError::Raise;
         Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, refuse: None, activities }
     }
@@ -109,7 +108,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
 
     /// Makes the reader of a worker, or of the consumer.
     pub(crate) fn reader(&self, worker: Option<usize>, sizer: ClaimSizer) -> Reader {
-        Reader::new(worker.unwrap_or(self.workers()), worker, sizer, self.bulk)
+        Reader::new(worker.unwrap_or(self.workers()), worker, sizer, self.bulk, Some(self.cancel.clone()))
     }
 
     /// The number of workers.
@@ -287,7 +286,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             scratch: &mut reader.scratch,
             activity,
             laps: if TIMED { reader.watch.laps() } else { None },
-            cancel: &self.cancel,
+            cancel: self.cancel.flag(),
             bulk,
             single: self.single,
         }

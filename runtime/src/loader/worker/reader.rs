@@ -1,6 +1,6 @@
 //! The state of each thread that fills batches.
 
-use crate::dataset::Context;
+use crate::dataset::{Context, StopToken};
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::Watch;
 use crate::loader::worker::claim_size::ClaimSizer;
@@ -22,11 +22,17 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Makes a reader with memory for the indices of a bulk read.
-    pub(crate) fn new(place: usize, worker: Option<usize>, sizer: ClaimSizer, bulk: usize) -> Self {
+    pub(crate) fn new(
+        place: usize,
+        worker: Option<usize>,
+        sizer: ClaimSizer,
+        bulk: usize,
+        stop: Option<StopToken>,
+    ) -> Self {
         Self {
             place,
             worker,
-            cx: Context::new(worker),
+            cx: Context::new(worker, stop),
             sizer,
             scratch: Vec::with_capacity(bulk),
             seed: None,

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_slow_first_sample_does_not_count_for_later_ones() {
-        let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0), Activity::default());
+        let (mut reader, activity) = (Reader::new(0, None, ClaimSizer::fixed(1), 0, None), Activity::default());
         timed(&mut reader, &activity, (0, 1), |_, _| {
             activity.counters.claimed(1);
             std::thread::sleep(Duration::from_nanos(LONG * look()));

@@ -88,7 +88,7 @@ fn more_bad_samples_than_good_ones_are_an_error() {
             assert_eq!(pass.next().unwrap().unwrap().task(), task);
         }
         let (bad, of, source) = mostly(pass.next());
-        assert!(of >= 1000 && of < 1016 && bad > of / 2 && bad < 1016, "{bad} of {of}");
+        assert!((1000..1016).contains(&of) && bad > of / 2 && bad < 1016, "{bad} of {of}");
         assert!(source.starts_with("sample 2"), "{source}");
         // The count begins again.
         assert_eq!(mostly(pass.next()).1, 1008);

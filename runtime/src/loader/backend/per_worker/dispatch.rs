@@ -7,14 +7,13 @@ use slotline_core::spsc::{self, NextError, Slot};
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
+use crate::dataset::StopToken;
 use crate::loader::backend::per_worker::worker::{Mark, Outcome, Reply, Request, Ring};
 use crate::loader::backend::{Got, Next, Nothing};
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::slab::Slab;
 use crate::loader::error::guard::dispose;
-use crate::loader::worker::cancel::CancelFlag;
-use crate::placed::Placed;
 use crate::wait::{Until, Waiter};
 
 /// The consumer's end of one link.
@@ -56,7 +55,7 @@ pub(crate) struct Dispatch<P> {
     /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
     /// The flag that all workers check.
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     /// The waiter for a reply of any worker, if batches are taken as they finish.
     pub(crate) any: Option<Arc<Waiter>>,
     /// The maximum number of outstanding requests of a link.
@@ -85,7 +84,7 @@ impl<P> Dispatch<P> {
         released: Arc<Waiter>,
         any: Option<Arc<Waiter>>,
         prefetch: usize,
-        cancel: Placed<CancelFlag>,
+        cancel: StopToken,
     ) -> Self {
         let asked = VecDeque::with_capacity(links.len() * prefetch);
         let (request, tickets) = (Request::default(), Tickets::default());

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
-use crate::dataset::{Context, Iterable, IterableDataset, WorkerInfo, set_worker_info};
+use crate::dataset::{Context, Iterable, IterableDataset, StopToken, WorkerInfo, set_worker_info};
 use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
@@ -40,7 +40,7 @@ pub(crate) struct Streaming<D, C> {
     pub(crate) batching: Batching,
     /// Whether bad samples are skipped.
     pub(crate) skipping: bool,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     /// Where the workers resume the pass; empty at its start.
@@ -173,7 +173,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     #[cold]
     fn start<P>(&mut self, request: Request, task: usize, work: &SlotState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
-        if engine.cancel.get() {
+        if engine.cancel.is_stopping() {
             return Some(None);
         }
         let activity = &*engine.activities[self.reader.place];
@@ -233,7 +233,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
         let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
-        while self.number < samples && !engine.cancel.get() {
+        while self.number < samples && !engine.cancel.is_stopping() {
             let Some(cursor) = &mut self.cursor else { break };
             activity.index.store(self.number, Ordering::Relaxed);
             cx.start_pass(seed, request.epoch);
@@ -315,7 +315,7 @@ where
     #[inline(always)]
     fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
-        if engine.cancel.get() {
+        if engine.cancel.is_stopping() {
             return None;
         }
         let fail = |number, by, cause| {
@@ -335,7 +335,7 @@ where
             pass: (seed, request.epoch),
             activity,
             laps: if TIMED { self.reader.watch.laps() } else { None },
-            cancel: &engine.cancel,
+            cancel: engine.cancel.flag(),
             rows: engine.batching.batch_size,
             single: engine.batching.single,
             row: 0,

@@ -28,6 +28,8 @@ use slotline_core::robust::{Shape, Word};
 use slotline_core::wait::{Deadline, Park, Wait};
 
 use crate::arena::{ALIGN, Memory, Pages};
+use crate::dataset::StopToken;
+use crate::dataset::stop::SharedAlarm;
 use crate::loader::backend::processes::PULSE;
 use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
@@ -83,6 +85,8 @@ pub(crate) struct Control {
     rows: usize,
     strategy: WaitStrategy,
     at: Offsets,
+    /// The alarm of the flag that abandons a pass.
+    alarm: SharedAlarm,
 }
 
 /// The offsets of the blocks in bytes.
@@ -144,7 +148,7 @@ impl Control {
         const {
             assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Killers>() <= LINE);
         }
-        let control = Self { pages, shape, workers, rows, strategy, at };
+        let control = Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::new() };
         // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are aligned.
         unsafe {
             for which in 0..2 {
@@ -177,7 +181,7 @@ impl Control {
         let (pages, at) = (Pages::of_file(file)?, Offsets::new(shape, workers, rows));
         let at = at.filter(|at| at.end.next_multiple_of(ALIGN) == pages.len());
         let at = at.ok_or_else(|| std::io::Error::other("its memory has another layout"))?;
-        Ok(Self { pages, shape, workers, rows, strategy, at })
+        Ok(Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::remote() })
     }
 
     /// The file of the memory.
@@ -201,9 +205,10 @@ impl Control {
     }
 
     /// The flag that abandons a pass.
-    pub(crate) fn cancel(self: &Arc<Self>) -> Placed<CancelFlag> {
+    pub(crate) fn cancel(self: &Arc<Self>) -> StopToken {
         // SAFETY: it was initialised by `new`, and lies in memory that `self` owns.
-        unsafe { Placed::new(self.at(self.at.cancel), self.clone()) }
+        let flag = unsafe { Placed::new(self.at(self.at.cancel), self.clone()) };
+        StopToken::shared(flag, self.alarm.clone())
     }
 
     /// The activity of each worker, and last of the consumer.

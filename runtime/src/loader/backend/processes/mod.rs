@@ -32,6 +32,7 @@ use slotline_core::robust::Look;
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
+use crate::dataset::StopToken;
 use crate::fork::Process;
 use crate::loader::backend::processes::child::WorkerExit;
 use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
@@ -49,7 +50,6 @@ use crate::loader::order::plan::{Drawn, Indices, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::{CancelFlag, Stopper};
-use crate::placed::Placed;
 use crate::sync::wait_while;
 use crate::wait::{Until, Waiter};
 
@@ -65,7 +65,7 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) bell: Arc<Bell>,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     pub(crate) released: Arc<Waiter>,
     /// The memory of each slot, and the batch that it is assigned to.
     pub(crate) places: Vec<Place<P>>,

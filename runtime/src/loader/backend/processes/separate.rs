@@ -27,7 +27,10 @@ where
     C: Collate<Iterable<D>>,
 {
     fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
-        StreamReader::new(self.0.clone(), Reader::new(worker, Some(worker), ClaimSizer::fixed(1), 0))
+        StreamReader::new(
+            self.0.clone(),
+            Reader::new(worker, Some(worker), ClaimSizer::fixed(1), 0, Some(self.0.cancel.clone())),
+        )
     }
 
     fn stream(&self, worker: usize) -> Stream {

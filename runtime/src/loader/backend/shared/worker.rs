@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slotline_core::ordered::{self, Claim, ClaimError, Slot, Worker};
 use slotline_core::wait::Wait;
 
-use crate::dataset::{Dataset, Loadable};
+use crate::dataset::{Dataset, Loadable, StopToken};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
 use crate::loader::collate::cell::Owned;
@@ -15,13 +15,11 @@ use crate::loader::error::guard::take_message;
 use crate::loader::order::passes::HasDataset;
 use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
-use crate::loader::worker::cancel::CancelFlag;
 use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
 use crate::loader::worker::portion::{Filled, Portion};
 use crate::loader::worker::reader::Reader;
-use crate::placed::Placed;
 use crate::sync::{Instant, mishap};
 use crate::wait::Waiter;
 
@@ -31,7 +29,7 @@ pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Owned<P>>]>, Waiter>;
 /// The state that the threads at one ring share, independent of the dataset.
 pub(crate) struct Shared<P> {
     pub(crate) ring: Arc<Ring<P>>,
-    pub(crate) cancel: Placed<CancelFlag>,
+    pub(crate) cancel: StopToken,
     /// Rows of a part, at least 1.
     pub(crate) part_rows: usize,
     /// The barrier at which workers run the user's code before each pass.

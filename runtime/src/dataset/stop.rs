@@ -1,0 +1,174 @@
+//! Tells code that reads a sample that nobody waits for it any more.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use crate::fork::Process;
+use crate::loader::worker::cancel::CancelFlag;
+use crate::placed::Placed;
+
+/// Tells whether reading is pointless, since the pass was abandoned, or the loader was stopped or dropped.
+///
+/// A dataset that may wait for long, such as for a server, looks at it between its steps, or waits for its file
+/// descriptor beside its own; then it returns an error. Nobody sees the error. So the next pass begins, or the loader is
+/// dropped, without waiting for what the dataset waits for.
+///
+/// It may be cloned and moved to other threads. It belongs to the loader, not to the sample: a clone that is kept tells of
+/// later passes, too.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slotline::Loader;
+/// use slotline::dataset::from_fn;
+///
+/// let slow = from_fn(100, |index, cx| {
+///     // Ten seconds of work, in steps.
+///     for _ in 0..1000 {
+///         if index > 0 && cx.stop().is_stopping() {
+///             return Err("nobody waits for it".into());
+///         }
+///         if index > 0 {
+///             std::thread::sleep(Duration::from_millis(10));
+///         }
+///     }
+///     Ok(index as i64)
+/// });
+/// let mut loader = Loader::builder(slow).num_workers(1).build()?;
+/// assert_eq!(loader.epoch()?.next().expect("a batch")?.indices(), [0]);
+/// let begun = std::time::Instant::now();
+/// drop(loader);
+/// assert!(begun.elapsed() < Duration::from_secs(1));
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct StopToken {
+    flag: Placed<CancelFlag>,
+    alarm: Arc<Alarm>,
+}
+
+/// The file descriptor that wakes what waits for it, if one was asked for.
+#[derive(Debug, Default)]
+struct Alarm {
+    ends: OnceLock<(io::PipeReader, io::PipeWriter)>,
+    process: Process,
+    /// Whether the process that stops is another one, which does not have it.
+    is_remote: bool,
+}
+
+impl StopToken {
+    /// Whether reading is pointless. Takes about as long as reading a variable.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        self.flag.get()
+    }
+
+    /// Returns a file descriptor that is readable while [`is_stopping`](Self::is_stopping), for `poll` and the like. It must
+    /// not be read from. It is the same for all samples of a loader, and is valid as long as the token or a clone of it.
+    ///
+    /// # Errors
+    ///
+    /// The system's error if there are no more file descriptors, and [`Unsupported`](io::ErrorKind::Unsupported) in a
+    /// worker process that was started by a [command](crate::loader::Builder::spawn), where only `is_stopping` tells.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        let alarm = &*self.alarm;
+        if alarm.ends.get().is_none() {
+            if alarm.is_remote || !alarm.process.is_this() {
+                let message = "the loader is in another process, and its file descriptor did not come along";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            }
+            let ends = io::pipe()?;
+            for end in [ends.0.as_fd(), ends.1.as_fd()] {
+                // SAFETY: the descriptor is open.
+                if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            // Another thread may have been faster.
+            _ = alarm.ends.set(ends);
+            // Either this sees the flag, or `ring` sees the ends.
+            fence(Ordering::SeqCst);
+            if self.is_stopping() {
+                self.ring();
+            }
+        }
+        Ok(alarm.ends.get().expect("it was just made").0.as_fd())
+    }
+
+    /// Makes the descriptor readable. Allowed in a signal handler.
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        // A forked process would wake its parent's threads.
+        if let Some((_, end)) = self.alarm.ends.get()
+            && self.alarm.process.is_this()
+        {
+            // If the pipe is full, it is readable already.
+            _ = (&*end).write(&[0]);
+        }
+    }
+
+    /// Makes a token of a flag in memory that processes share. A process that is forked after this has the descriptor, too.
+    pub(crate) fn shared(flag: Placed<CancelFlag>, alarm: SharedAlarm) -> Self {
+        Self { flag, alarm: alarm.0 }
+    }
+
+    /// The flag alone.
+    #[inline(always)]
+    pub(crate) fn flag(&self) -> &CancelFlag {
+        &self.flag
+    }
+
+    /// Whether the loader was stopped permanently.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.flag.is_stopped()
+    }
+
+    /// Abandons the pass, or resets the flag for the next one.
+    pub(crate) fn set(&self, cancel: bool) {
+        self.flag.set(cancel);
+        if cancel {
+            self.ring();
+        } else if let Some((end, _)) = self.alarm.ends.get()
+            && self.alarm.process.is_this()
+        {
+            let mut rung = [0; 64];
+            while (&*end).read(&mut rung).is_ok_and(|len| len == rung.len()) {}
+        }
+    }
+
+    /// Stops this pass and all later ones. A thread that sees the flag also sees everything before this call. Allowed in a
+    /// signal handler.
+    pub(crate) fn stop(&self) {
+        self.flag.stop();
+        self.ring();
+    }
+}
+
+/// The file descriptor of a token whose flag processes share.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAlarm(Arc<Alarm>);
+
+impl SharedAlarm {
+    /// Makes it in the loader's process, before any other is forked.
+    pub(crate) fn new() -> Self {
+        let token = StopToken::default();
+        // Without it, only the flag tells.
+        _ = token.fd();
+        Self(token.alarm)
+    }
+
+    /// Makes none, in a process that was not forked from the loader's.
+    pub(crate) fn remote() -> Self {
+        Self(Arc::new(Alarm { is_remote: true, ..Alarm::default() }))
+    }
+}
+
+impl fmt::Debug for StopToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopToken").field("is_stopping", &self.is_stopping()).finish_non_exhaustive()
+    }
+}
