@@ -34,6 +34,9 @@
 //! Without features the crate is `no_std` and needs no allocator: slots live inline, so that a ring can be a `static` as
 //! above, or in borrowed memory. Nothing can yield or sleep then, so waits spin, unless you implement
 //! [`Futex`](wait::Futex) for your system.
+//!
+//! What you build of the rings can be run under random schedules and delays, and fuzzed: see [the
+//! book](https://github.com/slotline/slotline/blob/main/docs/src/checking.md).
 #![cfg_attr(not(any(feature = "std", loom, shuttle, delays, test)), no_std)]
 
 #[cfg(feature = "alloc")]
@@ -52,3 +55,8 @@ mod sync;
 #[doc(hidden)]
 pub mod sync;
 pub mod wait;
+
+/// The examples of the book about pipelines of users, which `proof/shuttle` and `proof/stress` run.
+#[cfg(all(doctest, any(shuttle, delays)))]
+#[doc = include_str!("../../docs/src/checking.md")]
+mod checking {}
