@@ -82,5 +82,8 @@ pub mod gpus {}
 #[doc = include_str!("src/how-it-works.md")]
 pub mod how_it_works {}
 
+#[doc = include_str!("src/checking.md")]
+pub mod checking {}
+
 #[doc = include_str!("src/coming-from-pytorch.md")]
 pub mod coming_from_pytorch {}

@@ -1,20 +1,43 @@
-//! Lock-free rings whose slot index is the task index.
+#![doc = include_str!("../README.md")]
 //!
-//! Workers claim numbered tickets, write each result straight into the slot that the ticket's number points to, and
-//! publish it; one consumer takes the slots in ticket order. Results finished out of order come out in order, with no
-//! reorder map, no allocation and no copy.
+//! # Waiting
 //!
-//! - [`ordered`]: many workers, one consumer; results come in ticket order or, with
-//!   [`Delivery::Arrival`](ordered::Delivery::Arrival), in order of arrival.
-//! - `robust`: many workers that may vanish at any instruction, in memory that processes share; where there are 64-bit
-//!   atomics.
-//! - [`spsc`]: one producer, one consumer, single items and chunks of items.
-//! - [`loan`]: lends a thing and gets it back without a reference count.
-//! - [`wait`]: how a side waits: by spinning, by backing off, or parked on a futex that the caller provides.
+//! The ring above waits by [`Backoff`](wait::Backoff): a thread spins for a moment, and then yields its core each time it
+//! has looked in vain. Where waits are long, threads should sleep, by [`Park`](wait::Park). A wait may have a deadline.
 //!
-//! The crate is `no_std` and needs no allocator. Slots live inline (so that a ring can be a `static`), in borrowed
-//! memory, or, with the feature `alloc`, on the heap.
-#![cfg_attr(not(any(loom, shuttle, delays, test)), no_std)]
+#![cfg_attr(feature = "std", doc = "```")]
+#![cfg_attr(not(feature = "std"), doc = "```ignore")]
+//! use std::time::{Duration, Instant};
+//!
+//! use slotline_core::ordered::{Config, NextError, Ring, Slot};
+//! use slotline_core::wait::{Park, SystemFutex};
+//!
+//! let park = || Park::new(SystemFutex::new());
+//! let ring = Ring::inline_with_wait([const { Slot::new(0) }; 4], Config::new(), park(), park());
+//! let (worker, mut consumer) = (ring.worker(), ring.consumer().expect("the consumer was not taken before"));
+//!
+//! let soon = Instant::now() + Duration::from_millis(1);
+//! assert_eq!(consumer.next_until(&soon).unwrap_err(), NextError::Empty);
+//!
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| worker.claim(1).expect("a slot is free").publish());
+//!     assert_eq!(consumer.next().expect("the worker publishes it").ticket(), 0);
+//! });
+//! ```
+//!
+//! # Features
+//!
+//! - `std` (default; includes `alloc`): [`Backoff`](wait::Backoff) yields, [`Park`](wait::Park) sleeps by `SystemFutex`
+//!   (between processes on Linux by `SharedFutex`), and an `Instant` is a [`Deadline`](wait::Deadline).
+//! - `alloc`: slots on the heap, and handles that are an `Arc`.
+//!
+//! Without features the crate is `no_std` and needs no allocator: slots live inline, so that a ring can be a `static` as
+//! above, or in borrowed memory. Nothing can yield or sleep then, so waits spin, unless you implement
+//! [`Futex`](wait::Futex) for your system.
+//!
+//! What you build of the rings can be run under random schedules and delays, and fuzzed: see [the
+//! book](https://github.com/slotline/slotline/blob/main/docs/src/checking.md).
+#![cfg_attr(not(any(feature = "std", loom, shuttle, delays, test)), no_std)]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
@@ -32,3 +55,8 @@ mod sync;
 #[doc(hidden)]
 pub mod sync;
 pub mod wait;
+
+/// The examples of the book about pipelines of users, which `proof/shuttle` and `proof/stress` run.
+#[cfg(all(doctest, any(shuttle, delays)))]
+#[doc = include_str!("../../docs/src/checking.md")]
+mod checking {}

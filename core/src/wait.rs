@@ -2,8 +2,8 @@
 //!
 //! A ring has two waiters, one for each direction, and uses each through two methods: [`Wait::wait_until`] returns once
 //! a condition holds, and [`Wait::notify`] is called after each change that may make the condition hold. [`Spin`] and
-//! [`Backoff`] poll, so their `notify` does nothing. [`Park`] puts the thread to sleep through a [`Futex`] that the
-//! caller provides, since this crate does not depend on an operating system.
+//! [`Backoff`] poll, so their `notify` does nothing. [`Park`] puts the thread to sleep through a [`Futex`]: that of the
+//! operating system with the feature `std`, otherwise one that the caller provides.
 //!
 //! # Why no wake-up is lost
 //!
@@ -31,6 +31,15 @@
 use core::fmt;
 use core::time::Duration;
 
+#[cfg(all(feature = "std", target_os = "linux", not(any(loom, shuttle))))]
+pub use crate::sync::futex::SharedFutex;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+pub use crate::sync::futex::{SystemFutex, heavy_fence, light_fence};
+#[cfg(all(feature = "std", shuttle))]
+#[doc(hidden)]
+pub use crate::sync::modelled::is_late;
+#[cfg(all(feature = "std", any(loom, shuttle)))]
+pub use crate::sync::modelled::{SystemFutex, heavy_fence, light_fence};
 use crate::sync::{AtomicU32, Ordering, const_unless_modelled, spin_hint};
 
 /// A limit on how long to wait.
@@ -47,6 +56,26 @@ impl Deadline for Never {
     #[inline]
     fn remaining(&self) -> Duration {
         Duration::MAX
+    }
+}
+
+/// The moment at which a wait ends. Under shuttle, which has no clock, it passes at random.
+#[cfg(all(feature = "std", not(loom)))]
+impl Deadline for std::time::Instant {
+    #[inline]
+    fn remaining(&self) -> Duration {
+        #[cfg(shuttle)]
+        return if is_late() { Duration::ZERO } else { Duration::from_secs(1) };
+        #[cfg(not(shuttle))]
+        self.saturating_duration_since(Self::now())
+    }
+}
+
+/// A deadline, or none.
+impl<D: Deadline> Deadline for Option<D> {
+    #[inline]
+    fn remaining(&self) -> Duration {
+        self.as_ref().map_or(Duration::MAX, D::remaining)
     }
 }
 
@@ -76,7 +105,8 @@ impl<W: Wait> Wait for alloc::sync::Arc<W> {
     }
 }
 
-/// Waits in a busy loop. It notices a change the fastest, and keeps the whole core busy while it waits.
+/// Waits in a busy loop. It notices a change the fastest, and keeps the whole core busy while it waits: if the other side
+/// needs that core, each wait takes a time slice of the system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 
@@ -97,8 +127,8 @@ impl Wait for Spin {
     fn notify(&self, _wanted: impl FnOnce() -> bool) {}
 }
 
-/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the thread's time slice. (It
-/// yields only if a crate in the build enables the `std` feature of crossbeam-utils.)
+/// Waits in a loop that backs off: it spins a few times, longer each time, and then yields the thread's time slice.
+/// Without the feature `std` nothing can be yielded, so it continues to spin.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff;
 
@@ -115,7 +145,7 @@ impl Wait for Backoff {
             // A model checker must be notified of the wait; it does not see crossbeam's spins.
             #[cfg(any(loom, shuttle))]
             spin_hint();
-            backoff.snooze();
+            if cfg!(feature = "std") { backoff.snooze() } else { backoff.spin() }
         }
     }
 
@@ -125,8 +155,7 @@ impl Wait for Backoff {
 
 /// What [`Park`] needs from an operating system: sleeping on a word, waking, and a pair of fences.
 ///
-/// The runtime implements this with Linux's futex and membarrier; a kernel or an RTOS would provide its own
-/// implementation.
+/// `SystemFutex` (feature `std`) is the one of the operating system. A kernel or an RTOS provides its own.
 pub trait Futex {
     /// Sleeps while `*word == expected`, until it is woken or `timeout` passes. It may also return spuriously.
     ///

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Ring, Slot};
-use slotline_core::wait::{Deadline, Spin};
+use slotline_core::wait::{Backoff, Deadline, Spin};
 
 /// A deadline that has passed, so that a wait checks its condition once.
 struct Now;
@@ -250,7 +250,7 @@ fn slots_of_another_ring_are_reset() {
                 slots
             };
             check_that_it_is_new(&Ring::inline(used(), config));
-            check_that_it_is_new(&Ring::inline_with_wait(used(), config, Spin, Spin));
+            check_that_it_is_new(&Ring::inline_with_wait(used(), config, Backoff, Backoff));
             check_that_it_is_new(&Ring::new(used(), config));
         }
     }

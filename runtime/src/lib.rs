@@ -84,7 +84,7 @@ pub use self::ranks::Ranks;
 pub use self::sample::Sample;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]
-pub use self::wait::futex::SharedFutex;
+pub use slotline_core::wait::SharedFutex;
 
 #[doc = include_str!("torch.md")]
 pub mod torch {}

@@ -17,7 +17,7 @@ pub(crate) use std::time::Instant;
 use slotline_core::wait::Deadline;
 
 #[cfg(shuttle)]
-pub(crate) use self::steps::{Instant, SystemFutex, heavy_fence, is_late, light_fence, origin};
+pub(crate) use self::steps::{Instant, origin};
 
 #[cfg(not(shuttle))]
 pub(crate) use std::{

@@ -1,22 +1,11 @@
-//! How threads wait: the strategies of the builder, and the system's futex that they use.
-
-#[cfg(not(shuttle))]
-pub(crate) mod futex;
+//! How threads wait: the strategies of the builder.
 
 use std::fmt;
 use std::time::Duration;
 
-use slotline_core::wait::{Backoff, Deadline, Park, Spin, Wait};
+use slotline_core::wait::{Backoff, Deadline, Park, Spin, SystemFutex, Wait};
 
-#[cfg(not(shuttle))]
-use self::futex::SystemFutex;
-#[cfg(not(shuttle))]
-pub(crate) use self::futex::{heavy_fence, light_fence};
 use crate::sync::Instant;
-#[cfg(shuttle)]
-use crate::sync::{SystemFutex, is_late};
-#[cfg(shuttle)]
-pub(crate) use crate::sync::{heavy_fence, light_fence};
 
 /// How the consumer waits for a batch, and how workers wait for a free slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,10 +94,6 @@ impl Until {
 impl Deadline for Until {
     #[inline]
     fn remaining(&self) -> Duration {
-        #[cfg(shuttle)]
-        if self.0.is_some() && is_late() {
-            return Duration::ZERO;
-        }
-        self.0.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
+        self.0.remaining()
     }
 }

@@ -158,7 +158,7 @@ pub use self::slot::Slot;
 use self::slot::{Status, UNOPENED, state};
 use crate::storage::Storage;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, const_unless_modelled};
-use crate::wait::{Spin, Wait};
+use crate::wait::{Backoff, Wait};
 
 /// The order in which the consumer gets the tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -208,7 +208,7 @@ impl Default for Config {
 }
 
 /// The ring; see the [module documentation](self). `B` is the storage of the slots, `W` is how the two sides wait.
-pub struct Ring<B, W = Spin> {
+pub struct Ring<B, W = Backoff> {
     /// The next position to claim, and the flags. Workers move the position; any thread may set the flags.
     cursor: CachePadded<AtomicUsize>,
     /// The slot whose publication ends the consumer's sleep. Stale unless the consumer sleeps.
@@ -238,7 +238,7 @@ pub struct Ring<B, W = Spin> {
 
 impl<T, const N: usize> Ring<[Slot<T>; N]> {
     const_unless_modelled! {
-        /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by [`Spin`].
+        /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by [`Backoff`].
         ///
         /// The slots may come from another ring: they are reset, and only their values are kept.
         ///
@@ -252,7 +252,7 @@ impl<T, const N: usize> Ring<[Slot<T>; N]> {
         ///
         /// If there are no slots or no parts, or too many of them for the pointer width.
         pub fn inline(slots: [Slot<T>; N], config: Config) -> Self {
-            Self::inline_with_wait(slots, config, Spin, Spin)
+            Self::inline_with_wait(slots, config, Backoff, Backoff)
         }
     }
 }
@@ -277,13 +277,13 @@ impl<T, const N: usize, W: Wait> Ring<[Slot<T>; N], W> {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
-    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by [`Spin`].
+    /// Creates a ring over these slots, one per ticket in the window. Its sides wait by [`Backoff`].
     ///
     /// # Panics
     ///
     /// If there are no slots or no parts, or too many of them for the pointer width.
     pub fn new(slots: B, config: Config) -> Self {
-        Self::with_wait(slots, config, Spin, Spin)
+        Self::with_wait(slots, config, Backoff, Backoff)
     }
 }
 

@@ -16,11 +16,11 @@
 //! ```
 //! use slotline_core::ordered::{ClaimError, Delivery};
 //! use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
-//! use slotline_core::wait::Spin;
+//! use slotline_core::wait::Backoff;
 //!
 //! let shape = Shape::new(2, 1);
 //! let words: Vec<Word> = (0..shape.words()).map(|_| Word::new(0)).collect();
-//! let ring = Ring::new(words, shape, Delivery::InOrder, Spin, Spin);
+//! let ring = Ring::new(words, shape, Delivery::InOrder, Backoff, Backoff);
 //! let (one, other) = (Owner::new(1), Owner::new(2));
 //! ring.assign(0, 0);
 //! ring.assign(1, 1);

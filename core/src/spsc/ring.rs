@@ -9,7 +9,7 @@ use super::{Consumer, Producer};
 use crate::handle::Handle;
 use crate::storage::Storage;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_modelled};
-use crate::wait::{Spin, Wait};
+use crate::wait::{Backoff, Wait};
 
 /// The producer was taken.
 pub(super) const PRODUCER_TAKEN: u32 = 1;
@@ -60,7 +60,7 @@ impl<T> fmt::Debug for Slot<T> {
 
 /// A single-producer single-consumer ring over the slots of `B`, whose sides wait by `W` (see the [module
 /// documentation](super)).
-pub struct Ring<B, W = Spin> {
+pub struct Ring<B, W = Backoff> {
     /// The number of items that were published: written by the producer, read by the consumer when it runs out of
     /// items. Any value, wrapping, `0 ..= capacity` ahead of `head`.
     pub(super) tail: CachePadded<AtomicUsize>,
@@ -91,7 +91,7 @@ unsafe impl Sync for Shadow {}
 
 impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
     const_unless_modelled! {
-        /// Creates an open, empty ring over `storage`, whose sides wait by [`Spin`].
+        /// Creates an open, empty ring over `storage`, whose sides wait by [`Backoff`].
         ///
         /// ```
         /// use slotline_core::spsc::{Ring, Slot};
@@ -105,7 +105,7 @@ impl<T, B: Storage<Slot = Slot<T>>> Ring<B> {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         pub fn new(storage: B) -> Self {
-            Self::with_wait(storage, Spin, Spin)
+            Self::with_wait(storage, Backoff, Backoff)
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::vec::Vec;
 
 use super::*;
-use crate::wait::{Backoff, Deadline, Spin};
+use crate::wait::{Backoff, Deadline};
 
 /// A deadline that passes after a few checks.
 struct Looks(Cell<u32>);
@@ -22,7 +22,7 @@ impl Deadline for Looks {
 }
 
 fn near_the_wrap(capacity: usize, before: usize) -> Ring<Box<[Slot<usize>]>> {
-    Ring::starting_at((0..capacity).map(Slot::new).collect(), Spin, Spin, usize::MAX - before)
+    Ring::starting_at((0..capacity).map(Slot::new).collect(), Backoff, Backoff, usize::MAX - before)
 }
 
 fn drain<T: Clone>(chunk: &LeaseChunk<'_, impl crate::handle::Handle<Target: AnyRing<Item = T>>>) -> Vec<T> {

@@ -1,4 +1,5 @@
-//! The only place that replaces the atomics of the standard `core` library with those of a model checker.
+//! The only place that replaces the atomics of the standard `core` library, and the system's futex, with those of a
+//! model checker.
 //!
 //! In a normal build, the atomics and cells of the rings are those of `core`, and this module costs nothing. Three
 //! build configurations replace them with [watched](self::watched) ones, whose operations can be intercepted:
@@ -10,6 +11,10 @@
 
 #[cfg(delays)]
 pub mod delays;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+pub(crate) mod futex;
+#[cfg(all(feature = "std", any(loom, shuttle)))]
+pub(crate) mod modelled;
 #[cfg(loom)]
 pub mod mutants;
 #[cfg(loom)]

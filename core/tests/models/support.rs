@@ -1,4 +1,4 @@
-//! Code that the models share: how they are explored, and a futex made of loom's mutex and condition variable.
+//! Code that the models share: how they are explored, and the futex on which they sleep.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{Ordering, fence};
-use loom::sync::{Condvar, Mutex};
 use slotline_core::sync::mutants;
-use slotline_core::wait::{Deadline, Futex, Park, Wait, Word};
+use slotline_core::wait::{Deadline, Futex, Park, SystemFutex, Wait, Word};
 
 /// Explores `model` with at most `preemptions` preemptions (`LOOM_MAX_PREEMPTIONS` overrides).
 pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -18,28 +17,17 @@ pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'stat
     builder.check(model);
 }
 
-/// A futex that sleeps at once (no spinning), and never by the clock, which loom does not have.
+/// The futex under loom, with fences that a mutant may weaken or leave out.
 #[derive(Debug, Default)]
-pub(crate) struct LoomFutex {
-    lock: Mutex<()>,
-    woken: Condvar,
-}
+pub(crate) struct LoomFutex(SystemFutex);
 
 impl Futex for LoomFutex {
-    /// With a deadline, returns at once, as if the time had passed.
     fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
-        if timeout < Duration::MAX {
-            return loom::thread::yield_now();
-        }
-        let guard = self.lock.lock().unwrap();
-        if word.load(Ordering::Relaxed) == expected {
-            drop(self.woken.wait(guard).unwrap());
-        }
+        self.0.wait(word, expected, timeout);
     }
 
-    fn wake_all(&self, _word: &Word) {
-        drop(self.lock.lock().unwrap());
-        self.woken.notify_all();
+    fn wake_all(&self, word: &Word) {
+        self.0.wake_all(word);
     }
 
     fn light_fence(&self) {
@@ -50,8 +38,8 @@ impl Futex for LoomFutex {
         mutable_fence("heavy fence");
     }
 
-    fn spin(&self, _round: u32) -> bool {
-        false
+    fn spin(&self, round: u32) -> bool {
+        self.0.spin(round)
     }
 }
 

@@ -80,15 +80,6 @@ impl Futex for Sleep {
     }
 }
 
-/// A deadline in the near future.
-struct Soon(Instant);
-
-impl Deadline for Soon {
-    fn remaining(&self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
-    }
-}
-
 const PARTS: usize = 3;
 
 /// The contents of a ticket's slot: words for each part, which the claimant of the part writes.
@@ -165,7 +156,7 @@ impl Shared {
                     }
                     Err(error) => error,
                 },
-                1 => match worker.claim_until(parts, &Soon(Instant::now() + Duration::from_micros(200))) {
+                1 => match worker.claim_until(parts, &(Instant::now() + Duration::from_micros(200))) {
                     Ok(claim) => {
                         self.fill(claim, dice);
                         continue;
@@ -290,7 +281,7 @@ impl Taker<'_> {
                 thread::yield_now();
                 self.consumer.try_next()
             }
-            1 => self.consumer.next_until(&Soon(Instant::now() + Duration::from_micros(100))),
+            1 => self.consumer.next_until(&(Instant::now() + Duration::from_micros(100))),
             _ => self.consumer.next(),
         }
     }

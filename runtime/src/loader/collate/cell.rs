@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slotline_core::loan::Loan;
-use slotline_core::wait::Wait;
+use slotline_core::wait::{Wait, heavy_fence, light_fence};
 
 use crate::fork::Process;
 use crate::loader::collate::batch::Tag;
@@ -18,7 +18,7 @@ use crate::loader::collate::poison::Poison;
 use crate::loader::collate::slot_state::SlotState;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
-use crate::wait::{Waiter, heavy_fence, light_fence};
+use crate::wait::Waiter;
 
 /// The time between two looks at a batch that is being dropped.
 const NAP: Duration = Duration::from_micros(50);

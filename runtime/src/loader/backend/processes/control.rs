@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use slotline_core::robust::{Shape, Word};
-use slotline_core::wait::{Deadline, Park, Wait};
+use slotline_core::wait::{Deadline, Park, SharedFutex, Wait};
 
 use crate::arena::{ALIGN, Memory, Pages};
 use crate::dataset::StopToken;
@@ -36,7 +36,6 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
 use crate::sampler::Places;
-use crate::wait::futex::SharedFutex;
 use crate::wait::{Until, WaitStrategy};
 
 /// What samples of a pass depend on besides their index.

@@ -1,33 +1,42 @@
 //! Sleeping and waking through the operating system, and the fences between the two.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, compiler_fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, Ordering::Relaxed, compiler_fence, fence,
+};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use slotline_core::wait::{Futex, Word};
+use crate::wait::{Futex, Word};
 
-use crate::sync::atomic::{Ordering, fence};
-use crate::sync::thread;
-
-/// Sleeping and waking through the operating system.
+/// Sleeping and waking through the operating system, for threads of one process.
 ///
 /// Where Linux has `membarrier`, the fences are asymmetric: the sleeper, which is slow anyway, makes every thread of
 /// the process run a full barrier, so that the notifier only needs a compiler fence. A notifier's store and load are
 /// then on one side of that barrier or around it: if the store comes after the barrier, so does the load, which sees
 /// the sleeper; otherwise the sleeper's second look sees the store.
-pub(super) struct SystemFutex {
+#[derive(Debug)]
+pub struct SystemFutex {
     asymmetric: bool,
     patience: Patience,
     alarm: Option<Alarm>,
 }
 
 impl SystemFutex {
-    pub(super) fn new() -> Self {
+    /// Creates one for any number of threads that wait on one word.
+    pub fn new() -> Self {
         Self { asymmetric: asymmetric_fences(), patience: Patience::new(), alarm: None }
     }
 
-    /// Like [`new`](Self::new), with an [`Alarm`].
-    pub(super) fn with_alarm() -> Self {
+    /// Like [`new`](Self::new), for threads that wait for room beside a steady loop: where sleeps are about equally long,
+    /// a thread wakes up by itself shortly before the loop would have to wake it.
+    pub fn with_alarm() -> Self {
         Self { alarm: Some(Alarm::new()), ..Self::new() }
+    }
+}
+
+impl Default for SystemFutex {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -47,6 +56,7 @@ const LONG_SLEEP: Duration = Duration::from_micros(300);
 /// long halves it, and one that was not makes it as long as it can be: where waits are long, as those of workers for a
 /// slow loop, threads soon go to sleep at once, and where they are short, no more than one of them sleeps. A loop that
 /// takes a millisecond for each batch used 230 µs of CPU time per batch without this, and 90 with it.
+#[derive(Debug)]
 struct Patience {
     yields: AtomicU32,
 }
@@ -87,16 +97,17 @@ impl Patience {
 /// thread wakes up by itself after three quarters of the time for which the last one slept that was woken. That time grows
 /// slowly until a thread is woken again, so that threads do not wake up much more often than they must. The alarm rings at
 /// most once for each wait that begins: where the loop has stopped, threads sleep until they are woken.
+#[derive(Debug)]
 struct Alarm {
     /// The time in nanoseconds; 0 for none.
-    after: AtomicU64,
+    after: AtomicUsize,
     /// Whether no sleep has had it since a thread began to wait.
     armed: AtomicBool,
 }
 
 impl Alarm {
     const fn new() -> Self {
-        Self { after: AtomicU64::new(0), armed: AtomicBool::new(true) }
+        Self { after: AtomicUsize::new(0), armed: AtomicBool::new(true) }
     }
 
     /// Lets the next sleep have the alarm. Called when a thread begins to wait, which may be for each batch: it writes only if
@@ -110,12 +121,12 @@ impl Alarm {
     /// Returns how long the next sleep may take.
     fn take(&self) -> Duration {
         let after = self.after.load(Relaxed);
-        if after > 0 && self.armed.swap(false, Relaxed) { Duration::from_nanos(after) } else { Duration::MAX }
+        if after > 0 && self.armed.swap(false, Relaxed) { Duration::from_nanos(after as u64) } else { Duration::MAX }
     }
 
     /// Learns from a sleep that took this long and could take as long as [`take`](Self::take) returned.
     fn learn(&self, slept: Duration, alarm: Duration) {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
         let after = if slept >= alarm {
             nanos(alarm).saturating_add(nanos(alarm) / 256)
         } else if slept > LONG_SLEEP {
@@ -164,17 +175,17 @@ fn light_fence_if(asymmetric: bool) {
 /// The fence of a thread that does something often. It pairs with the [heavy one](heavy_fence) of a thread that does
 /// something seldom, as two `fence(SeqCst)` do.
 #[inline]
-pub(crate) fn light_fence() {
+pub fn light_fence() {
     light_fence_if(asymmetric_fences());
 }
 
 /// The fence of a thread that does something seldom. Returns `false` if the system refuses it.
-pub(crate) fn heavy_fence() -> bool {
+pub fn heavy_fence() -> bool {
     fence(Ordering::SeqCst);
     !asymmetric_fences() || system::barrier()
 }
 
-/// Sleeping and waking between processes, for rings of [`slotline_core`] in memory that they share.
+/// Sleeping and waking between processes, for rings in memory that they share.
 ///
 /// It has no fields, since its words lie in memory that any of the processes may write. The fences are full ones:
 /// `membarrier` reaches only the threads of one process.

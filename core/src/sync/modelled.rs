@@ -1,0 +1,86 @@
+//! The system's futex and fences under a model checker, made of its lock and condition variable.
+
+use core::time::Duration;
+
+#[cfg(loom)]
+use loom::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+#[cfg(shuttle)]
+use shuttle::{
+    sync::{Condvar, Mutex},
+    thread,
+};
+
+use super::{Ordering, fence};
+use crate::wait::{Futex, Word};
+
+/// Sleeping and waking under a model checker, which has no clock.
+#[derive(Debug, Default)]
+pub struct SystemFutex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+#[allow(missing_docs)]
+impl SystemFutex {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn with_alarm() -> Self {
+        Self::default()
+    }
+}
+
+impl Futex for SystemFutex {
+    /// With a timeout it only yields. Without one it sleeps until it is woken, so that a lost wake-up is a deadlock,
+    /// which the model checker detects.
+    fn wait(&self, word: &Word, expected: u32, timeout: Duration) {
+        if timeout < Duration::MAX {
+            return thread::yield_now();
+        }
+        let guard = self.lock.lock().expect("no thread panics while holding it");
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(guard));
+        }
+    }
+
+    fn wake_all(&self, _word: &Word) {
+        drop(self.lock.lock().expect("no thread panics while holding it"));
+        self.woken.notify_all();
+    }
+
+    fn light_fence(&self) {
+        light_fence();
+    }
+
+    fn heavy_fence(&self) {
+        heavy_fence();
+    }
+
+    /// Each look is a step of the schedule, so one before the first sleep is as good as many.
+    fn spin(&self, _round: u32) -> bool {
+        false
+    }
+}
+
+/// Works like the system's fence, for a thread that does something often.
+pub fn light_fence() {
+    fence(Ordering::SeqCst);
+}
+
+/// Works like the system's fence, for a thread that does something seldom.
+pub fn heavy_fence() -> bool {
+    fence(Ordering::SeqCst);
+    true
+}
+
+/// Whether a deadline has passed, decided at random at each look: one in twelve finds that it has.
+#[cfg(shuttle)]
+pub fn is_late() -> bool {
+    use shuttle::rand::{Rng, thread_rng};
+
+    thread_rng().gen_ratio(1, 12)
+}
