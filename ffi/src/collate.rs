@@ -100,7 +100,7 @@ impl<D: Loadable> Source for Reading<'_, '_, D> {
 
     fn next(&mut self) -> Option<Result<(), BoxError>> {
         let Self { samples, apart, .. } = self;
-        Some(samples.next()?.and_then(|sample| apart.fill(|row| sample.write(row))))
+        samples.next_as(|sample| apart.fill(|row| sample.write(row)))
     }
 
     fn columns(&self) -> (Columns<'_>, &[About]) {

@@ -42,9 +42,10 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
 }
 
-/// The cause of a failure.
+/// The cause of a failure. Not public; `Job` has it.
 #[derive(Debug)]
-pub(crate) enum Cause {
+#[doc(hidden)]
+pub enum Cause {
     /// An error of a sample or of a collate function.
     Error(BoxError),
     /// A panic of a sample or of a collate function.

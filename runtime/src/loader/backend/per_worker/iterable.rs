@@ -60,11 +60,10 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
             // The sample was read, but not written.
-            job.row -= 1;
-            if job.bads.note(job.number - 1, cause) {
-                job.rows = job.row;
+            outcome = job.pass_over(cause);
+            if outcome.is_ok() {
+                outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
             }
-            outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
         }
         (job, outcome)
     }
@@ -568,11 +567,27 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
         false
     }
 
-    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
-        while let Some(read) = self.next_timed()? {
-            put(read)?;
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        if self.bads.budget.is_none() {
+            return Err(cause);
+        }
+        self.row -= 1;
+        if self.bads.note(self.number - 1, cause) {
+            self.rows = self.row;
         }
         Ok(())
+    }
+
+    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
+        let raises = self.bads.budget.is_none();
+        loop {
+            let Some(read) = self.next_timed()? else { return Ok(()) };
+            if raises {
+                put(read)?;
+            } else if let Err(cause) = guarded(|| put(read)) {
+                self.pass_over(cause).map_err(Cause::into_error)?;
+            }
+        }
     }
 
     fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
