@@ -237,9 +237,15 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
             cx.start_pass(seed, request.epoch);
             cx.start_sample(self.number as u64);
             self.number += 1;
-            match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
+            let next = guarded(|| match engine.dataset.next(cursor, cx) {
+                Ok(sample) => Ok(sample.is_some()),
+                Err(error) => {
+                    dispose(error);
+                    Ok(true)
+                }
+            });
+            match next {
                 Ok(true) => {}
-                Err(Cause::Error(error)) => dispose(error),
                 Ok(false) => dispose(self.cursor.take()),
                 Err(panic) => {
                     dispose(self.cursor.take());
@@ -528,7 +534,7 @@ impl Bads {
         if self.budget.is_none() {
             return Err(error);
         }
-        Ok(self.note(number, Cause::Error(error)))
+        Ok(self.note(number, Cause::from(error)))
     }
 }
 
