@@ -11,7 +11,8 @@ use slotline::dataset::from_fn;
 use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Loader};
 use slotline_value::{
-    CollateError, CollateValues, Collation, Collator, CustomValue, Kind, MAX_DEPTH, PinError, Value, default_collate, default_convert,
+    CollateError, CollateValues, Collation, Collator, CustomValue, Kind, MAX_DEPTH, PinError, Value, default_collate,
+    default_convert,
 };
 
 /// Returns a tensor of this shape whose elements count up from `first`.
