@@ -51,7 +51,7 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 /// A [`MapJob`] that does not stop at a bad sample.
 ///
 /// A sample is bad if anything fails between asking for it and having it. What is done with it afterwards may also
-/// fail: what does that calls [`pass_over`](Self::pass_over).
+/// fail: the caller of the job then calls [`pass_over`](Self::pass_over).
 pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     job: &'t mut MapJob<'a, D, TIMED>,
     /// The end of the job's rows.
