@@ -1091,7 +1091,7 @@ size_t slotline_samples_left(const slotline_samples *samples);
 // Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
 // point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_SAMPLE` if a sample
 // cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
-// without a message, it fails with that sample's error.
+// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
 //
 // # Errors
 //

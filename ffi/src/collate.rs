@@ -100,7 +100,7 @@ impl<D: Loadable> Source for Reading<'_, '_, D> {
 
     fn next(&mut self) -> Option<Result<(), BoxError>> {
         let Self { samples, apart, .. } = self;
-        Some(samples.next()?.and_then(|sample| apart.fill(|row| sample.write(row))))
+        samples.next_as(|sample| apart.fill(|row| sample.write(row)))
     }
 
     fn columns(&self) -> (Columns<'_>, &[About]) {
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples)
 /// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
 /// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_SAMPLE` if a sample
 /// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
-/// without a message, it fails with that sample's error.
+/// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
 ///
 /// # Errors
 ///

@@ -105,6 +105,32 @@ def test_the_timeout_ends_a_row_of_batches_that_are_left_out(kind):
     assert time.monotonic() - begun < 5
 
 
+class Generating(IterableDataset):
+    def __iter__(self):
+        for k in range(9):
+            if k == 4:
+                raise ValueError(f"sample {k} is broken")
+            yield k
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_generator_that_ends_with_its_error_raises_it(kind):
+    batches = iter(DataLoader(Generating(), 2, on_error="skip", **kind))
+    for _ in range(2 * max(kind["num_workers"], 1)):
+        next(batches)
+    with pytest.raises(ValueError, match="sample 4 is broken"):
+        next(batches)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_an_error_of_collation_is_raised(kind):
+    def refuse(samples):
+        raise ValueError("no batch")
+
+    with pytest.raises(ValueError, match="no batch"):
+        next(iter(DataLoader(Rows(), 2, on_error="skip", collate_fn=refuse, **kind)))
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         return self

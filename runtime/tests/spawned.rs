@@ -14,7 +14,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use slotline::arena::Pages;
 use slotline::dataset::{Context, IterableDataset, Loadable};
 use slotline::loader::{Budget, BuildError, OnError, Output, ProcessBuilder, Samples, work_if_spawned};
+use slotline::rng::Generator;
 use slotline::sample::Packed;
+use slotline::sampler::LengthBatchSampler;
 use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo, worker_info};
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
@@ -433,6 +435,30 @@ fn collate_functions_are_run_by_spawned_workers() {
         };
     }
     for_each_that_collates!(check);
+}
+
+#[test]
+fn spawned_workers_replace_by_samples_that_are_not_longer() {
+    let _alone = alone();
+    for round_robin in [false, true] {
+        let builder = || {
+            let lengths = (0..ninth_missing().len()).map(|index| 1 + index * 7 % 12);
+            let sampler = LengthBatchSampler::token_budget(lengths, 40).unwrap().generator(Generator::from_seed(3));
+            let builder = Loader::builder(ninth_missing()).batch_sampler(sampler).seed(5).num_workers(2);
+            builder.on_error(OnError::Replace(Budget::Share(1.0))).round_robin(round_robin).collate(summed)
+        };
+        let mut threads = builder().build().unwrap();
+        let mut spawned = builder().processes().spawn(this("worker_that_collates"), "").build().unwrap();
+        for _ in 0..5 {
+            let wanted: Vec<_> = threads.epoch().unwrap().map(Result::unwrap).collect();
+            let got = spawned.epoch().unwrap().map(|batch| {
+                let batch = batch.unwrap();
+                (batch.tensors().0.as_slice()[0], batch.tensors().1.as_slice()[0])
+            });
+            assert_eq!(got.collect::<Vec<_>>(), wanted);
+        }
+        assert!(threads.stats().bad_samples > 10);
+    }
 }
 
 #[test]

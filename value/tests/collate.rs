@@ -8,9 +8,11 @@ use std::sync::Arc;
 use chain::chain;
 use slotline::array::Array;
 use slotline::dataset::from_fn;
+use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Loader};
 use slotline_value::{
-    CollateError, Collation, Collator, CustomValue, Kind, MAX_DEPTH, PinError, Value, default_collate, default_convert,
+    CollateError, CollateValues, Collation, Collator, CustomValue, Kind, MAX_DEPTH, PinError, Value, default_collate,
+    default_convert,
 };
 
 /// Returns a tensor of this shape whose elements count up from `first`.
@@ -315,6 +317,20 @@ fn values_nested_too_deep_are_an_error() {
         }
     });
     on_a_small_stack.unwrap().join().unwrap();
+}
+
+#[test]
+fn bad_samples_are_left_out_and_unlike_ones_are_errors() {
+    let skip = OnError::Skip(Budget::Samples(1));
+    let numbers = from_fn(6, |index, _| match index {
+        1 => Err("no number".into()),
+        5 => Ok(Value::from("five")),
+        _ => Ok(Value::from(index as i64)),
+    });
+    let mut loader = Loader::builder(numbers).batch_size(3).on_error(skip).collate_values().build().unwrap();
+    let mut pass = loader.epoch().unwrap();
+    assert_eq!(pass.next().unwrap().unwrap(), default_collate([0_i64, 2]).unwrap());
+    assert!(matches!(pass.next().unwrap(), Err(slotline::Error::Sample { .. })));
 }
 
 #[test]

@@ -136,6 +136,41 @@ fn a_collate_callback_makes_batches() {
     assert_eq!((SUMS.load(Ordering::SeqCst), drops.count()), (0, 2));
 }
 
+#[test]
+fn a_collate_callback_gets_no_bad_samples() {
+    for (num_workers, on_error) in
+        [0, 2].into_iter().flat_map(|n| [SLOTLINE_ON_ERROR_SKIP, SLOTLINE_ON_ERROR_REPLACE].map(|e| (n, e)))
+    {
+        let (_fields, dataset) = numbers(20, &Drops::default());
+        let set = options(|options| {
+            (options.batch_size, options.num_workers, options.on_error) = (5, num_workers, on_error);
+            (options.has_seed, options.seed, options.bad_samples) = (1, 7, usize::MAX);
+            options.collate = Some(all_good);
+        });
+        let loader = map_loader(&dataset, &set).unwrap();
+        loader.epoch().unwrap();
+        let sizes: Vec<_> = (0..4).map(|_| loader.next().unwrap().unwrap().indices().len()).collect();
+        assert_eq!(sizes, if on_error == SLOTLINE_ON_ERROR_SKIP { [5, 5, 4, 5] } else { [5; 4] });
+    }
+}
+
+/// Reads all samples, and fails if one is bad.
+unsafe extern "C" fn all_good(
+    _: *mut c_void,
+    samples: *mut slotline_samples,
+    _: *mut *mut c_void,
+    _: *mut slotline_failure,
+) -> i32 {
+    let mut tensor = empty();
+    loop {
+        // SAFETY: the pointers are lent to this callback, and the tensor is valid.
+        match unsafe { slotline_samples_next(samples, &mut tensor, 1) } {
+            SLOTLINE_OK => {}
+            status => return i32::from(status != SLOTLINE_END),
+        }
+    }
+}
+
 thread_local! {
     /// The samples of the batch that is being made.
     static SAMPLES: Cell<*mut slotline_samples> = const { Cell::new(null_mut()) };

@@ -3,6 +3,7 @@
 use burn::data::dataloader::DataLoader as _;
 use burn::tensor::{Device, Int, Tensor};
 use slotline::dataset::from_fn;
+use slotline::loader::{Budget, OnError};
 use slotline::{BoxError, Dataset};
 use slotline_burn::DataLoader;
 
@@ -34,6 +35,22 @@ fn each_iterator_is_the_next_epoch() -> Result<(), BoxError> {
     // An iterator that is dropped early ends its epoch.
     assert_eq!(loader.iter().next().expect("a batch")?.len(), 4);
     assert_eq!(epoch()?.concat().len(), 10);
+    Ok(())
+}
+
+#[test]
+fn bad_samples_are_left_out() -> Result<(), BoxError> {
+    let loader = DataLoader::new(
+        from_fn(10, |index, _| if index == 3 { Err("sample 3 is bad".into()) } else { Ok(index as i64) }),
+        &Device::flex(),
+        |builder| builder.batch_size(4).on_error(OnError::Skip(Budget::Samples(1))),
+        |batch, _| {
+            let [indices] = batch.into_array()?;
+            Ok(indices.try_to_vec::<i64>()?)
+        },
+    )?;
+    let batches = loader.iter().collect::<Result<Vec<_>, _>>()?;
+    assert_eq!(batches, [vec![0, 1, 2], vec![4, 5, 6, 7], vec![8, 9]]);
     Ok(())
 }
 

@@ -16,7 +16,8 @@ use crate::{Error, Tensors};
 /// Makes the samples of a batch tensors in the CPU's memory, with the shapes that the loader's own batches have: a
 /// [collate function](slotline::loader::Builder::collate).
 ///
-/// A worker copies each sample into the memory of the tensors. For the limits of collate functions see
+/// A worker copies each sample into the memory of the tensors. A sample that cannot be decoded, or that has other fields than
+/// the first one of its batch, is a bad sample ([`OnError`](slotline::loader::OnError)). For the limits of collate functions see
 /// [`Builder::collate`](slotline::loader::Builder::collate).
 ///
 /// # Errors
@@ -26,20 +27,24 @@ use crate::{Error, Tensors};
 /// [`tensors`](crate::tensors).
 pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tensor>, BoxError> {
     let (most, single) = (samples.len(), samples.is_single());
-    let mut batch: Option<(Apart, Vec<Column>)> = None;
+    let mut batch: Option<Result<(Apart, Vec<Column>), BoxError>> = None;
     let mut rows = 0;
     samples.for_each(|sample| {
-        let (apart, columns) = match &mut batch {
-            Some(batch) => batch,
-            none => none.insert(begin(&sample, most)?),
-        };
-        apart.fill(|row| sample.write(row))?;
+        // If there can be no tensors, that is not the sample's fault.
+        let Ok((apart, columns)) = batch.get_or_insert_with(|| begin(&sample, most)) else { return Ok(()) };
+        if let Err(error) = apart.fill(|row| sample.write(row)) {
+            // The next sample says what fields there are.
+            if rows == 0 {
+                batch = None;
+            }
+            return Err(error);
+        }
         let written = apart.columns();
         columns.iter_mut().enumerate().for_each(|(i, column)| column.push(&written, i));
         rows += 1;
         Ok(())
     })?;
-    let (apart, mut columns) = batch.ok_or("a batch without samples has no tensors; leave empty batches out")?;
+    let (apart, mut columns) = batch.ok_or("a batch without samples has no tensors; leave empty batches out")??;
     let tensors = slotline_fields::convert(&apart.columns(), |i, field, ends| {
         let column = &mut columns[i];
         match ends {

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use candle_core::{DType, Device, Tensor, WithDType};
 use slotline::dataset::from_fn;
 use slotline::dtype::Element;
-use slotline::sample::{Packed, Padded, Ragged};
+use slotline::loader::{Budget, OnError};
+use slotline::sample::{Lazy, Packed, Padded, Ragged};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_candle::{Error, Tensors, collate, tensors};
 
@@ -137,5 +138,47 @@ fn a_single_sample_has_the_shape_of_its_fields() -> Result<(), BoxError> {
     let batch = loader.epoch()?.nth(1).expect("two samples")?;
     let [row, label] = tensors(&batch, &Device::Cpu)?.into_array()?;
     assert_eq!((row.dims(), label.dims(), label.to_scalar::<i64>()?), (&[3][..], &[][..], 1));
+    Ok(())
+}
+
+#[test]
+fn what_a_stack_leaves_out_collate_leaves_out() -> Result<(), BoxError> {
+    // The first sample of a batch is bad, too.
+    let pictures = || {
+        from_fn(20, |index, _| {
+            let picture = Lazy::new([2], move |row: &mut [f32]| {
+                match index {
+                    3 | 4 | 11 => return Err("a damaged picture".into()),
+                    13 => panic!("a picture that no one expects"),
+                    _ => row.fill(index as f32),
+                }
+                Ok(())
+            });
+            Ok((picture, index as i64))
+        })
+    };
+    let most = Budget::Samples(usize::MAX);
+    for (on_error, workers) in [(OnError::Skip(most), 0), (OnError::Skip(most), 2), (OnError::Replace(most), 2)] {
+        let builder = || Loader::builder(pictures()).batch_size(4).seed(3).num_workers(workers).on_error(on_error);
+        let (mut stacked, mut collated) = (builder().build()?, builder().collate(collate).build()?);
+        let (mut wanted, mut got) = (Vec::new(), Vec::new());
+        for batch in stacked.epoch()? {
+            let tensors = tensors(&batch?, &Device::Cpu)?;
+            wanted.push((elements::<f32>(&tensors, "0"), elements::<i64>(&tensors, "1")));
+        }
+        for batch in collated.epoch()? {
+            let tensors = batch?;
+            got.push((elements::<f32>(&tensors, "0"), elements::<i64>(&tensors, "1")));
+        }
+        assert_eq!(got, wanted);
+        let labels: usize = got.iter().map(|(_, labels)| labels.len()).sum();
+        assert_eq!(labels, if matches!(on_error, OnError::Replace(_)) { 20 } else { 16 });
+        assert_eq!(collated.stats().bad_indices, stacked.stats().bad_indices);
+    }
+    let error = Loader::builder(pictures()).batch_size(4).collate(collate).build()?.epoch()?.next().expect("a batch");
+    assert!(matches!(error, Err(slotline::Error::Sample { index: 3, .. })), "{error:?}");
+    // What no sample of any kind could have remains an error.
+    let builder = Loader::builder(from_fn(3, |_, _| Ok(1_i8))).on_error(OnError::Skip(most));
+    assert!(builder.collate(collate).build()?.epoch()?.all(|batch| batch.is_err()));
     Ok(())
 }

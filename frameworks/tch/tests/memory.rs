@@ -3,6 +3,7 @@
 use num_complex::Complex;
 use slotline::dataset::from_fn;
 use slotline::dtype::Element;
+use slotline::loader::{Budget, OnError};
 use slotline::sample::{Packed, Ragged};
 use slotline::{BoxError, Dataset, Loader, Sample};
 use slotline_tch::{Error, Tensors, tensors};
@@ -31,6 +32,16 @@ fn a_tensor_is_the_batchs_memory() -> Result<(), BoxError> {
         assert_eq!(made.each_ref().map(|tensor| tensor.data_ptr().addr()), expected);
         assert_eq!((made[0].size(), made[1].size()), (vec![4, 3], vec![4]));
     }
+    Ok(())
+}
+
+#[test]
+fn bad_samples_are_left_out() -> Result<(), BoxError> {
+    let numbers = from_fn(4, |index, _| if index == 1 { Err("sample 1 is bad".into()) } else { Ok(index as i64) });
+    let skip = OnError::Skip(Budget::Samples(1));
+    let mut loader = Loader::builder(numbers).batch_size(4).on_error(skip).build()?;
+    let [labels] = tensors(loader.epoch()?.next().expect("a batch")?)?.into_array()?;
+    assert_eq!(Vec::<i64>::try_from(&labels)?, [0, 2, 3]);
     Ok(())
 }
 

@@ -1,4 +1,7 @@
-//! The errors for an index that is out of range, and for bulk reads that are not complete.
+//! The errors for an index that is out of range, for bulk reads that are not complete, and for functions that panic.
+
+use std::any::Any;
+use std::sync::Mutex;
 
 use crate::BoxError;
 
@@ -31,3 +34,8 @@ pub(crate) enum ManyError {
     #[error("a bulk read was asked for {wanted} samples but put more")]
     More { wanted: usize },
 }
+
+/// The panic of a function that gets the samples of a stream, which can go on: the loader makes it a panic again.
+#[derive(Debug, thiserror::Error)]
+#[error("the function panicked")]
+pub(crate) struct Panicked(pub(crate) Mutex<Box<dyn Any + Send>>);

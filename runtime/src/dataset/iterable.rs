@@ -67,7 +67,8 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// Any error that prevents the sample from being read. The batch becomes an error, the samples already read for it
     /// are lost, and the next call starts the next batch. With [`on_error`](crate::loader::Builder::on_error) the same
     /// batch may instead continue with the next call. A dataset that cannot continue after an error must then return
-    /// `None`. After a panic it is not called again in this pass. If a sample does not fit its row, or a collate
+    /// `None`. After a panic it is not called again in this pass (but a panic of a function in [`map`](Self::map) is the
+    /// sample's alone). If a sample does not fit its row, or a collate
     /// function fails, the rest of that batch is still read, and the next batch is not affected.
     fn next<'a>(
         &'a self,

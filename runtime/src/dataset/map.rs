@@ -1,8 +1,10 @@
 //! A function applied to each sample of a dataset.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
-use super::{Context, Dataset, IterableDataset, Upcoming, WorkerInfo};
+use super::{Context, Dataset, IterableDataset, Panicked, Upcoming, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Sample;
 
@@ -90,7 +92,12 @@ where
     #[inline]
     fn next<'a>(&'a self, cursor: &'a mut D::Cursor, cx: &'a mut Context) -> Result<Option<S>, BoxError> {
         let [inner, own] = cx.parts();
-        self.dataset.next(cursor, inner)?.map(|sample| (self.function)(sample, own)).transpose()
+        let Some(sample) = self.dataset.next(cursor, inner)? else { return Ok(None) };
+        // The cursor has nothing to do with a panic of the function.
+        match catch_unwind(AssertUnwindSafe(|| (self.function)(sample, own))) {
+            Ok(outcome) => outcome.map(Some),
+            Err(panic) => Err(Panicked(Mutex::new(panic)).into()),
+        }
     }
 
     fn save(&self, cursor: &D::Cursor, to: &mut String) -> bool {

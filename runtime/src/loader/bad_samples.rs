@@ -14,8 +14,11 @@ use crate::loader::metrics::reader::ConsumerStats;
 use crate::loader::spans;
 
 /// What a loader does about a bad sample, which is one that cannot be read, or cannot be written into its row, because
-/// of an error or a panic. An error of a [collate](crate::loader::Builder::collate) function is an error of the batch
-/// and always raises.
+/// of an error or a panic (unless a program is built with `panic = "abort"`, which a panic ends). It is the same for
+/// threads, processes and streams. So is a sample that a [collate](crate::loader::Builder::collate) function cannot take
+/// in, where it does that in [`next_as`](crate::loader::Samples::next_as) or
+/// [`for_each`](crate::loader::Samples::for_each). Another error of that function is an error of the batch and always
+/// raises.
 ///
 /// ```
 /// use slotline::Loader;
@@ -47,8 +50,8 @@ pub enum OnError {
     /// sample takes its place.
     Skip(Budget),
     /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
-    /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. After 8 bad
-    /// substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
+    /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. In batches
+    /// [by length](crate::sampler::LengthBatchSampler) it is not longer than what it replaces. After 8 bad substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
     Replace(Budget),
 }
 

@@ -39,6 +39,9 @@
 //!
 //! # When things go wrong
 //!
+//! Panics are errors where the program unwinds. If it is built with `panic = "abort"`, the first one ends it, whatever
+//! the tables below say; each loader then has a [`Warning::PanicAborts`].
+//!
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |

@@ -57,6 +57,11 @@ const GROUP: usize = 50;
 /// batches, can be loaded by any number of ranks: the rest of the pass is shared among them. What a sample draws does not
 /// depend on the number of ranks.
 ///
+/// # Bad samples
+///
+/// What [replaces](crate::loader::OnError::Replace) a bad sample is not longer than that, so that a batch keeps to its
+/// budget, or its bucket.
+///
 /// # Memory
 ///
 /// A batch has room for [`max_batch_size`](Self::max_batch_size) samples, which many short ones make large. Samples that
@@ -406,6 +411,10 @@ impl Sampler for Planned {
 
     fn spans(&self) -> Option<Spans> {
         Some(self.0.spans.clone())
+    }
+
+    fn lengths(&self) -> Option<Arc<[u32]>> {
+        Some(self.0.lengths.clone())
     }
 
     fn name(&self) -> &str {

@@ -63,6 +63,7 @@ pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::BoxError;
 use crate::rng::{Generator, IndexWord, SharedGenerator, default_generator, reserve_table};
@@ -142,6 +143,12 @@ pub trait Sampler: Send {
         None
     }
 
+    /// Returns the lengths of all samples, if one that takes the place of another in a batch must not be longer.
+    #[doc(hidden)]
+    fn lengths(&self) -> Option<Arc<[u32]>> {
+        None
+    }
+
     /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
     ///
     /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
@@ -209,6 +216,10 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 
     fn spans(&self) -> Option<Spans> {
         (**self).spans()
+    }
+
+    fn lengths(&self) -> Option<Arc<[u32]>> {
+        (**self).lengths()
     }
 
     fn name(&self) -> &str {

@@ -222,6 +222,27 @@ fn an_error_in_a_mapped_bulk_read_fails_its_sample() {
 }
 
 #[test]
+fn a_panic_in_a_mapped_stream_is_its_samples_alone() {
+    let risky = || {
+        let numbers = OneByOne(from_fn(10, |index, _| Ok(index as i64)));
+        numbers.map(|index, _| if index == 4 { panic!("four") } else { Ok(index) })
+    };
+    for workers in [0, 1] {
+        let builder = || Loader::iterable(risky()).batch_size(3).num_workers(workers);
+        let mut loader = builder().build().unwrap();
+        let batches = loader.epoch().unwrap().map(|batch| match batch {
+            Ok(batch) => batch.tensors().as_slice().to_vec(),
+            Err(Error::Panic { index: 4, task: 1, message, .. }) if message == "four" => Vec::new(),
+            Err(error) => panic!("{error}"),
+        });
+        assert_eq!(batches.collect::<Vec<_>>(), [vec![0, 1, 2], vec![], vec![5, 6, 7], vec![8, 9]]);
+        let mut loader = builder().on_error(OnError::Skip(Budget::Samples(1))).build().unwrap();
+        let batches = loader.epoch().unwrap().map(|batch| batch.unwrap().tensors().as_slice().to_vec());
+        assert_eq!(batches.collect::<Vec<_>>(), [vec![0, 1, 2], vec![3, 5, 6], vec![7, 8, 9]]);
+    }
+}
+
+#[test]
 fn mapped_iterable_datasets_save_and_resume() {
     let mapped = || {
         let numbers = OneByOne(from_fn(30, |index, cx| {

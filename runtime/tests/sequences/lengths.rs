@@ -232,6 +232,42 @@ fn what_a_sample_draws_is_the_same_for_any_ranks() {
     }
 }
 
+/// What replaces a bad sample keeps its batch below the budget, or in its bucket.
+#[test]
+fn substitutes_fit_into_the_planned_batches() {
+    let packed = some(By::Tokens { max_tokens: 200, padded: false });
+    for case in some_cases().into_iter().chain([packed]) {
+        let build = |crew: Crew, round_robin| {
+            let builder = Loader::builder(Items(300)).batch_sampler(case.sampler(3, (1, 0))).seed(8);
+            crew.build(builder.on_error(OnError::Replace(Budget::Share(1.0))).round_robin(round_robin)).unwrap()
+        };
+        let mut loader = build(ALONE, false);
+        let wanted: Vec<_> = (0..20).map(|_| drain(&mut loader, usize::MAX)).collect();
+        let mut sampler = case.sampler(3, (1, 0));
+        for pass in &wanted {
+            let plan = sampler.batches().unwrap();
+            assert_eq!(pass.len(), plan.len());
+            for (got, plan) in pass.iter().zip(plan) {
+                assert_eq!(got.len(), plan.len());
+                for (&(got, _), planned) in got.iter().zip(plan) {
+                    let got = got as usize;
+                    assert!(if planned % 50 == 49 {
+                        case.lengths[got] <= case.lengths[planned]
+                    } else {
+                        got == planned
+                    });
+                }
+            }
+        }
+        for (crew, round_robin) in crews([1, 3]).flat_map(|crew| [(crew, false), (crew, true)]) {
+            let mut loader = build(crew, round_robin);
+            for wanted in &wanted[..2] {
+                assert!(drain(&mut loader, usize::MAX) == *wanted, "{crew:?}, {round_robin}");
+            }
+        }
+    }
+}
+
 #[cfg(feature = "serde")]
 fn state_after(loader: &mut Loader<BatchOf<Items>>, batches: usize) -> (Vec<Drawn>, String) {
     let mut pass = loader.epoch().unwrap();

@@ -104,6 +104,9 @@ class _SkippingStream(_Skipping):
             except StopIteration:
                 raise
             except Exception as error:
+                if getattr(self.dataset_iter, "gi_frame", self) is None:
+                    # A generator ends with its error, so what comes after that would be lost.
+                    raise
                 self._leave_out(None, error)
             else:
                 self._seen += 1

@@ -50,8 +50,9 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         draw at random then depends on timing, and a dataset that is a stream is an error. Default: ``True``.
     on_error (str):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
-        not come; and in a stream the next sample takes the place. If more than half of 1,000 samples in a row are left
-        out, that is a :class:`slotline.SampleError`; each worker counts its own. At the end of a pass there is a ``RuntimeWarning`` with
+        not come; and in a stream the next sample takes the place. A generator ends with its error, which is raised, and so is
+        an error of ``collate_fn``. If more than half of 1,000 samples in a row are left out, that is a
+        :class:`slotline.SampleError`; each worker counts its own. At the end of a pass there is a ``RuntimeWarning`` with
         their number, and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
         The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A

@@ -110,7 +110,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let made = make_cells(&mut self.options, &mut self.collate, &fields, rows, &order, false)?;
         let on_error = self.options.on_error;
         let engine = Engine::new(self.dataset, self.collate, rows, batching, bulk, workers, None);
-        let engine = Arc::new(engine.on_error(on_error));
+        let engine = Arc::new(engine.on_error(on_error, draw.lengths()));
         let maker = {
             let engine = engine.clone();
             move |worker| RoundRobin { engine: engine.clone(), reader: engine.reader(worker, ClaimSizer::fixed(1)) }

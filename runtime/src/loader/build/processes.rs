@@ -116,6 +116,7 @@ pub(super) fn prepare(
     (command, setup): (Command, Vec<u8>),
     facts: Facts,
     fields: &Fields,
+    lengths: Option<&[u32]>,
     control: &Control,
     block: Option<&Block>,
     cores: Vec<usize>,
@@ -125,7 +126,7 @@ pub(super) fn prepare(
     let source = "workers that a command starts need memory that is a file, such as Pages::shared";
     let file = memory.and_then(Memory::file);
     let file = file.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
-    let letter = Letter { facts, fields: words(fields).into(), setup: &setup };
+    let letter = Letter { facts, fields: words(fields).into(), lengths: lengths.map(<[_]>::to_vec), setup: &setup };
     Spawn::new(command, &letter, control, file, cores).map_err(|source| BuildError::Map { bytes: setup.len(), source })
 }
 
@@ -365,7 +366,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let is_fed = matches!(draw.from, Origin::Feed(_));
         let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
         let engine = Engine::new(this.dataset, shared, rows, draw.batching, bulk, workers, feed);
-        let engine = connect(engine.on_error(on_error), &control);
+        let engine = connect(engine.on_error(on_error, draw.lengths()), &control);
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let plan_cell = engine.plan_cell.clone();
         let stride = engine.stride;
@@ -391,7 +392,8 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
                 is_fixed: usize::from(this.options.part_size.is_some()),
                 ..facts
             };
-            prepare(spawn, facts, &fields, &control, block.as_ref(), cores.iter().map(|core| core.id).collect())
+            let (lengths, cores) = (engine.lengths.as_deref(), cores.iter().map(|core| core.id).collect());
+            prepare(spawn, facts, &fields, lengths, &control, block.as_ref(), cores)
         });
         let spawn = spawn.transpose()?.map(RefCell::new);
         let crew = Crew {

@@ -60,7 +60,7 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
         let engine = streaming(dataset, collate, batching, on_error, &control);
         let passes = Box::new(StreamPasses(engine.clone()));
         let facts = Facts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
-        let care = Care { restarts, sample_timeout, passes_over: false, command, facts, fields };
+        let care = Care { restarts, sample_timeout, passes_over: false, command, facts, fields, lengths: None };
         start(options, cells, batching, passes, (Streams(engine), control), care)
     }
 }
@@ -86,14 +86,15 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let known = || Ok(fields.clone());
         let cells = make_cells::<D, _>(&mut options, &mut collate, &known, rows, &order, true)?;
         let control = control(&options, rows)?;
-        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None).on_error(on_error);
-        let engine = Arc::new(connect(engine, &control));
+        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None);
+        let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(Orders { engine: engine.clone(), rows, draw, plan_cell });
         // It is not known which of many samples that are read at once ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
         let facts = Facts { kind: DEALT, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
-        let care = Care { restarts, sample_timeout, passes_over, command, facts, fields };
+        let lengths = engine.lengths.clone();
+        let care = Care { restarts, sample_timeout, passes_over, command, facts, fields, lengths };
         let service = Deals { engine, control: control.clone() };
         start(options, cells, batching, passes, (service, control), care)
     }
@@ -127,6 +128,7 @@ struct Care {
     command: Option<(Command, Vec<u8>)>,
     facts: Facts,
     fields: Fields,
+    lengths: Option<Arc<[u32]>>,
 }
 
 /// The shape of the shared memory: a slot for the request to each worker.
@@ -149,7 +151,7 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
     batching: Batching,
     passes: Box<dyn Passes>,
     (service, control): (S, Arc<Control>),
-    Care { restarts, sample_timeout, passes_over, command, facts, fields }: Care,
+    Care { restarts, sample_timeout, passes_over, command, facts, fields, lengths }: Care,
 ) -> Result<Loader<B>, BuildError> {
     let map = |source| BuildError::Map { bytes: 0, source };
     let bell = Arc::new(Bell::new().map_err(map)?);
@@ -160,7 +162,8 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
         let (depth, parts) = (control.shape().depth(), control.shape().parts());
         // A process runs on the core of the thread that starts it.
         let (block, cores) = (Block::of(&cells.made.payloads), Vec::new());
-        prepare(command, Facts { depth, parts, ..facts }, &fields, &control, block.as_ref(), cores)
+        let (facts, lengths) = (Facts { depth, parts, ..facts }, lengths.as_deref());
+        prepare(command, facts, &fields, lengths, &control, block.as_ref(), cores)
     });
     let payload_at = cells.made.payload_at.take().expect("the memory is shared");
     let remote = Arc::new(Remote {

@@ -125,7 +125,7 @@ where
             bulk: false,
             single: batching.single,
         };
-        let mut good = SkipJob::new(&mut job, indices.len(), false, By::Consumer, &|_| {}, None);
+        let mut good = SkipJob::new(&mut job, indices.len(), false, None, By::Consumer, &|_| {}, None);
         probe(|| Ok(Fields::of(&(shared.collate)(&mut Samples::new(&mut good))?)))
             .map_err(|source| BuildError::Probe { index: 0, source })
     }

@@ -124,7 +124,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let on_error = self.options.on_error;
         let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(ahead, rows, in_order));
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
-        let engine = engine.on_error(on_error);
+        let engine = engine.on_error(on_error, draw.lengths());
         let (plan_cell, stride) = (engine.plan_cell.clone(), engine.stride);
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
         let deaths = Arc::new(Deaths::new(workers));

@@ -103,10 +103,10 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
         let (shared, first, init) = (collate.share(), first_batch(&given.facts), init_hook(&mut options));
         let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
         let (in_order, is_fixed) = (given.facts.in_order != 0, given.facts.is_fixed != 0);
-        let cores = std::mem::take(&mut given.cores);
+        let (cores, lengths) = (std::mem::take(&mut given.cores), given.lengths.take());
         let (control, payload_at) = given.map(fields)?;
         let engine = Engine::new(dataset, shared, rows, first.batching, bulk, workers, None);
-        let engine = Arc::new(connect(engine.on_error(first.on_error), &control));
+        let engine = Arc::new(connect(engine.on_error(first.on_error, lengths), &control));
         if kind == DEALT {
             return Ok(Joined(Box::new(Server { service: Deals { engine, control }, payload_at, workers, init })));
         }

@@ -558,8 +558,9 @@ impl<D, C> Builder<D, C> {
     ///
     /// The index of each is reported once, through `tracing`, when its batch is delivered, and listed in
     /// [`Stats::bad_indices`](crate::loader::Stats::bad_indices). A batch keeps its number if batches before it are
-    /// skipped. A collate function does not see bad samples; if a batch has no others, the function's result or error
-    /// is discarded. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) then does not count as a failed sample,
+    /// skipped. A collate function does not see bad samples, and says which others are bad
+    /// ([`Samples::next_as`](crate::loader::Samples::next_as)); if a batch has no good ones, the function's result or
+    /// error is discarded. A panic of [`Dataset::prefetch`](crate::Dataset::prefetch) then does not count as a failed sample,
     /// but ends the hints for that batch. If a [bulk read](crate::Dataset::get_many) fails, the first sample that it
     /// did not put is the bad one, and a new read starts after it.
     pub fn on_error(mut self, on_error: OnError) -> Self {

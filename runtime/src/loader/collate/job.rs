@@ -5,6 +5,7 @@ use std::fmt;
 use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::region::Region;
+use crate::loader::error::failure::Cause;
 
 /// The samples of some rows of one batch.
 ///
@@ -36,7 +37,12 @@ pub trait Job<D: Loadable> {
     /// Whether [`for_each`](Self::for_each) or [`write_many`](Self::write_many) should be used instead of `next`.
     fn reads_many(&self) -> bool;
 
-    /// Reads all samples that are left, with one call of the dataset if it supports that.
+    /// Says that the sample that `next` returned last is bad. Fails if that is an error of the batch; otherwise the next
+    /// sample, or a substitute, takes its place.
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause>;
+
+    /// Reads all samples that are left, with one call of the dataset if it supports that. A sample for which `put` fails
+    /// is bad.
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError>;
 
     /// Writes all samples that are left into their rows, with one call of the dataset.

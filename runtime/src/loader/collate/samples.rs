@@ -1,10 +1,13 @@
 //! The samples of a batch, as passed to a collate function.
 
 use std::fmt;
+use std::panic::resume_unwind;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::job::Job;
+use crate::loader::error::failure::Cause;
+use crate::loader::error::guard::guarded;
 
 /// The samples of one batch, read sequentially by a collate function.
 ///
@@ -50,11 +53,62 @@ impl<'s, D: Loadable> Samples<'s, D> {
         }
     }
 
+    /// Returns what `read` makes of the next sample. A sample for which it fails or panics is a bad one, as if it could
+    /// not be read: where [bad samples](crate::loader::OnError) are skipped or replaced, `read` is called with the next
+    /// one.
+    ///
+    /// So whatever can go wrong with one sample, such as decoding it, belongs in here.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::loader::{Budget, OnError};
+    ///
+    /// let texts = from_fn(4, |index, _| Ok([b"1", b"x", b"3", b"4"][index].to_vec()));
+    /// let builder = Loader::builder(texts).batch_size(2).on_error(OnError::Skip(Budget::Samples(1)));
+    /// let mut loader = builder
+    ///     .collate(|samples| {
+    ///         let mut numbers: Vec<u8> = Vec::new();
+    ///         while let Some(number) = samples.next_as(|text| Ok(str::from_utf8(text.as_ref())?.parse()?)) {
+    ///             numbers.push(number?);
+    ///         }
+    ///         Ok(numbers)
+    ///     })
+    ///     .build()?;
+    /// let batches: Result<Vec<_>, slotline::Error> = loader.epoch()?.collect();
+    /// assert_eq!(batches?, [vec![1], vec![3, 4]]);
+    /// assert_eq!(loader.stats().bad_indices, [1]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn next_as<T>(
+        &mut self,
+        mut read: impl FnMut(D::Item<'_>) -> Result<T, BoxError>,
+    ) -> Option<Result<T, BoxError>> {
+        loop {
+            let cause = match self.job.next_timed() {
+                Ok(None) => return None,
+                Ok(Some(sample)) => match guarded(|| read(sample.sample)) {
+                    Ok(made) => return Some(Ok(made)),
+                    Err(cause) => cause,
+                },
+                Err(error) => return Some(Err(error)),
+            };
+            match self.job.pass_over(cause) {
+                Ok(()) => {}
+                Err(Cause::Panic(message)) => resume_unwind(Box::new(message)),
+                Err(cause) => return Some(Err(cause.into_error())),
+            }
+        }
+    }
+
     /// Calls `f` with every sample that is left. This uses the dataset's [`get_many`], if it has one.
+    ///
+    /// A sample for which `f` fails or panics is a bad one, as with [`next_as`](Self::next_as). So `f` must take all of a
+    /// sample, or nothing of it: it should decode before it appends anything.
     ///
     /// # Errors
     ///
-    /// The first error of a sample or of `f`.
+    /// The first error of a sample or of `f`, unless bad samples are skipped or replaced.
     ///
     /// [`get_many`]: crate::Dataset::get_many
     pub fn for_each(&mut self, mut f: impl for<'a> FnMut(D::Item<'a>) -> Result<(), BoxError>) -> Result<(), BoxError> {

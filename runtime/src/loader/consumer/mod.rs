@@ -97,7 +97,8 @@ impl<P: Storage> Inner<P> {
     /// Makes a loader before its first pass, and reports its warnings.
     pub(crate) fn new(parts: Parts<P>, options: Options) -> Self {
         let mut warnings = Warnings { list: Vec::new(), listener: options.on_warning.clone() };
-        parts.warnings.into_iter().for_each(|warning| warnings.add(warning));
+        let aborts = cfg!(panic = "abort").then_some(Warning::PanicAborts);
+        parts.warnings.into_iter().chain(aborts).for_each(|warning| warnings.add(warning));
         // Without an index each worker makes its own pass.
         let own_passes = parts.passes.index_source().is_none();
         Self {

@@ -1,10 +1,11 @@
 //! The errors of a batch, on their way to the consumer.
 
 use std::fmt::{self, Write};
+use std::sync::PoisonError;
 
 use crate::BoxError;
-use crate::dataset::OutOfRange;
-use crate::loader::error::guard::{dispose, dispose_each, guarded};
+use crate::dataset::{OutOfRange, Panicked};
+use crate::loader::error::guard::{dispose, dispose_each, guarded, take_message};
 use crate::loader::error::run::{By, Error};
 
 /// The errors of a batch. It can be dropped anywhere: a panic in the `drop` of a user's error does not propagate.
@@ -42,9 +43,10 @@ pub(crate) struct Failure {
     pub(crate) cause: Cause,
 }
 
-/// The cause of a failure.
+/// The cause of a failure. Not public; `Job` has it.
 #[derive(Debug)]
-pub(crate) enum Cause {
+#[doc(hidden)]
+pub enum Cause {
     /// An error of a sample or of a collate function.
     Error(BoxError),
     /// A panic of a sample or of a collate function.
@@ -57,6 +59,13 @@ pub(crate) enum Cause {
     LongBatch(usize, usize),
     /// An iterable dataset could not be started.
     Start(BoxError),
+}
+
+impl From<BoxError> for Cause {
+    fn from(error: BoxError) -> Self {
+        let message = |panic: Box<Panicked>| take_message(panic.0.into_inner().unwrap_or_else(PoisonError::into_inner));
+        error.downcast().map_or_else(Self::Error, |panic| Self::Panic(message(panic)))
+    }
 }
 
 impl fmt::Display for Cause {

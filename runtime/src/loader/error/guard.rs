@@ -10,7 +10,7 @@ use crate::loader::error::failure::Cause;
 #[inline(always)]
 pub(crate) fn guarded<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, Cause> {
     match catch_unwind(AssertUnwindSafe(code)) {
-        Ok(outcome) => outcome.map_err(Cause::Error),
+        Ok(outcome) => outcome.map_err(Cause::from),
         Err(panic) => Err(Cause::Panic(take_message(panic))),
     }
 }

@@ -48,6 +48,8 @@ pub enum Warning {
         /// The dataset's `len()`.
         len: usize,
     },
+    /// The program is built with `panic = "abort"`, so what the loader makes errors of otherwise ends it.
+    PanicAborts,
     /// More batches are kept than the loader was built to hold, so it [took memory](crate::loader::OnHeld::Grow) for
     /// one more, and will do so for each further one.
     Kept {
@@ -194,6 +196,9 @@ impl fmt::Display for Warning {
             Self::Kept { hold, bytes } => write!(
                 f,
                 "more batches are kept than hold = {hold} has memory for; each further one takes {bytes} bytes, counted in the statistics (extra_bytes); drop batches sooner, or build the loader with hold = n to have memory for n from the start"
+            ),
+            Self::PanicAborts => f.write_str(
+                "the program is built with panic = \"abort\", so a panic while a sample is read ends it and is no error of the sample; build it with panic = \"unwind\"",
             ),
             Self::UnknownCores => {
                 f.write_str("affinity has no effect: the system does not say which cores this process may use")

@@ -1,5 +1,7 @@
 //! Draws the indices of a pass, and divides them into batches.
 
+use std::sync::Arc;
+
 use crate::loader::checkpoint::state::{State, check_batches};
 use crate::loader::error::build::{BuildError, clash};
 use crate::loader::error::run::Error;
@@ -99,6 +101,14 @@ impl IndexSource {
             }
         };
         Ok(Self { from: Origin::Sampler(Box::new(sampler.drop_last(drop_last).seed(seed).advancing())), ..self })
+    }
+
+    /// Returns the lengths of all samples, if batches are made by them.
+    pub(crate) fn lengths(&self) -> Option<Arc<[u32]>> {
+        match &self.from {
+            Origin::Sampler(sampler) if self.is_planned => sampler.lengths(),
+            _ => None,
+        }
     }
 
     /// Returns the number of indices of a pass over a dataset of this length; `None` if it is not known before the end.

@@ -45,6 +45,8 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
     on_error: OnError,
+    /// The lengths of all samples, if one that replaces another must not be longer.
+    pub(crate) lengths: Option<Arc<[u32]>>,
     /// Samples that must not be read.
     pub(crate) refuse: Option<Refuse>,
     /// The activity of each worker, and last of the consumer.
@@ -97,13 +99,14 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let Batching { batch_size: stride, single, .. } = batching;
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), StopToken::default());
-        let on_error = OnError::Raise;
-        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, refuse: None, activities }
+        let (on_error, lengths, refuse) = (OnError::Raise, None, None);
+        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, lengths, refuse, activities }
     }
 
-    /// Sets how bad samples are handled.
-    pub(crate) fn on_error(self, on_error: OnError) -> Self {
-        Self { on_error, ..self }
+    /// Sets how bad samples are handled. What replaces one must not be longer, if there are lengths.
+    pub(crate) fn on_error(self, on_error: OnError, lengths: Option<Arc<[u32]>>) -> Self {
+        let lengths = lengths.filter(|_| matches!(on_error, OnError::Replace(_)));
+        Self { on_error, lengths, ..self }
     }
 
     /// Makes the reader of a worker, or of the consumer.
@@ -313,7 +316,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             job.at = at;
             // SAFETY: the row exists and belongs to the claim behind the job, which will not write it again.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
-            let mut skipping = SkipJob::new(&mut job, end, self.replaces(), by, &leave_empty, self.refuse.as_ref());
+            let mut skipping = self.skipping(&mut job, end, by, &leave_empty);
             while !skipping.gave_up
                 && let Err(cause) = outcome
             {
@@ -350,7 +353,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if hinted.is_err() {
             job.known = 0;
         }
-        let mut skipping = SkipJob::new(job, end, self.replaces(), by, &|_| {}, self.refuse.as_ref());
+        let mut skipping = self.skipping(job, end, by, &|_| {});
         let outcome = guarded(|| self.collate.fill(&work.payload, &mut skipping));
         let nothing = rows > 0 && skipping.bad.iter().filter(|bad| bad.row.is_some()).count() == rows;
         work.note(skipping.bad);
@@ -363,8 +366,16 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         outcome
     }
 
-    fn replaces(&self) -> bool {
-        matches!(self.on_error, OnError::Replace(_))
+    /// Makes the job that does not stop at a bad sample.
+    fn skipping<'t, 'a, const TIMED: bool>(
+        &'t self,
+        job: &'t mut MapJob<'a, D, TIMED>,
+        end: usize,
+        by: By,
+        leave_empty: &'t dyn Fn(usize),
+    ) -> SkipJob<'t, 'a, D, TIMED> {
+        let replaces = matches!(self.on_error, OnError::Replace(_));
+        SkipJob::new(job, end, replaces, self.lengths.as_deref(), by, leave_empty, self.refuse.as_ref())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::BoxError;
 use crate::dataset::{Context, Dataset, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::collate::region::Region;
+use crate::loader::error::failure::Cause;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::plan::{Indices, Plan};
@@ -139,6 +140,10 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
 
     fn reads_many(&self) -> bool {
         self.bulk
+    }
+
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        Err(cause)
     }
 
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {

@@ -1,14 +1,13 @@
 //! Reads the samples of some rows while skipping or replacing bad ones.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable, ManyError};
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::collate::region::Region;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
-use crate::loader::error::guard::{guarded, take_message};
+use crate::loader::error::guard::guarded;
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::next_timed;
 use crate::loader::worker::engine::Refuse;
@@ -18,6 +17,9 @@ use crate::rng::rand_core::Rng;
 
 /// The maximum number of substitutes that are tried for a sample.
 const ATTEMPTS: u64 = 8;
+
+/// The maximum number of draws for a substitute of limited length.
+const DRAWS: u64 = 64;
 
 /// Calls `read` until it succeeds, or `pass_over` returns an error.
 ///
@@ -49,12 +51,14 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 /// A [`MapJob`] that does not stop at a bad sample.
 ///
 /// A sample is bad if anything fails between asking for it and having it. What is done with it afterwards may also
-/// fail: the caller of the job knows whether that is the sample's fault, and then calls [`pass_over`](Self::pass_over).
+/// fail: the caller of the job then calls [`pass_over`](Self::pass_over).
 pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     job: &'t mut MapJob<'a, D, TIMED>,
     /// The end of the job's rows.
     end: usize,
     replaces: bool,
+    /// The lengths of all samples, if a substitute must not be longer than what it replaces.
+    lengths: Option<&'t [u32]>,
     by: By,
     /// Marks a row that will not be written as empty.
     leave_empty: &'t dyn Fn(usize),
@@ -73,13 +77,14 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
         job: &'t mut MapJob<'a, D, TIMED>,
         end: usize,
         replaces: bool,
+        lengths: Option<&'t [u32]>,
         by: By,
         leave_empty: &'t dyn Fn(usize),
         refuse: Option<&'t Refuse>,
     ) -> Self {
         let (attempts, substitute, pending) = (0, 0, false);
         let (bad, gave_up) = (Vec::new(), false);
-        Self { job, end, replaces, by, leave_empty, refuse, attempts, substitute, pending, bad, gave_up }
+        Self { job, end, replaces, lengths, by, leave_empty, refuse, attempts, substitute, pending, bad, gave_up }
     }
 
     /// Records that the sample of the job's row is bad, and prepares what replaces it. Fails if nothing can, or if the
@@ -111,7 +116,11 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
             return Err(Cause::Error(NoSubstitute { index, last }.into()));
         } else {
             let (seed, epoch, place) = (job.plan.seed, job.plan.epoch, job.plan.places.of(position));
-            self.substitute = substitute(seed, epoch, place, self.attempts, job.plan.samples);
+            let words = |earlier| words(seed, epoch, place, earlier);
+            self.substitute = match self.lengths {
+                None => below(job.plan.samples, words(self.attempts).next_u64()),
+                Some(lengths) => no_longer(lengths, job.indices.at(row), words(self.attempts * DRAWS)),
+            };
             (self.attempts, self.pending) = (self.attempts + 1, true);
         }
         Ok(())
@@ -147,24 +156,9 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
     }
 
     /// Reads all samples that are left with one call of the dataset, up to the first bad one.
-    fn read_many(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
+    fn read_many(&mut self, put: Put<'_, D>) -> Result<(), Cause> {
         self.attempts = 0;
-        // Whether a failure comes from processing the sample.
-        let mut putting = false;
-        let mut put = |read: Read<'_, D>| {
-            putting = true;
-            put(read)?;
-            putting = false;
-            Ok(())
-        };
-        let cause = match catch_unwind(AssertUnwindSafe(|| self.job.for_each(&mut put))) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) if putting => return Err(error),
-            Err(panic) if putting => resume_unwind(panic),
-            Ok(Err(error)) => Cause::Error(error),
-            Err(panic) => Cause::Panic(take_message(panic)),
-        };
-        self.pass_over(cause).map_err(Cause::into_error)
+        guarded(|| self.job.for_each(put)).or_else(|cause| self.pass_over(cause))
     }
 }
 
@@ -203,13 +197,19 @@ impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
         self.job.reads_many()
     }
 
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        Self::pass_over(self, cause)
+    }
+
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError> {
         while self.left() > 0 && !self.is_cancelled() {
             if self.pending || !self.job.bulk {
                 let Some(read) = self.next_timed()? else { break };
-                put(read)?;
+                if let Err(cause) = guarded(|| put(read)) {
+                    self.pass_over(cause).map_err(Cause::into_error)?;
+                }
             } else {
-                self.read_many(put)?;
+                self.read_many(put).map_err(Cause::into_error)?;
             }
         }
         Ok(())
@@ -239,30 +239,61 @@ struct NoSubstitute {
     last: String,
 }
 
-/// Returns the index of a substitute for a bad sample of a dataset with `samples` samples, after `attempt` earlier
-/// ones.
-fn substitute(seed: u64, epoch: u32, place: u64, attempt: u64, samples: usize) -> usize {
+/// Returns the random numbers that choose a substitute for a bad sample, after `earlier` ones.
+fn words(seed: u64, epoch: u32, place: u64, earlier: u64) -> SampleRng {
     // A separate key, from a position that no pass is long enough to have, since a sample's own random numbers are in
     // use.
     let key = SampleRng::new(seed, 0, u64::MAX - 1).next_u64();
     let mut rng = SampleRng::new(key, epoch, place);
-    let word = (0..=attempt).fold(0, |_, _| rng.next_u64());
+    (0..earlier).for_each(|_| _ = rng.next_u64());
+    rng
+}
+
+/// Returns the index, below `samples`, that a random number chooses.
+fn below(samples: usize, word: u64) -> usize {
     ((u128::from(word) * samples as u128) >> 64) as usize
+}
+
+/// Returns the index of another sample that is not longer than sample `bad`, or `bad` if there is none.
+fn no_longer(lengths: &[u32], bad: usize, mut words: SampleRng) -> usize {
+    let samples = lengths.len();
+    let fits = |&index: &usize| index != bad && lengths[index] <= lengths[bad];
+    let mut draw = || below(samples, words.next_u64());
+    let drawn = (1..DRAWS).map(|_| draw()).find(fits);
+    // If few samples fit, take the next one from somewhere.
+    let next = || {
+        let from = draw();
+        (from..samples).chain(0..from).find(fits)
+    };
+    drawn.or_else(next).unwrap_or(bad)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn substitutes_are_in_range_and_depend_on_every_input() {
-        let draw = |seed, epoch, position, attempt| substitute(seed, epoch, position, attempt, 1 << 40);
+        let drawn =
+            |seed, epoch, position, attempt, samples| below(samples, words(seed, epoch, position, attempt).next_u64());
+        let draw = |seed, epoch, position, attempt| drawn(seed, epoch, position, attempt, 1 << 40);
         let all = [draw(1, 2, 3, 0), draw(2, 2, 3, 0), draw(1, 3, 3, 0), draw(1, 2, 4, 0), draw(1, 2, 3, 1)];
-        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         assert_eq!(draw(1, 2, 3, 0), all[0]);
         let mut seen = [0; 5];
-        (0..5_000).for_each(|position| seen[substitute(7, 0, position, 0, 5)] += 1);
+        (0..5_000).for_each(|position| seen[drawn(7, 0, position, 0, 5)] += 1);
         assert!(seen.iter().all(|&count| count > 800), "{seen:?}");
-        assert!((0..100).all(|position| substitute(7, 0, position, 3, 1) == 0));
+        assert!((0..100).all(|position| drawn(7, 0, position, 3, 1) == 0));
+    }
+    #[test]
+    fn a_substitute_of_limited_length_is_another_sample() {
+        let lengths: Vec<u32> = (0..1000).map(|i| i % 100).collect();
+        let all = |bad| (0..5_000).map(move |position| no_longer(&lengths, bad, words(1, 0, position, 0)));
+        let (short, long): (BTreeSet<_>, BTreeSet<_>) = (all.clone()(300).collect(), all(299).collect());
+        assert!(short.len() == 9 && short.iter().all(|index| index % 100 == 0 && *index != 300), "{short:?}");
+        assert!(long.len() > 980 && !long.contains(&299));
+        assert_eq!(no_longer(&[5, 2, 5], 1, words(1, 0, 0, 0)), 1);
     }
 }

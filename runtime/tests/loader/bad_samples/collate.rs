@@ -1,5 +1,9 @@
 //! Bad samples in loaders with a collate function.
 
+use slotline::dataset::Loadable;
+use slotline::loader::Samples;
+use slotline::sample::Apart;
+
 use super::*;
 
 fn indices(batch: &[Seen]) -> Vec<usize> {
@@ -93,5 +97,81 @@ fn a_collated_batch_beyond_the_budget_is_an_error() {
     for (got, good) in got.iter().zip(&good) {
         let has_bad = indices(good).into_iter().any(bad);
         assert_eq!(got.as_ref().is_err_and(|message| message.contains(" bad of 0: sample ")), has_bad, "{got:?}");
+    }
+}
+
+/// Writes each sample into memory of its own, which fails as writing it into a row does. Returns the samples.
+pub(super) fn written<D>(samples: &mut Samples<'_, D>, each: bool) -> Result<Vec<Seen>, BoxError>
+where
+    D: for<'a> Loadable<Item<'a> = Sheet<false>>,
+{
+    let (mut apart, mut batch) =
+        (Apart::new(Fields::of(&Sheet::<false> { index: 0, word: 0, fault: None }))?, Vec::new());
+    let mut write = |sample: Sheet<false>| {
+        let seen = Seen { index: sample.index, word: sample.word };
+        apart.fill(|row| sample.write(row)).map(|()| seen)
+    };
+    if each {
+        samples.for_each(|sample| {
+            batch.push(write(sample)?);
+            Ok(())
+        })?;
+    } else {
+        while let Some(seen) = samples.next_as(&mut write) {
+            batch.push(seen?);
+        }
+    }
+    if batch.is_empty() { Err("no batch without samples".into()) } else { Ok(batch) }
+}
+
+#[test]
+fn what_stacking_leaves_out_collate_functions_leave_out() {
+    let bad: fn(usize) -> bool = |i| i % 5 == 3;
+    let few = OnError::Skip(Budget::Samples(3));
+    for (fault, on_error) in
+        FAULTS.into_iter().flat_map(|fault| [OnError::Raise, SKIP, REPLACE, few].map(|on_error| (fault, on_error)))
+    {
+        let stacked = report::<false>(builder(fault, bad, false).on_error(on_error), HOWS[0]);
+        for how in HOWS.map(|how| How { part_size: None, ..how }).into_iter().filter(|how| !how.processes) {
+            for each in [false, true] {
+                let builder = builder::<false>(fault, bad, how.many).on_error(on_error).num_workers(how.workers);
+                let builder = builder.round_robin(how.round_robin).collate(move |samples| written(samples, each));
+                let mut loader = builder.build().unwrap();
+                let passes = [(); 2].map(|()| {
+                    let pass = loader.epoch().unwrap().enumerate();
+                    pass.map(|(task, batch)| batch.map(|batch| (task, batch)).map_err(|error| describe(&error)))
+                        .collect()
+                });
+                let stats = loader.stats();
+                let got = Report { passes, bad: stats.bad_samples as usize, indices: stats.bad_indices };
+                assert_eq!(got, stacked, "{fault:?}, {on_error:?}, {how:?}, {each}");
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+fn collate_functions_in_processes_leave_the_same_out() {
+    let bad: fn(usize) -> bool = |i| i % 5 == 3;
+    for (round_robin, on_error) in [(false, SKIP), (false, REPLACE), (true, SKIP), (true, REPLACE)] {
+        let builder = || {
+            let builder = builder::<false>(Fault::Write, bad, false).on_error(on_error).num_workers(2);
+            builder.round_robin(round_robin).collate(|samples| {
+                let batch = written(samples, true)?;
+                Ok((batch.len() as i64, batch.iter().fold(0, |digest, seen| (digest ^ seen.word).wrapping_mul(31))))
+            })
+        };
+        let mut threads = builder().build().unwrap();
+        let mut processes = builder().processes().build().unwrap();
+        let wanted: Vec<_> = threads.epoch().unwrap().map(Result::unwrap).collect();
+        let got = processes.epoch().unwrap().map(|batch| {
+            let batch = batch.unwrap();
+            let (len, digest) = batch.tensors();
+            (len.as_slice()[0], digest.as_slice()[0])
+        });
+        assert_eq!(got.collect::<Vec<_>>(), wanted, "{on_error:?}");
+        assert!(wanted.iter().map(|batch| batch.0).sum::<i64>() == if on_error == SKIP { 34 } else { 42 });
+        assert_eq!(processes.stats().bad_indices, threads.stats().bad_indices);
     }
 }

@@ -1,6 +1,7 @@
 //! Bad samples of iterable datasets, where the next sample replaces a bad one.
 
 use slotline::dataset::{IterFn, iter_fn};
+use slotline::loader::Samples;
 
 use super::*;
 
@@ -129,6 +130,24 @@ fn a_collate_function_gets_no_bad_samples_of_a_stream() {
             let got: Result<Vec<_>, _> = loader.epoch().unwrap().collect();
             assert_eq!(got.unwrap(), want);
             assert_eq!(loader.stats().bad_samples, 52, "the last samples of the stream count, too");
+        }
+    }
+}
+
+#[test]
+fn a_collate_function_leaves_out_what_a_stack_of_a_stream_does() {
+    let cases: [fn(usize) -> bool; 3] = [|i| i % 5 == 3, |i| i < 9, |i| i != 11];
+    for (bad, fault) in cases.into_iter().flat_map(|bad| FAULTS_EXCEPT_PANIC.map(|fault| (bad, fault))) {
+        for (workers, each) in [(0, false), (0, true), (2, false), (2, true)] {
+            let builder = || Loader::iterable(stream::<false>(42, fault, bad)).batch_size(8).num_workers(workers);
+            let mut stacked = builder().on_error(SKIP).build().unwrap();
+            let wanted: Vec<_> = stacked.epoch().unwrap().map(Result::unwrap).collect_contents();
+            let collate = move |samples: &mut Samples<'_, _>| collate::written(samples, each);
+            let mut collated = builder().on_error(SKIP).collate(collate).build().unwrap();
+            let number = |seen: Seen| seen.index as i64;
+            let got = collated.epoch().unwrap().map(|batch| batch.unwrap().into_iter().map(number).collect());
+            assert_eq!(got.collect::<Vec<Vec<_>>>(), wanted.into_iter().map(|(_, got)| got).collect::<Vec<_>>());
+            assert_eq!(collated.stats().bad_indices, stacked.stats().bad_indices, "{fault:?}, {each}");
         }
     }
 }

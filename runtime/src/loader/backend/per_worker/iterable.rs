@@ -61,11 +61,10 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
             // The sample was read, but not written.
-            job.row -= 1;
-            if job.bads.note(job.number - 1, job.row, cause) {
-                job.rows = job.row;
+            outcome = job.pass_over(cause);
+            if outcome.is_ok() {
+                outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
             }
-            outcome = guarded(|| self.collate.fill(&work.payload, &mut job));
         }
         (job, outcome)
     }
@@ -239,9 +238,15 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
             cx.start_pass(seed, request.epoch);
             cx.start_sample(self.number as u64);
             self.number += 1;
-            match guarded(|| Ok(engine.dataset.next(cursor, cx)?.is_some())) {
+            let next = guarded(|| match engine.dataset.next(cursor, cx) {
+                Ok(sample) => Ok(sample.is_some()),
+                Err(error) => {
+                    dispose(error);
+                    Ok(true)
+                }
+            });
+            match next {
                 Ok(true) => {}
-                Err(Cause::Error(error)) => dispose(error),
                 Ok(false) => dispose(self.cursor.take()),
                 Err(panic) => {
                     dispose(self.cursor.take());
@@ -534,7 +539,7 @@ impl Bads {
         if self.budget.is_none() {
             return Err(error);
         }
-        Ok(self.note(number, rows, Cause::Error(error)))
+        Ok(self.note(number, rows, Cause::from(error)))
     }
 }
 
@@ -573,11 +578,27 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
         false
     }
 
-    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
-        while let Some(read) = self.next_timed()? {
-            put(read)?;
+    fn pass_over(&mut self, cause: Cause) -> Result<(), Cause> {
+        if self.bads.budget.is_none() {
+            return Err(cause);
+        }
+        self.row -= 1;
+        if self.bads.note(self.number - 1, self.row, cause) {
+            self.rows = self.row;
         }
         Ok(())
+    }
+
+    fn for_each(&mut self, put: Put<'_, Iterable<D>>) -> Result<(), BoxError> {
+        let raises = self.bads.budget.is_none();
+        loop {
+            let Some(read) = self.next_timed()? else { return Ok(()) };
+            if raises {
+                put(read)?;
+            } else if let Err(cause) = guarded(|| put(read)) {
+                self.pass_over(cause).map_err(Cause::into_error)?;
+            }
+        }
     }
 
     fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {

@@ -88,10 +88,11 @@ fn meet(
 ) -> Result<(usize, bool, Joined), BoxError> {
     let ([worker, core, replaces], [letter, control, batches]) = socket.take()?;
     let pages = Pages::of_file(letter).map_err(|error| format!("the loader's letter cannot be mapped: {error}"))?;
-    let Letter { facts, fields, setup } = Letter::read(&pages)?;
+    let Letter { facts, fields, lengths, setup } = Letter::read(&pages)?;
     // Only that of this worker is looked up.
     let cores = if core > 0 { vec![CoreId { id: core - 1 }; worker + 1] } else { Vec::new() };
-    let given = Given { facts, fields: fields.into_owned(), control, batches, cores };
+    let lengths = lengths.map(Arc::from);
+    let given = Given { facts, fields: fields.into_owned(), lengths, control, batches, cores };
     Ok((worker, replaces != 0, join(given, setup)?))
 }
 
@@ -102,6 +103,7 @@ pub struct Given {
     pub(crate) facts: Facts,
     /// The fields of the loader's samples, in words.
     fields: String,
+    pub(crate) lengths: Option<Arc<[u32]>>,
     control: OwnedFd,
     batches: OwnedFd,
     /// The core of each worker, if workers are bound.

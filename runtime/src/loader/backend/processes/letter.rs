@@ -19,6 +19,8 @@ pub(crate) struct Letter<'a> {
     pub(crate) facts: Facts,
     /// The fields of a sample, in words.
     pub(crate) fields: Cow<'a, str>,
+    /// The lengths of all samples, if what replaces one must not be longer.
+    pub(crate) lengths: Option<Vec<u32>>,
     /// What the user tells the workers.
     pub(crate) setup: &'a [u8],
 }
@@ -94,7 +96,8 @@ impl<'a> Letter<'a> {
         // SAFETY: the facts are numbers without gaps between them.
         let facts: &[u8] = unsafe { std::slice::from_raw_parts(facts, size) };
         let version = version();
-        let parts = [version.as_bytes(), facts, self.fields.as_bytes(), self.setup];
+        let lengths: Vec<u8> = self.lengths.iter().flatten().flat_map(|length| length.to_ne_bytes()).collect();
+        let parts = [version.as_bytes(), facts, self.fields.as_bytes(), &lengths, self.setup];
         let pages = Pages::shared(parts.map(|part| LEN + part.len()).into_iter().sum())?;
         let mut end = pages.start();
         for part in parts {
@@ -129,11 +132,13 @@ impl<'a> Letter<'a> {
             ));
         }
         let mut parts = || {
-            let (facts, fields, setup) = (next()?, next()?, next()?);
+            let (facts, fields, lengths, setup) = (next()?, next()?, next()?, next()?);
             let facts = Some(facts).filter(|facts| facts.len() == size_of::<Facts>())?;
             // SAFETY: there are so many bytes, and any bytes are valid numbers.
             let facts = unsafe { facts.as_ptr().cast::<Facts>().read_unaligned() };
-            Some(Self { facts, fields: String::from_utf8_lossy(fields), setup })
+            let lengths = lengths.as_chunks().0.iter().map(|&length| u32::from_ne_bytes(length)).collect();
+            let lengths = Some(lengths).filter(|lengths: &Vec<u32>| !lengths.is_empty());
+            Some(Self { facts, fields: String::from_utf8_lossy(fields), lengths, setup })
         };
         parts().ok_or_else(|| "what the loader wrote for it cannot be read".to_owned())
     }
@@ -145,7 +150,8 @@ mod tests {
 
     fn letter(setup: &[u8]) -> Letter<'_> {
         let facts = Facts { kind: 1, len: 2, rows: 3, strategy: usize::MAX, is_persistent: 4, ..Facts::default() };
-        Letter { facts, fields: "0: i64 []".into(), setup }
+        let lengths = setup.first().map(|&byte| vec![u32::from(byte), u32::MAX]);
+        Letter { facts, fields: "0: i64 []".into(), lengths, setup }
     }
 
     #[test]
