@@ -186,7 +186,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
     unsafe {
         make(out, error, || {
             let sampler = check::reference(sampler, "sampler")?.clone();
-            Ok(Kind::Of { sampler, batch_size, drop_last: drop_last != 0 })
+            Ok(Kind::Of { sampler, batch_size, drop_last: check::flag(drop_last, "drop_last")? })
         })
     }
 }

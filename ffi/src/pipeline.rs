@@ -92,13 +92,13 @@ pub unsafe extern "C" fn slotline_pipeline_new(
             let dtype = if options.dtype == 0 { DType::F32 } else { dtype::dtype(options.dtype, "options.dtype")? };
             let mut pipeline = AnyPipeline::new(builder, dtype).map_err(invalid)?;
             // The text can have these, too.
-            if options.exif != 0 {
+            if check::flag(options.exif, "options->exif")? {
                 pipeline = pipeline.exif(true);
             }
-            if options.strict != 0 {
+            if check::flag(options.strict, "options->strict")? {
                 pipeline = pipeline.strict(true);
             }
-            Ok(slotline_pipeline(pipeline.channels_last(options.channels_last != 0)))
+            Ok(slotline_pipeline(pipeline.channels_last(check::flag(options.channels_last, "options->channels_last")?)))
         })
     }
 }
