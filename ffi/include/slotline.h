@@ -1596,7 +1596,7 @@ slotline_status slotline_device_loader_next(slotline_device_loader *loader,
 #endif
 
 #if defined(SLOTLINE_CUDA)
-// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
+// Stops a loader; see `slotline_loader_stop`, also for signal handlers. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
 //
 // # Safety
 //
@@ -1901,9 +1901,11 @@ uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 // Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
 // resume from it.
 //
-// Can be called from any thread and from callbacks, even while another call uses the loader. Does nothing for NULL. A thread
-// that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and may free the loader even if this call
-// has not returned.
+// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
+// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
+// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
+// NULL. A thread that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and, except for handlers,
+// may free the loader even if this call has not returned.
 //
 // # Safety
 //
