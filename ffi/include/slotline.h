@@ -1596,7 +1596,7 @@ slotline_status slotline_device_loader_next(slotline_device_loader *loader,
 #endif
 
 #if defined(SLOTLINE_CUDA)
-// Stops a loader; see `slotline_loader_stop`, also for signal handlers. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
+// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
 //
 // # Safety
 //

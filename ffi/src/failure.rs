@@ -58,13 +58,16 @@ impl Failure {
     }
 }
 
-/// Joins the messages of an error and of its sources.
+/// Joins the messages of an error and of its sources. They name what this library was built without as CMake does.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         let _ = write!(message, ": {error}");
         source = error.source();
+    }
+    if cfg!(all(feature = "image", not(feature = "jpeg"))) {
+        message = message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
     }
     message
 }
@@ -144,5 +147,16 @@ fn about(error: &Error) -> Failure {
         Error::WorkerDied { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_DIED) },
         Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
         _ => of(SLOTLINE_PANIC),
+    }
+}
+
+#[cfg(all(test, feature = "image", not(feature = "jpeg")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_lacks_is_named_as_in_cmake() {
+        let jpeg = slotline_image::ImageError::Disabled { format: slotline_image::Format::Jpeg };
+        assert_eq!(chain(&jpeg), "a JPEG picture, which needs the CMake option SLOTLINE_JPEG");
     }
 }

@@ -253,5 +253,5 @@ fn decoded(dataset: &Data, pipeline: &AnyPipeline, field: Option<&str>) -> Resul
 
 #[cfg(not(feature = "sources"))]
 fn decoded(_: &Data, _: &AnyPipeline, _: Option<&str>) -> Result<Data, Failure> {
-    Err(Failure::invalid("this library does not open files; build it with SLOTLINE_SOURCES"))
+    Err(Failure::invalid("this library does not open files; build it with the CMake option SLOTLINE_SOURCES"))
 }

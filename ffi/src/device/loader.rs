@@ -246,7 +246,7 @@ pub unsafe extern "C" fn slotline_device_loader_next(
     }
 }
 
-/// Stops a loader; see `slotline_loader_stop`, also for signal handlers. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
+/// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
 ///
 /// # Safety
 ///
