@@ -102,6 +102,10 @@ impl Calls {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
             room.clear();
+            if room.try_reserve_exact(self.most).is_err() {
+                let bytes = self.most.saturating_mul(size_of::<u64>());
+                return Some(Err(format!("cannot allocate {bytes} bytes for a batch of {} indices", self.most).into()));
+            }
             room.resize(self.most, 0_u64);
             let mut len = 0;
             let outcome = answer(|failure| {

@@ -151,6 +151,14 @@ pub enum BuildError {
     },
 }
 
+/// Returns an empty list with room for `len` entries, a number that options determine.
+pub(crate) fn room_for<T>(len: usize) -> Result<Vec<T>, BuildError> {
+    let (mut list, bytes) = (Vec::new(), len.saturating_mul(size_of::<T>()));
+    let refused = |_| BuildError::Map { bytes, source: std::io::ErrorKind::OutOfMemory.into() };
+    list.try_reserve_exact(len).map_err(refused)?;
+    Ok(list)
+}
+
 /// An option that would fit below a [memory limit](crate::loader::Builder::memory_limit), with the greatest value that
 /// does. It assumes that all other options stay the same, except that
 /// [`prefetch_factor`](crate::loader::Builder::prefetch_factor) is left to the builder.
