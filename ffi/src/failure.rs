@@ -1,12 +1,10 @@
 //! The reason why a call failed, before it becomes an error object.
 
 use std::error::Error as StdError;
-use std::fmt::Write;
 use std::sync::Arc;
 
-use slotline::Error;
 use slotline::loader::{BuildError, By};
-use slotline::sampler::SamplerError;
+use slotline::{Error, told};
 
 use crate::cause::{Payload, find};
 use crate::status::*;
@@ -58,16 +56,11 @@ impl Failure {
     }
 }
 
-/// Joins the messages of an error and of its sources. They name what this library was built without as CMake does.
+/// Returns the message of an error with its causes. It names what this library was built without as CMake does.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let _ = write!(message, ": {error}");
-        source = error.source();
-    }
+    let message = told(error);
     if cfg!(all(feature = "image", not(feature = "jpeg"))) {
-        message = message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
+        return message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
     }
     message
 }
@@ -93,11 +86,7 @@ impl From<BuildError> for Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(error: Error) -> Self {
-        let cause = match &error {
-            // This variant is transparent: its source is that of the callback's error.
-            Error::Order(SamplerError::Other(source)) => find(Some(&**source)),
-            _ => find(error.source()),
-        };
+        let cause = find(error.cause());
         let payload = cause.and_then(|cause| cause.payload.clone());
         match (&error, cause) {
             (Error::Sample { task, by: who, .. }, Some(cause)) if cause.collates => {
