@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use slotline::dtype::DType;
+use slotline::told;
 
 use crate::driver::{self, CUresult};
 
@@ -42,12 +43,12 @@ pub enum Error {
     NoSlots,
     /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with the next batch,
     /// unless this is the second such error in a row.
-    #[error("batch {task} could not be copied")]
+    #[error("batch {task} could not be copied: {}", told(source))]
     Copy {
         /// The number of the batch, from 0.
         task: usize,
         /// The driver's error.
-        source: DriverError,
+        r#source: DriverError,
     },
     /// A field of a batch spilled to the heap, so it is not in page-locked memory.
     #[error(
@@ -76,12 +77,15 @@ pub enum Error {
     },
     /// A device slot is lost: its batch was released, or its copy failed, and there is no way to find out when its
     /// memory is free again.
-    #[error("a device slot is lost, since the work that uses it cannot be waited for; device slots left: {left}")]
+    #[error(
+        "a device slot is lost, since the work that uses it cannot be waited for; device slots left: {left}: {}",
+        told(source)
+    )]
     Lost {
         /// The number of device slots that are left.
         left: usize,
         /// The driver's error.
-        source: DriverError,
+        r#source: DriverError,
     },
     /// All device slots are held by batches that were not dropped. Each call returns this error until a batch is
     /// dropped: a device holds as many batches as there are slots, and no more memory is allocated for batches that
@@ -149,12 +153,15 @@ pub enum Error {
         requested: DType,
     },
     /// The system does not have enough memory.
-    #[error("{bytes} bytes of host memory cannot be allocated; make batch_size or prefetch_factor smaller")]
+    #[error(
+        "{bytes} bytes of host memory cannot be allocated; make batch_size or prefetch_factor smaller: {}",
+        told(source)
+    )]
     HostMemory {
         /// The requested size, in bytes.
         bytes: usize,
         /// The error of the system.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 }
 

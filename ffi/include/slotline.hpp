@@ -17,6 +17,7 @@
 #include "slotline/device.hpp"
 #include "slotline/error.hpp"
 #include "slotline/failure.hpp"
+#include "slotline/flag.hpp"
 #include "slotline/generator.hpp"
 #include "slotline/half.hpp"
 #include "slotline/loader.hpp"

@@ -102,6 +102,10 @@ impl Calls {
         let mut room = Vec::new();
         (0..).map_while(move |batch| {
             room.clear();
+            if room.try_reserve_exact(self.most).is_err() {
+                let bytes = self.most.saturating_mul(size_of::<u64>());
+                return Some(Err(format!("cannot allocate {bytes} bytes for a batch of {} indices", self.most).into()));
+            }
             room.resize(self.most, 0_u64);
             let mut len = 0;
             let outcome = answer(|failure| {
@@ -186,7 +190,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
     unsafe {
         make(out, error, || {
             let sampler = check::reference(sampler, "sampler")?.clone();
-            Ok(Kind::Of { sampler, batch_size, drop_last: drop_last != 0 })
+            Ok(Kind::Of { sampler, batch_size, drop_last: check::flag(drop_last, "drop_last")? })
         })
     }
 }

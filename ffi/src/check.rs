@@ -105,6 +105,14 @@ pub(crate) unsafe fn c_str<'a>(pointer: *const c_char) -> Option<&'a CStr> {
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
 }
 
+/// Returns a flag, which is 0 or 1: any other number was meant for another parameter.
+pub(crate) fn flag(value: u8, name: &str) -> Result<bool, Failure> {
+    if value > 1 {
+        return Err(Failure::invalid(format!("{name} is {value}, but is a flag; set it to 0 or 1")));
+    }
+    Ok(value == 1)
+}
+
 /// Returns a shape.
 ///
 /// # Safety

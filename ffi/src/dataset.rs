@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use slotline::dataset::{Dataset, IterableDataset};
 use slotline::sample::Fields;
-#[cfg(feature = "sources")]
-use slotline::source::ParseSourceError;
-use slotline::source::Source;
+use slotline::source::{ParseSourceError, Source};
 
 use crate::alone;
 use crate::arrays::{Arrays, slotline_array};
@@ -16,7 +14,7 @@ use crate::batch::slotline_batch;
 use crate::boundary::{boundary, guarded};
 use crate::check;
 use crate::error::slotline_error;
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 #[cfg(feature = "sources")]
 use crate::files::Files;
 use crate::indexed::Indexed;
@@ -152,7 +150,15 @@ pub unsafe extern "C" fn slotline_dataset_open_with(
                 return Err(Failure::invalid("options of files for a source that is none; pass none".to_owned()));
             }
             let source = source.parse::<Source>();
-            let source = source.map_err(|error| Failure::invalid(format!("source: {}", chain(&error))))?;
+            let source = source.map_err(|error| {
+                let advice = match error {
+                    ParseSourceError::Kind if cfg!(not(feature = "sources")) => {
+                        "; for other files and folders, build the library with the CMake option SLOTLINE_SOURCES"
+                    }
+                    _ => "",
+                };
+                Failure::invalid(format!("source: {error}{advice}"))
+            })?;
             // SAFETY: the caller guarantees that no process changes the mapped files.
             let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
             *out = slotline_dataset::boxed(Data::Indexed(Indexed::Arrays(Arc::new(Arrays::new(rows)?))));

@@ -1,12 +1,10 @@
 //! The reason why a call failed, before it becomes an error object.
 
 use std::error::Error as StdError;
-use std::fmt::Write;
 use std::sync::Arc;
 
-use slotline::Error;
 use slotline::loader::{BuildError, By};
-use slotline::sampler::SamplerError;
+use slotline::{Error, told};
 
 use crate::cause::{Payload, find};
 use crate::status::*;
@@ -58,13 +56,11 @@ impl Failure {
     }
 }
 
-/// Joins the messages of an error and of its sources.
+/// Returns the message of an error with its causes. It names what this library was built without as CMake does.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let _ = write!(message, ": {error}");
-        source = error.source();
+    let message = told(error);
+    if cfg!(all(feature = "image", not(feature = "jpeg"))) {
+        return message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
     }
     message
 }
@@ -90,11 +86,7 @@ impl From<BuildError> for Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(error: Error) -> Self {
-        let cause = match &error {
-            // This variant is transparent: its source is that of the callback's error.
-            Error::Order(SamplerError::Other(source)) => find(Some(&**source)),
-            _ => find(error.source()),
-        };
+        let cause = find(error.cause());
         let payload = cause.and_then(|cause| cause.payload.clone());
         match (&error, cause) {
             (Error::Sample { task, by: who, .. }, Some(cause)) if cause.collates => {
@@ -146,5 +138,16 @@ fn about(error: &Error) -> Failure {
         Error::WorkerDied { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_DIED) },
         Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
         _ => of(SLOTLINE_PANIC),
+    }
+}
+
+#[cfg(all(test, feature = "image", not(feature = "jpeg")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_lacks_is_named_as_in_cmake() {
+        let jpeg = slotline_image::ImageError::Disabled { format: slotline_image::Format::Jpeg };
+        assert_eq!(chain(&jpeg), "a JPEG picture, which needs the CMake option SLOTLINE_JPEG");
     }
 }

@@ -29,6 +29,11 @@ impl Files {
 
     /// Opens files, with options as `OpenOptions` parses them.
     pub(crate) fn open(name: &str, options: &str) -> Result<Self, Failure> {
+        if name.contains("://") {
+            return Err(Failure::invalid(format!(
+                "source: {name} is a URL, which this library does not open; download the files, or mount the bucket"
+            )));
+        }
         let options: OpenOptions = options.parse().map_err(|error: Error| Failure::invalid(error.to_string()))?;
         // SAFETY: the header tells the program to leave Arrow files alone while they are used.
         let options = unsafe { options.map_arrow() };

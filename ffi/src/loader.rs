@@ -242,9 +242,11 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 /// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
 /// resume from it.
 ///
-/// Can be called from any thread and from callbacks, even while another call uses the loader. Does nothing for NULL. A thread
-/// that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and may free the loader even if this call
-/// has not returned.
+/// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
+/// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
+/// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
+/// NULL. A thread that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and, except for handlers,
+/// may free the loader even if this call has not returned.
 ///
 /// # Safety
 ///

@@ -403,6 +403,18 @@ impl slotline_options {
     ///
     /// The pointers in the options must be valid, as `slotline_options` documents them.
     unsafe fn apply_plain<D, C>(&self, builder: Builder<D, C>) -> Result<Builder<D, C>, Failure> {
+        for (name, flag) in [
+            ("has_seed", self.has_seed),
+            ("shuffle", self.shuffle),
+            ("drop_last", self.drop_last),
+            ("in_order", self.in_order),
+            ("pin_memory", self.pin_memory),
+            ("persistent_workers", self.persistent_workers),
+            ("round_robin", self.round_robin),
+            ("processes", self.processes),
+        ] {
+            check::flag(flag, &format!("options->{name}"))?;
+        }
         let batch_size = match self.batch_size {
             SLOTLINE_NO_BATCHES => None,
             size => Some(number("batch_size", size)?),

@@ -92,13 +92,13 @@ pub unsafe extern "C" fn slotline_pipeline_new(
             let dtype = if options.dtype == 0 { DType::F32 } else { dtype::dtype(options.dtype, "options.dtype")? };
             let mut pipeline = AnyPipeline::new(builder, dtype).map_err(invalid)?;
             // The text can have these, too.
-            if options.exif != 0 {
+            if check::flag(options.exif, "options->exif")? {
                 pipeline = pipeline.exif(true);
             }
-            if options.strict != 0 {
+            if check::flag(options.strict, "options->strict")? {
                 pipeline = pipeline.strict(true);
             }
-            Ok(slotline_pipeline(pipeline.channels_last(options.channels_last != 0)))
+            Ok(slotline_pipeline(pipeline.channels_last(check::flag(options.channels_last, "options->channels_last")?)))
         })
     }
 }
@@ -253,5 +253,5 @@ fn decoded(dataset: &Data, pipeline: &AnyPipeline, field: Option<&str>) -> Resul
 
 #[cfg(not(feature = "sources"))]
 fn decoded(_: &Data, _: &AnyPipeline, _: Option<&str>) -> Result<Data, Failure> {
-    Err(Failure::invalid("this library does not open files; build it with SLOTLINE_SOURCES"))
+    Err(Failure::invalid("this library does not open files; build it with the CMake option SLOTLINE_SOURCES"))
 }

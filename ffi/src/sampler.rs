@@ -182,7 +182,9 @@ pub unsafe extern "C" fn slotline_sampler_random(
 ) -> slotline_status {
     let num_samples = Some(num_samples).filter(|&num_samples| num_samples != 0);
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
-    unsafe { make(out, error, || Ok(Kind::Random { replacement: replacement != 0, num_samples })) }
+    unsafe {
+        make(out, error, || Ok(Kind::Random { replacement: check::flag(replacement, "replacement")?, num_samples }))
+    }
 }
 
 /// Makes a sampler that visits these indices in a new random order in each pass (torch's `SubsetRandomSampler`). The indices
@@ -229,7 +231,7 @@ pub unsafe extern "C" fn slotline_sampler_weighted(
     unsafe {
         make(out, error, || {
             let weights = check::slice(weights, n, "weights")?.into();
-            Ok(Kind::Weighted { weights, num_samples, replacement: replacement != 0 })
+            Ok(Kind::Weighted { weights, num_samples, replacement: check::flag(replacement, "replacement")? })
         })
     }
 }
@@ -255,9 +257,13 @@ pub unsafe extern "C" fn slotline_sampler_distributed(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    let (shuffle, drop_last, epoch) = (shuffle != 0, drop_last != 0, EpochHandle::default());
     // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
-    unsafe { make(out, error, || Ok(Kind::Distributed { num_replicas, rank, shuffle, drop_last, seed, epoch })) }
+    unsafe {
+        make(out, error, || {
+            let (shuffle, drop_last) = (check::flag(shuffle, "shuffle")?, check::flag(drop_last, "drop_last")?);
+            Ok(Kind::Distributed { num_replicas, rank, shuffle, drop_last, seed, epoch: EpochHandle::default() })
+        })
+    }
 }
 
 /// Makes a sampler that visits the samples in a new random order in each pass without using memory for the order, for datasets

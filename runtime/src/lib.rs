@@ -75,6 +75,7 @@ pub mod sync;
 mod sync;
 pub mod tensor;
 pub mod tokens;
+mod told;
 mod tuples;
 mod wait;
 
@@ -82,6 +83,8 @@ pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::ranks::Ranks;
 pub use self::sample::Sample;
+#[doc(hidden)]
+pub use self::told::told;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]
 pub use slotline_core::wait::SharedFutex;

@@ -5,12 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+use slotline::told;
+
 /// Why a file, or a sample in it, can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file can't be listed, opened, read or mapped.
-    #[error("cannot {action} {name}; {advice}")]
+    #[error("cannot {action} {name}; {advice}: {}", told(source))]
     Io {
         /// The path or URL.
         name: String,
@@ -19,10 +21,10 @@ pub enum Error {
         /// What to do about it.
         advice: &'static str,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A request for an object in a bucket, or on a server, failed.
-    #[error("cannot read {name}{}; {advice}", Bytes(.range))]
+    #[error("cannot read {name}{}; {advice}: {}", Bytes(.range), told(&**source))]
     Remote {
         /// The URL.
         name: String,
@@ -31,7 +33,7 @@ pub enum Error {
         /// What to do about it.
         advice: &'static str,
         /// What the server or the network did.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        r#source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The contents of a file violate its format, or are not supported.
     #[error("{name}{}: {problem}; {advice}", At(*.offset))]

@@ -4,6 +4,7 @@ use slotline::BoxError;
 use slotline::array::PinMemoryError;
 use slotline::dtype::DType;
 use slotline::shape::ShapeError;
+use slotline::told;
 
 use crate::{MAX_DEPTH, Path};
 
@@ -125,14 +126,14 @@ pub enum CollateError {
         path: Path,
     },
     /// A user's function or a custom value's method failed.
-    #[error("{what}{} could not be collated or converted", at(path))]
+    #[error("{what}{} could not be collated or converted: {}", at(path), told(&**source))]
     Custom {
         /// The place.
         path: Path,
         /// The type or kind of the value.
         what: String,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
 }
 
@@ -141,22 +142,22 @@ pub enum CollateError {
 #[non_exhaustive]
 pub enum PinError {
     /// The memory for a tensor could not be allocated or locked.
-    #[error("the tensor{} could not be pinned", at(path))]
+    #[error("the tensor{} could not be pinned: {}", at(path), told(source))]
     Tensor {
         /// The place.
         path: Path,
         /// Why not.
-        source: PinMemoryError,
+        r#source: PinMemoryError,
     },
     /// A custom value's method failed.
-    #[error("{what}{} could not be pinned", at(path))]
+    #[error("{what}{} could not be pinned: {}", at(path), told(&**source))]
     Custom {
         /// The place.
         path: Path,
         /// The type.
         what: String,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// The value is nested deeper than [`MAX_DEPTH`].
     #[error("the value is nested more than {MAX_DEPTH} deep; flatten it")]

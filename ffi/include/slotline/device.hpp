@@ -133,7 +133,7 @@ class device_loader {
     return result;
   }
 
-  /// Stops the loader. Can be called from any thread. Batches that are on the device already are delivered before
+  /// Stops the loader, from where a slotline::loader can be stopped. Batches that are on the device already are delivered before
   /// code::stopped.
   void stop() noexcept { slotline_device_loader_stop(raw_.get()); }
   std::int64_t size() const noexcept { return slotline_device_loader_len(raw_.get()); }

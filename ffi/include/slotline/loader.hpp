@@ -74,7 +74,8 @@ class loader {
     return result;
   }
 
-  /// Stops the loader. Can be called from any thread. `epoch` and `next` then fail with code::stopped; a waiting call
+  /// Stops the loader. Can be called from any thread, and, on Linux, in a signal handler, before whose end the loader must not
+  /// be destroyed. `epoch` and `next` then fail with code::stopped; a waiting call
   /// returns at once.
   void stop() noexcept { slotline_loader_stop(raw_.get()); }
 

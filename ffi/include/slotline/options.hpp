@@ -9,12 +9,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "collate.hpp"
 #include "error.hpp"
 #include "failure.hpp"
+#include "flag.hpp"
 #include "generator.hpp"
 #include "memory.hpp"
 #include "own.hpp"
@@ -49,7 +51,14 @@ class budget {
  public:
   /// Any number, while not more than half of 1,000 samples in a row are bad.
   budget() = default;
-  static budget samples(std::size_t samples) noexcept { return {samples, -1}; }
+  template <class Number, class = std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>>>
+  static budget samples(Number samples) {
+    if constexpr (std::is_signed_v<Number>)
+      if (samples < 0) detail::raise(error(code::build, "budget::samples is negative; for no limit, leave the budget out"));
+    return {static_cast<std::size_t>(samples), -1};
+  }
+  /// Deleted: for a share, use `share`.
+  static budget samples(double) = delete;
   /// A share of the pass's samples, from 0 to 1.
   static budget share(double share) {
     if (!(share >= 0 && share <= 1)) detail::raise(error(code::build, "budget::share is not from 0 to 1"));
@@ -102,7 +111,7 @@ class options {
   /// Whether workers are processes (no: threads). Only on Linux. A crash then ends one worker and not the program. Unless a
   /// command starts them (spawn), the dataset runs in a copy of the program's memory as it was when the loader was made, with
   /// only one thread: see `slotline_options`.
-  options& processes(bool on = true) { return set(raw_.processes, on); }
+  options& processes(flag on = true) { return set(raw_.processes, on); }
   /// How many times, in all, a worker process that ended is replaced by a new one (0). Needs processes().
   options& restart_workers(std::size_t times) { return set(raw_.restart_workers, times); }
   /// The time that a sample may take (no limit); if it takes longer, its worker is killed and replaced, and the sample is a
@@ -128,7 +137,7 @@ class options {
     return set(raw_.world_size, which.world_size);
   }
   /// Whether each pass has a new random order (no).
-  options& shuffle(bool on = true) { return set(raw_.shuffle, on); }
+  options& shuffle(flag on = true) { return set(raw_.shuffle, on); }
   /// The order of the passes, instead of shuffle.
   options& sampler(slotline::sampler order) {
     if (!order.raw()) detail::raise(error(code::invalid, "the sampler was moved from"));
@@ -153,9 +162,9 @@ class options {
     return *this;
   }
   /// Whether to leave out the last batch if it is not full (no).
-  options& drop_last(bool on = true) { return set(raw_.drop_last, on); }
+  options& drop_last(flag on = true) { return set(raw_.drop_last, on); }
   /// Whether batches come in order (yes), or as soon as they are finished.
-  options& in_order(bool on) { return set(raw_.in_order, on); }
+  options& in_order(flag on) { return set(raw_.in_order, on); }
   /// The maximum time to wait for a batch (no limit). Rounded up to milliseconds.
   options& timeout(std::chrono::nanoseconds time) { return set(raw_.timeout_ms, milliseconds(time)); }
   /// The time after which a slow sample is reported (never): to on_warning, and in loader::stats_json. Rounded up to
@@ -169,9 +178,9 @@ class options {
     return set(raw_.close_timeout_ms, for_ever ? UINT64_MAX : nonzero("close_timeout", milliseconds(time)));
   }
   /// Whether the memory of batches is page-locked (no).
-  options& pin_memory(bool on = true) { return set(raw_.pin_memory, on); }
+  options& pin_memory(flag on = true) { return set(raw_.pin_memory, on); }
   /// Whether all passes share one base seed and one call of worker_init per worker (no).
-  options& persistent_workers(bool on = true) { return set(raw_.persistent_workers, on); }
+  options& persistent_workers(flag on = true) { return set(raw_.persistent_workers, on); }
   /// The maximum memory of the loader, in bytes (no limit).
   options& memory_limit(std::size_t bytes) { return set(raw_.memory_limit, nonzero("memory_limit", bytes)); }
   /// The number of samples that a worker claims at once (chosen by measurement).
@@ -207,14 +216,14 @@ class options {
   }
   /// Whether `epoch`, `next` and loops throw what a callback threw itself, instead of a slotline::error that holds it as its
   /// cause() and knows the place (no). What slotline finds is a slotline::error in any case.
-  options& rethrow(bool on = true) { return set(rethrow_, on); }
+  options& rethrow(flag on = true) { return set(rethrow_, on); }
   /// What happens when more batches are held than `hold` (on_held::grow).
   options& on_held(slotline::on_held what) { return set(raw_.on_held, static_cast<std::uint32_t>(what)); }
   /// Whether workers make batches in turn, as torch's do (no: any free worker loads).
-  options& round_robin(bool on = true) { return set(raw_.round_robin, on); }
+  options& round_robin(flag on = true) { return set(raw_.round_robin, on); }
   /// Whether the thread that asks for batches loads while it waits (yes, unless in_order is off or there is a
   /// worker_init).
-  options& help(bool on) { return set(raw_.help, on); }
+  options& help(flag on) { return set(raw_.help, on); }
   options& wait_strategy(slotline::wait_strategy how) { return set(raw_.wait_strategy, static_cast<std::uint32_t>(how)); }
   /// Worker i runs on the i-th core that this process may use; the numbers wrap around.
   options& affinity_spread() { return set(raw_.affinity, SLOTLINE_AFFINITY_SPREAD); }

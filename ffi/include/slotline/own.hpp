@@ -75,6 +75,22 @@ template <class Own>
 inline constexpr bool has_size<Own, std::void_t<decltype(std::declval<const Own&>().size())>> = true;
 
 template <class Own, class = void>
+inline constexpr bool has_fields = false;
+template <class Own>
+inline constexpr bool has_fields<
+    Own, std::enable_if_t<std::is_convertible_v<decltype(std::declval<const Own&>().fields()), std::vector<field>>>> = true;
+
+template <class Own>
+using cursor_of = decltype(std::declval<const Own&>().open(std::declval<const worker&>()));
+
+template <class Own, class = void>
+inline constexpr bool has_next = false;
+template <class Own>
+inline constexpr bool has_next<
+    Own, std::enable_if_t<std::is_convertible_v<
+             decltype(std::declval<cursor_of<Own>&>().next(std::declval<sample&>())), bool>>> = true;
+
+template <class Own, class = void>
 inline constexpr bool has_resume = false;
 template <class Own>
 inline constexpr bool has_resume<
@@ -167,7 +183,7 @@ struct map_calls {
 
 template <class Own>
 struct stream_calls {
-  using cursor = decltype(std::declval<const typename pointee<Own>::type&>().open(std::declval<const worker&>()));
+  using cursor = cursor_of<typename pointee<Own>::type>;
 
   /// Makes a cursor with `make(dataset, worker)`.
   template <class Make>
@@ -287,7 +303,14 @@ status own_dataset(Given&& given, slotline_dataset*& out) {
   static_assert(is_pointer || can_be_read,
                 "a dataset must have `void read(std::size_t, slotline::sample&) const`, or be a stream with "
                 "`open(const slotline::worker&) const`");
-  if constexpr (!is_pointer && is_whole && can_be_held && can_be_read) {
+  constexpr bool is_told = has_fields<Object>;
+  constexpr bool is_counted = !is_map<Object> || has_size<Object>;
+  constexpr bool is_sequence = is_map<Object> || has_next<Object>;
+  static_assert(!can_be_read || is_told,
+                "a dataset must have `std::vector<slotline::field> fields() const`, which says what its samples consist of");
+  static_assert(is_counted, "a dataset with `read` must have `std::size_t size() const`, the number of its samples");
+  static_assert(!can_be_read || is_sequence, "the cursor that `open` returns must have `bool next(slotline::sample&)`");
+  if constexpr (!is_pointer && is_whole && can_be_held && can_be_read && is_told && is_counted && is_sequence) {
     Own object(std::forward<Given>(given));
     if (!pointee<Own>::of(object)) return {code::invalid, null_dataset};
     return callbacks<Own>(std::move(object), out);

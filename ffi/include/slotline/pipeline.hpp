@@ -17,6 +17,7 @@
 
 #include "dataset.hpp"
 #include "error.hpp"
+#include "flag.hpp"
 #include "sample.hpp"
 #include "span.hpp"
 #include "types.hpp"
@@ -36,7 +37,7 @@ class pipeline {
   }
 
   /// A pipeline whose elements have this type.
-  pipeline(const std::string& transforms, dtype type, bool channels_last = false)
+  pipeline(const std::string& transforms, dtype type, flag channels_last = false)
       : pipeline(transforms, with(type, channels_last)) {}
 
   /// `{3, height, width}`, or `{height, width, 3}` with channels last.

@@ -14,6 +14,7 @@
 
 #include "error.hpp"
 #include "failure.hpp"
+#include "flag.hpp"
 #include "generator.hpp"
 #include "span.hpp"
 
@@ -27,22 +28,25 @@ class sampler {
  public:
   /// A new random order in each pass; or, with replacement, independent random indices. `num_samples` defaults to the
   /// length of the dataset.
-  static sampler random(bool replacement = false, std::size_t num_samples = 0) {
-    return make(slotline_sampler_random, static_cast<std::uint8_t>(replacement), num_samples);
+  static sampler random(flag replacement = false, std::optional<std::size_t> num_samples = std::nullopt) {
+    // In the C API, 0 is the default.
+    if (num_samples == std::size_t{0})
+      detail::raise(error(code::build, "num_samples is 0; set it to at least 1, or leave it out"));
+    return make(slotline_sampler_random, static_cast<std::uint8_t>(replacement), num_samples.value_or(0));
   }
   /// These indices in a new random order in each pass.
   static sampler subset_random(span<const std::size_t> indices) {
     return make(slotline_sampler_subset_random, indices.data(), indices.size());
   }
   /// `num_samples` indices drawn by weight; `weights[i]` is the weight of sample i.
-  static sampler weighted(span<const double> weights, std::size_t num_samples, bool replacement = true) {
+  static sampler weighted(span<const double> weights, std::size_t num_samples, flag replacement = true) {
     return make(slotline_sampler_weighted, weights.data(), weights.size(), num_samples,
                 static_cast<std::uint8_t>(replacement));
   }
   /// One replica's share of the dataset. All replicas must use the same seed, and call `set_epoch` with the same epoch
   /// before each pass.
-  static sampler distributed(std::size_t num_replicas, std::size_t rank, bool shuffle = true, std::uint64_t seed = 0,
-                             bool drop_last = false) {
+  static sampler distributed(std::size_t num_replicas, std::size_t rank, flag shuffle = true, std::uint64_t seed = 0,
+                             flag drop_last = false) {
     return make(slotline_sampler_distributed, num_replicas, rank, static_cast<std::uint8_t>(shuffle), seed,
                 static_cast<std::uint8_t>(drop_last));
   }
@@ -122,7 +126,7 @@ class sampler {
 class batch_sampler {
  public:
   /// Groups a sampler's indices into batches.
-  static batch_sampler of(const slotline::sampler& sampler, std::size_t batch_size, bool drop_last = false) {
+  static batch_sampler of(const slotline::sampler& sampler, std::size_t batch_size, flag drop_last = false) {
     return make(slotline_batch_sampler_of, sampler.raw(), batch_size,
                 static_cast<std::uint8_t>(drop_last));
   }

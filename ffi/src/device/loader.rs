@@ -183,7 +183,9 @@ pub unsafe extern "C" fn slotline_device_loader_new(
                 ));
             };
             let loader = DeviceLoader::with_slots(host, &device, slots)?;
-            let loader = loader.timeout(Duration::from_millis(wanted.timeout_ms)).resumable(wanted.resumable != 0);
+            let loader = loader
+                .timeout(Duration::from_millis(wanted.timeout_ms))
+                .resumable(check::flag(wanted.resumable, "device->resumable")?);
             *out = Box::into_raw(Box::new(slotline_device_loader(Handle::new(loader))));
             Ok(SLOTLINE_OK)
         })

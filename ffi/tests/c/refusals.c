@@ -171,6 +171,14 @@ static void loader_new(void) {
   REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
   REFUSED_OPTION("on_overflow", o.on_overflow = 2);
   REFUSED_OPTION("on_error", o.on_error = 3);
+  REFUSED_OPTION("has_seed is 42", o.has_seed = 42);
+  REFUSED_OPTION("shuffle is 42", o.shuffle = 42);
+  REFUSED_OPTION("drop_last is 64", o.drop_last = 64);
+  REFUSED_OPTION("in_order is 2", o.in_order = 2);
+  REFUSED_OPTION("pin_memory is 2", o.pin_memory = 2);
+  REFUSED_OPTION("persistent_workers is 4", o.persistent_workers = 4);
+  REFUSED_OPTION("round_robin is 4", o.round_robin = 4);
+  REFUSED_OPTION("processes is 4", o.num_workers = 1; o.processes = 4);
   slotline_generator *generator = NULL;
   OK(slotline_generator_new(1, &generator, &error));
   REFUSED_OPTION("generator", o.generator = generator; o.has_seed = 1);
@@ -508,9 +516,18 @@ static const size_t indices[] = {3, 1, 2}, offsets[] = {0, 2, 3}, wrong_offsets[
                     no_offsets[] = {0, 0};
 static const double weights[] = {1, 2, 3};
 
-static void sampler_random(void) { REFUSED("out", slotline_sampler_random(0, 0, NULL, E)); }
+static void sampler_random(void) {
+  slotline_sampler *out = NULL;
+  REFUSED("out", slotline_sampler_random(0, 0, NULL, E));
+  REFUSED("replacement is 10", slotline_sampler_random(10, 0, &out, E));
+}
 static void sampler_cipher(void) { REFUSED("out", slotline_sampler_cipher(NULL, E)); }
-static void sampler_distributed(void) { REFUSED("out", slotline_sampler_distributed(2, 0, 1, 0, 0, NULL, E)); }
+static void sampler_distributed(void) {
+  slotline_sampler *out = NULL;
+  REFUSED("out", slotline_sampler_distributed(2, 0, 1, 0, 0, NULL, E));
+  REFUSED("shuffle is 42", slotline_sampler_distributed(2, 0, 42, 0, 0, &out, E));
+  REFUSED("drop_last is 42", slotline_sampler_distributed(2, 0, 1, 0, 42, &out, E));
+}
 
 static void sampler_subset_random(void) {
   slotline_sampler *out = misaligned();
@@ -545,6 +562,7 @@ static void sampler_weighted(void) {
   CHECK(out == NULL);
   REFUSED("weights", slotline_sampler_weighted(weights, SIZE_MAX, 3, 1, &out, E));
   REFUSED("out", slotline_sampler_weighted(weights, 3, 3, 1, NULL, E));
+  REFUSED("replacement is 3", slotline_sampler_weighted(weights, 3, 3, 3, &out, E));
   const double wrong[] = {1, -1, 0};
   OK(slotline_sampler_weighted(wrong, 3, 3, 1, &out, &error));
   refused_by_loader_new(out);
@@ -576,6 +594,7 @@ static void batch_sampler_of(void) {
   REFUSED("sampler", slotline_batch_sampler_of(NULL, 2, 0, &out, E));
   CHECK(out == NULL);
   REFUSED("out", slotline_batch_sampler_of(sampler, 2, 0, NULL, E));
+  REFUSED("drop_last is 2", slotline_batch_sampler_of(sampler, 2, 2, &out, E));
 }
 
 static void batch_sampler_lists(void) {

@@ -7,6 +7,7 @@ mod causes;
 mod collating;
 mod dlpack;
 mod map_datasets;
+mod opening;
 #[cfg(all(target_os = "linux", not(delays)))]
 mod processes;
 mod resuming;

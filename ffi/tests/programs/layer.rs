@@ -137,6 +137,97 @@ slotline::dataset made() { return stream{}; }
     assert!(compile("-DQUALIFIER=").contains("a stream that can be resumed has both"));
 }
 
+/// A number would silently become `true`.
+#[test]
+fn numbers_for_flags_do_not_compile() {
+    let good = [
+        "sampler::random(true, 10)",
+        "options().shuffle()",
+        "options().shuffle(std::true_type())",
+        "options().in_order(is_on)",
+        "budget::samples(3u)",
+    ];
+    let bad = [
+        "sampler::random(10)",
+        "sampler::random(10, true)",
+        "sampler::random(nullptr)",
+        "sampler::weighted(weights, 5, 5)",
+        "sampler::distributed(8, 2, 42)",
+        "sampler::distributed(8, 2, true, 42, 7)",
+        "batch_sampler::of(sampler::random(), 64, 0)",
+        "pipeline(\"hflip\", dtype::f32, 3)",
+        "options().processes(4)",
+        "options().shuffle(42)",
+        "options().drop_last(1.0)",
+        "options().in_order(0)",
+        "options().pin_memory(\"yes\")",
+        "options().persistent_workers(4)",
+        "options().rethrow(1)",
+        "options().round_robin(4)",
+        "options().help(2)",
+        "budget::samples(0.01)",
+        "budget::samples(true)",
+    ];
+    let line = |at: usize, call: &&str| format!("inline void f{at}() {{ static_cast<void>(slotline::{call}); }}");
+    let source = |calls: &[&str]| {
+        let lines: Vec<_> = calls.iter().enumerate().map(|(at, call)| line(at, call)).collect();
+        format!(
+            "#include <slotline.hpp>\nstatic const double weights[3] = {{1, 2, 3}};\nstatic bool is_on;\n{}\n",
+            lines.join("\n")
+        )
+        .replace("(sampler::", "(slotline::sampler::")
+        .replace("dtype::", "slotline::dtype::")
+    };
+    assert_eq!(refused("flags", &source(&good)).as_deref(), Some(""));
+    let Some(message) = refused("flags", &source(&bad)) else { return };
+    for (at, call) in bad.iter().enumerate() {
+        assert!(message.contains(&format!("flags.cpp:{}:", at + 4)), "{call} compiles: {message}");
+    }
+}
+
+/// A class that lacks a part of a dataset is told which.
+#[test]
+fn what_a_dataset_lacks_is_one_message() {
+    let fields = "std::vector<slotline::field> fields() const { return {}; }";
+    let (size, read) = ("std::size_t size() const { return 1; }", "void read(std::size_t, slotline::sample&) const {}");
+    let open = "struct cursor { NEXT }; cursor open(const slotline::worker&) const { return {}; }";
+    let next = open.replace("NEXT", "bool next(slotline::sample&) { return false; }");
+    let (endless, changing) = (open.replace("NEXT", ""), fields.replace("const ", ""));
+    for (members, expected) in [
+        ([fields, size, read], ""),
+        ([fields, "", &next], ""),
+        (["", size, read], "`std::vector<slotline::field> fields() const`"),
+        (["", "", &next], "`std::vector<slotline::field> fields() const`"),
+        ([&changing, size, read], "`std::vector<slotline::field> fields() const`"),
+        (["int fields() const { return 1; }", size, read], "`std::vector<slotline::field> fields() const`"),
+        ([fields, "", read], "`std::size_t size() const`"),
+        ([fields, "", &endless], "`bool next(slotline::sample&)`"),
+        ([fields, size, ""], "`void read(std::size_t, slotline::sample&) const`"),
+    ] {
+        let members = members.join("\n");
+        let Some(message) = refused(
+            "lacking",
+            &format!(
+                "#include <slotline.hpp>\nstruct data {{ {members} }};\nslotline::dataset made() {{ return data{{}}; }}\n"
+            ),
+        ) else {
+            return;
+        };
+        let errors = message.matches("error:").count();
+        assert!(message.contains(expected) && errors == usize::from(!expected.is_empty()), "{members}: {message}");
+    }
+}
+
+/// Returns what the compiler says about a source; `None` if there is no compiler.
+fn refused(name: &str, source: &str) -> Option<String> {
+    let cxx = tool("CXX", "g++")?;
+    let path = scratch(name).join(name).with_extension("cpp");
+    std::fs::write(&path, source).unwrap();
+    let mut command = Command::new(cxx);
+    command.args(["-std=c++17", "-fsyntax-only", "-DSLOTLINE_IMAGE", "-I"]).arg(here().join("include")).arg(&path);
+    Some(String::from_utf8(command.output().unwrap().stderr).unwrap())
+}
+
 #[test]
 fn the_device_layer_compiles() {
     let Some(cxx) = tool("CXX", "g++") else { return };

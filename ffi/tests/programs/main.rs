@@ -15,6 +15,8 @@ mod packaging;
 #[cfg(feature = "image")]
 mod pictures;
 mod readme;
+#[cfg(target_os = "linux")]
+mod signals;
 #[cfg(all(target_os = "linux", not(delays)))]
 mod spawned;
 #[cfg(not(any(delays, feature = "image")))]

@@ -3,31 +3,31 @@
 use std::io;
 
 use crate::arena::{Memory, Pages, has_room, lock_limit};
+use crate::told::told;
 
 /// Why an array could not be copied to page-locked memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinMemoryError {
     /// The memory could not be allocated.
-    #[error("{bytes} bytes of memory cannot be allocated; make the array smaller")]
+    #[error("{bytes} bytes of memory cannot be allocated; make the array smaller: {}", told(source))]
     Memory {
         /// The number of bytes requested.
         bytes: usize,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The system refused to lock the memory.
     #[error(
-        "{bytes} bytes could not be locked into memory: RLIMIT_MEMLOCK is {}; raise it (ulimit -l), or pin less at a time",
-        limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes"))
-    )]
+        "{bytes} bytes could not be locked into memory: RLIMIT_MEMLOCK is {}; raise it (ulimit -l), or pin less at a time: {}",
+        limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes")), told(source))]
     Lock {
         /// The number of bytes to lock: whole pages.
         bytes: usize,
         /// `RLIMIT_MEMLOCK` in bytes, for everything that this process locks; `None` if there is no limit.
         limit: Option<u64>,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -131,9 +131,15 @@ impl Context {
 
     /// Returns memory for `len` elements, with arbitrary earlier contents. Allocates only if `len` is larger than ever
     /// before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that memory is not available, which makes the sample a bad one.
     pub fn buffer<T: Element>(&mut self, len: usize) -> &mut [T] {
         let words = len.saturating_mul(size_of::<T>()).div_ceil(size_of::<u64>());
-        if self.buffer.len() < words {
+        if let Some(more) = words.checked_sub(self.buffer.len()) {
+            let room = self.buffer.try_reserve_exact(more);
+            assert!(room.is_ok(), "cannot allocate {} bytes for a buffer", words.saturating_mul(size_of::<u64>()));
             self.buffer.resize(words, 0);
         }
         if T::DTYPE == DType::Bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Dataset, Subset};
 use crate::rng::{Generator, IndexWord, RandpermError};
 use crate::sampler::Order;
+use crate::told::told;
 
 /// How far below 1 the sum of a split's fractions may be (as in Python's `math.isclose`).
 const CLOSE: f64 = 1e-9;
@@ -101,8 +102,14 @@ pub enum SplitError {
         len: usize,
     },
     /// The permutation could not be made.
-    #[error("random_split: the order of the samples could not be drawn")]
-    Randperm(#[from] RandpermError),
+    #[error("random_split: the order of the samples could not be drawn: {}", told(.0))]
+    Randperm(RandpermError),
+}
+
+impl From<RandpermError> for SplitError {
+    fn from(error: RandpermError) -> Self {
+        Self::Randperm(error)
+    }
 }
 
 /// The unit of a part of a [`random_split`]: `usize`, a number of samples, or `f64`, a fraction of them.

@@ -4,6 +4,9 @@
 //! lowest level for each room, and above it a bit for each word that is not 0. So the least room that suffices is found
 //! in as many steps as the tree has levels, which are three for a capacity of 8,192.
 
+use crate::packing::PackingError;
+use crate::packing::plan::{filled, reserve};
+
 /// No bin, in lists.
 const NONE: u32 = 0;
 
@@ -18,12 +21,12 @@ struct Rooms {
 }
 
 impl Rooms {
-    fn new(capacity: usize) -> Self {
-        let mut levels = vec![vec![0; capacity / 64 + 1]];
+    fn new(capacity: usize) -> Result<Self, PackingError> {
+        let mut levels = vec![filled(capacity / 64 + 1)?];
         while levels[levels.len() - 1].len() > 1 {
-            levels.push(vec![0; levels[levels.len() - 1].len().div_ceil(64)]);
+            levels.push(filled(levels[levels.len() - 1].len().div_ceil(64))?);
         }
-        Self { heads: vec![NONE; capacity + 1], before: Vec::new(), levels }
+        Ok(Self { heads: filled(capacity + 1)?, before: Vec::new(), levels })
     }
 
     /// Returns the least room of at least `room` that a bin has.
@@ -83,13 +86,18 @@ impl Rooms {
 
 /// Returns the number of bins for pieces of these lengths, which must not ascend, and calls `place` with each one's bin.
 /// Lengths must be 1 to `capacity`, and the pieces fewer than 2³².
-pub(super) fn best_fit(lengths: impl Iterator<Item = u32>, capacity: usize, mut place: impl FnMut(u32)) -> usize {
-    let mut rooms = Rooms::new(capacity);
+pub(super) fn best_fit(
+    lengths: impl Iterator<Item = u32>,
+    capacity: usize,
+    mut place: impl FnMut(u32),
+) -> Result<usize, PackingError> {
+    let mut rooms = Rooms::new(capacity)?;
     let mut bins = 0_u32;
     for length in lengths.map(|length| length as usize) {
         let (bin, room) = match rooms.least(length) {
             Some(room) => (rooms.take(room), room),
             None => {
+                reserve(&mut rooms.before, 1)?;
                 rooms.before.push(NONE);
                 bins += 1;
                 (bins - 1, capacity)
@@ -101,7 +109,7 @@ pub(super) fn best_fit(lengths: impl Iterator<Item = u32>, capacity: usize, mut 
         }
         place(bin);
     }
-    bins as usize
+    Ok(bins as usize)
 }
 
 #[cfg(test)]
@@ -111,7 +119,7 @@ mod tests {
 
     fn packed(lengths: &[u32], capacity: usize) -> (usize, Vec<u32>) {
         let mut placed = Vec::new();
-        let bins = best_fit(lengths.iter().copied(), capacity, |bin| placed.push(bin));
+        let bins = best_fit(lengths.iter().copied(), capacity, |bin| placed.push(bin)).unwrap();
         (bins, placed)
     }
 

@@ -11,6 +11,7 @@ use crate::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use crate::dtype::Element;
 use crate::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
 use crate::tensor::TensorView;
+use crate::told::told;
 
 /// The bins of a [`Packing`], as samples of one shape: row i of a batch has the documents of a bin, one after another,
 /// written in place.
@@ -257,10 +258,10 @@ struct Ends(Vec<i32>);
 
 /// A document that can't be put into its bin.
 #[derive(Debug, thiserror::Error)]
-#[error("document {document} of the bin can't be packed")]
+#[error("document {document} of the bin can't be packed: {}", told(&**source))]
 struct Wrong {
     document: usize,
-    source: BoxError,
+    r#source: BoxError,
 }
 
 /// The schema of batches of [bins](Bin); `S` is that of the tokens: `u16`, or `(u16, i64)` for documents of two sequences.

@@ -5,6 +5,7 @@ use std::collections::TryReserveError;
 use super::Packing;
 use super::plan::plan;
 use crate::rng::Generator;
+use crate::told::told;
 
 /// The greatest capacity of a bin, in tokens.
 pub(super) const MOST_CAPACITY: usize = 1 << 28;
@@ -83,12 +84,15 @@ pub enum PackingError {
         samples: usize,
     },
     /// The memory for the plan could not be allocated.
-    #[error("packing: cannot allocate {bytes} bytes for the plan; free memory, or pack fewer documents or epochs")]
+    #[error(
+        "packing: cannot allocate {bytes} bytes for the plan; free memory, or pack fewer documents or epochs: {}",
+        told(source)
+    )]
     Memory {
         /// The size of the plan in bytes, as far as it is known.
         bytes: usize,
         /// The allocator's error.
-        source: TryReserveError,
+        r#source: TryReserveError,
     },
 }
 

@@ -190,9 +190,17 @@ fn counted(number: usize, what: &str) -> Result<u32, PackingError> {
 }
 
 /// Makes room for more entries.
-fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingError> {
+pub(super) fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingError> {
     let bytes = table.len().saturating_add(more).saturating_mul(size_of::<T>());
     table.try_reserve(more).map_err(|source| PackingError::Memory { bytes, source })
+}
+
+/// Returns a table of zeros.
+pub(super) fn filled<T: Clone + Default>(len: usize) -> Result<Vec<T>, PackingError> {
+    let mut table = Vec::new();
+    reserve(&mut table, len)?;
+    table.resize(len, T::default());
+    Ok(table)
 }
 
 fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<(), PackingError> {
@@ -216,7 +224,7 @@ fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -
         return Ok(sorted);
     }
     // The number of pieces of each length, and then where they begin.
-    let mut starts = vec![0_u32; capacity as usize + 1];
+    let mut starts: Vec<u32> = filled(capacity as usize + 1)?;
     for &length in lengths {
         starts[capacity as usize] += length / capacity;
         starts[(length % capacity) as usize] += 1;
@@ -252,7 +260,7 @@ impl Plan {
                 Some(count) => *count += 1,
                 None => counts.push(1),
             }
-        });
+        })?;
         // Bins are numbered in the order in which they are opened. The pieces of each come in the order of placing.
         let mut next = first as u32;
         reserve(&mut self.starts, counts.len())?;

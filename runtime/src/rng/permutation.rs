@@ -17,6 +17,8 @@ use rand_core::Rng;
 
 use super::torch::Generator;
 
+use crate::told::told;
+
 /// The length from which torch uses the inside-out form.
 const INSIDE_OUT: usize = (u32::MAX / 20) as usize;
 
@@ -79,14 +81,17 @@ pub enum RandpermError {
         bits: u32,
     },
     /// The memory could not be allocated.
-    #[error("randperm({n}): cannot allocate {bytes} bytes for the indices; free memory, or permute fewer entries")]
+    #[error(
+        "randperm({n}): cannot allocate {bytes} bytes for the indices; free memory, or permute fewer entries: {}",
+        told(source)
+    )]
     Memory {
         /// The requested length.
         n: usize,
         /// The size of the table in bytes (`usize::MAX` if it is more than that).
         bytes: usize,
         /// The allocator's error.
-        source: TryReserveError,
+        r#source: TryReserveError,
     },
 }
 

@@ -9,6 +9,7 @@ use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
 use crate::tensor::AnyTensorView;
+use crate::told::told;
 
 /// The fields of one sample in separate memory: it can be written, read, and copied into a batch.
 ///
@@ -39,12 +40,12 @@ pub enum ApartError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The memory could not be allocated.
-    #[error("cannot allocate {bytes} bytes for a sample")]
+    #[error("cannot allocate {bytes} bytes for a sample: {}", told(source))]
     Memory {
         /// The number of bytes requested.
         bytes: usize,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -3,6 +3,7 @@
 use std::collections::TryReserveError;
 
 use crate::BoxError;
+use crate::told::told;
 
 /// Why a sampler could not be made, or could not draw an order.
 #[derive(Debug, thiserror::Error)]
@@ -172,16 +173,25 @@ pub enum SamplerError {
         dataset_len: usize,
     },
     /// The memory for the order could not be allocated.
-    #[error("{sampler}: cannot allocate {bytes} bytes for the order; free memory, or draw fewer samples per pass")]
+    #[error(
+        "{sampler}: cannot allocate {bytes} bytes for the order; free memory, or draw fewer samples per pass: {}",
+        told(source)
+    )]
     Memory {
         /// The sampler's name.
         sampler: &'static str,
         /// The size of the order in bytes (`usize::MAX` if it is more than that).
         bytes: usize,
         /// The allocator's error.
-        source: TryReserveError,
+        r#source: TryReserveError,
     },
     /// A custom sampler failed, for any reason; made from a [`BoxError`] by `into`.
-    #[error(transparent)]
-    Other(#[from] BoxError),
+    #[error("{}", told(&**_0))]
+    Other(BoxError),
+}
+
+impl From<BoxError> for SamplerError {
+    fn from(error: BoxError) -> Self {
+        Self::Other(error)
+    }
 }

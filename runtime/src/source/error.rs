@@ -3,12 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::told::told;
+
 /// Why a file can't be used as an array.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The file can't be opened, read or mapped.
-    #[error("cannot {action} {}; {advice}", path.display())]
+    #[error("cannot {action} {}; {advice}: {}", path.display(), told(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -17,7 +19,7 @@ pub enum SourceError {
         /// What to do about it.
         advice: &'static str,
         /// The system's error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The file can be read, but its contents can't be used.
     #[error("{}: {problem}", path.display())]

@@ -36,8 +36,8 @@ fn a_missing_file_is_named_and_keeps_its_source() {
         let error = read(&path).unwrap_err();
         let message = error.to_string();
         assert!(message.contains(path.to_str().unwrap()) && message.contains("check the path"), "{message}");
-        let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
-        assert_eq!(source.unwrap().kind(), std::io::ErrorKind::NotFound);
+        let SourceError::Io { source, .. } = error else { panic!("{error}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     }
 }
 

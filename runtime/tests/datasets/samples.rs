@@ -462,7 +462,7 @@ fn an_array_of_another_shape_is_an_error_that_names_both() {
     let dataset = from_fn(2, |index, _| Ok(Array::new(vec![0_u8; 6], if index == 0 { &[2, 3] } else { &[3, 2] })?));
     let mut loader = Loader::builder(dataset).batch_size(2).build().unwrap();
     let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
-    let source = std::error::Error::source(&error).unwrap().to_string();
+    let source = error.cause().unwrap().to_string();
     assert!(source.contains("[2, 3]") && source.contains("[3, 2]"), "{source}");
 }
 

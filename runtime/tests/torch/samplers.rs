@@ -383,7 +383,7 @@ fn an_error_of_a_batch_sampler_before_the_state_is_an_error_of_epoch() {
     let state = pass.state();
     second.load_state(&state).unwrap();
     let error = second.epoch().map(drop).unwrap_err();
-    let source = std::error::Error::source(&error).expect("the sampler's error");
+    let source = error.cause().expect("the sampler's error");
     assert!(matches!(source.downcast_ref(), Some(NoMore(3))), "{error}: {source}");
 }
 

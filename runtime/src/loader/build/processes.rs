@@ -364,7 +364,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             Slab::new(made.payloads, (depth, hold), single || is_collated, made.more, on_held, Waiter::new(strategy));
         let on_error = this.options.on_error;
         let is_fed = matches!(draw.from, Origin::Feed(_));
-        let feed = is_fed.then(|| Feed::new(depth, rows, in_order));
+        let feed = is_fed.then(|| Feed::new(depth, rows, in_order)).transpose()?;
         let engine = Engine::new(this.dataset, shared, rows, draw.batching, bulk, workers, feed);
         let engine = connect(engine.on_error(on_error, draw.lengths()), &control);
         let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());

@@ -11,7 +11,7 @@ use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::with::With;
-use crate::loader::error::build::BuildError;
+use crate::loader::error::build::{BuildError, room_for};
 use crate::loader::error::guard::probe;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
@@ -101,7 +101,9 @@ where
         FirstBatch { batching, rows, .. }: FirstBatch,
     ) -> Result<Fields, BuildError> {
         let samples = dataset.len();
-        let indices: Vec<usize> = (0..samples.min(rows)).collect();
+        let first = samples.min(rows);
+        let mut indices: Vec<usize> = room_for(first)?;
+        indices.extend(0..first);
         if indices.is_empty() {
             // Nor are there batches.
             return Ok(Fields::new());

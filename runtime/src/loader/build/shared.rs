@@ -122,7 +122,7 @@ impl<D: Dataset, C: MakeSlots<D>> Builder<D, C> {
         let placed = if workers == 0 { 0 } else { ahead };
         let (slab, places) = Slab::new(made.payloads, (placed, slots - ahead), single, made.more, on_held, waiter());
         let on_error = self.options.on_error;
-        let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(ahead, rows, in_order));
+        let feed = matches!(draw.from, Origin::Feed(_)).then(|| Feed::new(ahead, rows, in_order)).transpose()?;
         let engine = Engine::new(self.dataset, self.collate, rows, draw.batching, bulk, workers, feed);
         let engine = engine.on_error(on_error, draw.lengths());
         let (plan_cell, stride) = (engine.plan_cell.clone(), engine.stride);

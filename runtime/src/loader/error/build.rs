@@ -5,6 +5,7 @@ use std::fmt;
 use crate::BoxError;
 use crate::sample::LayoutError;
 use crate::sampler::SamplerError;
+use crate::told::told;
 
 /// The reason why a loader could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -37,13 +38,12 @@ pub enum BuildError {
     Sampler(#[from] SamplerError),
     /// No sample could be read to learn the fields.
     #[error(
-        "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad"
-    )]
+        "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad: {}", told(&**source))]
     Probe {
         /// The index that was tried last.
         index: usize,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// No layout of a batch is possible.
     #[error(transparent)]
@@ -87,20 +87,20 @@ pub enum BuildError {
         fits: Fits,
     },
     /// The system refused to allocate the memory.
-    #[error("the system refused {bytes} bytes for the batches")]
+    #[error("the system refused {bytes} bytes for the batches: {}", told(source))]
     Map {
         /// Bytes asked for.
         bytes: usize,
         /// The system's error.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// [`Builder::memory`](crate::loader::Builder::memory) failed, or returned too little memory.
-    #[error("the loader's own memory function could not allocate the {bytes} bytes for the batches")]
+    #[error("the loader's own memory function could not allocate the {bytes} bytes for the batches: {}", told(&**source))]
     Allocate {
         /// Bytes asked for.
         bytes: usize,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// More workers or slots than the loader supports.
     #[error("{option} is {value}, but the maximum is {most}")]
@@ -121,22 +121,22 @@ pub enum BuildError {
         usable: String,
     },
     /// A worker thread could not be started.
-    #[error("worker {worker} could not be started; make num_workers smaller")]
+    #[error("worker {worker} could not be started; make num_workers smaller: {}", told(source))]
     Thread {
         /// The worker's number.
         worker: usize,
         /// The system's error.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be started.
-    #[error("worker {worker} could not be started by {program}")]
+    #[error("worker {worker} could not be started by {program}: {}", told(source))]
     Command {
         /// The worker's number.
         worker: usize,
         /// The command's program.
         program: String,
         /// The system's error.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// This process was started as a worker, or by one, and is about to start workers by a command.
     #[error(
@@ -144,11 +144,19 @@ pub enum BuildError {
     )]
     StartedAsWorker,
     /// The watchdog's thread could not be started.
-    #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog")]
+    #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog: {}", told(source))]
     Watchdog {
         /// The system's error.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
+}
+
+/// Returns an empty list with room for `len` entries, a number that options determine.
+pub(crate) fn room_for<T>(len: usize) -> Result<Vec<T>, BuildError> {
+    let (mut list, bytes) = (Vec::new(), len.saturating_mul(size_of::<T>()));
+    let refused = |_| BuildError::Map { bytes, source: std::io::ErrorKind::OutOfMemory.into() };
+    list.try_reserve_exact(len).map_err(refused)?;
+    Ok(list)
 }
 
 /// An option that would fit below a [memory limit](crate::loader::Builder::memory_limit), with the greatest value that

@@ -1,12 +1,13 @@
 //! The errors of a batch, on their way to the consumer.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::PoisonError;
 
 use crate::BoxError;
 use crate::dataset::{OutOfRange, Panicked};
 use crate::loader::error::guard::{dispose, dispose_each, guarded, take_message};
 use crate::loader::error::run::{By, Error};
+use crate::told::told;
 
 /// The errors of a batch. It can be dropped anywhere: a panic in the `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
@@ -94,18 +95,7 @@ impl Cause {
         let (Self::Error(error) | Self::Start(error) | Self::BatchSampler(error)) = self else {
             return self.to_text();
         };
-        let words = guarded(|| {
-            let mut words = error.to_string();
-            let mut source = error.source();
-            // A user's error may be its own source.
-            for _ in 0..16 {
-                let Some(error) = source else { break };
-                let _ = write!(words, ": {error}");
-                source = error.source();
-            }
-            Ok(words)
-        });
-        words.unwrap_or_else(|panic| panic.to_string())
+        guarded(|| Ok(told(&**error))).unwrap_or_else(|panic| panic.to_string())
     }
 
     /// Replaces a panic at an index that the dataset does not have by [`OutOfRange`], which says more than the panic's

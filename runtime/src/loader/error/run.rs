@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::BoxError;
 use crate::loader::error::state::StateError;
 use crate::sampler::SamplerError;
+use crate::told::told;
 
 /// The reason why there is no batch.
 ///
@@ -17,7 +18,7 @@ use crate::sampler::SamplerError;
 pub enum Error {
     /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
     /// one.
-    #[error("sample {index} of batch {task} failed in {by}")]
+    #[error("sample {index} of batch {task} failed in {by}: {}", told(&**source))]
     Sample {
         /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
         index: usize,
@@ -28,7 +29,7 @@ pub enum Error {
         /// The thread that read it.
         by: By,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// The code that reads a sample panicked.
     #[error("sample {index} of batch {task} panicked in {by}: {message}")]
@@ -46,25 +47,25 @@ pub enum Error {
     },
     /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
     /// allows. The next batch comes.
-    #[error("{bad} samples of this pass are bad, but on_error allows {budget}")]
+    #[error("{bad} samples of this pass are bad, but on_error allows {budget}: {}", told(source))]
     BadSamples {
         /// Bad samples of the pass so far, including those of this batch.
         bad: usize,
         /// The number of bad samples that are allowed.
         budget: usize,
         /// The error of the first sample of this batch that is beyond the budget.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
     /// A batch has bad samples, and with those before it they are more than
     /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
-    #[error("{bad} of the last {of} samples are bad, and on_error allows half")]
+    #[error("{bad} of the last {of} samples are bad, and on_error allows half: {source}")]
     MostlyBad {
         /// The bad samples.
         bad: usize,
         /// All samples that were counted, 1,000 or more.
         of: usize,
         /// The error of the last bad sample.
-        source: Box<Error>,
+        r#source: Box<Error>,
     },
     /// No batch came within the timeout.
     #[error("loader timed out after {} seconds waiting for batch {task}: {}", after.as_secs_f64(), doing(busy, "no worker has started it"))]
@@ -78,7 +79,7 @@ pub enum Error {
     },
     /// More batches are kept than there is memory for, and [`on_held`](crate::loader::Builder::on_held) is set to fail,
     /// or more memory is not available. Each call returns this until a batch is dropped; then the next batch comes.
-    #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}", hold + 1)]
+    #[error("more batches are kept than hold = {hold} allows, the oldest of them batch {task} of epoch {epoch}, and there is no memory for the next one; drop one, or build the loader with hold = {}{}", hold + 1, because(source))]
     Held {
         /// The batch that was kept longest.
         task: usize,
@@ -87,27 +88,27 @@ pub enum Error {
         /// The [`hold`](crate::loader::Builder::hold) that the loader was built with.
         hold: usize,
         /// Why no more memory is available, if the loader asked for it.
-        source: Option<BoxError>,
+        r#source: Option<BoxError>,
     },
     /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the
     /// pass.
-    #[error("worker_init failed in worker {worker}, which takes no part in this pass")]
+    #[error("worker_init failed in worker {worker}, which takes no part in this pass: {}", told(&**source))]
     WorkerInit {
         /// The worker's number.
         worker: usize,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// An iterable dataset could not be started in a worker, or in the consumer's thread, which reads nothing of it in
     /// this pass.
-    #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}")]
+    #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", told(&**source))]
     Start {
         /// The batch, counted from 0.
         task: usize,
         /// The thread in which it should have started.
         by: By,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// The user's iterator of indices or batches panicked; the pass ends here.
     #[error("the sampler panicked when it was asked for batch {task}, in {by}: {message}")]
@@ -121,14 +122,14 @@ pub enum Error {
     },
     /// The batch sampler of [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an error;
     /// the pass ends here.
-    #[error("the batch sampler failed when it was asked for batch {task}, in {by}")]
+    #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", told(&**source))]
     BatchSampler {
         /// The batch, counted from 0.
         task: usize,
         /// The thread that asked it.
         by: By,
         /// Why it failed.
-        source: BoxError,
+        r#source: BoxError,
     },
     /// A batch sampler's list is longer than the announced maximum.
     #[error(
@@ -192,6 +193,24 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Returns the error that this one is about, such as that of the sample, for downcasting; `None` if there is none. The
+    /// [`source`](std::error::Error::source) is always `None`, because this error's message already tells the cause.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Sample { source, .. }
+            | Self::WorkerInit { source, .. }
+            | Self::Start { source, .. }
+            | Self::BatchSampler { source, .. }
+            | Self::Held { source: Some(source), .. }
+            | Self::Order(SamplerError::Other(source))
+            | Self::State(StateError::Sampler { source }) => Some(&**source),
+            Self::BadSamples { source, .. } => source.cause(),
+            _ => None,
+        }
+    }
+}
+
 /// The thread that read a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -216,6 +235,10 @@ impl fmt::Display for By {
             Self::Consumer => f.write_str("the consumer's thread"),
         }
     }
+}
+
+fn because(source: &Option<BoxError>) -> String {
+    source.as_ref().map_or_else(String::new, |source| format!(": {}", told(&**source)))
 }
 
 /// Says what workers are reading, or else `nothing`.

@@ -1,6 +1,7 @@
 //! The errors of loading a state.
 
 use crate::BoxError;
+use crate::told::told;
 
 /// The reason why a state was refused. The loader is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +30,10 @@ pub enum StateError {
         reason: String,
     },
     /// The sampler refused its part of the state.
-    #[error("the state's sampler does not fit")]
+    #[error("the state's sampler does not fit: {}", told(&**source))]
     Sampler {
         /// The sampler's error.
-        source: BoxError,
+        r#source: BoxError,
     },
 }
 

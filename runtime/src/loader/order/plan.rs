@@ -17,6 +17,7 @@ use std::sync::PoisonError;
 use crate::BoxError;
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
+use crate::loader::error::build::{BuildError, room_for};
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded};
 use crate::loader::error::state::StateError;
@@ -196,10 +197,10 @@ pub(crate) enum Drawn {
 
 impl Feed {
     /// Makes lists for this many slots, of at most this many indices.
-    pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Self {
-        let list = |_| RwLock::new(List::new(most));
+    pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Result<Self, BuildError> {
+        let list = |_| List::new(most).map(RwLock::new);
         let source = Mutex::new(FeedState { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
-        Self { source, lists: (0..slots).map(list).collect(), most, in_order }
+        Ok(Self { source, lists: (0..slots).map(list).collect::<Result<_, _>>()?, most, in_order })
     }
 
     /// Returns the bytes of the lists for this many slots, of at most this many indices; `usize::MAX` on overflow.
@@ -222,7 +223,8 @@ impl Feed {
     /// Draws the part of the pass that a state says was delivered, and keeps the batches in it that were not.
     pub(crate) fn skip(&mut self, state: &State) -> Result<(), StateError> {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut list = List::new(self.most);
+        let empty = || List::new(self.most).map_err(|error| StateError::Sampler { source: error.into() });
+        let mut list = empty()?;
         for number in 0..state.next() {
             source.draw(&mut list, self.most);
             if let Some(cause @ Cause::BatchSampler(_)) = list.outcome.failure(self.most) {
@@ -232,7 +234,7 @@ impl Feed {
                 return Err(StateError::malformed("batches", state.next(), format!("the sampler only has {number}")));
             }
             if state.missing.binary_search(&number).is_ok() {
-                source.kept.push_back(std::mem::replace(&mut list, List::new(self.most)));
+                source.kept.push_back(std::mem::replace(&mut list, empty()?));
             }
         }
         Ok(())
@@ -291,9 +293,8 @@ impl Drawn {
 }
 
 impl List {
-    fn new(most: usize) -> Self {
-        let indices = Vec::with_capacity(most);
-        Self { ticket: None, number: 0, first: 0, indices, outcome: Drawn::End }
+    fn new(most: usize) -> Result<Self, BuildError> {
+        Ok(Self { ticket: None, number: 0, first: 0, indices: room_for(most)?, outcome: Drawn::End })
     }
 }
 

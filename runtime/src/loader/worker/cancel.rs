@@ -26,6 +26,9 @@ impl Stopper {
     ///
     /// Everything before this call happens before `Error::Stopped` is returned. The loader may be dropped before this
     /// call returns; then this thread may be the one that drops the dataset and the memory of batches.
+    ///
+    /// On Linux a signal handler may call this, whatever it interrupts, if the loader is not dropped before the handler
+    /// returns: then this takes no lock, and neither allocates nor frees memory.
     pub fn stop(&self) {
         (self.0)();
     }

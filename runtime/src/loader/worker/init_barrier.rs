@@ -4,15 +4,21 @@
 //! user's code and waits. When all have, the consumer opens the ring's run, and then the barrier. So no worker claims
 //! anything before it has run that code. Without a `worker_init` there is no barrier: a worker begins when it is first
 //! needed.
+//!
+//! A signal handler may close it, so closing takes no lock: the thread that the handler interrupts may hold it. The waiters
+//! then need an event count, as a condition variable would lose a notification without the lock.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use slotline_core::wait::{Deadline, Never, Wait};
+
 use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
 use crate::loader::error::guard::{dispose_each, probe};
-use crate::sync::{Condvar, Mutex, MutexGuard, mishap, wait_while};
-use crate::wait::Until;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard, mishap};
+use crate::wait::{Until, WaitStrategy, Waiter};
 
 /// The user's code that each worker runs before it loads.
 pub(crate) type Init = Box<dyn Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync>;
@@ -49,7 +55,9 @@ pub(crate) struct InitBarrier {
     start: InitHook,
     workers: usize,
     state: Mutex<Arrivals>,
-    changed: Condvar,
+    closed: AtomicBool,
+    /// Notified of each change of `state` and `closed`.
+    changed: Waiter,
 }
 
 #[derive(Default)]
@@ -66,30 +74,27 @@ struct Arrivals {
     ended: usize,
     /// Workers that failed, and their errors.
     failures: Vec<(usize, BoxError)>,
-    closed: bool,
 }
 
 impl InitBarrier {
     pub(crate) fn new(start: InitHook, workers: usize) -> Self {
-        Self { start, workers, state: Mutex::default(), changed: Condvar::new() }
+        let (closed, changed) = (AtomicBool::new(false), Waiter::new(WaitStrategy::Park));
+        Self { start, workers, state: Mutex::default(), closed, changed }
     }
 
     /// Begins a pass, waits until every worker has run its code, and returns the failures, by worker; `None` if the
     /// deadline passed first, or the barrier was closed.
     pub(crate) fn begin(&self, seed: u64, deadline: &Until) -> Option<Vec<(usize, BoxError)>> {
-        let mut state = self.lock();
         // If no one waited for the last pass, its workers may still be in their code.
-        if state.passes > 0 {
-            state = self.wait_for_all(state, deadline)?;
-        }
+        let mut state = self.wait(deadline, |state| state.passes > 0 && state.arrived < self.workers)?;
         state.passes += 1;
         (state.seed, state.arrived) = (seed, state.ended);
         let unreported = std::mem::take(&mut state.failures);
-        self.changed.notify_all();
-        // Not under the lock: these are user values, whose `drop` may do anything.
         drop(state);
+        self.changed.notify(|| true);
+        // Not under the lock: these are user values, whose `drop` may do anything.
         dispose_each(unreported);
-        let mut state = self.wait_for_all(self.lock(), deadline)?;
+        let mut state = self.wait(deadline, |state| state.arrived < self.workers)?;
         let mut failures = std::mem::take(&mut state.failures);
         failures.sort_by_key(|&(worker, _)| worker);
         Some(failures)
@@ -99,13 +104,14 @@ impl InitBarrier {
     pub(crate) fn open(&self) {
         let mut state = self.lock();
         state.open = state.passes;
-        self.changed.notify_all();
+        drop(state);
+        self.changed.notify(|| true);
     }
 
     /// Makes the workers end.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify(|| true);
     }
 
     /// Returns one worker's view of the barrier.
@@ -117,16 +123,12 @@ impl InitBarrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every worker has arrived; `None` if the deadline passed first, or the barrier was closed.
-    fn wait_for_all<'a>(
-        &'a self,
-        state: MutexGuard<'a, Arrivals>,
-        deadline: &Until,
-    ) -> Option<MutexGuard<'a, Arrivals>> {
-        let some_left = |state: &Arrivals| state.arrived < self.workers;
-        let waits = |state: &Arrivals| some_left(state) && !state.closed;
-        let state = wait_while((&self.state, &self.changed), state, deadline, waits);
-        (!some_left(&state)).then_some(state)
+    /// Waits while `waits` holds, which must never hold again for this thread once it did not; `None` if it still does because
+    /// the deadline passed first, or the barrier was closed.
+    fn wait(&self, deadline: &impl Deadline, waits: impl Fn(&Arrivals) -> bool) -> Option<MutexGuard<'_, Arrivals>> {
+        self.changed.wait_until(deadline, || self.closed.load(Ordering::Acquire) || !waits(&self.lock()));
+        let state = self.lock();
+        (!waits(&state)).then_some(state)
     }
 }
 
@@ -151,7 +153,8 @@ impl Drop for Visitor<'_> {
         let mut state = self.barrier.lock();
         state.ended += 1;
         state.arrived += usize::from(self.arrived != state.passes);
-        self.barrier.changed.notify_all();
+        drop(state);
+        self.barrier.changed.notify(|| true);
     }
 }
 
@@ -163,11 +166,8 @@ impl Visitor<'_> {
     /// claim.
     pub(crate) fn next_pass(&mut self) -> Option<bool> {
         let barrier = self.barrier;
-        let mut state = barrier.lock();
-        while state.passes == self.passes && state.ended == self.ended && !state.closed {
-            state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if state.closed {
+        let state = barrier.wait(&Never, |state| state.passes == self.passes && state.ended == self.ended)?;
+        if barrier.closed.load(Ordering::Acquire) {
             return None;
         }
         self.ended = state.ended;
@@ -184,12 +184,11 @@ impl Visitor<'_> {
         state.failures.extend(outcome.err().map(|error| (self.worker, error)));
         state.arrived += 1;
         self.arrived = self.passes;
-        barrier.changed.notify_all();
+        drop(state);
+        barrier.changed.notify(|| true);
         // The consumer may abandon the pass before it opens the barrier, and begin another one.
-        while state.open < self.passes && state.passes == self.passes && !state.closed {
-            state = barrier.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.ready &= state.open == self.passes;
+        let state = barrier.wait(&Never, |state| state.open < self.passes && state.passes == self.passes);
+        self.ready &= state.is_some_and(|state| state.open == self.passes);
         Some(self.ready)
     }
 }
@@ -197,5 +196,23 @@ impl Visitor<'_> {
 impl fmt::Debug for InitBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InitBarrier").field("persistent", &self.start.persistent).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_takes_no_lock_and_wakes_everyone() {
+        let barrier = InitBarrier::new(InitHook::new(Box::new(|_| Ok(())), false), 1);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| barrier.visitor(0).next_pass());
+            let state = barrier.lock();
+            barrier.close();
+            drop(state);
+            assert_eq!(worker.join().unwrap(), None);
+        });
+        assert!(barrier.begin(0, &Until::after(None)).is_some(), "the worker has ended, so none is waited for");
     }
 }

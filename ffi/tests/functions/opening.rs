@@ -1,0 +1,33 @@
+//! Names that are not opened: their errors say how a library is built that opens them, as CMake does.
+
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+use slotline_ffi::dataset::*;
+use slotline_ffi::status::*;
+
+use crate::support::call;
+
+/// Returns why a name is not opened.
+fn refused(name: &str) -> String {
+    let (name, mut dataset) = (CString::new(name).unwrap(), null_mut());
+    // SAFETY: the string and the out pointer are valid.
+    let opened = call(|error| unsafe { slotline_dataset_open(name.as_ptr(), &mut dataset, error) });
+    let (status, message) = opened.unwrap_err();
+    assert!(dataset.is_null() && [SLOTLINE_INVALID, SLOTLINE_SOURCE].contains(&status), "{status}: {message}");
+    message
+}
+
+#[test]
+fn what_the_library_does_not_open_is_told_as_in_cmake() {
+    for name in ["tests", "data-*.tar", "s3://bucket/data.tar", "https://host/data.parquet"] {
+        let message = refused(name);
+        assert!(!message.contains("cargo") && !message.contains("feature"), "{message}");
+        let wanted = match (cfg!(feature = "sources"), name.contains("://")) {
+            (false, _) => "build the library with the CMake option SLOTLINE_SOURCES",
+            (true, true) => "is a URL, which this library does not open; download the files",
+            (true, false) => "",
+        };
+        assert!(message.contains(wanted), "{message}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Sizes from options and data for which there is no memory are errors that say a size: none of them ends the process.
+
+#![cfg(target_os = "linux")]
+
+use std::fmt::Display;
+
+use slotline::dataset::{Context, FnDataset, from_fn, iter_fn, random_split};
+use slotline::loader::{Builder, Samples};
+use slotline::packing::PackingOptions;
+use slotline::rng::Generator;
+use slotline::sample::{Packed, Padded};
+use slotline::sampler::*;
+use slotline::{BoxError, Loader};
+
+type Numbers = FnDataset<fn(usize, &mut Context) -> Result<i64, BoxError>>;
+
+/// The memory of this process. A loader looks at what the system has, and finds more.
+const LIMIT: u64 = 1 << 30;
+/// The first of them is more than that in tables of numbers, and the last ones overflow whatever they are multiplied with.
+const SIZES: [usize; 7] = [1 << 28, 1 << 33, 1 << 44, 1 << 58, usize::MAX / 16, isize::MAX as usize, usize::MAX];
+
+/// Tries a case with each size. At least one of them must fail, with an error that has a number.
+fn each<T>(name: &str, case: impl Fn(usize) -> Result<T, String>) {
+    let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+    // SAFETY: reads a local value.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    let errors: Vec<_> = SIZES.into_iter().filter_map(|size| case(size).err()).collect();
+    assert!(!errors.is_empty(), "{name}: no size is refused");
+    for error in errors {
+        assert!(error.contains(|c: char| c.is_ascii_digit()), "{name}: {error}");
+    }
+}
+
+fn text<T>(result: Result<T, impl Display>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// Builds a loader, and reads two batches.
+macro_rules! load {
+    ($builder:expr) => {{
+        let mut loader = text($builder.build())?;
+        text(loader.epoch())?.take(2).try_for_each(|batch| text(batch).map(|_| ()))
+    }};
+}
+
+fn numbers(len: usize) -> Numbers {
+    from_fn(len, |index, _| Ok(index as i64))
+}
+
+fn options(name: &str, set: impl Fn(Builder<Numbers>, usize) -> Builder<Numbers>) {
+    for (workers, round_robin) in [(0, false), (2, false), (2, true)] {
+        each(name, |size| {
+            let builder = Loader::builder(numbers(1 << 60)).batch_size(4).num_workers(workers);
+            load!(set(builder.round_robin(round_robin), size))
+        });
+    }
+}
+
+#[test]
+fn no_option_of_a_loader_ends_the_process() {
+    options("batch_size", |builder, size| builder.batch_size(size));
+    options("hold", |builder, size| builder.hold(size));
+    options("num_workers", |builder, size| builder.num_workers(size));
+    options("shuffle", |builder, _| builder.shuffle(true));
+    each("prefetch_factor", |size| load!(Loader::builder(numbers(9)).num_workers(2).prefetch_factor(size)));
+    for workers in [0, 2] {
+        let stream = || Loader::iterable(iter_fn(|_| Ok((0..10_i64).map(Ok)))).num_workers(workers);
+        each("batch_size of a stream", |size| load!(stream().batch_size(size)));
+        each("hold of a stream", |size| load!(stream().batch_size(2).hold(size)));
+        // The batches themselves take no memory, but their lists of indices do.
+        let hollow = || Loader::builder(from_fn(9, |_, _| Ok([0_u8; 0]))).batch_size(1).num_workers(workers);
+        each("max_batch_size", |size| load!(hollow().batch_sampler_iter(size, || [[0_usize, 1]])));
+        let collate = |samples: &mut Samples<'_, Numbers>| {
+            samples.next();
+            Ok(samples.len() as i64)
+        };
+        let builder = |size| Loader::builder(numbers(1 << 60)).batch_size(size).num_workers(workers).collate(collate);
+        for size in SIZES {
+            builder(size).build().unwrap().epoch().unwrap().next();
+        }
+        if workers > 0 {
+            each("batch_size in processes", |size| load!(builder(size).processes()));
+        }
+    }
+}
+
+#[test]
+fn no_size_of_a_field_ends_the_process() {
+    for workers in [0, 2] {
+        let padded = |size| from_fn(9, move |_, _| Ok(Padded::owned(vec![1_u8], size)));
+        each("padded", |size| load!(Loader::builder(padded(size)).batch_size(4).num_workers(workers)));
+        let packed = |size| from_fn(9, move |_, _| Ok(Packed::new(&[1_u8], size)));
+        each("packed", |size| load!(Loader::builder(packed(size)).batch_size(4).num_workers(workers)));
+        let buffered = |size| from_fn(9, move |_, context: &mut Context| Ok(context.buffer::<f64>(size).len() as i64));
+        each("buffer", |size| load!(Loader::builder(buffered(size)).num_workers(workers)));
+    }
+}
+
+#[test]
+fn no_size_of_a_sampler_ends_the_process() {
+    fn draw<S: Sampler>(sampler: Result<S, SamplerError>) -> Result<(), String> {
+        text(sampler.and_then(|mut sampler| sampler.order(&mut Generator::new(), &mut Order::default())))
+    }
+    let with_replacement = |size| RandomSampler::new(3)?.replacement(true).num_samples(size);
+    each("RandomSampler", |size| draw(RandomSampler::new(size)));
+    each("num_samples", |size| draw(with_replacement(size)));
+    each("WeightedRandomSampler", |size| draw(WeightedRandomSampler::new([1.0, 2.0], size)));
+    each("DistributedSampler", |size| draw(DistributedSampler::new(size, 2, 0)));
+    each("ShardShuffleSampler", |size| draw(ShardShuffleSampler::new([size, 3], 2)));
+    each("MixtureSampler", |size| draw(MixtureSampler::new([size, 3], [0.5, 0.5])));
+    each("MixtureSampler", |size| draw(MixtureSampler::by_size([size, 3])));
+    each("Stop", |size| draw(MixtureSampler::new([size, 3], [1e-12, 0.5]).and_then(|it| it.stop(Stop::AllExhausted))));
+    each("random_split", |size| text(random_split(numbers(size), &[size - 1, 1][..], &mut Generator::new())));
+    each("randperm", |size| text(Generator::new().randperm_into::<u64>(size, &mut Vec::new())));
+}
+
+#[test]
+fn no_size_of_a_packing_ends_the_process() {
+    each("capacity", |size| text(PackingOptions::new(size).best_fit([1, 2, 3])));
+    each("best_fit", |size| text(PackingOptions::new(1).best_fit([size])));
+    each("chunks", |size| text(PackingOptions::new(3).chunks([size])));
+}
