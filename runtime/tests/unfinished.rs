@@ -106,6 +106,15 @@ fn a_stream_that_hangs_is_named_too() {
     }
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn a_sample_that_hangs_in_a_process_is_named() {
+    let latch = Latch::default();
+    let mut loader = Loader::builder(hanging(40, 13, &latch)).batch_size(4).num_workers(2).processes().build().unwrap();
+    let reader = loader.stats_reader();
+    while_it_hangs(&reader, &latch, || loader.epoch().unwrap().for_each(drop), |stats| is_stuck_at(stats, 13, false));
+}
+
 /// Waits for its latch when it is written.
 struct Hanging(i64, Latch);
 
