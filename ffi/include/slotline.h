@@ -712,6 +712,11 @@ typedef struct {
   uint64_t extra_batches;
   // Bytes that were allocated for them.
   uint64_t extra_bytes;
+  // The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
+  // `worker_writing`.
+  double worker_decoding;
+  // The same time of the calling thread.
+  double caller_decoding;
 } slotline_stats;
 
 #if defined(SLOTLINE_IMAGE)

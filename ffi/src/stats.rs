@@ -75,12 +75,17 @@ pub struct slotline_stats {
     pub extra_batches: u64,
     /// Bytes that were allocated for them.
     pub extra_bytes: u64,
+    /// The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
+    /// `worker_writing`.
+    pub worker_decoding: f64,
+    /// The same time of the calling thread.
+    pub caller_decoding: f64,
 }
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_stats {
     const FIRST: usize = versioned::end!(extra_bytes);
-    const END: usize = versioned::end!(extra_bytes);
+    const END: usize = versioned::end!(caller_decoding);
 
     fn defaults() -> Self {
         Self::default()
@@ -119,6 +124,8 @@ impl From<&Stats> for slotline_stats {
             caller_drawing: stats.consumer.drawing.as_secs_f64(),
             extra_batches: stats.extra_batches,
             extra_bytes: stats.extra_bytes,
+            worker_decoding: workers(|worker| worker.decoding),
+            caller_decoding: stats.consumer.decoding.as_secs_f64(),
         }
     }
 }

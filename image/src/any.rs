@@ -1,6 +1,7 @@
 //! Pipelines whose element type is known at run time.
 
 use slotline::BoxError;
+use slotline::dataset::decoding;
 use slotline::dtype::DType;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::tensor::AnyTensorView;
@@ -197,7 +198,7 @@ impl<'a> AnyImage<'a> {
         }
         let choice = self.seed.map_or(Choice::None, Choice::Seed);
         let job = Job { bytes: self.bytes, choice, check: self.check };
-        each!(self.pipeline, pipeline => pipeline.run(job, elements(out)))
+        decoding(|| each!(self.pipeline, pipeline => pipeline.run(job, elements(out))))
     }
 }
 

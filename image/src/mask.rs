@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use slotline::BoxError;
+use slotline::dataset::decoding;
 use slotline::dtype::Element;
 use slotline::sample::{Fields, Row, Sample};
 
@@ -146,6 +147,6 @@ impl<M: ClassId> Sample for Mask<'_, M> {
 
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let out = row.fill(&self.pipeline.size())?;
-        self.decode(out).map_err(|error| named(error, self.path))
+        decoding(|| self.decode(out)).map_err(|error| named(error, self.path))
     }
 }

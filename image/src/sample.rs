@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use slotline::BoxError;
+use slotline::dataset::decoding;
 use slotline::sample::{Fields, Row, Sample};
 
 use crate::boxes::{Coordinate, follow};
@@ -160,6 +161,6 @@ impl<T: Pixel> Sample for Image<'_, T> {
     fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
         let out = row.fill(&self.pipeline.shape())?;
         let job = Job { bytes: self.bytes, choice: self.choice, check: self.check };
-        self.pipeline.run(job, out).map_err(|error| named(error, self.path))
+        decoding(|| self.pipeline.run(job, out)).map_err(|error| named(error, self.path))
     }
 }

@@ -57,14 +57,28 @@ struct Wire {
     len: usize,
 }
 
+/// What the sender has done. Times are in nanoseconds; only the sender writes.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Figures {
+    /// How long it was busy, and the part of that in which it collated and copied.
+    pub(crate) busy: AtomicU64,
+    pub(crate) writing: AtomicU64,
+    /// The task that it is at, 0 if there is none, and when that began: the bits of the seconds of `time.perf_counter`.
+    pub(crate) task: AtomicU64,
+    pub(crate) begun: AtomicU64,
+    /// The task that took longest, and how long.
+    pub(crate) slowest: AtomicU64,
+    pub(crate) longest: AtomicU64,
+}
+
 /// What lies at the start of the memory.
 #[repr(C)]
 struct Head {
     /// The size of this struct, to notice another version of slotline.
     size: usize,
     ring: Messages,
-    /// For how many nanoseconds the sender was busy.
-    busy: AtomicU64,
+    figures: Figures,
     /// How many bytes the blocks of batches may have together.
     limit: usize,
     /// How many blocks were given back, wrapping.
@@ -228,9 +242,9 @@ impl Memory {
         self.0.mapping.fd()
     }
 
-    /// Returns how long the sender was busy.
-    pub(crate) fn busy(&self) -> Duration {
-        Duration::from_nanos(self.0.head().busy.load(Ordering::Relaxed))
+    /// Returns what the sender has done.
+    pub(crate) fn figures(&self) -> &Figures {
+        &self.0.head().figures
     }
 
     /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
@@ -446,10 +460,24 @@ impl Sender {
         self.producer.is_closed()
     }
 
-    /// Adds to how long this side was busy.
-    pub(crate) fn add_busy(&mut self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.head().busy.fetch_add(nanos, Ordering::Relaxed);
+    /// Records that this side begins a task, at this value of `time.perf_counter`.
+    pub(crate) fn begin(&mut self, task: u64, begun: f64) {
+        let figures = &self.shared.head().figures;
+        figures.begun.store(begun.to_bits(), Ordering::Relaxed);
+        figures.task.store(task, Ordering::Release);
+    }
+
+    /// Records that it has ended the task, how long that took, and the part of it in which it collated and copied.
+    pub(crate) fn end(&mut self, took: Duration, writing: Duration) {
+        let figures = &self.shared.head().figures;
+        let [took, writing] = [took, writing].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let task = figures.task.swap(0, Ordering::Relaxed);
+        figures.busy.fetch_add(took, Ordering::Relaxed);
+        figures.writing.fetch_add(writing, Ordering::Relaxed);
+        if took > figures.longest.load(Ordering::Relaxed) {
+            figures.longest.store(took, Ordering::Relaxed);
+            figures.slowest.store(task, Ordering::Relaxed);
+        }
     }
 
     /// Takes back the blocks that the receiver has given back.

@@ -31,6 +31,7 @@ mod tree;
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -153,10 +154,16 @@ impl Channel {
         self.0.fd()
     }
 
-    /// For how many seconds the sender was busy.
+    /// What the sender has done: for how many seconds it was busy, and collated and copied; the task that it is at (or 0), and
+    /// when that began; the task that took longest, and how long.
     #[getter]
-    fn busy(&self) -> f64 {
-        self.0.busy().as_secs_f64()
+    fn figures(&self) -> (f64, f64, u64, f64, u64, f64) {
+        let figures = self.0.figures();
+        let read = |figure: &AtomicU64| figure.load(Ordering::Acquire);
+        let seconds = |figure| Duration::from_nanos(read(figure)).as_secs_f64();
+        let (task, begun) = (read(&figures.task), f64::from_bits(read(&figures.begun)));
+        let (busy, writing) = (seconds(&figures.busy), seconds(&figures.writing));
+        (busy, writing, task, begun, read(&figures.slowest), seconds(&figures.longest))
     }
 
     fn close(&self) {
@@ -395,9 +402,16 @@ impl Port {
         Ok(())
     }
 
-    /// Adds to how long this end was busy, in seconds.
-    fn add_busy(&self, seconds: f64) -> PyResult<()> {
-        lock(&self.sending)?.sender.add_busy(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    /// Records that this end begins a task, at this value of `time.perf_counter`.
+    fn begin(&self, task: u64, begun: f64) -> PyResult<()> {
+        lock(&self.sending)?.sender.begin(task, begun);
+        Ok(())
+    }
+
+    /// Records that this end has ended its task, how many seconds that took, and how many of these it collated and copied.
+    fn end(&self, took: f64, writing: f64) -> PyResult<()> {
+        let [took, writing] = [took, writing].map(|time| Duration::try_from_secs_f64(time).unwrap_or_default());
+        lock(&self.sending)?.sender.end(took, writing);
         Ok(())
     }
 

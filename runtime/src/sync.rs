@@ -43,11 +43,29 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 }
 
-/// Returns the moment from which this process counts time.
+/// Returns the moment from which this process counts time. On Linux it is the same in all processes, since they share
+/// what is counted from it: about when the system started, where its clock is 0.
 #[cfg(not(shuttle))]
 pub(crate) fn origin() -> Instant {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    *ORIGIN.get_or_init(Instant::now)
+    *ORIGIN.get_or_init(|| {
+        let now = Instant::now();
+        now.checked_sub(clock()).unwrap_or(now)
+    })
+}
+
+/// Returns the time of the system's clock.
+#[cfg(all(target_os = "linux", not(shuttle)))]
+fn clock() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it is a `timespec` to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(not(any(target_os = "linux", shuttle)))]
+fn clock() -> Duration {
+    Duration::ZERO
 }
 
 /// Waits while `condition` holds, or until the deadline. `guard` is a guard of `lock`, and `changed` is notified when

@@ -5,8 +5,9 @@ mod support;
 use std::thread::sleep;
 use std::time::Duration;
 
-use slotline::dataset::{Dataset, from_fn, iter_fn, reading};
-use slotline::loader::{Stats, StatsReader, Verdict};
+use slotline::dataset::{Dataset, decoding, downloading, fetching, from_fn, iter_fn, reading};
+use slotline::dtype::DType;
+use slotline::loader::{Stats, StatsReader, Verdict, WorkerStats};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
 use slotline::sampler::{Order, Places, Sampler, SamplerError, SequentialSampler};
@@ -37,6 +38,22 @@ impl Sample for Sleepy {
             sleep(self.writes);
         }
         self.value.write(row)
+    }
+}
+
+/// A number, and what it does while it is written.
+struct Slow(i64, fn());
+
+impl Sample for Slow {
+    type Schema = i64;
+
+    fn declare(&self, fields: &mut Fields) {
+        self.0.declare(fields);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        self.1();
+        self.0.write(row)
     }
 }
 
@@ -72,10 +89,10 @@ fn a_slow_read_gives_the_verdict_reading() {
     passes(
         || {
             let get = |index| {
-                sleep(2 * MILLISECOND);
+                sleep(10 * MILLISECOND);
                 Sleepy { value: index as i64, writes: Duration::ZERO, reads: Duration::ZERO }
             };
-            (48, Box::new(get))
+            (24, Box::new(get))
         },
         |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
     );
@@ -84,13 +101,43 @@ fn a_slow_read_gives_the_verdict_reading() {
 #[test]
 fn a_slow_write_gives_the_verdict_writing() {
     passes(
-        || (48, Box::new(|i| Sleepy { value: i as i64, writes: 2 * MILLISECOND, reads: Duration::ZERO })),
+        || (24, Box::new(|i| Sleepy { value: i as i64, writes: 10 * MILLISECOND, reads: Duration::ZERO })),
         |stats| assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict()),
     );
     passes(
-        || (48, Box::new(|i| Sleepy { value: i as i64, writes: Duration::ZERO, reads: 2 * MILLISECOND })),
+        || (24, Box::new(|i| Sleepy { value: i as i64, writes: Duration::ZERO, reads: 10 * MILLISECOND })),
         |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
     );
+}
+
+#[test]
+fn a_slow_disk_network_and_decoder_are_told_apart() {
+    let checked = |slow: fn(), is: fn(Verdict) -> bool, in_get: bool| {
+        for workers in [0, 1, 2] {
+            let dataset = from_fn(24, move |index, _| {
+                if in_get {
+                    slow();
+                }
+                Ok(Slow(index as i64, if in_get { || () } else { slow }))
+            });
+            let mut loader = Loader::builder(dataset).batch_size(4).num_workers(workers).build().unwrap();
+            loader.epoch().unwrap().for_each(drop);
+            let stats = loader.stats();
+            assert!(is(stats.verdict()), "{} {stats:?}", stats.verdict());
+        }
+    };
+    for in_get in [false, true] {
+        checked(|| fetching(|| sleep(10 * MILLISECOND)), |verdict| matches!(verdict, Verdict::Disk(_)), in_get);
+        checked(|| downloading(|| sleep(10 * MILLISECOND)), |verdict| matches!(verdict, Verdict::Network(_)), in_get);
+        // Bytes that come within the code that decodes them.
+        let decode = || {
+            decoding(|| {
+                downloading(|| sleep(MILLISECOND));
+                sleep(10 * MILLISECOND);
+            });
+        };
+        checked(decode, |verdict| matches!(verdict, Verdict::Decoding(_)), in_get);
+    }
 }
 
 #[test]
@@ -300,5 +347,48 @@ fn one_sample_that_takes_most_of_the_time_is_named() {
             let named = matches!(stats.verdict(), Verdict::OneSample { index: 30..40, share } if share > 0.5);
             assert!(named, "{} {stats:?}", stats.verdict());
         }
+    }
+}
+
+#[test]
+fn batches_of_one_number_are_small() {
+    let builder = Loader::builder(numbers(300_000, |_| Duration::ZERO)).batch_size(1).num_workers(1);
+    let mut loader = builder.help(false).build().unwrap();
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    // Other programs may take the cores meanwhile.
+    let verdict = stats.verdict();
+    assert!(matches!(verdict, Verdict::SmallBatches { .. } | Verdict::Starved { .. }), "{verdict} {stats:?}");
+}
+
+/// 8 MiB.
+struct Image(&'static [u8]);
+
+impl Sample for Image {
+    type Schema = u8;
+
+    fn declare(&self, fields: &mut Fields) {
+        fields.fixed(DType::U8, &[self.0.len()]);
+    }
+
+    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
+        row.fill(&[self.0.len()])?.copy_from_slice(self.0);
+        Ok(())
+    }
+}
+
+#[test]
+fn copies_of_many_bytes_are_writing() {
+    let image: &[u8] = vec![7; 8 << 20].leak();
+    for workers in [0, 1] {
+        let dataset = from_fn(16, move |_, _| Ok(Image(image)));
+        let mut loader = Loader::builder(dataset).batch_size(2).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(drop);
+        let stats = loader.stats();
+        let verdict = stats.verdict();
+        assert!(matches!(verdict, Verdict::Writing(_) | Verdict::Starved { .. }), "{verdict} {stats:?}");
+        let sum = |time: fn(&WorkerStats) -> Duration| stats.workers.iter().chain([&stats.consumer]).map(time).sum();
+        let [reading, writing]: [Duration; 2] = [sum(|thread| thread.reading), sum(|thread| thread.writing)];
+        assert!(writing > 10 * reading, "{stats:?}");
     }
 }

@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use memmap2::{Advice, Mmap, MmapOptions};
+#[cfg(feature = "remote")]
+use slotline::dataset::downloading;
+use slotline::dataset::fetching;
 
 use crate::Error;
 use crate::ahead::Asked;
@@ -319,7 +322,7 @@ impl Files {
                 let range = range(span, open.len).ok_or_else(|| failed(io::ErrorKind::UnexpectedEof.into()))?;
                 let handle = open.handle()?;
                 let into = room(memory, range.len()).map_err(failed)?;
-                handle.read_exact_at(into, span.start).map_err(failed)?;
+                fetching(|| handle.read_exact_at(into, span.start)).map_err(failed)?;
                 Ok(into)
             }
             List::Each { .. } => {
@@ -328,11 +331,11 @@ impl Files {
                     let path = &path;
                     move |source| Error::io(path, action, source)
                 };
-                let (file, found) = open_plain(&path).map_err(failed("open"))?;
+                let (file, found) = fetching(|| open_plain(&path)).map_err(failed("open"))?;
                 let range = range(span, found.len());
                 let range = range.ok_or_else(|| failed("read")(io::ErrorKind::UnexpectedEof.into()))?;
                 let into = room(memory, range.len()).map_err(failed("read"))?;
-                file.read_exact_at(into, span.start).map_err(failed("read"))?;
+                fetching(|| file.read_exact_at(into, span.start)).map_err(failed("read"))?;
                 Ok(into)
             }
             #[cfg(feature = "remote")]
@@ -344,7 +347,7 @@ impl Files {
                 let range = remote.object_len(span.file).and_then(|len| range(span, len)).ok_or_else(too_short)?;
                 let into = room(memory, range.len())
                     .map_err(|source| Error::io_named(remote.url(span.file), "read", source))?;
-                remote.read(span.file, span.start, into)?;
+                downloading(|| remote.read(span.file, span.start, into))?;
                 Ok(into)
             }
         }

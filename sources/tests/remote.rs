@@ -332,3 +332,17 @@ fn a_pattern_over_a_web_server_is_an_error_at_once() {
     }
     assert_eq!(*server.lines.lock().unwrap(), [""; 0]);
 }
+
+#[test]
+fn a_slow_server_gives_the_verdict_network() {
+    let server = Server::start(&[], Answer::Late(20));
+    let numbers = numbers(&server).read_ahead(0);
+    for workers in [0, 1] {
+        let some = slotline::dataset::Subset::new(numbers.clone(), 0..20).unwrap();
+        let mut loader = Loader::builder(some).batch_size(5).num_workers(workers).build().unwrap();
+        loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap()));
+        let stats = loader.stats();
+        let verdict = stats.verdict();
+        assert!(matches!(verdict, slotline::loader::Verdict::Network(_)), "{verdict} {stats:?}");
+    }
+}

@@ -114,3 +114,22 @@ fn what_is_no_picture_is_named() {
         assert!(message.contains("needs the cargo feature `jpeg`"), "{message}");
     }
 }
+
+#[test]
+fn large_pictures_are_bound_by_decoding() {
+    let root = tempfile::tempdir().expect("a folder");
+    for i in 0..8 {
+        let path = root.path().join(format!("class/{i}.png"));
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
+        let mut encoder = png::Encoder::new(fs::File::create(path).expect("a file can be written"), 600, 600);
+        encoder.set_color(png::ColorType::Rgb);
+        let noise: Vec<u8> = (0..600 * 600 * 3_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        encoder.write_header().expect("a header").write_image_data(&noise).expect("the pixels");
+    }
+    for workers in [0, 1] {
+        let feed = format!("feed {} --image random_resized_crop(8) --batch-size 2", root.path().display());
+        let text = crate::program::stdout(&format!("{feed} --num-workers {workers}"));
+        // Other programs may take the cores meanwhile.
+        assert!(text.contains("bound by decoding") || text.contains("starved of cores"), "{text}");
+    }
+}

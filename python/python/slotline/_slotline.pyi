@@ -90,8 +90,11 @@ class Channel:
         """Gives back the first ``count`` of them, except for those that were given back before."""
 
     @property
-    def busy(self) -> float:
-        """For how many seconds the sender was busy."""
+    def figures(self) -> tuple[float, float, int, float, int, float]:
+        """What the sender has done: for how many seconds it was busy, and collated and copied.
+
+        Then the task that it is at (or 0), and when that began; and the task that took longest, and how long.
+        """
 
     def close(self) -> None:
         """Ends the channel for both sides."""
@@ -134,8 +137,11 @@ class Port:
     def trim(self) -> None:
         """Gives memory that is not in use to the system, until it is used again."""
 
-    def add_busy(self, seconds: float) -> None:
-        """Adds to how long this end was busy."""
+    def begin(self, task: int, begun: float) -> None:
+        """Records that this end begins a task, at this value of ``time.perf_counter``."""
+
+    def end(self, took: float, writing: float) -> None:
+        """Records that this end has ended its task, how long that took, and how long of it it collated and copied."""
 
     def receive(self, timeout: float = 0.0) -> tuple[int, int, Any] | None:
         """Returns the next message as its kind, its task and its value.

@@ -46,7 +46,7 @@ pub use self::iterable::IterableDataset;
 pub use self::loadable::{Iterable, Loadable};
 pub use self::map::Map;
 pub use self::memory::{LengthMismatch, Rows, TensorDataset};
-pub use self::reading::{is_timed, reading, writing};
+pub use self::reading::{decoding, downloading, fetching, is_timed, reading, writing};
 pub use self::split::{SplitError, SplitLength, random_split};
 pub use self::stack::{Datasets, StackDataset, StackError};
 pub use self::stop::StopToken;

@@ -21,6 +21,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, ObjectStore};
+use slotline::dataset::fetching;
 use slotline::fork::Process;
 use tokio::sync::mpsc;
 use url::Position;
@@ -369,7 +370,7 @@ impl Remote {
             return Ok(());
         }
         let key = (object, start, into.len() as u64);
-        if self.cached().is_some_and(|cached| cached.read(object, start, into)) {
+        if self.cached().is_some_and(|cached| fetching(|| cached.read(object, start, into))) {
             if self.is_here() {
                 self.fetched.forget(key);
             }

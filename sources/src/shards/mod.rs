@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use slotline::dataset::decoding;
+
 use self::offsets::Offsets;
 pub(crate) use self::packed::{Compression, inside};
 use crate::files::{Files, Span};
@@ -204,11 +206,12 @@ impl Store {
             }
             Ok(bytes)
         };
-        let shard = self.unpacked.get(file, 1, unpack, |bytes| {
+        let only = |bytes: Vec<Vec<u8>>| {
             let bytes = bytes.into_iter().next().unwrap_or_default();
             let len = bytes.len() as u64;
             (bytes, len)
-        })?;
+        };
+        let shard = decoding(|| self.unpacked.get(file, 1, unpack, only))?;
         let range = match *cut {
             Cut::Table => offsets::range(path, &shard, *samples as usize, i)?,
             Cut::Blocks { start, len } => {

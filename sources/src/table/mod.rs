@@ -49,6 +49,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use slotline::BoxError;
+use slotline::dataset::decoding;
 use slotline::sample::{Row, RowsMut};
 
 use self::column::{Chunk, Column, Missing};
@@ -499,14 +500,15 @@ impl Table {
             let columns = columns.collect::<Result<Vec<_>, _>>();
             columns.map_err(|problem| Error::format(self.files.path(file).display(), None, problem, DAMAGED))
         };
-        self.kept.get(number, steps, decode, |columns| {
+        let chunk_of = |columns: Vec<Vec<Column>>| {
             let mapped = part.mapped(&self.files).unwrap_or_default();
             let chunk = Chunk::new((self.number, number), columns.into_iter().flatten().collect(), mapped);
             let bytes = chunk.bytes;
             let growth = (bytes.saturating_mul(256) / part.size().max(SMALL)).max(256);
             self.growth.fetch_max(growth, Ordering::Relaxed);
             (chunk, bytes)
-        })
+        };
+        decoding(|| self.kept.get(number, steps, decode, chunk_of))
     }
 
     /// Whether some parts have no room in memory together: not all have, and these take more than a quarter of it.

@@ -114,6 +114,10 @@ class BaseIterator(_BaseDataLoaderIter):
         """The number of batches that are left in the pass."""
         return self.remaining()
 
+    def count_collating(self, seconds):
+        """Counts time in which the loop's own thread collated."""
+        self._pass.stats.writing += seconds
+
     def remaining(self) -> int:
         """Returns how many batches are left in the pass: after a resume in the middle, fewer than ``len(loader)``.
 
@@ -125,6 +129,7 @@ class BaseIterator(_BaseDataLoaderIter):
         stats = self._pass.stats
         self._draws.taken = None
         begun = time.perf_counter()
+        stats.begin(begun)
         try:
             # Recording costs as much as loading a small batch.
             if profiler._is_profiler_enabled:

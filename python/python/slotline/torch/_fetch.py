@@ -34,6 +34,19 @@ class Watched(list):
             yield index
 
 
+def timed(collate_fn, count):
+    """Returns the same function, after each call of which ``count`` is called with the seconds that it took."""
+
+    def collate(samples):
+        begun = time.perf_counter()
+        try:
+            return collate_fn(samples)
+        finally:
+            count(time.perf_counter() - begun)
+
+    return collate
+
+
 def takes_one_by_one(dataset) -> bool:
     """Whether the samples of a batch are asked for one by one, so that the dataset never sees the list of indices."""
     while type(dataset) is Subset:

@@ -234,11 +234,15 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
         1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first
         batch that was asked for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
+        While the loop waits for a batch, from another thread, they include the time until now.
         """
         return (Stats(0) if self._pass is None else self._pass.stats).as_dict()
 
     def verdict(self) -> str:
-        """Returns a sentence on what limited the latest pass: the loop, the workers, one of them, or none of these."""
+        """Returns a sentence on what limited the latest pass, such as the loop, the workers, or one batch.
+
+        If the loop hangs, ask from another thread: the sentence names the worker, and for how long it has been making a batch.
+        """
         return (Stats(0) if self._pass is None else self._pass.stats).verdict()
 
     def __getstate__(self):

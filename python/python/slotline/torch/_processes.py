@@ -28,6 +28,7 @@ from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
 from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 from slotline.torch._pass import worker_states
+from slotline.torch._stats import run_delay
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
 _MOST_TASKS = 250
@@ -182,7 +183,10 @@ class ProcessIterator(BaseIterator):
                     self._pass.workers[worker_id].begin(state)
         for worker, port in zip(self._pass.workers, self._ports):
             worker.port = port
-        self._busy_before = [replies.busy for _, replies in self._channels]
+        self._before = [
+            (*replies.figures[:2], run_delay(worker)) for worker, (_, replies) in zip(self._workers, self._channels)
+        ]
+        self._pass.stats.look = weakref.WeakMethod(self._count)
         # States that have come before the batch to which they belong.
         self._states = {}
         # The tasks that are not done, oldest first, and their workers. Of a worker that is exhausted, none will be done.
@@ -304,7 +308,7 @@ class ProcessIterator(BaseIterator):
                 self._retire(worker_id)
                 self._give_task()
                 continue
-            self._pass.stats.busy[worker_id] = self._channels[worker_id][1].busy - self._busy_before[worker_id]
+            self._pass.stats.busy[worker_id] = self._channels[worker_id][1].figures[0] - self._before[worker_id][0]
             # Of a stream, tasks of a worker that has ended are never done.
             self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
             worker.receive(self._states.pop(worker_id, None))
@@ -322,9 +326,30 @@ class ProcessIterator(BaseIterator):
             return data
         self._tasks.clear()
         self._is_torn = False
+        self._count()
+        self._pass.stats.look = None
         if not self._persistent_workers:
             self._shutdown_workers()
         raise StopIteration
+
+    def _count(self):
+        """Counts what workers have done in this pass, also what they have not ended."""
+        stats, now = self._pass.stats, time.perf_counter()
+        stats.now, writing = [], 0.0
+        for worker_id, (_, replies) in enumerate(self._channels):
+            figures, (busy_before, writing_before, delay_before) = replies.figures, self._before[worker_id]
+            busy, copied, task, begun, slowest, longest = figures
+            if task >= self._base and task > 0:
+                stats.now.append((now - begun, worker_id, task - self._base))
+                busy += now - begun
+            stats.busy[worker_id] = busy - busy_before
+            writing += copied - writing_before
+            if slowest >= self._base and longest > stats.slowest[0]:
+                stats.slowest = longest, slowest - self._base
+            # Of a worker that has ended, nothing is known any more.
+            starved = run_delay(self._workers[worker_id]) - delay_before
+            stats.starved[worker_id] = max(stats.starved[worker_id], starved)
+        stats.writing = writing
 
     def _retire(self, worker_id):
         """Gives no more tasks to a worker in this pass."""

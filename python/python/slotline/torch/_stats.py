@@ -9,8 +9,22 @@ import time
 _KEPT_UP = 0.1
 # Workers that are busy for more than this share of the time are the limit.
 _BUSY = 0.6
+# There are too few cores if workers wait for one for this share of the time.
+_STARVED = 0.5
+# Batches are small if there is one so often, in seconds.
+_SMALL = 0.0002
 # How many of the samples that were left out are listed.
 _MOST_CAUSES = 1000
+
+
+def run_delay(worker):
+    """For how many seconds a worker, a process or a thread, has waited for a core; 0 if the system does not know."""
+    number = getattr(worker, "native_id", None) or getattr(worker, "pid", None)
+    try:
+        with open(f"/proc/{number}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Stats:
@@ -26,50 +40,93 @@ class Stats:
         self.waited = 0.0
         # How long each worker was busy.
         self.busy = [0.0] * num_workers
+        # How long each worker waited for a core, and all of them, or the loop's own thread, collated and copied.
+        self.starved = [0.0] * num_workers
+        self.writing = 0.0
+        # How long the slowest batch took, and its number.
+        self.slowest = 0.0, 0
+        # The batches that are being made: for how long, by which worker, and their numbers. `look` brings it up to date.
+        self.now = []
+        self.look = None
+        # When the call into the loader began that has not ended.
+        self._entered = None
         self._begun = None
         self._last = None
+
+    def begin(self, begun):
+        """Begins to count a call into the loader."""
+        self._entered = begun
+        if self._begun is None:
+            self._begun = begun
 
     def count(self, begun):
         """Counts a call into the loader that began at ``begun``, as ``time.perf_counter`` tells it."""
         now = time.perf_counter()
-        if self._begun is None:
-            self._begun = begun
+        self._entered = None
         self._last = now
         self.waited += now - begun
+        if not self.busy and now - begun > self.slowest[0]:
+            self.slowest = now - begun, self.batches
 
     def leave_out(self, bad):
         self.bad_samples += len(bad)
         self.bad_causes.extend(bad)
         del self.bad_causes[:-_MOST_CAUSES]
 
-    @property
-    def elapsed(self):
-        return 0.0 if self._begun is None else self._last - self._begun
+    def _times(self):
+        """Returns the time of the pass, and that of it inside the loader, up to now if a call has not ended."""
+        if self._begun is None:
+            return 0.0, 0.0
+        if (look := self.look and self.look()) is not None:
+            look()
+        entered, now = self._entered, time.perf_counter()
+        if entered is None:
+            return self._last - self._begun, self.waited
+        return now - self._begun, self.waited + now - entered
 
     def as_dict(self):
+        elapsed, waited = self._times()
         return {
             "batches": self.batches,
             "errors": self.errors,
             "bad_samples": self.bad_samples,
             "bad_causes": list(self.bad_causes),
-            "elapsed": self.elapsed,
-            "waited": self.waited,
+            "elapsed": elapsed,
+            "waited": waited,
             "busy": list(self.busy),
         }
 
     def verdict(self):
-        if self.batches == 0 or self.elapsed == 0.0:
+        elapsed, waiting = self._times()
+        if elapsed == 0.0 or (self.batches == 0 and self._entered is None):
             return "no batch was delivered"
-        waited = self.waited / self.elapsed
+        waited = waiting / elapsed
         if waited < _KEPT_UP:
             return f"bound by the loop: it was inside the loader for {waited:.1%} of the time; the loader kept up"
         cores = len(os.sched_getaffinity(0))
+        now = self.now
+        if not self.busy and self._entered is not None:
+            now = [(time.perf_counter() - self._entered, None, self.batches)]
+        longest, worker, number = max(now, key=lambda batch: batch[0], default=(0.0, None, 0))
+        if longest > elapsed / 2:
+            who = "the loop's own thread" if worker is None else f"worker {worker}"
+            return f"held up by a batch that has not ended: {who} has been making batch {number} for {longest:.1f} s"
+        starved = sum(self.starved) / max(len(self.starved), 1) / elapsed
+        if starved > _STARVED:
+            return (
+                f"starved of cores: workers could run, but waited {starved:.0%} of the time for one of {cores} cores; "
+                f"{'fewer workers, or ' if len(self.busy) > cores else ''}fewer other threads and programs would help"
+            )
+        if self.slowest[0] > elapsed / 2 and self.batches > 1:
+            return f"held up by one batch: batch {self.slowest[1]} alone took {self.slowest[0] / elapsed:.0%} of the time"
+        collating = self.writing > (sum(self.busy) if self.busy else waiting) / 2
+        mostly = ", more than half of it collating and copying batches" if collating else ""
         if not self.busy:
             return (
-                f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time; "
+                f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time{mostly}; "
                 f"num_workers={min(cores, 2)} would do it beside the loop"
             )
-        shares = [busy / self.elapsed for busy in self.busy]
+        shares = [busy / elapsed for busy in self.busy]
         mean = sum(shares) / len(shares)
         most = max(range(len(shares)), key=shares.__getitem__)
         others = (sum(shares) - shares[most]) / max(len(shares) - 1, 1)
@@ -86,8 +143,14 @@ class Stats:
                 if cores > len(shares)
                 else f"there are as many workers as cores ({cores}), so samples must become cheaper"
             )
-            return f"bound by the workers: they were busy {mean:.0%} of the time; {more}"
+            return f"bound by the workers: they were busy {mean:.0%} of the time{mostly}; {more}"
+        each = elapsed / max(self.batches, 1)
+        if each < _SMALL:
+            return (
+                f"bound by handing over small batches: there is one every {each * 1e6:.0f} µs, and the loop waited "
+                f"{waited:.0%} of the time; a greater batch_size would help"
+            )
         return (
             f"bound by loading, but by no single part of it: the loop waited {waited:.0%} of the time, and workers were "
-            f"busy {mean:.0%} of it; a greater batch_size or prefetch_factor may help, or there are not enough cores"
+            f"busy {mean:.0%} of it; a greater prefetch_factor may help"
         )

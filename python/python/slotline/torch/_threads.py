@@ -48,8 +48,8 @@ class _End:
         self.generators = self._next_generators = None
         # Whether the loader wants no more batches.
         self.closed = False
-        # How long this end's thread was busy, in seconds.
-        self.busy = 0.0
+        # What this end's thread has done, as `Channel.figures` of a process.
+        self.figures = (0.0, 0.0, 0, 0.0, 0, 0.0)
 
     def send(self, kind, task=0, value=None):
         self._outbox.put((kind, task, value))
@@ -90,8 +90,15 @@ class _End:
     def trim(self):
         pass
 
-    def add_busy(self, seconds):
-        self.busy += seconds
+    def begin(self, task, begun):
+        busy, writing, _, _, *slowest = self.figures
+        self.figures = (busy, writing, task, begun, *slowest)
+
+    def end(self, took, writing):
+        busy, before, task, _, *slowest = self.figures
+        if took > slowest[1]:
+            slowest = [task, took]
+        self.figures = (busy + took, before + writing, 0, 0.0, *slowest)
 
 
 class ThreadIterator(ProcessIterator):

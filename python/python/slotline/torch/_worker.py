@@ -20,7 +20,7 @@ from torch.utils.data.graph_settings import apply_random_seed
 from slotline import _rng
 from slotline._slotline import Closed, Port
 from slotline.torch import _collate, _generators, _state
-from slotline.torch._fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one
+from slotline.torch._fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one, timed
 from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
 
 # How often a worker that has nothing to do checks whether its loader is still there, in seconds.
@@ -106,8 +106,9 @@ class Worker:
         self._failure = None
         self._is_exhausted = False
         self._steps = 0
-        # How long the last batch took.
+        # How long the last batch took, and the part of that in which it was collated and copied.
         self._took = SLOW
+        self._writing = 0.0
         try:
             self._begin_pass()
             if spec.init_fn is not None:
@@ -125,7 +126,7 @@ class Worker:
             _state.load_dataset(self._dataset, {**state, _state.FINISHED: not is_late})
             if not is_late:
                 self._restore(state)
-        self._fetcher = _fetcher(self._spec, self._dataset)
+        self._fetcher = _fetcher(self._spec, self._dataset, self._count_collating)
         self._has_state = _state.has_state(self._fetcher, self._is_stream)
         self._takes_one_by_one = self._is_stream or takes_one_by_one(self._dataset)
         if is_within:
@@ -136,6 +137,9 @@ class Worker:
             self._steps = state[_state.STEPS] - since
             index = [None] * self._spec.batch_size if self._spec.auto_collation else None
             _state.skip(self._fetcher, index, since, self._begin_stream_step)
+
+    def _count_collating(self, seconds):
+        self._writing += seconds
 
     def _restore(self, state):
         text = state[_state.GENERATORS]
@@ -166,9 +170,13 @@ class Worker:
                 kind, task, value = message
                 if kind == TASK:
                     begun = time.perf_counter()
-                    self._make(port, task, value)
-                    self._took = time.perf_counter() - begun
-                    port.add_busy(self._took)
+                    port.begin(task, begun)
+                    self._writing = 0.0
+                    try:
+                        self._make(port, task, value)
+                    finally:
+                        self._took = time.perf_counter() - begun
+                        port.end(self._took, self._writing)
                 elif kind == RESUME:
                     self._send_end(port)
                     port.send(RESUMED, task)
@@ -215,10 +223,13 @@ class Worker:
                     port.send(BAD, 0, bad)
             if batch is NOTHING:
                 port.send(SKIPPED, task)
-            elif type(batch) is _Samples:
+                return
+            begun = time.perf_counter()
+            if type(batch) is _Samples:
                 port.collate(BATCH, task, batch.samples)
             else:
                 port.send(BATCH, task, batch)
+            self._writing += time.perf_counter() - begun
         except self.errors as error:
             if isinstance(error, StopIteration) and self._is_stream:
                 self._is_exhausted = True
@@ -277,10 +288,14 @@ def _seeded(dataset, rng, seed):
     return dataset
 
 
-def _fetcher(spec, dataset):
+def _fetcher(spec, dataset, count):
     collate_fn = spec.collate_fn
-    if spec.auto_collation and _collate.is_default(collate_fn):
+    if not spec.auto_collation:
+        pass
+    elif _collate.is_default(collate_fn):
         collate_fn = _samples
+    else:
+        collate_fn = timed(collate_fn, count)
     return make_fetcher(spec.kind, dataset, spec.auto_collation, collate_fn, spec.drop_last, spec.on_error)
 
 

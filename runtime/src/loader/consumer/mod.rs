@@ -144,7 +144,10 @@ impl<P: Storage> Inner<P> {
         }
         let begun = Instant::now();
         // Before any worker is asked for anything.
-        self.activities.last().inspect(|own| own.counters.begin_pass(begun));
+        self.activities.last().inspect(|own| {
+            own.counters.begin_pass(begun);
+            own.enter_thread();
+        });
         self.drain()?;
         let tasks = match self.log.resume.as_ref().and_then(|resume| resume.drawn) {
             Some(tasks) => tasks,

@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// A batch has bad samples, and with those before it they are more than
     /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
-    #[error("{bad} of the last {of} samples are bad, and on_error allows half: {source}")]
+    #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", told(source))]
     MostlyBad {
         /// The bad samples.
         bad: usize,

@@ -1,9 +1,9 @@
 //! What each thread is doing, readable by all threads.
 
-use crate::loader::metrics::counters::Counters;
+use crate::loader::metrics::counters::{Counters, Unfinished, nanos};
+use crate::sync::Instant;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::atomic::AtomicU32;
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 /// The row while a worker begins its pass over an iterable dataset.
@@ -23,7 +23,26 @@ pub(crate) struct Activity {
     process: AtomicU32,
     /// How often a worker process has looked for something to claim.
     looks: AtomicU32,
+    /// The thread, as the system numbers it; how long it had waited for a core before, and other threads in its place.
+    thread: AtomicU32,
+    before: AtomicU64,
+    starved: AtomicU64,
     pub(crate) counters: Counters,
+}
+
+/// The number of the current thread, 0 if it is not known.
+fn thread_number() -> u32 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: it has no preconditions.
+    return unsafe { libc::gettid() }.cast_unsigned();
+    #[cfg(not(target_os = "linux"))]
+    0
+}
+
+/// How long a thread, or the first one of a process, has waited for a core since it began; 0 if the system does not know.
+fn run_delay(thread: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0))
 }
 
 impl Activity {
@@ -38,6 +57,45 @@ impl Activity {
     #[inline]
     pub(crate) fn end(&self) {
         self.task.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends a batch after a panic in code that nothing else guards, so that the timing of its claim has no end.
+    #[cold]
+    pub(crate) fn abandon(&self) {
+        self.end();
+        self.counters.settle(Instant::now());
+    }
+
+    /// What the thread does now that no counter has yet.
+    pub(crate) fn unfinished(&self, pass: Option<Instant>, now: Instant) -> Option<Unfinished> {
+        self.counters.unfinished(self.task().is_some(), pass, now)
+    }
+
+    /// Records that the current thread is the one whose activity this is, from now on.
+    pub(crate) fn enter_thread(&self) {
+        let thread = thread_number();
+        if self.thread.load(Ordering::Relaxed) != thread {
+            self.starved.store(nanos(self.starved()), Ordering::Relaxed);
+            self.before.store(nanos(run_delay(thread)), Ordering::Relaxed);
+            self.thread.store(thread, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the thread ends, or does something else.
+    pub(crate) fn leave_thread(&self) {
+        self.starved.store(nanos(self.starved()), Ordering::Relaxed);
+        self.thread.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the thread has waited for a core.
+    pub(crate) fn starved(&self) -> Duration {
+        let [starved, before] = [&self.starved, &self.before].map(|figure| figure.load(Ordering::Relaxed));
+        let now = match (self.process(), self.thread.load(Ordering::Relaxed)) {
+            (Some(process), _) => nanos(run_delay(process)),
+            (None, 0) => 0,
+            (None, thread) => nanos(run_delay(thread)).saturating_sub(before),
+        };
+        Duration::from_nanos(starved + now)
     }
 
     /// Records the worker's process, or that it has ended.
@@ -76,7 +134,7 @@ impl Activity {
             None => {}
         }
         let at = self.at();
-        self.end();
+        self.abandon();
         self.set_process(None);
         at
     }

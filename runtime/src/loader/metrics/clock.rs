@@ -13,9 +13,9 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use crate::dataset::reading::{self, Spent};
+use crate::dataset::reading::{self, STAGES, Spent, Stage};
 use crate::loader::metrics::activity::Activity;
-use crate::loader::metrics::counters::{Counters, MANY, Stages, nanos};
+use crate::loader::metrics::counters::{Counters, MANY, nanos};
 use crate::sync::Instant;
 use crate::sync::atomic::Ordering;
 
@@ -58,9 +58,10 @@ impl Watch {
     }
 
     /// Starts to time a claim.
-    pub(crate) fn start(&mut self) -> Instant {
+    pub(crate) fn start(&mut self, counters: &Counters) -> Instant {
         self.staged = self.slow || self.savings >= self.price;
         let now = Instant::now();
+        counters.begin_claim(now);
         if self.staged {
             self.laps.start(now);
         }
@@ -87,6 +88,7 @@ impl Watch {
         self.slow = took >= samples.saturating_mul(SLOW * look) && samples > 0;
         let passed = passed / look;
         self.savings = (self.savings.saturating_add(passed)).min(SAVINGS[1] * PRICE);
+        counters.settle(ended);
         if self.staged {
             self.laps.stop(ended, counters);
             self.savings = self.savings.saturating_sub(self.price);
@@ -107,9 +109,8 @@ pub(crate) struct Laps {
     outer: Cell<Option<Spent>>,
     /// The sample that is being written (`None` after the last one), and how long it took to read.
     written: Cell<Option<(Option<usize>, u64)>>,
-    drawing: Cell<u64>,
-    reading: Cell<u64>,
-    writing: Cell<u64>,
+    /// The time of each stage.
+    times: Cell<[u64; STAGES]>,
     /// Whether samples are read many at once, so that no sample has a separate time.
     bulk: Cell<bool>,
 }
@@ -131,10 +132,8 @@ impl Laps {
     fn start(&self, now: Instant) {
         self.last.set(Some(now));
         self.written.set(None);
-        self.outer.set(reading::watch(Some(Spent::default())));
-        self.drawing.set(0);
-        self.reading.set(0);
-        self.writing.set(0);
+        self.outer.set(reading::watch(Some(fresh())));
+        self.times.set([0; STAGES]);
         self.bulk.set(false);
     }
 
@@ -145,34 +144,29 @@ impl Laps {
 
     /// Records that the indices of the claim were drawn.
     pub(crate) fn drawn(&self) {
-        self.drawing.set(self.since_last(Instant::now()));
+        self.add(Stage::Drawing, self.since_last(Instant::now()));
     }
 
     /// Records that the next sample is asked for, so the previous one, if there was one, is written.
     pub(crate) fn ask(&self, activity: &Activity) {
-        self.lap(Instant::now(), &activity.counters);
+        let now = Instant::now();
+        self.lap(now, &activity.counters);
+        activity.counters.enter(Stage::Reading, now);
     }
 
     /// Records that a read returned, with a sample or an error, or (`false`) that no sample is left.
     #[inline]
     pub(crate) fn got(&self, activity: &Activity, sample: bool) {
         let now = Instant::now();
-        let (read, Spent { written, calls, .. }) = self.since_sample(now);
-        // Everything else is counted as reading.
-        let early = written.saturating_sub(calls * look()).min(read);
-        self.reading.set(self.reading.get() + (read - early));
-        self.writing.set(self.writing.get() + early);
+        let read = self.since_sample(now, Stage::Reading);
+        activity.counters.enter(Stage::Writing, now);
         let index = sample.then(|| activity.index.load(Ordering::Relaxed));
         self.written.set(Some((index.filter(|_| !self.bulk.get()), read)));
     }
 
     fn lap(&self, now: Instant, counters: &Counters) {
-        let (time, spent) = self.since_sample(now);
-        // Reading that happened while the sample was written.
-        let late = spent.read.saturating_sub(spent.calls * look()).min(time);
-        self.reading.set(self.reading.get() + late);
         // Before the first sample, a collate function may do anything.
-        self.writing.set(self.writing.get() + (time - late));
+        let time = self.since_sample(now, Stage::Writing);
         let Some((index, read)) = self.written.take() else { return };
         if let Some(index) = index {
             counters.slowest.note(index, 1, read + time);
@@ -182,15 +176,31 @@ impl Laps {
     fn stop(&self, now: Instant, counters: &Counters) {
         self.lap(now, counters);
         reading::watch(self.outer.take());
-        let [drawing, reading, writing] = [&self.drawing, &self.reading, &self.writing].map(Cell::get);
-        counters.stages(Stages { drawing, reading, writing });
+        counters.stages(self.times.get());
     }
 
-    /// Returns the time since the last call, and what was recorded in it. Each recorded call has read the clock twice: once
-    /// within the time that it records.
-    fn since_sample(&self, now: Instant) -> (u64, Spent) {
-        let spent = reading::watch(Some(Spent::default())).unwrap_or_default();
-        (self.since_last(now).saturating_sub(2 * spent.calls * look()), spent)
+    /// Returns the time since the last call, and adds it to the stages that were recorded in it; all other time belongs
+    /// to `stage`. Each recorded call has read the clock twice.
+    fn since_sample(&self, now: Instant, stage: Stage) -> u64 {
+        let spent = reading::watch(Some(fresh())).unwrap_or_default();
+        let time = self.since_last(now).saturating_sub(2 * spent.calls * look());
+        let (mut times, mut left) = (self.times.get(), time);
+        if spent.calls > 0 {
+            for (sum, recorded) in times.iter_mut().zip(spent.times) {
+                let recorded = recorded.min(left);
+                *sum += recorded;
+                left -= recorded;
+            }
+        }
+        times[stage as usize] += left;
+        self.times.set(times);
+        time
+    }
+
+    fn add(&self, stage: Stage, time: u64) {
+        let mut times = self.times.get();
+        times[stage as usize] += time;
+        self.times.set(times);
     }
 
     /// Returns the time since the last call, minus the cost of reading the clock.
@@ -198,6 +208,11 @@ impl Laps {
         let last = self.last.replace(Some(now)).unwrap_or(now);
         nanos(now.saturating_duration_since(last)).saturating_sub(look())
     }
+}
+
+/// Returns the record of a sample that begins.
+fn fresh() -> Spent {
+    Spent { look: look(), ..Spent::default() }
 }
 
 /// The cost of reading the clock, in nanoseconds: about 25, but far more on some machines.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::dataset::reading::{STAGE, STAGES, Stage};
 use crate::fork::Process;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Instant, origin, thread};
@@ -28,13 +29,17 @@ pub(crate) struct Counters {
     others: AtomicU64,
     /// The time to start streams, outside of claims.
     starting: AtomicU64,
-    /// The time of samples that were timed stage by stage.
-    drawing: AtomicU64,
-    reading: AtomicU64,
-    writing: AtomicU64,
+    /// The time of samples that were timed stage by stage, by [`Stage`].
+    stages: [AtomicU64; STAGES],
     /// The time without work: no free slot, or only batches that the consumer makes faster.
     waiting: AtomicU64,
     resting: AtomicU64,
+    /// Until when all time of the thread is in the counters above, as twice the nanoseconds after the [origin], plus 1
+    /// while a claim is being timed, which began then.
+    since: AtomicU64,
+    /// The stage of the sample that is being timed (its number plus 1), and since when, after the origin.
+    stage: AtomicUsize,
+    entered: AtomicU64,
     /// Only the consumer's: when the pass began, after the [origin], plus 1. (Not an `Instant`, since processes may share
     /// this, and not all bytes are one.)
     pass: AtomicU64,
@@ -56,10 +61,42 @@ impl Counters {
     }
 
     /// Adds the time of samples that were timed stage by stage.
-    pub(crate) fn stages(&self, Stages { drawing, reading, writing }: Stages) {
-        add(&self.drawing, drawing);
-        add(&self.reading, reading);
-        add(&self.writing, writing);
+    pub(crate) fn stages(&self, times: [u64; STAGES]) {
+        self.stages.iter().zip(times).for_each(|(stage, time)| add(stage, time));
+    }
+
+    /// Records that a claim begins that is being timed.
+    pub(crate) fn begin_claim(&self, now: Instant) {
+        self.stage.store(0, Ordering::Relaxed);
+        self.since.store(moment(now) << 1 | 1, Ordering::Relaxed);
+    }
+
+    /// Records that all time of the thread until now is in the counters: a claim or a wait has ended.
+    pub(crate) fn settle(&self, now: Instant) {
+        self.since.store(moment(now) << 1, Ordering::Relaxed);
+    }
+
+    /// Records the stage of the sample that is being timed.
+    #[inline]
+    pub(crate) fn enter(&self, stage: Stage, now: Instant) {
+        self.entered.store(moment(now), Ordering::Relaxed);
+        self.stage.store(stage as usize + 1, Ordering::Relaxed);
+    }
+
+    /// What the thread does at this moment and no counter has yet, if it works on a claim. `is_busy` is whether it fills
+    /// one, and `pass` when the pass began.
+    pub(crate) fn unfinished(&self, is_busy: bool, pass: Option<Instant>, now: Instant) -> Option<Unfinished> {
+        let now = moment(now);
+        let [since, entered] = [&self.since, &self.entered].map(|figure| figure.load(Ordering::Relaxed));
+        let (begun, is_timed) = (since >> 1, since & 1 == 1);
+        let time = now.saturating_sub(begun.max(pass.map_or(0, moment)));
+        // Claims that are not timed take some microseconds.
+        if !is_timed && (!is_busy || time < NOTABLE) {
+            return None;
+        }
+        let stage = STAGE.get(self.stage.load(Ordering::Relaxed).wrapping_sub(1)).filter(|_| is_timed);
+        let of_sample = stage.map_or(time, |_| time.min(now.saturating_sub(entered)));
+        Some(Unfinished { time, of_sample, stage: stage.copied().unwrap_or(Stage::Reading) })
     }
 
     /// Adds the time of a sample whose reading was not finished.
@@ -67,7 +104,7 @@ impl Counters {
     pub(crate) fn lost(&self, index: usize, time: Duration) {
         let time = nanos(time);
         add(&self.busy, time);
-        add(&self.reading, time);
+        add(&self.stages[Stage::Reading as usize], time);
         self.slowest.note(index, 1, time);
     }
 
@@ -75,17 +112,23 @@ impl Counters {
         add(&self.starting, nanos(time));
     }
 
-    pub(crate) fn waited(&self, time: Duration) {
-        add(&self.waiting, nanos(time));
+    /// Adds a wait that began at `begun` and ends now.
+    pub(crate) fn waited(&self, begun: Instant) {
+        let now = Instant::now();
+        add(&self.waiting, nanos(now.saturating_duration_since(begun)));
+        self.settle(now);
     }
 
     pub(crate) fn rested(&self, time: Duration) {
-        add(&self.resting, nanos(time));
+        if !time.is_zero() {
+            add(&self.resting, nanos(time));
+            self.settle(Instant::now());
+        }
     }
 
     /// Records that a pass begins.
     pub(crate) fn begin_pass(&self, now: Instant) {
-        self.pass.store(nanos(now.saturating_duration_since(origin())).saturating_add(1), Ordering::Relaxed);
+        self.pass.store(moment(now).saturating_add(1), Ordering::Relaxed);
     }
 
     /// When the last pass began.
@@ -107,12 +150,11 @@ impl Counters {
         Duration::from_nanos(busy.saturating_add(left))
     }
 
-    /// The shares of that time for drawing indices and for reading, as far as it was measured; the rest is writing.
-    pub(crate) fn shares(&self) -> [f64; 2] {
-        let counters = [&self.drawing, &self.reading, &self.writing];
-        let [drawing, reading, writing] = counters.map(|figure| figure.load(Ordering::Relaxed) as f64);
-        let all = drawing + reading + writing;
-        if all > 0.0 { [drawing / all, reading / all] } else { [0.0, 1.0] }
+    /// The share of that time for each stage, as far as it was measured.
+    pub(crate) fn shares(&self) -> [f64; STAGES] {
+        let times: [f64; STAGES] = std::array::from_fn(|stage| self.stages[stage].load(Ordering::Relaxed) as f64);
+        let all: f64 = times.iter().sum();
+        if all > 0.0 { times.map(|time| time / all) } else { STAGE.map(|stage| f64::from(stage == Stage::Reading)) }
     }
 
     pub(crate) fn starting(&self) -> Duration {
@@ -128,13 +170,22 @@ impl Counters {
     }
 }
 
-/// The time of the samples of a claim, by stage.
+/// What a thread does that no counter has yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stages {
-    /// Waiting for their indices, or drawing them.
-    pub(crate) drawing: u64,
-    pub(crate) reading: u64,
-    pub(crate) writing: u64,
+pub(crate) struct Unfinished {
+    /// The nanoseconds of all that, and those of the sample at which the thread is.
+    pub(crate) time: u64,
+    pub(crate) of_sample: u64,
+    /// What happens to that sample.
+    pub(crate) stage: Stage,
+}
+
+/// What takes this long is not noise.
+pub(crate) const NOTABLE: u64 = 1_000_000;
+
+/// The nanoseconds from the [origin] to a moment.
+pub(crate) fn moment(now: Instant) -> u64 {
+    nanos(now.saturating_duration_since(origin()))
 }
 
 /// Adds to a figure. Only its single writer may call this.
@@ -251,15 +302,37 @@ mod tests {
     #[test]
     fn untimed_samples_use_the_last_estimate() {
         let counters = Counters::default();
-        assert_eq!((counters.busy_time(), counters.shares()), (Duration::ZERO, [0.0, 1.0]));
+        let shares = || counters.shares()[..3].to_vec();
+        assert_eq!((counters.busy_time(), shares()), (Duration::ZERO, vec![0.0, 1.0, 0.0]));
         (0..4).for_each(|_| counters.claimed(2));
         counters.busy(3000, 25 * MANY);
         (0..2).for_each(|_| counters.claimed(2));
-        counters.stages(Stages { drawing: 50, reading: 100, writing: 250 });
+        counters.stages([50, 100, 250, 0, 0, 0]);
         assert_eq!(counters.samples(), 12);
-        assert_eq!((counters.busy_time(), counters.shares()), (Duration::from_nanos(3100), [0.125, 0.25]));
+        assert_eq!((counters.busy_time(), shares()), (Duration::from_nanos(3100), vec![0.125, 0.25, 0.625]));
         counters.busy(10, 0);
         assert_eq!(counters.busy_time(), Duration::from_nanos(3010));
+    }
+
+    #[test]
+    fn what_has_not_ended_counts_from_the_last_record() {
+        let (counters, begun) = (Counters::default(), Instant::now());
+        let after = |time| begun + Duration::from_millis(time);
+        let seen = |is_busy, pass, now| {
+            let seen = counters.unfinished(is_busy, pass, after(now))?;
+            Some([seen.time, seen.of_sample].map(|time| time / NOTABLE)).map(|times| (times, seen.stage))
+        };
+        counters.settle(after(10));
+        assert_eq!(seen(false, None, 90), None, "it does nothing");
+        assert_eq!(seen(true, None, 10), None, "a quick claim may not be timed");
+        assert_eq!(seen(true, None, 90), Some(([80, 80], Stage::Reading)));
+        assert_eq!(seen(true, Some(after(50)), 90), Some(([40, 40], Stage::Reading)), "it rested between passes");
+        counters.begin_claim(after(100));
+        assert_eq!(seen(false, None, 130), Some(([30, 30], Stage::Reading)));
+        counters.enter(Stage::Writing, after(120));
+        assert_eq!(seen(true, None, 130), Some(([30, 10], Stage::Writing)));
+        counters.settle(after(140));
+        assert_eq!(seen(false, None, 150), None);
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::loader::collate::cell::Lease;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::cores::usable_cores;
 use crate::loader::error::run::By;
-use crate::loader::metrics::activity::Activity;
+use crate::loader::metrics::activity::{Activity, STARTING};
 use crate::loader::metrics::bad_samples::BadSampleReport;
-use crate::loader::metrics::counters::{Base, SLOWEST, add, nanos};
+use crate::loader::metrics::counters::{Base, NOTABLE, SLOWEST, add, nanos};
 use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 use crate::loader::metrics::stuck::StuckSamples;
 use crate::placed::Placed;
@@ -241,12 +241,26 @@ impl StatsReader {
     pub fn stats(&self) -> Stats {
         let (counted, now) = (&*self.counted, Instant::now());
         let (consumer, workers) = self.activities.split_last().expect("the consumer has an activity");
+        let pass = consumer.counters.pass_begun();
+        let by = |place| if place < workers.len() { By::Worker(place) } else { By::Consumer };
+        let (mut times, mut unfinished) = (Vec::with_capacity(workers.len() + 1), Vec::new());
+        for (place, activity) in self.activities.iter().enumerate() {
+            let at_it = activity.unfinished(pass, now);
+            times.push(WorkerStats::of(activity, at_it));
+            if let Some(now) = at_it.filter(|now| now.of_sample >= NOTABLE) {
+                let row = activity.row.load(Ordering::Relaxed);
+                let (index, samples) = (activity.index.load(Ordering::Relaxed), u64::from(row != STARTING));
+                unfinished.push(Slow { index, samples, time: Duration::from_nanos(now.of_sample), by: by(place) });
+            }
+        }
+        unfinished.sort_by_key(|slow| std::cmp::Reverse(slow.time));
+        let consumer = times.pop().expect("the consumer has an activity");
         let mut slowest: Vec<_> = self
             .activities
             .iter()
             .enumerate()
             .flat_map(|(place, activity)| {
-                let by = if place < workers.len() { By::Worker(place) } else { By::Consumer };
+                let by = by(place);
                 let slow = move |(index, samples, time)| Slow { index, samples, time, by };
                 activity.counters.slowest.read().into_iter().map(slow)
             })
@@ -281,9 +295,10 @@ impl StatsReader {
             in_order: self.in_order,
             round_robin: self.round_robin,
             cores: usable_cores(),
-            workers: workers.iter().map(|worker| WorkerStats::of(worker)).collect(),
-            consumer: WorkerStats::of(consumer),
+            workers: times,
+            consumer,
             slowest,
+            unfinished,
             stuck: self.stuck.as_ref().map(|stuck| stuck.read()).unwrap_or_default(),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::bad_samples::BadSample;
+use crate::loader::metrics::counters::Unfinished;
 use crate::loader::metrics::verdict::Verdict;
 
 /// What a loader has done since it was built: [`Loader::stats`](crate::loader::Loader::stats).
@@ -22,8 +23,8 @@ use crate::loader::metrics::verdict::Verdict;
 ///   by one take long, all samples of the claim become one entry of [`slowest`](Self::slowest), and the next claims are
 ///   timed sample by sample.
 /// - With [`get_many`](crate::Dataset::get_many) no sample has a separate time.
-/// - A thread's counters are updated when it has finished what it fills. They do not include a sample that is stuck;
-///   for that, see the [watchdog](crate::loader::Builder::watchdog).
+/// - What has not ended counts with its time so far. A sample that hangs is in [`unfinished`](Self::unfinished), too, and
+///   counts as reading unless its thread is known to write it.
 ///
 /// With the feature `serde` it implements `Serialize`, where times are seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,6 +88,9 @@ pub struct Stats {
     pub consumer: WorkerStats,
     /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
+    /// What threads are working on now, if for a millisecond or longer, with the time so far; the longest first. `samples`
+    /// is 0 while a worker begins its stream.
+    pub unfinished: Vec<Slow>,
     /// The samples that the [watchdog](crate::loader::Builder::watchdog) reported, in that order; at most 64.
     pub stuck: Vec<Stuck>,
 }
@@ -102,10 +106,22 @@ pub struct WorkerStats {
     /// another thread that did.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
-    /// How long it ran the dataset's code, without what that marks as [`writing`](crate::dataset::writing()).
+    /// How long it ran the dataset's code, without what that marks as [`writing`](crate::dataset::writing()) or
+    /// [`decoding`](crate::dataset::decoding()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
-    /// How long it wrote samples into their rows, or ran the collate function.
+    /// The part of `reading` in which it read files, as far as the dataset marks that as
+    /// [`fetching`](crate::dataset::fetching()). (Files that are mapped are read by whatever touches their bytes.)
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub fetching: Duration,
+    /// The part of `reading` in which it waited for a network, as far as the dataset marks that as
+    /// [`downloading`](crate::dataset::downloading()).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub downloading: Duration,
+    /// How long it decoded or transformed samples, as far as they mark that as [`decoding`](crate::dataset::decoding()).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub decoding: Duration,
+    /// How long it wrote samples into their rows, or ran the collate function, without `decoding`.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub writing: Duration,
     /// How long it waited for a slot, within a pass, because everything that may be loaded ahead was loaded.
@@ -114,6 +130,9 @@ pub struct WorkerStats {
     /// How long it left batches to the consumer, which made them faster than they could have been passed between cores.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
+    /// How long it could have run, and waited for a core, as far as the system reports it. This is part of the other times.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub starved: Duration,
     /// The number of its process, if it is a [process](crate::loader::Builder::processes) that runs.
     pub process: Option<u32>,
     /// The memory of that process in bytes, as far as the system reports it, without batches and mapped files. At first it
@@ -167,22 +186,33 @@ impl Stats {
 }
 
 impl WorkerStats {
-    /// How long the thread read or wrote samples, or drew indices.
+    /// How long the thread read, decoded or wrote samples, or drew indices.
     pub fn busy(&self) -> Duration {
-        self.drawing + self.reading + self.writing
+        self.drawing + self.reading + self.decoding + self.writing
     }
 
-    pub(crate) fn of(activity: &Activity) -> Self {
+    /// Returns what a thread has done, with what it has not ended.
+    pub(crate) fn of(activity: &Activity, unfinished: Option<Unfinished>) -> Self {
         let counters = &activity.counters;
-        let busy = counters.busy_time();
-        let [drawing, reading] = counters.shares().map(|share| busy.mul_f64(share));
+        // The sample at which the thread is has its own stage. The rest is divided as what was measured.
+        let (rest, of_sample) = unfinished.map_or((0, 0), |now| (now.time - now.of_sample, now.of_sample));
+        let busy = counters.busy_time() + Duration::from_nanos(rest);
+        let mut times = counters.shares().map(|share| busy.mul_f64(share));
+        if let Some(Unfinished { stage, .. }) = unfinished {
+            times[stage as usize] += Duration::from_nanos(of_sample);
+        }
+        let [drawing, reading, writing, decoding, fetching, downloading] = times;
         Self {
             samples: counters.samples(),
             drawing,
-            reading: reading + counters.starting(),
-            writing: busy.saturating_sub(drawing + reading),
+            reading: reading + fetching + downloading + counters.starting(),
+            fetching,
+            downloading,
+            decoding,
+            writing,
             waiting: counters.waiting(),
             resting: counters.resting(),
+            starved: activity.starved(),
             process: activity.process(),
             process_memory: activity.process().and_then(process_memory),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::loader::metrics::stats::{Stats, WorkerStats};
+use crate::loader::metrics::stats::{Slow, Stats, WorkerStats};
 
 /// What limited a loop: [`Stats::verdict`]. Shares are of the time within passes, from 0 to 1.
 ///
@@ -12,17 +12,41 @@ use crate::loader::metrics::stats::{Stats, WorkerStats};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Verdict {
-    /// No batch was delivered.
+    /// No batch was delivered, and none is being made.
     Nothing,
+    /// A sample that has not ended, and takes more than half of the time: [`Stats::unfinished`].
+    Stuck(Slow),
     /// The loop: the loader kept up.
     Loop {
         /// How much of the time the consumer was inside the loader.
         lost: f64,
     },
-    /// Reading samples.
+    /// Reading samples: the dataset's code, or a part of it that is not known.
     Reading(Bound),
-    /// Writing samples into their rows, which includes decoding that happens there, or collating them.
+    /// The part of reading that reads files ([`WorkerStats::fetching`]).
+    Disk(Bound),
+    /// The part of reading that waits for a network ([`WorkerStats::downloading`]).
+    Network(Bound),
+    /// Decoding or transforming samples ([`WorkerStats::decoding`]).
+    Decoding(Bound),
+    /// Writing samples into their rows, or collating them.
     Writing(Bound),
+    /// Too few cores for all threads and programs that run: those that load could run, but waited for a core.
+    Starved {
+        /// The share of the time for which they did.
+        share: f64,
+        /// The number of workers.
+        workers: usize,
+        /// The number of cores.
+        cores: usize,
+    },
+    /// Handing over batches from workers, which are so small that this takes longer than making them.
+    SmallBatches {
+        /// The share of the time for which the consumer waited for a batch.
+        waited: f64,
+        /// The average time from batch to batch.
+        each: Duration,
+    },
     /// A sampler that draws during the pass, such as an iterator of indices.
     Sampler {
         /// The average share of the time for which loading threads ran it or waited for it.
@@ -90,6 +114,8 @@ pub struct Bound {
     pub enough: usize,
     /// The number of cores.
     pub cores: usize,
+    /// Whether the time is spent waiting for a disk or a network, so that more workers than cores would help, too.
+    pub waits: bool,
 }
 
 /// If the share of the time inside the loader is below this, the loop is the limit.
@@ -100,13 +126,19 @@ const BUSY: f64 = 0.6;
 const IDLE: f64 = 0.2;
 /// If workers were busy or idle for at least this share, their time is explained.
 const EXPLAINED: f64 = 0.8;
+/// There are too few cores if threads wait for one for this share of the time.
+const STARVED: f64 = 0.5;
+/// Batches are small if there is one so often.
+const SMALL: Duration = Duration::from_micros(100);
 /// Workers are uneven if the others are busy for less than this share of the busiest one's time.
 const EVEN: f64 = 0.5;
 
 impl Verdict {
     pub(crate) fn of(stats: &Stats) -> Self {
         let all = stats.elapsed.as_secs_f64();
-        if stats.batches == 0 || all == 0.0 {
+        let everyone = || stats.workers.iter().chain([&stats.consumer]);
+        let is_made = stats.errors == 0 && everyone().any(|thread| !thread.busy().is_zero());
+        if all == 0.0 || (stats.batches == 0 && !is_made && stats.unfinished.is_empty()) {
             return Self::Nothing;
         }
         let share = |time: Duration| (time.as_secs_f64() / all).min(1.0);
@@ -129,6 +161,17 @@ impl Verdict {
         if starting > most {
             return Self::Starting { share: starting };
         }
+        if let Some(longest) = stats.unfinished.first()
+            && share(longest.time) > 0.5
+            && loaded + waited > most
+        {
+            return Self::Stuck(*longest);
+        }
+        let own = workers.is_empty() || (loaded > waited && busy < BUSY);
+        let starved = if own { share(stats.consumer.starved) } else { mean(|worker| worker.starved) };
+        if starved >= STARVED {
+            return Self::Starved { share: starved, workers: workers.len(), cores: stats.cores };
+        }
         if let Some(one) = Self::one_sample(stats, share).filter(|_| loaded + waited > most) {
             return one;
         }
@@ -138,34 +181,55 @@ impl Verdict {
         {
             return uneven;
         }
-        let own = workers.is_empty() || (loaded > waited && busy < BUSY);
         if !own && busy < BUSY {
             // Otherwise workers were neither busy nor idle for much of the time.
             let explained = busy + idle >= EXPLAINED;
             // While the consumer waits for a slow sample, some worker is busy with it; otherwise it waits for a batch
             // to be handed over.
             let slow = busy * workers.len() as f64 >= EXPLAINED * waited;
-            return match stats.in_order && idle >= IDLE && explained && slow && waited > most {
-                true => Self::SlowSamples { waited, idle },
+            if stats.in_order && idle >= IDLE && explained && slow && waited > most {
+                return Self::SlowSamples { waited, idle };
+            }
+            let each = stats.elapsed / u32::try_from(stats.batches.max(1)).unwrap_or(u32::MAX);
+            return match each < SMALL {
+                true => Self::SmallBatches { waited, each },
                 false => Self::Mixed { waited, busy },
             };
         }
-        let everyone = || workers.iter().chain([&stats.consumer]);
         let sum = |time: fn(&WorkerStats) -> Duration| everyone().map(time).sum::<Duration>();
         // The work to do in parallel in the time that the loop itself needs.
         let work = sum(WorkerStats::busy).as_secs_f64() / all;
-        let enough = (work / (1.0 - lost)).ceil().min(stats.cores as f64) as usize;
+        let enough = (work / (1.0 - lost)).ceil();
         let busy = if own { loaded } else { busy };
-        let drawing = sum(|worker| worker.drawing);
-        if drawing > sum(|worker| worker.reading) && drawing > sum(|worker| worker.writing) {
+        let [drawing, reading, decoding, writing, fetching, downloading] = [
+            sum(|worker| worker.drawing),
+            sum(|worker| worker.reading),
+            sum(|worker| worker.decoding),
+            sum(|worker| worker.writing),
+            sum(|worker| worker.fetching),
+            sum(|worker| worker.downloading),
+        ];
+        if drawing > reading.max(decoding).max(writing) {
             return Self::Sampler { busy: busy * drawing.as_secs_f64() / sum(WorkerStats::busy).as_secs_f64() };
         }
         let resting = mean(|worker| worker.resting);
-        let bound = Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores };
-        if sum(|worker| worker.reading) >= sum(|worker| worker.writing) {
-            Self::Reading(bound)
+        let bound = |waits| {
+            // Twice as many workers are a step that can be judged by the next verdict.
+            let most = if waits { (2 * workers.len()).max(stats.cores) } else { stats.cores };
+            let enough = enough.min(most as f64) as usize;
+            Bound { workers: workers.len(), own, busy, resting, enough, cores: stats.cores, waits }
+        };
+        let other = reading.saturating_sub(fetching + downloading);
+        if decoding > reading && decoding > writing {
+            Self::Decoding(bound(false))
+        } else if writing > reading {
+            Self::Writing(bound(false))
+        } else if downloading > fetching && downloading > other {
+            Self::Network(bound(true))
+        } else if fetching > other {
+            Self::Disk(bound(true))
         } else {
-            Self::Writing(bound)
+            Self::Reading(bound(false))
         }
     }
 
@@ -196,8 +260,34 @@ impl fmt::Display for Verdict {
                 "bound by the loop: it was inside the loader for {:.1} % of the time; the loader kept up",
                 percent(*lost)
             ),
+            Self::Stuck(Slow { index, samples, time, by }) => {
+                let at = if *samples > 0 { format!("at sample {index}") } else { "beginning its stream".to_owned() };
+                write!(
+                    f,
+                    "held up by a sample that has not ended: {by} has been {at} for {time:.1?}, more than half of the \
+                     time"
+                )
+            }
             Self::Reading(bound) => write!(f, "bound by reading: {bound}"),
+            Self::Disk(bound) => write!(f, "bound by reading files: {bound}"),
+            Self::Network(bound) => write!(f, "bound by the network: {bound}"),
+            Self::Decoding(bound) => write!(f, "bound by decoding: {bound}"),
             Self::Writing(bound) => write!(f, "bound by writing samples into batches: {bound}"),
+            Self::Starved { share, workers, cores } => {
+                let fewer = if workers > cores { "fewer workers, or " } else { "" };
+                write!(
+                    f,
+                    "starved of cores: loading could run, but waited {:.0} % of the time for one of {cores} cores; \
+                     {fewer}fewer other threads and programs would help",
+                    percent(*share)
+                )
+            }
+            Self::SmallBatches { waited, each } => write!(
+                f,
+                "bound by handing over small batches: there is one every {each:.1?}, and the loop waited {:.0} % of the \
+                 time; a greater batch_size would help",
+                percent(*waited)
+            ),
             Self::Sampler { busy } => write!(
                 f,
                 "bound by the sampler: loading threads ran it or waited for it {:.0} % of the time; only one thread at a \
@@ -240,8 +330,7 @@ impl fmt::Display for Verdict {
             Self::Mixed { waited, busy } => write!(
                 f,
                 "bound by loading, but by no single part of it: the loop waited {:.0} % of the time, and workers were busy \
-                 {:.0} % of it; either handing over small batches takes time (a greater batch_size helps), or there are \
-                 not enough cores",
+                 {:.0} % of it",
                 percent(*waited),
                 percent(*busy)
             ),
@@ -251,7 +340,7 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workers, own, busy, resting, enough, cores } = *self;
+        let Self { workers, own, busy, resting, enough, cores, waits } = *self;
         let busy = 100.0 * busy;
         match (own, workers) {
             (true, 0) => write!(f, "the loop's own thread loads everything, {busy:.0} % of the time; ")?,
@@ -267,7 +356,12 @@ impl fmt::Display for Bound {
             }
             (false, _) => write!(f, "{workers} of {workers} workers busy {busy:.0} %; ")?,
         }
-        if workers >= cores {
+        if waits && enough > workers {
+            write!(
+                f,
+                "more workers would help, such as {enough}, even beyond the {cores} cores: they wait most of the time"
+            )
+        } else if workers >= cores {
             write!(
                 f,
                 "there are {workers} for {cores} cores: more would help only if samples spend their time waiting, for \
@@ -286,6 +380,7 @@ impl fmt::Display for Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loader::error::run::By;
 
     fn percent(share: u64) -> Duration {
         Duration::from_millis(10 * share)
@@ -369,15 +464,47 @@ mod tests {
         says(&slow, &["held up by slow samples", "60 %", "50 %", "prefetch_factor", "in_order(false)"]);
         let unordered = Stats { in_order: false, ..slow };
         says(&unordered, &["no single part", "60 %", "45 %"]);
-        says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part", "cores"]);
+        says(&stats(60, 0, [[20, 0, 5]; 2]), &["no single part"]);
         // The loop waits while workers are neither busy nor idle for long: handing over takes the time.
-        says(&stats(30, 0, [[5, 0, 90]]), &["no single part", "30 %", "5 %", "small batches"]);
-        says(&stats(40, 0, [[10, 0, 85]; 2]), &["no single part", "small batches"]);
+        let small = |stats| Stats { batches: 1_000_000, ..stats };
+        says(&small(stats(30, 0, [[5, 0, 90]])), &["small batches", "1.0µs", "30 %", "batch_size"]);
+        says(&small(stats(40, 0, [[10, 0, 85]; 2])), &["small batches"]);
+        says(&stats(30, 0, [[5, 0, 90]]), &["no single part", "30 %", "5 %"]);
         says(&stats(40, 0, [[10, 0, 85]; 4]), &["held up by slow samples"]);
         says(
             &Stats { held: percent(50), ..stats(10, 0, [[5, 0, 90]]) },
             &["held up by held batches", "50 %", "raise hold"],
         );
         says(&Stats { starting: percent(60), ..stats(10, 0, [[5, 0, 5]]) }, &["held up by beginning passes: 60 %"]);
+    }
+
+    #[test]
+    fn the_parts_of_reading_and_decoding_are_told_apart() {
+        let shares = |fetching, downloading, decoding| {
+            let mut stats = stats(90, 0, [[60, 10, 0]; 2]);
+            for worker in &mut stats.workers {
+                worker.decoding = percent(decoding);
+                (worker.fetching, worker.downloading) = (percent(fetching), percent(downloading));
+            }
+            stats
+        };
+        says(&shares(20, 10, 10), &["bound by reading: 2 of 2 workers"]);
+        says(&shares(10, 45, 10), &["bound by the network", "such as 4, even beyond the 4 cores"]);
+        says(&shares(45, 10, 10), &["bound by reading files", "they wait"]);
+        says(&shares(30, 30, 65), &["bound by decoding: 2 of 2 workers", "up to 4 (4 cores)"]);
+        let mut six = Stats { workers: vec![shares(10, 45, 10).workers[0].clone(); 6], ..shares(0, 0, 0) };
+        says(&six, &["bound by the network", "such as 12"]);
+        six.workers.iter_mut().for_each(|worker| worker.starved = percent(55));
+        says(&six, &["starved of cores", "55 %", "4 cores", "fewer workers"]);
+    }
+
+    #[test]
+    fn a_sample_that_has_not_ended_is_named() {
+        let slow = |samples, time| Slow { index: 7, samples, time: percent(time), by: By::Worker(1) };
+        let hangs = |unfinished| Stats { unfinished: vec![unfinished], ..stats(90, 0, [[0, 0, 90], [95, 0, 0]]) };
+        says(&hangs(slow(1, 80)), &["has not ended", "worker 1", "at sample 7 for 800.0ms"]);
+        says(&Stats { batches: 0, ..hangs(slow(0, 80)) }, &["worker 1 has been beginning its stream"]);
+        says(&hangs(slow(1, 20)), &["held up by slow samples"]);
+        says(&Stats { waiting: Duration::ZERO, ..hangs(slow(1, 80)) }, &["bound by the loop"]);
     }
 }

@@ -97,6 +97,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         feed: Option<Feed>,
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
+        // Before any process is forked, where another thread could be in the middle of it.
+        crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), StopToken::default());
         let (on_error, lengths, refuse) = (OnError::Raise, None, None);
@@ -133,7 +135,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) {
         let activity = &*self.activities[reader.place];
         let at = activity.at().filter(|at| at.task == task.number && rows.contains(&at.row)).map(|at| at.row);
-        activity.end();
+        activity.abandon();
         let row = at.unwrap_or(rows.start);
         let index = if rows.contains(&row) { task.indices.at(row) } else { 0 };
         work.fail(Failure { position: task.first + row, index, by: reader.by(), cause });

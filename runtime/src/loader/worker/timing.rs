@@ -60,7 +60,7 @@ impl Timing {
             false => (None, Ok(())),
         };
         let samples = activity.counters.samples();
-        let started = reader.watch.start();
+        let started = reader.watch.start(&activity.counters);
         Self { span, traced, started, samples }
     }
 

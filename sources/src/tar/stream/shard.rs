@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::GzDecoder;
+use slotline::dataset::{decoding, fetching};
 
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
@@ -82,7 +83,7 @@ impl Shards {
             }
             Self::Files { paths, .. } => {
                 let file = File::open(&paths[shard]);
-                Ok(Box::new(file.map_err(|error| Error::io(&paths[shard], "open", error))?))
+                Ok(Box::new(OnDisk(file.map_err(|error| Error::io(&paths[shard], "open", error))?)))
             }
             Self::Once(name, reader) => {
                 let reader = reader.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -106,6 +107,15 @@ impl Shards {
 impl fmt::Debug for Shards {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|shard| self.path(shard))).finish()
+    }
+}
+
+/// A file of this machine.
+struct OnDisk(File);
+
+impl Read for OnDisk {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        fetching(|| self.0.read(into))
     }
 }
 
@@ -166,9 +176,9 @@ impl<R: Read> Read for Bytes<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(reader) => reader.read(into),
-            Self::Gzip(reader) => reader.read(into),
-            Self::Bzip2(reader) => reader.read(into),
-            Self::Zstd(reader) => reader.read(into),
+            Self::Gzip(reader) => decoding(|| reader.read(into)),
+            Self::Bzip2(reader) => decoding(|| reader.read(into)),
+            Self::Zstd(reader) => decoding(|| reader.read(into)),
         }
     }
 }

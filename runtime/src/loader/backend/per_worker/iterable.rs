@@ -179,9 +179,11 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
         let ((mut span, traced), started) = (spans::fill(task), Instant::now());
         // Another occasion than the first sample.
         activity.begin(task, 0, STARTING);
+        activity.counters.begin_claim(started);
         let begun = self.begin(request);
         activity.end();
         activity.counters.started(started.elapsed());
+        activity.counters.settle(Instant::now());
         let traced = traced.and(span.leave());
         let cause = begun.map_err(Cause::Start).and(traced).err()?;
         self.fail(work, cause);
@@ -198,7 +200,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     /// Ends the stream after a panic that no guard inside has caught: its position is unknown.
     #[cold]
     fn give_up(&mut self, request: Request) {
-        self.engine.activities[self.reader.place].end();
+        self.engine.activities[self.reader.place].abandon();
         self.pass = Some(request.pass);
         dispose(self.cursor.take());
         dispose_each(std::mem::take(&mut self.bads.list));

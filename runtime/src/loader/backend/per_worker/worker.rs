@@ -129,7 +129,10 @@ pub(crate) struct RingWorker<P, H> {
 impl<P, H: MakeBatch<P>> RingWorker<P, H> {
     /// Runs the worker until its rings are closed.
     pub(crate) fn work(&mut self) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.answer())) {
+        self.activities[self.id].enter_thread();
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.answer()));
+        self.activities[self.id].leave_thread();
+        if let Err(panic) = outcome {
             // Recorded before the ends of the rings are dropped, which makes the consumer check for it.
             self.deaths.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
         }
@@ -177,8 +180,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
         drop(span);
         // Time before the pass does not count as waiting for a slot.
         let pass = self.activities.last().and_then(|consumer| consumer.counters.pass_begun());
-        let wait = begun.max(pass.unwrap_or(begun)).elapsed();
-        self.activities[self.id].counters.waited(wait);
+        self.activities[self.id].counters.waited(begun.max(pass.unwrap_or(begun)));
         request.ok()
     }
 }

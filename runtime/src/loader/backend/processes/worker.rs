@@ -197,7 +197,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
             SharedWaiter(self.control.clone(), SPACE).wait_until(&Never, try_claim);
             // SAFETY: the claim is out.
             if outcome.as_ref().is_ok_and(|_| unsafe { self.control.pass() }.pass == desk.pass) {
-                activity.counters.waited(begun.elapsed());
+                activity.counters.waited(begun);
             }
         }
         outcome

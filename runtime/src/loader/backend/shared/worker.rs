@@ -105,7 +105,10 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     pub(crate) fn work(&self, worker: &Worker<Arc<Ring<C::Payload>>>, reader: &mut Reader) {
         let (place, mut visit) =
             (reader.place, self.shared.barrier.as_ref().map(|barrier| barrier.visitor(reader.place)));
+        let activity = &self.engine.activities[place];
+        activity.enter_thread();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(worker, reader, visit.as_mut())));
+        activity.leave_thread();
         let Err(panic) = outcome else { return };
         // A consumer that loads does not need workers. Any other consumer must not wait for batches that no thread will
         // make.
@@ -162,7 +165,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let _span = spans::wait();
         let begun = Instant::now();
         let outcome = worker.claim(reader.sizer.parts());
-        self.engine.activities[reader.place].counters.waited(begun.elapsed());
+        self.engine.activities[reader.place].counters.waited(begun);
         outcome
     }
 

@@ -1,0 +1,128 @@
+"""Loops with a planted bottleneck that takes many times as long as all else: the verdict names it."""
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from slotline.torch import DataLoader
+
+KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
+IDS = ["inline", "processes", "threads"]
+
+
+class Planted(Dataset):
+    """Numbers; some of them take long."""
+
+    def __init__(self, seconds=0.0, slow=None, length=24):
+        self.seconds, self.slow, self.length = seconds, slow, length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, k):
+        if self.slow is None or k == self.slow:
+            time.sleep(self.seconds)
+        return k
+
+
+def slow_collate(samples):
+    time.sleep(0.1)
+    return torch.tensor(samples)
+
+
+def verdict(dataset, batch_size=2, **options):
+    loader = DataLoader(dataset, batch_size, **options)
+    for _ in loader:
+        pass
+    return loader.verdict()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_batch_that_hangs_is_named_while_it_does(kind):
+    for slow, batch in ((0, 0), (17, 8)):
+        loader = DataLoader(Planted(3.0, slow), 2, **kind)
+        ended = threading.Event()
+
+        def loop():
+            for _ in loader:
+                if ended.is_set():
+                    break
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        until = time.monotonic() + 2.5
+        while "has not ended" not in (seen := loader.verdict()) and time.monotonic() < until:
+            time.sleep(0.05)
+        stats = loader.stats()
+        ended.set()
+        thread.join()
+        worker = "the loop's own thread" if kind["num_workers"] == 0 else f"worker {batch % 2}"
+        assert seen.startswith(f"held up by a batch that has not ended: {worker} has been making batch {batch} for")
+        assert stats["elapsed"] > 0 and stats["waited"] > stats["elapsed"] / 4
+        assert not stats["busy"] or stats["busy"][batch % 2] > stats["elapsed"] / 4
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_one_slow_batch_is_named(kind):
+    assert verdict(Planted(1.0, 17), **kind).startswith("held up by one batch: batch 8 alone took")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_reading_and_collating_are_told_apart(kind):
+    reading, collating = verdict(Planted(0.05), **kind), verdict(Planted(), collate_fn=slow_collate, **kind)
+    bound = "bound by loading: the loop's own thread" if kind["num_workers"] == 0 else "bound by the workers"
+    assert reading.startswith(bound) and "collating" not in reading
+    assert collating.startswith(bound) and "more than half of it collating and copying" in collating
+
+
+class Large(Dataset):
+    def __init__(self):
+        self.row = torch.ones(1 << 21)
+
+    def __len__(self):
+        return 160
+
+    def __getitem__(self, k):
+        return self.row
+
+
+def test_big_copies_are_collating():
+    seen = verdict(Large(), 4, num_workers=0)
+    assert seen.startswith("bound by loading") and "collating and copying" in seen
+
+
+def test_a_slow_loop_is_the_limit():
+    for kind in KINDS:
+        loader = DataLoader(Planted(), 2, **kind)
+        for _ in loader:
+            time.sleep(0.1)
+        assert loader.verdict().startswith("bound by the loop"), kind
+
+
+def test_workers_without_a_core_of_their_own_are_starved():
+    cores = sorted(os.sched_getaffinity(0))
+    spinning = []
+    for _ in range(6):
+        if not (child := os.fork()):
+            os.sched_setaffinity(0, cores[:1])
+            end = time.monotonic() + 60
+            while time.monotonic() < end:
+                pass
+            os._exit(0)
+        spinning.append(child)
+    try:
+        seen = verdict(Computed(), 2, num_workers=2, affinity=cores[:1], worker_method="multiprocessing")
+    finally:
+        for child in spinning:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+    assert seen.startswith("starved of cores"), seen
+
+
+class Computed(Planted):
+    def __getitem__(self, k):
+        return sum(range(500_000)) % 7
