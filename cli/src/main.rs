@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // If this fails too, there is nowhere left to report it.
-            let _ = writeln!(io::stderr(), "error: {}", opening::as_flags(with_causes(&error)));
+            let _ = writeln!(io::stderr(), "error: {}", screen::plain(opening::as_flags(with_causes(&error))));
             ExitCode::FAILURE
         }
     }

@@ -282,17 +282,19 @@ pub(crate) struct Opening {
     pub(crate) index_files: Option<PathBuf>,
 }
 
+/// The most requests to a server at a time, the seconds that one may take, and whether redirects to others are followed.
+pub(crate) type Requests = (Option<usize>, Option<f64>, bool);
+
 /// What files are read with, of any format.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Reading {
     /// How many bytes are read ahead.
     pub(crate) ahead: u64,
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
-    /// The most requests to a server at a time.
     #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
-    pub(crate) connections: Option<usize>,
+    pub(crate) requests: Requests,
     pub(crate) image: Option<Image>,
 }
 
@@ -378,11 +380,11 @@ impl Source {
         opening: Opening,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         image: Option<Image>,
         shuffle_buffer: usize,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, connections, image };
+        let reading = Reading { ahead: read_ahead, cache, requests, image };
         let options = options(py, opening)?;
         Ok(Self::new(match Stream::open(py, &path, &options, shuffle_buffer, &reading)? {
             Some(stream) => Node::Stream(stream),
@@ -400,16 +402,16 @@ impl Source {
         allow_empty: bool,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         image: Option<Image>,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, connections, image };
+        let reading = Reading { ahead: read_ahead, cache, requests, image };
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
     /// Opens files of tokens.
     #[staticmethod]
-    #[pyo3(signature = (paths, size, read_ahead, cache, connections, *, stride, dtype, labels, widen))]
+    #[pyo3(signature = (paths, size, read_ahead, cache, requests, *, stride, dtype, labels, widen))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn tokens(
         py: Python<'_>,
@@ -417,15 +419,15 @@ impl Source {
         size: usize,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         stride: Option<usize>,
         dtype: Option<String>,
         labels: bool,
         widen: bool,
     ) -> PyResult<Self> {
         let blocks = Blocks { size, stride, dtype, labels, widen };
-        let reading = Reading { ahead: read_ahead, cache, connections, image: None };
-        Ok(Self::new(Node::Files(Files::tokens(py, &paths, &blocks, &reading)?)))
+        let reading = Reading { ahead: read_ahead, cache, requests, image: None };
+        Ok(Self::new(Node::Files(Files::tokens(py, paths, &blocks, &reading)?)))
     }
 
     /// The samples with these indices.

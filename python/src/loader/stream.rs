@@ -17,6 +17,7 @@ use super::field::Field;
 use super::files::{described, write_fields};
 use super::options::Options;
 use super::source::Reading;
+use super::watched::watched;
 
 /// Samples of packed tars.
 #[derive(Debug)]
@@ -36,7 +37,8 @@ impl Stream {
         buffer: usize,
         reading: &Reading,
     ) -> PyResult<Option<Self>> {
-        let opened = py.detach(|| reading.limited(|| options.open_stream(path)));
+        let (own, options, path) = (reading.clone(), options.clone(), path.to_owned());
+        let opened = watched(py, move || own.limited(|| options.open_stream(path)))?;
         let Some(tars) = opened.map_err(|error| failure::data(py, &error))? else { return Ok(None) };
         if reading.image.is_some() {
             let problem =
