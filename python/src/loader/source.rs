@@ -78,15 +78,15 @@ impl Node {
         format!("{}({})", of(self), parts.join(", "))
     }
 
-    /// Whether some samples are in such files; `None` is one that an array is mapped from.
-    pub(crate) fn reads_files(&self, such: fn(Option<&Files>) -> bool) -> bool {
+    /// Whether some samples are in files, or only on servers. Arrays may be mapped from files.
+    pub(crate) fn reads_files(&self, on_servers: bool) -> bool {
         match self {
-            Self::Columns { columns, .. } => columns.iter().any(Column::is_mapped) && such(None),
-            Self::Files(files) => such(Some(files)),
-            Self::Stream(_) => such(None),
-            Self::Subset(subset) => subset.dataset().reads_files(such),
-            Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(such)),
-            Self::Stack(parts) => parts.iter().any(|part| part.reads_files(such)),
+            Self::Columns { columns, .. } => !on_servers && columns.iter().any(Column::is_mapped),
+            Self::Files(files) => !on_servers || files.is_remote(),
+            Self::Stream(stream) => !on_servers || stream.is_remote(),
+            Self::Subset(subset) => subset.dataset().reads_files(on_servers),
+            Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(on_servers)),
+            Self::Stack(parts) => parts.iter().any(|part| part.reads_files(on_servers)),
         }
     }
 
