@@ -70,7 +70,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Arguments may be names of files, too.
+        Err(error) if error.use_stderr() => {
+            let _ = write!(io::stderr(), "{}", screen::plain(&error));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output has closed the pipe (`| head`), which is not an error.
