@@ -30,7 +30,6 @@ mod source;
 #[cfg(feature = "files")]
 mod stream;
 mod tensor;
-#[cfg(feature = "files")]
 mod watched;
 
 pub(crate) use self::engine::Engine;

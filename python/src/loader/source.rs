@@ -16,6 +16,7 @@ use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
 use super::stream::Stream;
+use super::watched::watched;
 
 /// Where samples are.
 #[derive(Debug)]
@@ -355,7 +356,7 @@ impl Source {
     /// Reads NumPy's files into memory, or maps them, if they do not change.
     #[staticmethod]
     fn npy(py: Python<'_>, paths: Vec<PathBuf>, mapped: bool) -> PyResult<Self> {
-        Self::files(py, &paths, mapped, |path| match mapped {
+        Self::files(py, &paths, mapped, move |path| match mapped {
             // SAFETY: the docs of `from_npy` say that the file must not change.
             true => unsafe { map_npy(path) },
             false => read_npy(path),
@@ -530,11 +531,12 @@ impl Source {
         py: Python<'_>,
         paths: &[PathBuf],
         mapped: bool,
-        read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Sync,
+        read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Copy + Send + 'static,
     ) -> PyResult<Self> {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let column = |(path, name): (&PathBuf, &String)| {
-            let array = py.detach(|| read(path)).map_err(|error| failure::data(py, &error))?;
+            let own = path.clone();
+            let array = watched(py, move || read(&own))?.map_err(|error| failure::data(py, &error))?;
             Column::of_file(py, array, mapped, name)
         };
         Self::of(py, paths.iter().zip(&names).map(column).collect::<PyResult<_>>()?, &names)

@@ -4,11 +4,12 @@
 //! once, and the thread ends when it next waits for a server.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+#[cfg(feature = "files")]
 use slotline_sources::stoppable;
 
 use super::pass::SLICE;
@@ -16,7 +17,7 @@ use super::pass::SLICE;
 /// Does what may take long, and returns its outcome.
 pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (send, mut receive) = sync_channel(1);
-    let stop = Arc::default();
+    let stop = Arc::<AtomicBool>::default();
     let thread = std::thread::Builder::new().name("slotline-open".to_owned()).spawn({
         let stop = Arc::clone(&stop);
         move || _ = send.send(stoppable(&stop, open))
@@ -40,4 +41,10 @@ pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> 
             }
         }
     }
+}
+
+/// Opens what waits for no server.
+#[cfg(not(feature = "files"))]
+fn stoppable<T>(_: &Arc<AtomicBool>, open: impl FnOnce() -> T) -> T {
+    open()
 }

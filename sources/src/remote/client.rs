@@ -9,8 +9,8 @@ use object_store::{ClientConfigKey as Key, ClientOptions, Error};
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, NoProxy, Proxy};
 
-/// Makes a client with the options that are in the environment.
-pub(super) fn client(options: &ClientOptions) -> Result<Client, Error> {
+/// Makes a client with the options that are in the environment. No request takes longer than `longest`.
+pub(super) fn client(options: &ClientOptions, longest: Duration) -> Result<Client, Error> {
     let text = |key| options.get_config_value(&key);
     let is =
         |key| text(key).is_some_and(|value| matches!(&*value.to_ascii_lowercase(), "1" | "true" | "on" | "yes" | "y"));
@@ -38,9 +38,9 @@ pub(super) fn client(options: &ClientOptions) -> Result<Client, Error> {
     if is(Key::NoSystemCertificates) {
         builder = builder.tls_certs_only([]);
     }
+    builder = builder.timeout(time(Key::Timeout)?.map_or(longest, |time| time.min(longest)));
     type Set = fn(reqwest::ClientBuilder, Duration) -> reqwest::ClientBuilder;
-    let times: [(Key, Set); 4] = [
-        (Key::Timeout, |builder, time| builder.timeout(time)),
+    let times: [(Key, Set); 3] = [
         (Key::ConnectTimeout, |builder, time| builder.connect_timeout(time)),
         (Key::ReadTimeout, |builder, time| builder.read_timeout(time)),
         (Key::Http2KeepAliveTimeout, |builder, time| builder.http2_keep_alive_timeout(time)),

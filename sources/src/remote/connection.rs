@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme};
+use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
 use slotline::fork::Process;
 use tokio::runtime::{Builder, Handle};
 use url::{Position, Url};
@@ -47,11 +47,8 @@ impl Connection {
         folder: &str,
         request: impl Future<Output = Result<T, object_store::Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let (timeout, url) = (self.limit.options.timeout, folder.to_owned());
-        wait(&self.runtime, folder, async move {
-            let answer = async { request.await.map_err(|source| failed(&url, None, source)) };
-            super::within(timeout, &url, None, answer).await
-        })
+        let url = folder.to_owned();
+        wait(&self.runtime, folder, async move { request.await.map_err(|source| failed(&url, None, source)) })
     }
 }
 
@@ -68,6 +65,8 @@ fn store(url: &Url, limit: &Arc<Limit>) -> Result<Arc<dyn ObjectStore>, object_s
             });
             let http = matches!(url.scheme(), "http" | "https").then(|| ("allow_http".to_owned(), "true".to_owned()));
             let builder = <$builder>::new().with_url(url.as_str()).with_http_connector(Connector(limit.clone()));
+            let retry_timeout = limit.options.timeout;
+            let builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
             let builder = options.chain(http).fold(builder, |builder, (name, value)| match name.parse() {
                 Ok(name) => builder.with_config(name, value),
                 Err(_) => builder,

@@ -40,7 +40,7 @@ pub(super) struct Connector(pub(super) Arc<Limit>);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        let client = HttpClient::new(client(options)?);
+        let client = HttpClient::new(client(options, self.0.options.timeout)?);
         Ok(HttpClient::new(Service { client, limit: self.0.clone() }))
     }
 }
