@@ -42,6 +42,9 @@ const REQUESTS: usize = 128;
 /// The most bytes of an object, so that sums have room. No server has such.
 const LARGEST: u64 = 1 << 48;
 
+/// Thirty years, so that sums with times have room.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(1 << 30);
+
 /// The longest URL of an object.
 const LONGEST_URL: usize = 16 << 10;
 
@@ -88,7 +91,7 @@ impl RequestOptions {
     /// after 30 s is repeated.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = if timeout.as_secs() < LONGEST_TIMEOUT.as_secs() { timeout } else { LONGEST_TIMEOUT };
         self
     }
 

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
@@ -22,6 +23,9 @@ use crate::error::{shortened, shown};
 
 /// Stands in a list before a part of a key that can't be part of a path: an empty one, `.` or `..`.
 pub(super) const NO_PATH: char = '\u{fffc}';
+
+/// How much later than those who wait for a request the client gives it up: their error says more.
+const LATER: Duration = Duration::from_secs(1);
 
 /// How many redirects of a request are followed.
 const MOST_REDIRECTS: usize = 10;
@@ -40,7 +44,7 @@ pub(super) struct Connector(pub(super) Arc<Limit>);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        let client = HttpClient::new(client(options, self.0.options.timeout)?);
+        let client = HttpClient::new(client(options, self.0.options.timeout + LATER)?);
         Ok(HttpClient::new(Service { client, limit: self.0.clone() }))
     }
 }
