@@ -8,7 +8,7 @@ use clap::Args;
 use slotline::dataset::Dataset;
 
 use crate::opening::FileOptions;
-use crate::screen::walking;
+use crate::screen::{say, walking};
 use crate::source::ServerOptions;
 
 /// The flags.
@@ -38,12 +38,12 @@ impl Index {
             else {
                 let (time, folder) = (begun.elapsed().as_secs_f64(), indexes.iter().flatten().next());
                 let place = folder.and_then(|saved| saved.parent()).unwrap_or(path).display();
-                println!(
+                say(format_args!(
                     "{}: {} samples, {} files, {time:.2} s; the indexes are in {place}",
                     path.display(),
                     records.len(),
                     files.len()
-                );
+                ));
                 continue;
             };
             if let Some(warning) = records.warnings().into_iter().next() {

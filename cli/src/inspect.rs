@@ -13,6 +13,7 @@ use slotline::sample::Schema;
 
 #[cfg(feature = "image")]
 use crate::files::check_not_source;
+use crate::screen::say;
 #[cfg(feature = "image")]
 use crate::sheet::SheetOptions;
 use crate::source::{Described, Field, Holds, Input, Opened};
@@ -48,7 +49,7 @@ impl Inspect {
             Opened::Arrays(arrays) => self.show(arrays),
             Opened::Records(records) => self.show(records),
             Opened::Stream(tars) => {
-                println!("{}: a stream of samples", self.input.source);
+                say(format_args!("{}: a stream of samples", self.input.source));
                 let (fields, loader) = (tars.named(), Loader::iterable(tars).batch_size(1).build()?);
                 list(&fields);
                 let index = self.index;
@@ -62,7 +63,7 @@ impl Inspect {
                 let count = self.sheet.write(path, visible, normalize)?;
                 let written = format!("a sheet of {count} pictures was written to {}", path.display());
                 self.show(*pictures)?;
-                println!("{written}");
+                say(written);
                 Ok(())
             }
         }
@@ -70,7 +71,7 @@ impl Inspect {
 
     fn show(self, dataset: impl Dataset + Described) -> Result<()> {
         let (len, fields) = (dataset.len(), dataset.named());
-        println!("{}: {len} samples", self.input.source);
+        say(format_args!("{}: {len} samples", self.input.source));
         list(&fields);
         if self.index >= len {
             bail!("there is no sample {}: the dataset has {len}", self.index);
@@ -96,14 +97,14 @@ impl Inspect {
                 Holds::Bytes => format!("{} bytes{}", bytes.len(), known(bytes).map_or("", |(_, what)| what)),
                 Holds::Elements => elements(column.dtype(), shape, bytes),
             };
-            println!("  {}: {value}", field.name);
+            say(format_args!("  {}: {value}", field.name));
             if let Some(folder) = self.out.as_ref().filter(|_| field.holds != Holds::Elements) {
                 let extension = match field.holds {
                     Holds::Text => "txt",
                     _ => known(bytes).map_or("bin", |(extension, _)| extension),
                 };
                 let path = save(folder, self.index, &field.name, extension, bytes)?;
-                println!("    written to {}", path.display());
+                say(format_args!("    written to {}", path.display()));
             }
         }
         Ok(())
@@ -113,7 +114,7 @@ impl Inspect {
 /// Prints the fields.
 fn list(fields: &[Field]) {
     for field in fields {
-        println!("  {}: {}", field.name, field.kind);
+        say(format_args!("  {}: {}", field.name, field.kind));
     }
 }
 

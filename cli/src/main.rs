@@ -70,14 +70,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Arguments may be names of files, too.
+        Err(error) if error.use_stderr() => {
+            let _ = write!(io::stderr(), "{}", screen::plain(&error));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of the output has closed the pipe (`| head`), which is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // If this fails too, there is nowhere left to report it.
-            let _ = writeln!(io::stderr(), "error: {}", opening::as_flags(with_causes(&error)));
+            let _ = writeln!(io::stderr(), "error: {}", screen::plain(opening::as_flags(with_causes(&error))));
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,9 @@ use clap::{Args, Command};
 use slotline::dtype::DType;
 use slotline_sources::{DefaultNumber, FieldKind, Format, IndexFiles, OpenOptions, Records};
 
+use crate::screen::plain;
+use crate::source::ServerOptions;
+
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "File options")]
@@ -127,7 +130,7 @@ impl FileOptions {
 /// Says what a user of the records should know.
 pub(crate) fn warn(records: &Records<dyn Format>) {
     for warning in records.warnings() {
-        eprintln!("warning: {}", as_flags(warning));
+        eprintln!("warning: {}", plain(as_flags(warning)));
     }
 }
 
@@ -139,7 +142,7 @@ fn pair<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<(Str
 
 /// Names the options in a message as the flags that they are here.
 pub(crate) fn as_flags(message: String) -> String {
-    let flags = FileOptions::augment_args(Command::new(""));
+    let flags = ServerOptions::augment_args(FileOptions::augment_args(Command::new("")));
     let message = message.replace("`memory_limit`", "`source_memory`");
     flags.get_arguments().fold(message, |message, flag| {
         let long = flag.get_long().unwrap_or_default();

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use slotline_sources::error::shown;
 
 use crate::digest::DIGEST_HELP;
 
@@ -78,6 +79,7 @@ impl Screen {
     /// Writes a human-readable line and flushes it.
     pub(crate) fn line(&mut self, text: impl fmt::Display) -> Result<()> {
         let Self { json, out, bar } = self;
+        let text = plain(text);
         let mut write = || {
             if *json {
                 // If stderr is closed, the JSON is still written.
@@ -121,6 +123,16 @@ impl Drop for Screen {
         // After an error, the message that follows must start on a new line.
         self.clear();
     }
+}
+
+/// Prints a line.
+pub(crate) fn say(text: impl fmt::Display) {
+    println!("{}", plain(text));
+}
+
+/// Returns a text of several lines that does nothing to a terminal, whatever the names of files and fields in it are.
+pub(crate) fn plain(text: impl fmt::Display) -> String {
+    text.to_string().split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns a progress bar for files that are walked over, on stderr if that is a terminal, and what tells it.

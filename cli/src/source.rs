@@ -11,6 +11,7 @@ use clap::Args;
 use slotline::array::AnyArray;
 use slotline::dataset::TensorDataset;
 use slotline::source::{ParseSourceError, Source};
+use slotline_sources::error::shown;
 #[cfg(feature = "image")]
 use slotline_sources::pictures::Pictures;
 use slotline_sources::tar::TarStream;
@@ -55,15 +56,34 @@ pub(crate) struct ServerOptions {
     #[cfg(feature = "remote")]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
+
+    /// Most seconds that a request to a server may take with all its repetitions [default: 180]
+    #[cfg(feature = "remote")]
+    #[arg(long, value_name = "SECONDS")]
+    request_timeout: Option<u64>,
+
+    /// Follow redirects to other hosts and schemes, which may lead to one that only this machine can reach
+    #[cfg(feature = "remote")]
+    #[arg(long)]
+    follow_redirects: bool,
 }
 
 impl ServerOptions {
-    /// Opens files, with as many connections as are allowed.
+    /// Opens files, with requests as the flags say.
+    #[cfg(feature = "remote")]
     pub(crate) fn limited<T>(self, open: impl FnOnce() -> T) -> T {
-        #[cfg(feature = "remote")]
+        let mut requests = slotline_sources::RequestOptions::new().follow_redirects(self.follow_redirects);
         if let Some(most) = self.max_connections {
-            return slotline_sources::with_max_connections(most, open);
+            requests = requests.max_connections(most);
         }
+        if let Some(seconds) = self.request_timeout {
+            requests = requests.timeout(std::time::Duration::from_secs(seconds));
+        }
+        requests.within(open)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    pub(crate) fn limited<T>(self, open: impl FnOnce() -> T) -> T {
         open()
     }
 }
@@ -108,7 +128,7 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrays(source) => source.fmt(f),
-            Self::Path(path) => path.display().fmt(f),
+            Self::Path(path) => shown(&path.display().to_string()).fmt(f),
         }
     }
 }

@@ -256,7 +256,9 @@ impl Files {
             List::Each { .. } => None,
             #[cfg(feature = "remote")]
             List::Remote(remote) => {
-                let version = remote.version(file)?.as_bytes().to_vec();
+                // So that no other URL can stand for this one.
+                let key = crate::saved::hash([remote.whole_url(file).as_bytes()]);
+                let version = [&key, remote.version(file)?.as_bytes()].concat();
                 Some(State { len: remote.object_len(file)?, version })
             }
         }

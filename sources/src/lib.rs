@@ -79,6 +79,7 @@ pub mod safetensors;
 mod saved;
 #[cfg(any(feature = "litdata", feature = "mds"))]
 mod shards;
+mod stop;
 #[cfg(any(feature = "arrow", feature = "parquet"))]
 pub mod table;
 #[cfg(feature = "tar")]
@@ -98,5 +99,6 @@ pub use format::{Format, Input, Records};
 pub use open::OpenOptions;
 pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
 #[cfg(feature = "remote")]
-pub use remote::with_max_connections;
+pub use remote::RequestOptions;
 pub use saved::IndexFiles;
+pub use stop::stoppable;

@@ -44,7 +44,7 @@ pub struct OpenOptions {
     pub(crate) maps: bool,
     room: Option<usize>,
     #[cfg(feature = "remote")]
-    max_connections: Option<usize>,
+    requests: Option<crate::RequestOptions>,
     /// Which format the data turned out to be of.
     found: Arc<OnceLock<&'static str>>,
 }
@@ -188,10 +188,28 @@ impl OpenOptions {
     }
 
     /// Sets how many requests to a bucket or a server are made at a time, at most; 128 by default. The
-    /// workers of a stream that are threads share them. See [`with_max_connections`](crate::with_max_connections).
+    /// workers of a stream that are threads share them. See [`RequestOptions`](crate::RequestOptions).
     #[cfg(feature = "remote")]
-    pub fn max_connections(mut self, most: usize) -> Self {
-        self.max_connections = Some(most);
+    pub fn max_connections(self, most: usize) -> Self {
+        self.requests(|requests| requests.max_connections(most))
+    }
+
+    /// Sets how long a request to a bucket or a server may take with all its repetitions; 180 s by default.
+    #[cfg(feature = "remote")]
+    pub fn request_timeout(self, timeout: std::time::Duration) -> Self {
+        self.requests(|requests| requests.timeout(timeout))
+    }
+
+    /// Whether redirects to other hosts or schemes are followed. See
+    /// [`RequestOptions::follow_redirects`](crate::RequestOptions::follow_redirects).
+    #[cfg(feature = "remote")]
+    pub fn follow_redirects(self, follow: bool) -> Self {
+        self.requests(|requests| requests.follow_redirects(follow))
+    }
+
+    #[cfg(feature = "remote")]
+    fn requests(mut self, set: impl FnOnce(crate::RequestOptions) -> crate::RequestOptions) -> Self {
+        self.requests = Some(set(self.requests.unwrap_or_default()));
         self
     }
 
@@ -243,11 +261,11 @@ impl OpenOptions {
         self.found.get_or_init(|| format);
     }
 
-    /// Opens files, with as many connections as are allowed.
+    /// Opens files, with requests as these options say.
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         #[cfg(feature = "remote")]
-        if let Some(most) = self.max_connections {
-            return crate::with_max_connections(most, open);
+        if let Some(requests) = self.requests {
+            return requests.within(open);
         }
         open()
     }
@@ -387,6 +405,8 @@ impl FromStr for OpenOptions {
                 "decimals_as_f64" if value.is_empty() => options.decimals_as_f64(true),
                 "without_files" if value.is_empty() => options.without_files(true),
                 "allow_empty" if value.is_empty() => options.allow_empty(true),
+                #[cfg(feature = "remote")]
+                "follow_redirects" if value.is_empty() => options.follow_redirects(true),
                 _ if value.is_empty() => return Err(wrong()),
                 "columns" => options.columns(list()),
                 "extensions" => options.extensions(list()),
@@ -395,6 +415,10 @@ impl FromStr for OpenOptions {
                 "block_size" => options.block_size(number()?),
                 "memory_limit" => options.memory_limit(number()? as u64),
                 "room" => options.room(number()?),
+                #[cfg(feature = "remote")]
+                "max_connections" => options.max_connections(number()?),
+                #[cfg(feature = "remote")]
+                "request_timeout" => options.request_timeout(std::time::Duration::from_secs(number()? as u64)),
                 "dtype" => options.dtype(value.parse().map_err(|_| wrong())?),
                 "decode" => {
                     let (field, kind) = of_field()?;

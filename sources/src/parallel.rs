@@ -23,7 +23,10 @@ pub(crate) fn each<T: Sync, R: Send>(
     let results = Mutex::new(Vec::new());
     let take = || {
         while let Some((i, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, items.get(i)?))) {
-            let result = work(item);
+            let result = match crate::stop::is_set() {
+                false => work(item),
+                true => Err(Error::usage("the program has stopped opening the files", "open them again")),
+            };
             if result.is_err() {
                 // No shard after this one is begun.
                 next.store(items.len(), Ordering::Relaxed);
@@ -31,8 +34,9 @@ pub(crate) fn each<T: Sync, R: Send>(
             results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((i, result));
         }
     };
+    let stop = crate::stop::current();
     std::thread::scope(|scope| {
-        (1..threads.min(items.len())).for_each(|_| _ = scope.spawn(take));
+        (1..threads.min(items.len())).for_each(|_| _ = scope.spawn(|| crate::stop::within(stop.clone(), take)));
         take();
     });
     let mut results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());

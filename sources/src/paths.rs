@@ -124,7 +124,6 @@ fn first_glob(path: &str) -> Option<usize> {
 fn listed(pattern: &str, glob: usize, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     let (folder, relative) = pattern.split_at(pattern[..glob].rfind('/').map_or(0, |slash| slash + 1));
     if !crate::remote::can_list(folder)? {
-        let pattern = crate::error::without_queries(pattern);
         let problem = format!("{pattern} is a pattern, and web servers can't be asked which files they have");
         return Err(Error::usage(
             problem,

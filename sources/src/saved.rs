@@ -1,8 +1,8 @@
 //! Indexes that are saved, so that a file is walked over once.
 //!
 //! A saved index is, with little-endian numbers: 8 bytes that name the format; u64 length of the file, u32 length of its
-//! version and the version, which are the seconds and nanoseconds of its last modification or the tag of an object; what
-//! the format writes; u32 CRC-32C of everything before.
+//! version and the version, which are the seconds and nanoseconds of its last modification, or the SHA-256 of the URL of an
+//! object and its tag; what the format writes; u32 CRC-32C of everything before.
 //!
 //! One that is damaged or belongs to another state of the file is as good as none. It is written under another name and
 //! renamed, so that no reader sees a part of it.
@@ -13,6 +13,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sha2::{Digest, Sha256};
 
 use crate::Error;
 use crate::files::{Files, State, is_url};
@@ -36,6 +38,9 @@ pub enum IndexFiles {
     /// Nowhere: files are walked over each time.
     None,
 }
+
+/// How many characters of the name of a file are in the name of its index in another folder.
+const MOST_CHARACTERS: usize = 40;
 
 /// How a format writes its indexes.
 pub(crate) struct Codec<T> {
@@ -116,13 +121,29 @@ fn user_cache() -> Option<PathBuf> {
     Some(indexes)
 }
 
-/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name.
+/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name. A name
+/// may be as long as a system allows, and more follows here.
 fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
-    let parent = if is_url(path) { path.parent()?.to_owned() } else { path.canonicalize().ok()?.parent()?.to_owned() };
-    let place = crc32c::crc32c(parent.as_os_str().as_bytes());
-    let mut name = path.file_name()?.to_owned();
-    name.push(format!("-{place:08x}"));
-    Some(folder.join(with_extension(name)))
+    let whole = if is_url(path) { path.to_owned() } else { path.canonicalize().ok()? };
+    let name = path.file_name()?.to_string_lossy();
+    let name: String = name.chars().take(MOST_CHARACTERS).collect();
+    let name = format!("{name}-{}", in_hex(&hash([whole.as_os_str().as_bytes()])));
+    Some(folder.join(with_extension(name.into())))
+}
+
+/// Returns a hash of texts for which nobody can find others with the same hash.
+pub(crate) fn hash<const N: usize>(texts: [&[u8]; N]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    hasher.finalize().into()
+}
+
+/// Returns the first half of a hash, in hexadecimal digits, for the name of a file.
+pub(crate) fn in_hex(hash: &[u8; 32]) -> String {
+    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether this is the name of an index, or of one that is being written.

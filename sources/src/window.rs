@@ -44,7 +44,7 @@ impl fmt::Debug for Tell {
 impl Progress {
     /// Makes the progress over all files, of which none is walked over.
     pub(crate) fn new(tell: Option<Tell>, files: &Files) -> Self {
-        let total = (0..files.len()).filter_map(|file| files.file_len(file)).sum();
+        let total = (0..files.len()).filter_map(|file| files.file_len(file)).fold(0, u64::saturating_add);
         Self { tell, done: Arc::default(), total }
     }
 

@@ -3,14 +3,15 @@
 #![cfg(feature = "http")]
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slotline::Loader;
 use slotline::dtype::DType;
+use slotline::{Dataset, Loader};
 use slotline_sources::files::{Files, Span};
-use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+use slotline_sources::{Error, FieldKind, Format, Input, Record, RecordFields, Records, RequestOptions, Value};
 
 use server::{APART, Answer, COUNT, Server, number};
 
@@ -161,10 +162,18 @@ fn wrong_answers_are_errors_that_name_the_object_and_its_bytes() {
         (Answer::Modified, "was replaced since it was opened"),
         (Answer::Longer, "was replaced since it was opened"),
         (Answer::Endless, "and more came"),
+        (Answer::Talks(400), "\\u{1b}\\u{1b}"),
+        (Answer::Huge, "the server says that these are bytes 0-18446744073709551615/"),
+        (Answer::To("http://localhost:1/x"), "the server redirects to http://localhost:1"),
+        (Answer::To("ftp://127.0.0.1/x"), "the server redirects to ftp://127.0.0.1"),
+        (Answer::To("http://["), "redirects to what is no URL"),
+        (Answer::To("/data/numbers.bin"), "redirects more than 10 times"),
     ] {
         let server = Server::start(&[Answer::Right, Answer::Right], answer);
-        let error = pass(numbers(&server), 0, false).unwrap_err();
+        let numbers = Numbers::open(&server.url, APART).map(Records::new).map_err(|error| with_causes(&error));
+        let error = numbers.and_then(|numbers| pass(numbers, 0, false)).unwrap_err();
         assert!(error.contains(words) && error.contains(&server.url), "{answer:?}: {error}");
+        assert!(error.len() < 2_000 && !error.contains('\x1b'), "{answer:?}: {error}");
     }
 }
 
@@ -275,11 +284,93 @@ fn a_server_that_resets_gets_fewer_requests_and_it_is_said() {
 #[test]
 fn no_more_requests_than_allowed_are_under_way() {
     let server = Server::start(&[], Answer::Late(5));
-    let numbers = slotline_sources::with_max_connections(3, || numbers(&server));
+    let numbers = RequestOptions::new().max_connections(3).within(|| numbers(&server));
     assert_eq!(pass(numbers, 8, false), Ok(expected()));
     assert_eq!(server.most_at_a_time.load(Ordering::SeqCst), 3);
-    let error = slotline_sources::with_max_connections(0, || Numbers::open(&server.url, 8)).unwrap_err().to_string();
+    let error =
+        RequestOptions::new().max_connections(0).within(|| Numbers::open(&server.url, 8)).unwrap_err().to_string();
     assert!(error.contains("allow at least one"), "{error}");
+}
+
+#[test]
+fn redirects_to_another_host_are_followed_if_allowed() {
+    let server = Server::start(&[], Answer::Right);
+    let other = Server::start(&[], Answer::To(server.url.clone().leak()));
+    let error = with_causes(&Numbers::open(&other.url, APART).unwrap_err());
+    assert!(error.contains("set `follow_redirects`") && error.contains("redirects to http://127.0.0.1"), "{error}");
+    assert_eq!(*server.lines.lock().unwrap(), [""; 0]);
+    let numbers = RequestOptions::new().follow_redirects(true).within(|| self::numbers(&other));
+    assert_eq!(pass(numbers.clone(), 2, false), Ok(expected()));
+    assert_eq!(pass(numbers, 2, true), Ok(expected()));
+    // On the same host they are followed anyway.
+    let same = Server::start(&[Answer::To("/elsewhere")], Answer::Right);
+    assert_eq!(pass(self::numbers(&same), 0, false), Ok(expected()));
+    assert!(same.lines.lock().unwrap().iter().any(|line| line.starts_with("GET /elsewhere ")));
+}
+
+#[test]
+fn a_user_in_a_url_is_refused_and_in_no_message() {
+    let server = Server::start(&[], Answer::Right);
+    for path in ["", "?Sig=s3cret"] {
+        let url = server.url.replace("http://", "http://alice:s3cret@") + path;
+        let error = with_causes(&slotline_sources::open(&url).unwrap_err());
+        assert!(error.contains("a user or a password in a URL is not used") && !error.contains("s3cret"), "{error}");
+    }
+    assert_eq!(*server.lines.lock().unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_thread_that_should_stop_waits_for_no_server() {
+    let server = Server::start(&[], Answer::Late(60_000));
+    let (stop, files) = (Arc::<std::sync::atomic::AtomicBool>::default(), Files::open([&server.url]).unwrap());
+    let begun = Instant::now();
+    let read = || files.read(Span { file: 0, start: 0, len: Some(8) }, &mut Vec::new()).map(|_| ());
+    let error = thread::scope(|scope| {
+        let reads = scope.spawn(|| slotline_sources::stoppable(&stop, read));
+        thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        with_causes(&reads.join().unwrap().unwrap_err())
+    });
+    assert!(error.contains("has given up waiting") && begun.elapsed() < Duration::from_secs(20), "{error}");
+}
+
+#[test]
+fn a_request_takes_no_longer_than_it_may() {
+    let server = Server::start(&[], Answer::Late(60_000));
+    let options = RequestOptions::new().timeout(Duration::from_millis(300));
+    let (begun, numbers) = (Instant::now(), options.within(|| numbers(&server)));
+    let error = pass(numbers.read_ahead(0), 0, false).unwrap_err();
+    assert!(error.contains("within 300ms") && begun.elapsed() < Duration::from_secs(20), "{error}");
+}
+
+#[cfg(feature = "tar")]
+#[test]
+fn an_index_of_another_url_is_not_used() {
+    let open = |server: &Server, query: &str, folder: &std::path::Path| {
+        let index_files = slotline_sources::IndexFiles::In(folder.to_owned());
+        let url = server.url.replace(".bin", ".tar");
+        let options = slotline_sources::OpenOptions::new().index_files(index_files.clone());
+        let records = options.open(url.clone() + query).unwrap();
+        (records.len(), index_files.of(url.as_ref()).unwrap())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let one = Server::of(support::tar(&[("0.txt", &[b'a'; 600]), ("1.txt", b"b")]), Answer::Right);
+    let other = Server::of(support::tar(&[("0.txt", &[b'c'; 1600])]), Answer::Right);
+    let (len, index) = open(&one, "", folder.path());
+    let (other_len, other_index) = open(&other, "", folder.path());
+    // They have the same length and tag.
+    assert_eq!((len, other_len, index == other_index), (2, 1, false));
+    std::fs::copy(&other_index, &index).unwrap();
+    assert_eq!(open(&one, "", folder.path()).0, 2);
+    // A signature is no part of what a URL stands for, and other parameters are.
+    let requests = |query: &str| {
+        let before = one.requests.load(Ordering::SeqCst);
+        assert_eq!(open(&one, query, folder.path()).0, 2);
+        one.requests.load(Ordering::SeqCst) - before
+    };
+    let [saved, signed, named, named_again] =
+        ["", "?X-Amz-Signature=a&Expires=1", "?id=1", "?id=1&sig=b"].map(requests);
+    assert!(signed <= saved + 2 && named > signed && named_again <= signed, "{saved} {signed} {named} {named_again}");
 }
 
 #[cfg(feature = "tar")]

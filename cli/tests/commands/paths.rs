@@ -129,6 +129,25 @@ fn a_sample_is_shown_and_its_bytes_are_written_to_files() {
 }
 
 #[test]
+fn names_in_files_do_nothing_to_a_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("\u{1b}]0;title\u{7}\u{9b}1m.csv");
+    fs::write(&path, "\u{1b}[2Jred,\u{202e}der\n1,2\n").expect("a file can be written");
+    let path = path.display();
+    let inspected = stdout(&format!("inspect {path} --without-files"));
+    let fed = stdout(&format!("feed {path} --without-files"));
+    let (_, missing) = failure(&format!("feed {path}.csv,x"));
+    let (_, unknown) = failure(&format!("feed {path} --without-files --columns none"));
+    let (_, indexed) = failure(&format!("index {path}"));
+    for text in [&inspected, &fed, &unknown, &indexed] {
+        assert!(text.contains(r"\u{1b}"), "{text:?}");
+    }
+    for text in [inspected, fed, missing, unknown, indexed] {
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{text:?}");
+    }
+}
+
+#[test]
 fn indexes_are_saved_beside_tars() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("empty.tar");

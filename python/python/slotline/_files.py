@@ -41,6 +41,8 @@ def open(
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
     max_connections: int | None = None,
+    request_timeout: float | None = None,
+    follow_redirects: bool = False,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
@@ -110,6 +112,9 @@ def open(
         cache: A folder on a local disk, and the most bytes to use there, in which whole objects of buckets are kept.
         max_connections: The most requests to a bucket or a server at a time. ``None``: 16 at first, up to 128 as long as more
             are faster, and fewer where connections fail (see :meth:`Loader.warnings`).
+        request_timeout: The most seconds that a request may take with all its repetitions. ``None``: 180.
+        follow_redirects: Whether redirects to other hosts or schemes are followed, such as those of a server whose files lie
+            elsewhere. Otherwise they are errors, since they may lead to a host that only this machine can reach.
         image: Transforms with the names, arguments and defaults of torchvision's ``transforms.v2``, in snake case, such as
             ``"random_resized_crop(224), hflip, normalize(imagenet)"``: the workers decode the pictures, and a batch of them is
             one tensor, ``[N, 3, 224, 224]``. PNG, WebP, GIF and BMP are read, and JPEG by a package that was built with the
@@ -156,10 +161,11 @@ def open(
         "index_files": saved,
     }
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    reading = _reading(read_ahead, cache, max_connections)
+    reading = _reading(read_ahead, cache, max_connections, request_timeout, follow_redirects)
     source = _slotline.Source.open(os.fsdecode(path), opening, *reading, decoding, shuffle_buffer)
     options |= {"read_ahead": read_ahead, "cache": cache} | pictures
-    options |= {"max_connections": max_connections, "shuffle_buffer": shuffle_buffer}
+    options |= {"max_connections": max_connections, "request_timeout": request_timeout}
+    options |= {"follow_redirects": follow_redirects, "shuffle_buffer": shuffle_buffer}
     return _of(source, partial(open, path, **options))
 
 
@@ -171,6 +177,8 @@ def folder(
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
     max_connections: int | None = None,
+    request_timeout: float | None = None,
+    follow_redirects: bool = False,
     image: str | None = None,
     image_field: str | None = None,
     image_dtype: str = "float32",
@@ -186,7 +194,9 @@ def folder(
         allow_empty: Whether a class may have no files.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
-        max_connections: As for :func:`open`.
+        max_connections: As for :func:`open`, as are ``request_timeout`` and ``follow_redirects``.
+        request_timeout: As for :func:`open`.
+        follow_redirects: As for :func:`open`.
         image: As for :func:`open`, as are the others that are about pictures.
         image_field: There is only one, ``data``.
         image_dtype: As for :func:`open`.
@@ -194,10 +204,11 @@ def folder(
     """
     chosen = None if extensions is None else _list("extensions", extensions)
     decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    reading = _reading(read_ahead, cache, max_connections)
+    reading = _reading(read_ahead, cache, max_connections, request_timeout, follow_redirects)
     source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *reading, decoding)
     options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures | {"max_connections": max_connections}
+    options |= pictures | {"max_connections": max_connections, "request_timeout": request_timeout}
+    options |= {"follow_redirects": follow_redirects}
     return _of(source, partial(folder, path, **options))
 
 
@@ -212,6 +223,8 @@ def tokens(
     read_ahead: int = 256 << 20,
     cache: Cache | None = None,
     max_connections: int | None = None,
+    request_timeout: float | None = None,
+    follow_redirects: bool = False,
 ) -> Dataset:
     """Makes a dataset of tokens in files of nanoGPT (without a header) or llm.c; a sample is a block of them.
 
@@ -230,7 +243,9 @@ def tokens(
         widen: Whether tokens become ``int64``.
         read_ahead: As for :func:`open`.
         cache: As for :func:`open`.
-        max_connections: As for :func:`open`.
+        max_connections: As for :func:`open`, as are ``request_timeout`` and ``follow_redirects``.
+        request_timeout: As for :func:`open`.
+        follow_redirects: As for :func:`open`.
     """
     for name, number in (("block_size", block_size), ("stride", stride)):
         if number is not None:
@@ -240,7 +255,7 @@ def tokens(
     source = _slotline.Source.tokens(
         [os.fsdecode(path) for path in several],
         block_size,
-        *_reading(read_ahead, cache, max_connections),
+        *_reading(read_ahead, cache, max_connections, request_timeout, follow_redirects),
         stride=stride,
         dtype=stored,
         labels=labels,
@@ -254,6 +269,8 @@ def tokens(
         "read_ahead": read_ahead,
         "cache": cache,
         "max_connections": max_connections,
+        "request_timeout": request_timeout,
+        "follow_redirects": follow_redirects,
     }
     return _of(source, partial(tokens, several, block_size, **options))
 
@@ -264,18 +281,21 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
 
 
 def _reading(
-    read_ahead: int, cache: Cache | None, max_connections: int | None
-) -> tuple[int, tuple[str, int] | None, int | None]:
+    read_ahead: int, cache: Cache | None, max_connections: int | None, request_timeout: float | None, follow: bool
+) -> tuple[int, tuple[str, int] | None, tuple[int | None, float | None, bool]]:
     """Checks what files of all formats are read with."""
     _check_integer("read_ahead", read_ahead, 64)
     if max_connections is not None:
         _check_integer("max_connections", max_connections, 63)
+    if request_timeout is not None and not 0 < request_timeout < 1e9:
+        raise ValueError(f"request_timeout is {request_timeout!r}; it must be a number of seconds above 0, or None for 180")
+    requests = (max_connections, request_timeout, bool(follow))
     if cache is None:
-        return read_ahead, None, max_connections
+        return read_ahead, None, requests
     if not (isinstance(cache, tuple) and len(cache) == 2):
         raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
     _check_integer("the limit of cache", cache[1], 64)
-    return read_ahead, (os.fsdecode(cache[0]), cache[1]), max_connections
+    return read_ahead, (os.fsdecode(cache[0]), cache[1]), requests
 
 
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}

@@ -198,7 +198,7 @@ class Source:
         opening: dict[str, Any],
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
-        connections: int | None,
+        requests: tuple[int | None, float | None, bool],
         image: tuple[str, str | None, str, bool] | None,
         shuffle_buffer: int,
     ) -> Source:
@@ -211,7 +211,7 @@ class Source:
         allow_empty: bool,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
-        connections: int | None,
+        requests: tuple[int | None, float | None, bool],
         image: tuple[str, str | None, str, bool] | None,
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
@@ -222,7 +222,7 @@ class Source:
         size: int,
         read_ahead: int,
         cache: tuple[str | PathLike[str], int] | None,
-        connections: int | None,
+        requests: tuple[int | None, float | None, bool],
         *,
         stride: int | None,
         dtype: str | None,

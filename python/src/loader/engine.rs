@@ -22,7 +22,6 @@ use slotline_python_shielded::shielded;
 
 use super::aide::Aide;
 use super::failure;
-use super::files::Files;
 use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Next, Pass, SLICE};
@@ -237,8 +236,8 @@ impl Engine {
             _ => options.builder(node, (&generator, seed), &epoch)?.build()?.untyped(),
         };
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
-        let is_slow = node.reads_files(|_| true) || loader.batch_bytes() >= LARGE;
-        let aide = Aide::new(is_slow, node.reads_files(|files| files.is_some_and(Files::is_remote)));
+        let is_slow = node.reads_files(false) || loader.batch_bytes() >= LARGE;
+        let aide = Aide::new(is_slow, node.reads_files(true));
         let running = Mutex::new(Running { loader, due: Some(0) });
         let (busy, process) = (AtomicBool::new(false), Process::this());
         let (kept, returned) = (Mutex::default(), Mutex::default());

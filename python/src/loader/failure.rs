@@ -15,7 +15,7 @@ fn raise(py: Python<'_>, kind: &str, message: String) -> PyErr {
 }
 
 /// An error, and the errors that caused it.
-fn chain(error: &dyn StdError) -> String {
+pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -26,6 +26,7 @@ use slotline_sources::{
 use super::failure;
 use super::field::{Field, Form, Kind, Room};
 use super::source::{Blocks, Image, Opening, Reading};
+use super::watched::watched;
 
 /// Samples in files.
 #[derive(Debug)]
@@ -42,7 +43,8 @@ pub(crate) struct Files {
 impl Files {
     /// Opens files whose format is found out.
     pub(crate) fn open(py: Python<'_>, path: &Path, options: &OpenOptions, reading: &Reading) -> PyResult<Self> {
-        Self::of(py, reading, || options.open(path))
+        let (path, options) = (path.to_owned(), options.clone());
+        Self::of(py, reading, move || options.open(path))
     }
 
     /// Opens a folder with a folder of files for each class.
@@ -57,11 +59,12 @@ impl Files {
         if let Some(extensions) = extensions {
             options = options.extensions(extensions);
         }
-        Self::of(py, reading, || Ok(options.open(path)?.erased()))
+        let path = path.to_owned();
+        Self::of(py, reading, move || Ok(options.open(path)?.erased()))
     }
 
     /// Opens files of tokens.
-    pub(crate) fn tokens(py: Python<'_>, paths: &[PathBuf], blocks: &Blocks, reading: &Reading) -> PyResult<Self> {
+    pub(crate) fn tokens(py: Python<'_>, paths: Vec<PathBuf>, blocks: &Blocks, reading: &Reading) -> PyResult<Self> {
         let mut options = BlockOptions::new(blocks.size).labels(blocks.labels).widen(blocks.widen);
         if let Some(stride) = blocks.stride {
             options = options.stride(stride);
@@ -70,7 +73,7 @@ impl Files {
             let dtype: DType = name.parse().map_err(|_| failure::invalid(py, format!("tokens of type {name}")))?;
             options = options.dtype(dtype);
         }
-        let has_header = || {
+        let has_header = |paths: &[PathBuf]| {
             let files = slotline_sources::files::Files::open(&slotline_sources::paths::expand(paths)?[..1])?;
             let mut memory = Vec::new();
             let len = files.file_len(0).unwrap_or(0).min(4);
@@ -78,9 +81,10 @@ impl Files {
             let magic = start.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
             Ok::<_, Error>(matches!(magic, Some(20_240_520 | 20_240_801)))
         };
-        let files = Self::of(py, reading, || match blocks.dtype.is_none() && has_header()? {
-            true => Ok(options.open_llmc(paths)?.erased()),
-            false => Ok(options.open_raw(paths)?.erased()),
+        let may_have_header = blocks.dtype.is_none();
+        let files = Self::of(py, reading, move || match may_have_header && has_header(&paths)? {
+            true => Ok(options.open_llmc(&paths)?.erased()),
+            false => Ok(options.open_raw(&paths)?.erased()),
         })?;
         Ok(Self { stride: blocks.stride.filter(|&stride| stride != blocks.size).unwrap_or_default(), ..files })
     }
@@ -88,12 +92,16 @@ impl Files {
     fn of(
         py: Python<'_>,
         reading: &Reading,
-        open: impl FnOnce() -> Result<Records<dyn Format>, Error> + Send,
+        open: impl FnOnce() -> Result<Records<dyn Format>, Error> + Send + 'static,
     ) -> PyResult<Self> {
-        let records =
-            py.detach(|| reading.limited(|| cached(open()?, reading))).map_err(|error| failure::data(py, &error))?;
-        let records = records.read_ahead(reading.ahead);
-        let pictures = reading.image.as_ref().map(|image| decoded(py, &records, image).map(Box::new)).transpose()?;
+        let own = reading.clone();
+        let opened = watched(py, move || {
+            let records = own.limited(|| cached(open()?, &own)).map_err(|error| failure::chain(&error))?;
+            let records = records.read_ahead(own.ahead);
+            let pictures = own.image.as_ref().map(|image| decoded(&records, image)).transpose();
+            Ok((records, pictures.map_err(|what| format!("image: {what}"))?.map(Box::new)))
+        })?;
+        let (records, pictures) = opened.map_err(|what: String| failure::invalid(py, what))?;
         let fields = pictures.as_ref().map_or(records.format().fields(), |pictures| pictures.0.record_fields());
         let fields = fields.as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
         Ok(Self { records, pictures, fields, stride: 0 })
@@ -280,17 +288,13 @@ fn write_some(
 }
 
 /// Decodes the pictures in a field of the records. Returns what a state says of it, too.
-fn decoded(py: Python<'_>, records: &Records<dyn Format>, image: &Image) -> PyResult<(Pictures, String)> {
+fn decoded(records: &Records<dyn Format>, image: &Image) -> Result<(Pictures, String), String> {
     let (text, field, dtype, channels_last) = image;
-    let dtype: DType = dtype.parse().map_err(|_| failure::invalid(py, format!("pictures of type {dtype}")))?;
-    let builder = text.parse::<PipelineBuilder>();
-    let pipeline = builder.and_then(|builder| {
-        let text = builder.to_string();
-        Ok((AnyPipeline::new(builder, dtype)?, text))
-    });
-    let (pipeline, text) = pipeline.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
-    let pictures = Pictures::new(records.clone(), pipeline.channels_last(*channels_last), field.as_deref());
-    let pictures = pictures.map_err(|error| failure::invalid(py, format!("image: {error}")))?;
+    let dtype: DType = dtype.parse().map_err(|_| format!("pictures of type {dtype}"))?;
+    let builder: PipelineBuilder = text.parse().map_err(|error| format!("{error}"))?;
+    let text = builder.to_string();
+    let pipeline = AnyPipeline::new(builder, dtype).map_err(|error| error.to_string())?.channels_last(*channels_last);
+    let pictures = Pictures::new(records.clone(), pipeline, field.as_deref()).map_err(|error| error.to_string())?;
     let last = if *channels_last { ", channels last" } else { "" };
     Ok((pictures, format!("{text} as {dtype}{last}")))
 }
@@ -315,12 +319,22 @@ pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField
 }
 
 impl Reading {
-    /// Opens files, with as many connections as are allowed.
+    /// Opens files, with requests as these options say.
+    #[cfg(feature = "remote")]
     pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
-        #[cfg(feature = "remote")]
-        if let Some(most) = self.connections {
-            return slotline_sources::with_max_connections(most, open);
+        let (most, timeout, redirects) = self.requests;
+        let mut requests = slotline_sources::RequestOptions::new().follow_redirects(redirects);
+        if let Some(most) = most {
+            requests = requests.max_connections(most);
         }
+        if let Some(Ok(timeout)) = timeout.map(std::time::Duration::try_from_secs_f64) {
+            requests = requests.timeout(timeout);
+        }
+        requests.within(open)
+    }
+
+    #[cfg(not(feature = "remote"))]
+    pub(crate) fn limited<T>(&self, open: impl FnOnce() -> T) -> T {
         open()
     }
 }

@@ -1,7 +1,7 @@
 //! `slotline.Loader`: datasets of arrays and files that are described from Python, and loaded by the engine's threads.
 //!
 //! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
-//!   samples in files; `stream`: packed tars; `source`: datasets of these.
+//!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
 //! - `options`: the options of a loader, and the engine's builder made of them.
 //! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `aide`: a thread that
 //!   loads in place of the loop's.
@@ -30,6 +30,7 @@ mod source;
 #[cfg(feature = "files")]
 mod stream;
 mod tensor;
+mod watched;
 
 pub(crate) use self::engine::Engine;
 #[cfg(not(feature = "files"))]

@@ -39,6 +39,10 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) fn is_remote(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn loader(&self, _: &Options, _: &SharedGenerator) -> Result<Loader, BuildError> {
         match *self {}
     }
@@ -58,7 +62,7 @@ impl Files {
         Err(missing(py))
     }
 
-    pub(crate) fn tokens(py: Python<'_>, _: &[PathBuf], _: &Blocks, _: &Reading) -> PyResult<Self> {
+    pub(crate) fn tokens(py: Python<'_>, _: Vec<PathBuf>, _: &Blocks, _: &Reading) -> PyResult<Self> {
         Err(missing(py))
     }
 

@@ -17,6 +17,7 @@ use super::failure;
 use super::field::{Field, Form};
 use super::files::{Files, options};
 use super::stream::Stream;
+use super::watched::watched;
 
 /// Where samples are.
 #[derive(Debug)]
@@ -79,15 +80,15 @@ impl Node {
         format!("{}({})", of(self), parts.join(", "))
     }
 
-    /// Whether some samples are in such files; `None` is one that an array is mapped from.
-    pub(crate) fn reads_files(&self, such: fn(Option<&Files>) -> bool) -> bool {
+    /// Whether some samples are in files, or only on servers. Arrays may be mapped from files.
+    pub(crate) fn reads_files(&self, on_servers: bool) -> bool {
         match self {
-            Self::Columns { columns, .. } => columns.iter().any(Column::is_mapped) && such(None),
-            Self::Files(files) => such(Some(files)),
-            Self::Stream(_) => such(None),
-            Self::Subset(subset) => subset.dataset().reads_files(such),
-            Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(such)),
-            Self::Stack(parts) => parts.iter().any(|part| part.reads_files(such)),
+            Self::Columns { columns, .. } => !on_servers && columns.iter().any(Column::is_mapped),
+            Self::Files(files) => !on_servers || files.is_remote(),
+            Self::Stream(stream) => !on_servers || stream.is_remote(),
+            Self::Subset(subset) => subset.dataset().reads_files(on_servers),
+            Self::Concat(concat) => concat.datasets().iter().any(|part| part.reads_files(on_servers)),
+            Self::Stack(parts) => parts.iter().any(|part| part.reads_files(on_servers)),
         }
     }
 
@@ -283,17 +284,19 @@ pub(crate) struct Opening {
     pub(crate) index_files: Option<PathBuf>,
 }
 
+/// The most requests to a server at a time, the seconds that one may take, and whether redirects to others are followed.
+pub(crate) type Requests = (Option<usize>, Option<f64>, bool);
+
 /// What files are read with, of any format.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Reading {
     /// How many bytes are read ahead.
     pub(crate) ahead: u64,
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
-    /// The most requests to a server at a time.
     #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
-    pub(crate) connections: Option<usize>,
+    pub(crate) requests: Requests,
     pub(crate) image: Option<Image>,
 }
 
@@ -355,7 +358,7 @@ impl Source {
     /// Reads NumPy's files into memory, or maps them, if they do not change.
     #[staticmethod]
     fn npy(py: Python<'_>, paths: Vec<PathBuf>, mapped: bool) -> PyResult<Self> {
-        Self::files(py, &paths, mapped, |path| match mapped {
+        Self::files(py, &paths, mapped, move |path| match mapped {
             // SAFETY: the docs of `from_npy` say that the file must not change.
             true => unsafe { map_npy(path) },
             false => read_npy(path),
@@ -380,11 +383,11 @@ impl Source {
         opening: Opening,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         image: Option<Image>,
         shuffle_buffer: usize,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, connections, image };
+        let reading = Reading { ahead: read_ahead, cache, requests, image };
         let options = options(py, opening)?;
         Ok(Self::new(match Stream::open(py, &path, &options, shuffle_buffer, &reading)? {
             Some(stream) => Node::Stream(stream),
@@ -402,16 +405,16 @@ impl Source {
         allow_empty: bool,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         image: Option<Image>,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, connections, image };
+        let reading = Reading { ahead: read_ahead, cache, requests, image };
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
     /// Opens files of tokens.
     #[staticmethod]
-    #[pyo3(signature = (paths, size, read_ahead, cache, connections, *, stride, dtype, labels, widen))]
+    #[pyo3(signature = (paths, size, read_ahead, cache, requests, *, stride, dtype, labels, widen))]
     #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn tokens(
         py: Python<'_>,
@@ -419,15 +422,15 @@ impl Source {
         size: usize,
         read_ahead: u64,
         cache: Option<(PathBuf, u64)>,
-        connections: Option<usize>,
+        requests: Requests,
         stride: Option<usize>,
         dtype: Option<String>,
         labels: bool,
         widen: bool,
     ) -> PyResult<Self> {
         let blocks = Blocks { size, stride, dtype, labels, widen };
-        let reading = Reading { ahead: read_ahead, cache, connections, image: None };
-        Ok(Self::new(Node::Files(Files::tokens(py, &paths, &blocks, &reading)?)))
+        let reading = Reading { ahead: read_ahead, cache, requests, image: None };
+        Ok(Self::new(Node::Files(Files::tokens(py, paths, &blocks, &reading)?)))
     }
 
     /// The samples with these indices.
@@ -530,11 +533,12 @@ impl Source {
         py: Python<'_>,
         paths: &[PathBuf],
         mapped: bool,
-        read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Sync,
+        read: impl Fn(&PathBuf) -> Result<slotline::array::AnyArray, slotline::source::SourceError> + Copy + Send + 'static,
     ) -> PyResult<Self> {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let column = |(path, name): (&PathBuf, &String)| {
-            let array = py.detach(|| read(path)).map_err(|error| failure::data(py, &error))?;
+            let own = path.clone();
+            let array = watched(py, move || read(&own))?.map_err(|error| failure::data(py, &error))?;
             Column::of_file(py, array, mapped, name)
         };
         Self::of(py, paths.iter().zip(&names).map(column).collect::<PyResult<_>>()?, &names)

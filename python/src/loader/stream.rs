@@ -17,6 +17,7 @@ use super::field::Field;
 use super::files::{described, write_fields};
 use super::options::Options;
 use super::source::Reading;
+use super::watched::watched;
 
 /// Samples of packed tars.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct Stream {
     fields: Arc<[Field]>,
     /// How many samples a worker shuffles at a time.
     buffer: usize,
+    is_remote: bool,
 }
 
 impl Stream {
@@ -36,7 +38,9 @@ impl Stream {
         buffer: usize,
         reading: &Reading,
     ) -> PyResult<Option<Self>> {
-        let opened = py.detach(|| reading.limited(|| options.open_stream(path)));
+        let is_remote = path.to_str().is_some_and(|path| path.contains("://"));
+        let (own, options, path) = (reading.clone(), options.clone(), path.to_owned());
+        let opened = watched(py, move || own.limited(|| options.open_stream(path)))?;
         let Some(tars) = opened.map_err(|error| failure::data(py, &error))? else { return Ok(None) };
         if reading.image.is_some() {
             let problem =
@@ -44,7 +48,12 @@ impl Stream {
             return Err(failure::invalid(py, problem));
         }
         let fields = tars.fields().as_slice().iter().map(|field| described(py, field)).collect::<PyResult<_>>()?;
-        Ok(Some(Self { tars, fields, buffer }))
+        Ok(Some(Self { tars, fields, buffer, is_remote }))
+    }
+
+    /// Whether the tars are on a server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     pub(crate) fn fields(&self) -> &[Field] {

@@ -2,9 +2,12 @@
 
 import contextlib
 import gc
+import gzip
 import http.server
+import io
 import os
 import signal
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -121,6 +124,60 @@ def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
     assert numbers(got) + numbers(batches) == expected
     loader.load_state_dict(state)
     assert numbers(got) + numbers(loader) == expected
+
+
+def opening():
+    """The threads that open files."""
+    return sum((task / "comm").read_text().strip() == "slotline-open" for task in Path("/proc/self/task").iterdir())
+
+
+def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
+    url = f"http://127.0.0.1:{gate.server.server_port}"
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "tokens.bin", "0.bin")
+    gate.close()
+    for call in (
+        lambda: slotline.open(f"{url}/a.tar", index_files=None),
+        lambda: slotline.open(f"{url}/a.tar", index_files=None, columns=["bin"]),
+        lambda: slotline.tokens([f"{url}/tokens.bin"], 1),
+    ):
+        with interrupted(gate.arrived):
+            call()
+    begun = time.perf_counter()
+    while opening():
+        assert time.perf_counter() - begun < 10
+        time.sleep(0.01)
+    gate.open.set()
+    assert len(slotline.open(f"{url}/a.tar", index_files=None)) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_ends_the_wait_for_a_packed_tar(gate, tmp_path, workers):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(24):
+            member = tarfile.TarInfo(f"{i}.bin")
+            member.size = 1 << 20
+            tar.addfile(member, io.BytesIO(bytes(1 << 20)))
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes(), 0))
+    batches = iter(Loader(slotline.open(f"http://127.0.0.1:{gate.server.server_port}/a.tar.gz"), 1, num_workers=workers))
+    next(batches)
+    # Four parts of 4 MiB were asked for, and the others will not come.
+    gate.close()
+    stalled = threading.Semaphore(0)
+    threading.Timer(2, stalled.release).start()
+    with interrupted(stalled):
+        for _ in batches:
+            pass
+
+
+def test_a_request_ends_when_it_has_taken_too_long(gate, tmp_path):
+    url = f"http://127.0.0.1:{gate.server.server_port}/tokens.bin"
+    gate.close()
+    with pytest.raises(slotline.DataError, match="not answered completely within 500ms"):
+        slotline.tokens(url, 1, request_timeout=0.5)
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="request_timeout"):
+            slotline.tokens(url, 1, request_timeout=wrong)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

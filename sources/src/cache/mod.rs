@@ -15,7 +15,6 @@ mod planner;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::Error;
+use crate::saved::{hash, in_hex};
 pub(crate) use plan::Place;
 pub(crate) use planner::Planner;
 
@@ -77,11 +77,11 @@ pub(crate) struct Cached {
 
 impl Cached {
     /// Makes the files for objects, from their URLs, lengths and tags.
-    pub(crate) fn new<'a>(cache: Cache, objects: impl Iterator<Item = (&'a str, u64, Option<&'a str>)>) -> Self {
+    pub(crate) fn new<'a>(cache: Cache, objects: impl Iterator<Item = (String, u64, Option<&'a str>)>) -> Self {
         let (mut names, mut lens) = (Vec::new(), Vec::new());
         for (url, len, tag) in objects {
             // Room is never made for one that does not fit.
-            names.push(tag.filter(|_| len <= cache.limit).map(|tag| name(url, len, tag)));
+            names.push(tag.filter(|_| len <= cache.limit).map(|tag| name(&url, len, tag)));
             lens.push(len);
         }
         let by_name = names.iter().enumerate().filter_map(|(object, name)| Some((name.clone()?, object))).collect();
@@ -227,14 +227,14 @@ impl Cached {
 
 /// Returns the name of the file for a version of an object.
 fn name(url: &str, len: u64, tag: &str) -> OsString {
-    let mut hasher = DefaultHasher::new();
-    (url, tag).hash(&mut hasher);
     let plain = |text: &str, most: usize| -> String {
         let keep = |char: char| if char.is_ascii_alphanumeric() || ".-_".contains(char) { char } else { '_' };
         text.chars().rev().take(most).map(keep).collect::<Vec<_>>().into_iter().rev().collect()
     };
-    let base = plain(url.rsplit('/').next().unwrap_or_default(), 100);
-    format!("{base}-{len}-{}-{:016x}", plain(tag.trim_matches('"'), 64), hasher.finish()).into()
+    let path = url.split('?').next().unwrap_or_default();
+    let base = plain(path.rsplit('/').next().unwrap_or_default(), 100);
+    let hash = in_hex(&hash([url.as_bytes(), tag.as_bytes()]));
+    format!("{base}-{len}-{}-{hash}", plain(tag.trim_matches('"'), 64)).into()
 }
 
 /// Whether a file has a name that [`name`] makes, and the length in it, if it has all its bytes.
@@ -243,7 +243,7 @@ fn is_of_a_cache(name: &OsStr, len: Option<u64>) -> bool {
     let (hash, rest) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     // Tags may have dashes.
     let has_len = rest.split('-').any(|part| part.parse::<u64>().is_ok_and(|part| len.is_none_or(|len| len == part)));
-    hash.len() == 16 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && has_len
+    matches!(hash.len(), 16 | 32) && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && has_len
 }
 
 /// Opens a file in the folder; links could lead anywhere.
@@ -349,7 +349,7 @@ mod tests {
         fs::write(at(&part(Path::new(&old)).into_os_string()), [0; 5]).unwrap();
         std::os::unix::fs::symlink(at(OsStr::new("thesis.tex")), at(&name("s3://b/link.tar", 100, "t"))).unwrap();
         let cache = Cache::new(folder.path(), 60).unwrap();
-        let cached = Cached::new(cache, [("s3://b/new.tar", 55, Some("t"))].into_iter());
+        let cached = Cached::new(cache, [("s3://b/new.tar".to_owned(), 55, Some("t"))].into_iter());
         assert_eq!(cached.look(), 60);
         let mut left: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort_unstable();
@@ -363,7 +363,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("target");
         fs::write(&target, "precious").unwrap();
-        let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o", 8, Some("t"))].into_iter());
+        let cached =
+            Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o".to_owned(), 8, Some("t"))].into_iter());
         let path = cached.path(0).unwrap();
         for link in [path.clone(), part(&path)] {
             std::os::unix::fs::symlink(&target, link).unwrap();
@@ -378,7 +379,8 @@ mod tests {
     #[test]
     fn a_file_of_another_length_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
-        let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o", 8, Some("t"))].into_iter());
+        let cached =
+            Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o".to_owned(), 8, Some("t"))].into_iter());
         let mut bytes = [0; 4];
         for (contents, is_read) in [("12345678", true), ("123456789", false), ("1234567", false)] {
             fs::write(cached.path(0).unwrap(), contents).unwrap();
@@ -389,7 +391,8 @@ mod tests {
     #[test]
     fn an_object_that_does_not_fit_is_never_fetched() {
         let folder = tempfile::tempdir().unwrap();
-        let objects = [("u/o", 101, Some("t")), ("u/p", 100, Some("t")), ("u/q", 1, None)];
+        let objects =
+            [("u/o".to_owned(), 101, Some("t")), ("u/p".to_owned(), 100, Some("t")), ("u/q".to_owned(), 1, None)];
         let cached = Cached::new(Cache::new(folder.path(), 100).unwrap(), objects.into_iter());
         cached.begin();
         assert_eq!(*cached.places(), [Place::Refused, Place::Absent, Place::Refused]);

@@ -1,14 +1,16 @@
 //! Connections to buckets and servers, and the URLs that name them.
 
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreScheme};
+use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
 use slotline::fork::Process;
 use tokio::runtime::{Builder, Handle};
 use url::{Position, Url};
 
-use super::failure::failed;
+use super::failure::{NETWORK, failed, remote};
 use super::limit::Limit;
 use super::service::Connector;
 use crate::Error;
@@ -38,6 +40,16 @@ impl Connection {
         let parsed = parse(url)?;
         Ok((Self::new(vec![place(&parsed)], super::limit()?)?, path_of(url)?))
     }
+
+    /// Waits for what a server says of a folder.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        folder: &str,
+        request: impl Future<Output = Result<T, object_store::Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let url = folder.to_owned();
+        wait(&self.runtime, folder, async move { request.await.map_err(|source| failed(&url, None, source)) })
+    }
 }
 
 /// Makes what speaks to a bucket or a server, with the options that are in the environment.
@@ -53,6 +65,8 @@ fn store(url: &Url, limit: &Arc<Limit>) -> Result<Arc<dyn ObjectStore>, object_s
             });
             let http = matches!(url.scheme(), "http" | "https").then(|| ("allow_http".to_owned(), "true".to_owned()));
             let builder = <$builder>::new().with_url(url.as_str()).with_http_connector(Connector(limit.clone()));
+            let retry_timeout = limit.options.timeout;
+            let builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
             let builder = options.chain(http).fold(builder, |builder, (name, value)| match name.parse() {
                 Ok(name) => builder.with_config(name, value),
                 Err(_) => builder,
@@ -95,6 +109,39 @@ pub(super) fn place(url: &Url) -> String {
     url.query().map_or(server.to_owned(), |query| format!("{server}/?{query}"))
 }
 
+/// Returns the parameters of a query without those of a signature, which are others each time that a URL is signed: of AWS,
+/// of Google Cloud, of CloudFront and of Azure.
+pub(super) fn unsigned(query: &str) -> String {
+    const NAMES: [&str; 21] = [
+        "awsaccesskeyid",
+        "googleaccessid",
+        "key-pair-id",
+        "policy",
+        "signature",
+        "expires",
+        "sig",
+        "se",
+        "sp",
+        "spr",
+        "sr",
+        "srt",
+        "ss",
+        "st",
+        "sv",
+        "sip",
+        "skoid",
+        "sktid",
+        "skt",
+        "ske",
+        "sks",
+    ];
+    let is_signature = |parameter: &&str| {
+        let name = parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        name.starts_with("x-amz-") || name.starts_with("x-goog-") || NAMES.contains(&&*name)
+    };
+    query.split('&').filter(|parameter| !is_signature(parameter)).collect::<Vec<_>>().join("&")
+}
+
 /// Returns the runtime of this process, whose thread makes all requests.
 fn runtime() -> Result<Handle, Error> {
     static RUNTIME: Mutex<Option<(Process, Handle)>> = Mutex::new(None);
@@ -116,18 +163,39 @@ fn runtime() -> Result<Handle, Error> {
     Ok(handle)
 }
 
-/// Runs a future on the thread for requests, and waits for it.
-pub(super) fn wait<T: Send + 'static>(runtime: &Handle, future: impl Future<Output = T> + Send + 'static) -> T {
+/// How often a thread that waits for a request looks whether it should stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs a request on the thread for requests, and waits for it.
+pub(super) fn wait<T: Send + 'static>(
+    runtime: &Handle,
+    url: &str,
+    request: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
     let (send, receive) = std::sync::mpsc::sync_channel(1);
-    runtime.spawn(async move {
-        let _ = send.send(future.await);
+    let task = runtime.spawn(async move {
+        let _ = send.send(request.await);
     });
-    receive.recv().expect("a request does not panic, and its thread lives as long as the process")
+    loop {
+        let problem = match receive.recv_timeout(LOOK) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) if !crate::stop::is_set() => continue,
+            Err(RecvTimeoutError::Timeout) => "the program has given up waiting",
+            Err(RecvTimeoutError::Disconnected) => "the request ended without an outcome",
+        };
+        task.abort();
+        return Err(remote(url, None, NETWORK, problem.to_owned()));
+    }
 }
 
 pub(super) fn parse(url: &str) -> Result<Url, Error> {
     let parsed =
         Url::parse(url).map_err(|error| Error::format(url, None, format!("not a URL: {error}"), "check it"))?;
+    let is_container = matches!(parsed.scheme(), "abfs" | "abfss");
+    if parsed.password().is_some() || !parsed.username().is_empty() && !is_container {
+        let advice = "leave them out: credentials are options in the environment, or the query of a signed URL";
+        return Err(Error::format(url, None, "a user or a password in a URL is not used", advice));
+    }
     if parsed.query().is_some() && !matches!(parsed.scheme(), "http" | "https") {
         return Err(Error::format(url, None, "the URL has a `?`", "write `%3F` for this character in a path"));
     }

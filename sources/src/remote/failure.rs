@@ -1,6 +1,13 @@
 //! What to do about requests that failed.
 
 use crate::Error;
+use crate::error::{shortened, shown};
+
+/// How many characters are quoted of what went wrong.
+const MOST: usize = 600;
+
+/// What is said of a redirect that is not followed.
+pub(super) const LEADS_AWAY: &str = "the server redirects to";
 
 /// Makes the error for an object that is another one now.
 pub(super) fn changed(url: &str) -> Error {
@@ -17,6 +24,7 @@ fn generic_advice(store: &str, problem: &str) -> &'static str {
         "parse_url" if problem.contains("not enabled") => {
             "build slotline-sources with the cargo feature for it: s3, gcs, azure or http"
         }
+        _ if problem.contains(LEADS_AWAY) => "if you trust where it leads, set `follow_redirects`",
         // Where cloud machines ask for the credentials of their role.
         _ if problem.contains("169.254.169.254") => {
             "there are no credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
@@ -43,9 +51,12 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
         Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
         _ => NETWORK,
     };
-    let text = told(&source);
-    let text = if url.starts_with("http") { crate::error::without_queries(&text) } else { text };
-    Error::Remote { name: url.to_owned(), range, advice, source: text.into() }
+    remote(url, range, advice, told(&source))
+}
+
+/// Makes the error for a request, of which a server may have written parts.
+pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'static str, text: String) -> Error {
+    Error::Remote { name: shown(url), range, advice, source: shortened(&shown(&text), MOST).into() }
 }
 
 /// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
@@ -59,14 +70,6 @@ fn told(error: &dyn std::error::Error) -> String {
             text = format!("{text}: {message}");
         }
         cause = error.source();
-    }
-    let element = |name: &str| {
-        let (_, rest) = text.split_once(&format!("<{name}>"))?;
-        Some(rest.split_once(&format!("</{name}>"))?.0)
-    };
-    if let (Some(start), Some(code)) = (text.find("<?xml").or_else(|| text.find("<Error>")), element("Code")) {
-        let message = element("Message").map_or(String::new(), |message| format!(", {message}"));
-        return format!("{}{code}{message}", &text[..start]);
     }
     text
 }
@@ -85,8 +88,6 @@ mod tests {
         let refused = || std::io::Error::other("refused");
         assert_eq!(super::told(&Repeats(refused())), "the request failed: refused");
         assert_eq!(super::told(&Hides(refused())), "the request failed: refused");
-        let xml = "403: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
-        assert_eq!(super::told(&std::io::Error::other(xml)), "403: AccessDenied, No.");
     }
 
     #[test]
@@ -97,6 +98,7 @@ mod tests {
             ("S3", "404 Not Found: <Code>NoSuchBucket</Code>", "name of the bucket"),
             ("parse_url", "feature for GoogleCloudStorage not enabled", "cargo feature"),
             ("URL", "Unable to recognise URL \"s4://b\"", "start of the URL"),
+            ("HTTP", "HTTP error: the server redirects to http://host", "follow_redirects"),
             ("S3", "connection refused", "network"),
         ] {
             assert!(super::generic_advice(store, problem).contains(words), "{problem}");

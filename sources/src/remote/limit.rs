@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::RequestOptions;
+
 /// How many requests are made at first, before any was answered.
 const FIRST: usize = 4;
 
@@ -34,8 +36,7 @@ const TOGETHER: Duration = Duration::from_secs(1);
 pub(super) struct Limit {
     permits: Semaphore,
     state: Mutex<State>,
-    /// The maximum.
-    pub(super) most: usize,
+    pub(super) options: RequestOptions,
 }
 
 struct State {
@@ -67,8 +68,9 @@ pub(super) struct Permit {
 }
 
 impl Limit {
-    pub(super) fn new(most: usize) -> Self {
-        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+    pub(super) fn new(options: RequestOptions) -> Self {
+        let most = options.most.clamp(1, Semaphore::MAX_PERMITS);
+        let options = RequestOptions { most, ..options };
         let given = FIRST.min(most);
         let state = State {
             limit: BEGIN.min(most),
@@ -85,7 +87,7 @@ impl Limit {
             failed_last: None,
             lowest: most,
         };
-        Self { permits: Semaphore::new(given), state: Mutex::new(state), most }
+        Self { permits: Semaphore::new(given), state: Mutex::new(state), options }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -108,7 +110,7 @@ impl Limit {
         if state.failed_last.replace(now).is_some_and(|last| now.duration_since(last) < TOGETHER) {
             return;
         }
-        state.limit = (state.limit / 2).max(FIRST.min(self.most));
+        state.limit = (state.limit / 2).max(FIRST.min(self.options.most));
         state.lowest = state.limit.min(state.lowest);
         (state.before, state.calm) = (None, CALM);
         state.begin_window(now);
@@ -122,7 +124,7 @@ impl Limit {
                 "{failed} requests to {server} failed at first (connections were reset, refused or not answered in \
                  time, or the server asked for fewer requests) and were repeated; so there were at times {lowest} \
                  requests at a time, and now there are up to {limit}; the maximum is {}",
-                self.most
+                self.options.most
             )
         })
     }
@@ -173,7 +175,7 @@ impl Permit {
     pub(super) fn answered(&self, bytes: u64) {
         let mut state = self.limit.state();
         let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);
-        state.count(bytes, self.begun, is_full, self.limit.most, Instant::now());
+        state.count(bytes, self.begun, is_full, self.limit.options.most, Instant::now());
         self.limit.permits.add_permits(state.given - before);
     }
 }
@@ -199,6 +201,10 @@ impl fmt::Debug for Limit {
 mod tests {
     use super::*;
 
+    fn limit_of(most: usize) -> Limit {
+        Limit::new(RequestOptions::new().max_connections(most))
+    }
+
     /// Counts windows of requests with this many bytes/s, all of them full or none. Returns the limit.
     fn windows(limit: &Limit, count: usize, rate: u64, is_full: bool) -> usize {
         for _ in 0..count {
@@ -206,9 +212,9 @@ mod tests {
             state.given = state.limit;
             let (requests, begun) = (state.limit, state.begun);
             // One that began before is not counted.
-            state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.most, begun);
+            state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.options.most, begun);
             for _ in 0..requests {
-                state.count(rate / requests as u64, begun, is_full, limit.most, begun + Duration::from_secs(1));
+                state.count(rate / requests as u64, begun, is_full, limit.options.most, begun + Duration::from_secs(1));
             }
         }
         limit.state().limit
@@ -216,18 +222,18 @@ mod tests {
 
     #[test]
     fn the_limit_grows_while_reading_gets_faster() {
-        let limit = Limit::new(100);
+        let limit = limit_of(100);
         assert_eq!([1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate, true)), [32, 64, 32]);
         assert_eq!(windows(&limit, STAY as usize, 2_000, true), 32);
         assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate, true)), [64, 100, 100, 100]);
         // Where fewer requests are made than may be, their rate says nothing.
-        let limit = Limit::new(100);
+        let limit = limit_of(100);
         assert_eq!(windows(&limit, 2, 9_000, false), 16);
     }
 
     #[test]
     fn the_limit_is_halved_once_for_one_cause_and_stays() {
-        let limit = Limit::new(128);
+        let limit = limit_of(128);
         assert_eq!(windows(&limit, 1, 1_000, true), 32);
         assert_eq!(limit.warning("http://host"), None);
         (0..20).for_each(|_| limit.failed());
@@ -240,13 +246,13 @@ mod tests {
             limit.failed();
         }
         assert_eq!(limit.state().limit, FIRST);
-        assert_eq!(Limit::new(1).state().given, 1);
+        assert_eq!(limit_of(1).state().given, 1);
     }
 
     #[test]
     fn each_answer_allows_one_more_request() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let limit = Arc::new(Limit::new(128));
+        let limit = Arc::new(limit_of(128));
         let mut permits: Vec<_> = (0..FIRST).map(|_| runtime.block_on(limit.permit())).collect();
         assert_eq!(limit.permits.available_permits(), 0);
         for _ in 0..3 {

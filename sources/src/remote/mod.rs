@@ -7,6 +7,7 @@
 //! An object must stay as it was when it was opened: each request demands the version that was found then, and the version
 //! of each answer is compared with it, if the server tells versions.
 
+mod client;
 mod connection;
 mod failure;
 mod limit;
@@ -27,52 +28,110 @@ use tokio::sync::mpsc;
 use url::Position;
 
 pub(crate) use self::connection::can_list;
-use self::connection::{Connection, parse, path_of, place, wait};
-use self::failure::{NETWORK, changed, failed};
+use self::connection::{Connection, parse, path_of, place, unsigned, wait};
+use self::failure::{NETWORK, changed, failed, remote};
 use self::limit::Limit;
 use self::ranges::{Coming, Fetched, LONGEST};
 use self::service::NO_PATH;
 use crate::Error;
 use crate::cache::{Cache, Cached, Place};
+use crate::error::shortened;
 
 /// How many requests are under way at a time, at most.
 const REQUESTS: usize = 128;
 
+/// The most bytes of an object, so that sums have room. No server has such.
+const LARGEST: u64 = 1 << 48;
+
+/// Thirty years, so that sums with times have room.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(1 << 30);
+
+/// The longest URL of an object.
+const LONGEST_URL: usize = 16 << 10;
+
 thread_local! {
-    /// The maximum for what this thread opens.
-    static MOST: Cell<usize> = const { Cell::new(REQUESTS) };
+    /// The options for what this thread opens.
+    static OPTIONS: Cell<RequestOptions> = const { Cell::new(RequestOptions::new()) };
 
     /// The limit that what this thread opens shares.
     static SHARED: RefCell<Option<Arc<Limit>>> = const { RefCell::new(None) };
 }
 
-/// Opens datasets whose objects are read by at most `most` requests at a time (for each bucket or server that is opened);
-/// 128 by default. They begin with 16, and use more only while reading gets faster that way, and fewer when connections
-/// fail.
+/// How requests are made to buckets and servers.
 ///
 /// ```no_run
-/// use slotline_sources::{tar::Tar, with_max_connections};
+/// use std::time::Duration;
+/// use slotline_sources::{tar::Tar, RequestOptions};
 ///
-/// let photos = with_max_connections(8, || Tar::open(["http://small.example/photos-{000..009}.tar"]))?;
+/// let options = RequestOptions::new().max_connections(8).timeout(Duration::from_secs(20));
+/// let photos = options.within(|| Tar::open(["http://small.example/photos-{000..009}.tar"]))?;
 /// # Ok::<(), slotline_sources::Error>(())
 /// ```
-pub fn with_max_connections<T>(most: usize, open: impl FnOnce() -> T) -> T {
-    struct Before(usize);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            MOST.set(self.0);
-        }
+#[derive(Clone, Copy, Debug)]
+pub struct RequestOptions {
+    pub(crate) most: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) redirects: bool,
+}
+
+impl RequestOptions {
+    /// Makes the default options.
+    pub const fn new() -> Self {
+        Self { most: REQUESTS, timeout: Duration::from_secs(180), redirects: false }
     }
-    let _before = Before(MOST.replace(most));
-    open()
+
+    /// Sets how many requests are made at a time, at most, for each bucket or server that is opened; 128 by default. They
+    /// begin with 16, and use more only while reading gets faster that way, and fewer when connections fail.
+    #[must_use]
+    pub const fn max_connections(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Sets how long a request may take with all its repetitions; 180 s by default. One that is not answered completely
+    /// after 30 s is repeated.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = if timeout.as_secs() < LONGEST_TIMEOUT.as_secs() { timeout } else { LONGEST_TIMEOUT };
+        self
+    }
+
+    /// Whether redirects to other hosts or schemes are followed, such as those of a server whose files lie elsewhere. By
+    /// default they are errors, since they may lead to a host that only this machine can reach. No credentials are sent
+    /// there.
+    #[must_use]
+    pub const fn follow_redirects(mut self, follow: bool) -> Self {
+        self.redirects = follow;
+        self
+    }
+
+    /// Opens datasets whose objects are requested like this, in place of the options around.
+    pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
+        struct Before(RequestOptions);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                OPTIONS.set(self.0);
+            }
+        }
+        let _before = Before(OPTIONS.replace(self));
+        open()
+    }
+}
+
+impl Default for RequestOptions {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Returns the limit for what is opened.
 fn limit() -> Result<Arc<Limit>, Error> {
-    match (SHARED.with_borrow(Clone::clone), MOST.get()) {
-        (Some(shared), _) => Ok(shared),
-        (None, 0) => Err(Error::usage("`max_connections` is 0", "allow at least one")),
-        (None, most) => Ok(Arc::new(Limit::new(most))),
+    let options = OPTIONS.get();
+    match SHARED.with_borrow(Clone::clone) {
+        Some(shared) => Ok(shared),
+        None if options.most == 0 => Err(Error::usage("`max_connections` is 0", "allow at least one")),
+        None if options.timeout.is_zero() => Err(Error::usage("`request_timeout` is 0", "allow some time")),
+        None => Ok(Arc::new(Limit::new(options))),
     }
 }
 
@@ -96,7 +155,7 @@ impl Shared {
             }
         }
         if !self.process.is_this() {
-            return with_max_connections(self.limit.most, open);
+            return self.limit.options.within(open);
         }
         let _before = Before(SHARED.replace(Some(self.limit.clone())));
         open()
@@ -105,10 +164,6 @@ impl Shared {
 
 /// How many parts of a whole object are fetched at a time.
 const AT_A_TIME: usize = 4;
-
-/// How long a request may take with all its repetitions: `object_store` counts a server that never answers as one that
-/// failed after 30 s, and repeats the request ten times.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Objects that were found.
 pub(crate) struct Remote {
@@ -149,9 +204,9 @@ pub(crate) struct Listed {
 pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Listed>, Error> {
     let (connection, path) = Connection::to(folder)?;
     let (store, prefix) = (connection.stores[0].clone(), path.clone());
-    let metas = wait(&connection.runtime, async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await });
+    let metas = async move { store.list(Some(&prefix)).try_collect::<Vec<_>>().await };
     let mut listed = Vec::new();
-    for meta in metas.map_err(|source| failed(folder, None, source))? {
+    for meta in connection.ask(folder, metas)? {
         // The folder itself may be an object, of no bytes.
         let Some(name) = relative(&path, &meta.location) else { continue };
         if meta.location.as_ref().contains(NO_PATH) {
@@ -173,8 +228,7 @@ pub(crate) fn list(folder: &str, wanted: impl Fn(&str) -> bool) -> Result<Vec<Li
 pub(crate) fn names_in(folder: &str) -> Result<Vec<String>, Error> {
     let (connection, path) = Connection::to(folder)?;
     let (store, prefix) = (connection.stores[0].clone(), path.clone());
-    let found = wait(&connection.runtime, async move { store.list_with_delimiter(Some(&prefix)).await });
-    let found = found.map_err(|source| failed(folder, None, source))?;
+    let found = connection.ask(folder, async move { store.list_with_delimiter(Some(&prefix)).await })?;
     let files = found.objects.iter().filter_map(|meta| relative(&path, &meta.location));
     let folders = found.common_prefixes.iter().filter_map(|found| Some(relative(&path, found)? + "/"));
     let mut names: Vec<String> = files.chain(folders).filter(|name| !name.contains(NO_PATH)).collect();
@@ -224,13 +278,14 @@ impl Remote {
             Ok((Object { url, store, path, len: 0, version: None, modified: 0 }, is_signed))
         });
         let found = found.collect::<Result<Vec<_>, Error>>()?;
+        let first = found.first().map_or(String::new(), |(object, _)| object.url.clone());
         let heads = found.into_iter().map({
             let connection = connection.clone();
             move |(object, is_signed)| look_up(connection.clone(), object, is_signed)
         });
-        let heads = stream::iter(heads).buffered(REQUESTS).collect::<Vec<_>>();
-        let objects = wait(&connection.runtime, heads).into_iter().collect::<Result<_, Error>>()?;
-        Ok(Self::of(objects, connection))
+        let heads = stream::iter(heads).buffered(REQUESTS).try_collect::<Vec<_>>();
+        let objects = wait(&connection.runtime, &first, heads)?;
+        Self::of(objects, connection)
     }
 
     /// Makes objects below `folder` that were listed.
@@ -244,17 +299,25 @@ impl Remote {
             version,
             modified,
         };
-        Ok(Self::of(listed.into_iter().map(object).collect(), connection))
+        Self::of(listed.into_iter().map(object).collect(), connection)
     }
 
-    fn of(objects: Vec<Object>, connection: Connection) -> Self {
+    fn of(objects: Vec<Object>, connection: Connection) -> Result<Self, Error> {
+        for Object { url, len, .. } in &objects {
+            if *len > LARGEST || url.len() > LONGEST_URL {
+                let what = format!("{len} bytes and a URL of {} characters", url.len());
+                let problem = format!("the server says that there is an object with {what}");
+                return Err(Error::format(shortened(url, 200), None, problem, "check the server"));
+            }
+        }
         let (forked, cache) = (OnceLock::new(), OnceLock::new());
-        Self { objects: Arc::new(objects), connection, forked, fetched: Arc::default(), cache }
+        Ok(Self { objects: Arc::new(objects), connection, forked, fetched: Arc::default(), cache })
     }
 
     /// Keeps objects in a cache, unless there is one already.
     pub(crate) fn cache(&self, cache: Cache) {
-        let objects = self.objects.iter().map(|object| (&*object.url, object.len, object.version.as_deref()));
+        let objects = self.objects.iter().enumerate();
+        let objects = objects.map(|(i, object)| (self.whole_url(i), object.len, object.version.as_deref()));
         let _ = self.cache.set(Arc::new(Cached::new(cache, objects)));
     }
 
@@ -324,6 +387,15 @@ impl Remote {
         self.objects.get(object)?.version.as_deref()
     }
 
+    /// Returns the URL of an object with its query, which may be a secret, but for its signature.
+    pub(crate) fn whole_url(&self, object: usize) -> String {
+        let Object { url, store, .. } = &self.objects[object];
+        match self.connection.places[*store].split_once("/?").map(|(_, query)| unsigned(query)) {
+            Some(query) if !query.is_empty() => format!("{url}?{query}"),
+            _ => url.clone(),
+        }
+    }
+
     /// Whether this is the process that opened the objects. In a forked one, threads that it does not have may hold locks.
     pub(crate) fn is_here(&self) -> bool {
         self.connection.process.is_this()
@@ -382,7 +454,8 @@ impl Remote {
             Some(Ok(bytes)) => bytes,
             Some(Err(_)) | None => {
                 let connection = if self.is_here() { &self.connection } else { self.forked()? };
-                wait(&connection.runtime, request(connection, self.objects[object].clone(), start, key.2))?
+                let request = request(connection, self.objects[object].clone(), start, key.2);
+                wait(&connection.runtime, self.url(object), request)?
             }
         };
         into.copy_from_slice(&bytes);
@@ -393,7 +466,7 @@ impl Remote {
     fn forked(&self) -> Result<&Connection, Error> {
         if self.forked.get().is_none() {
             let Connection { places, limit, .. } = &self.connection;
-            let _ = self.forked.set(Connection::new(places.clone(), Arc::new(Limit::new(limit.most)))?);
+            let _ = self.forked.set(Connection::new(places.clone(), Arc::new(Limit::new(limit.options)))?);
         }
         Ok(self.forked.get().expect("it was just set"))
     }
@@ -409,7 +482,8 @@ fn request(
     let (store, limit) = (connection.stores[object.store].clone(), connection.limit.clone());
     async move {
         let permit = limit.permit().await;
-        let bytes = within(PATIENCE, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await;
+        let timeout = limit.options.timeout;
+        let bytes = within(timeout, &object.url, Some(start..start + len), fetch(&*store, &object, start, len)).await;
         if bytes.is_ok() {
             permit.answered(len);
         }
@@ -429,7 +503,7 @@ async fn look_up(connection: Connection, object: Object, is_signed: bool) -> Res
     let options = GetOptions { range, head: !is_signed, ..GetOptions::default() };
     let answer = async { connection.stores[*store].get_opts(path, options).await };
     let answer = async { answer.await.map_err(|source| failed(url, None, source)) };
-    let meta = within(PATIENCE, url, None, answer).await?.meta;
+    let meta = within(connection.limit.options.timeout, url, None, answer).await?.meta;
     permit.answered(0);
     let modified = meta.last_modified.timestamp();
     Ok(Object { len: meta.size, version: meta.e_tag, modified, ..object })
@@ -443,8 +517,8 @@ async fn within<T>(
     request: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     tokio::time::timeout(limit, request).await.unwrap_or_else(|_| {
-        let source = format!("the server has not answered completely within {} s", limit.as_secs());
-        Err(Error::Remote { name: url.to_owned(), range, advice: NETWORK, source: source.into() })
+        let text = format!("the server has not answered completely within {limit:?} (`request_timeout`)");
+        Err(remote(url, range, NETWORK, text))
     })
 }
 

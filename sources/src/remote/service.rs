@@ -1,20 +1,42 @@
-//! What sees all requests and answers: failures that tell of too many connections, and lists of names.
+//! What sees all requests and answers: failures that tell of too many connections, redirects, errors, and lists of names.
+//!
+//! A server is not trusted. A redirect to another host or scheme is not followed, since that host may be one that only this
+//! machine can reach; where it is allowed, what identifies the user is not sent there. An error is quoted in a few words,
+//! without what the server knows from the request.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
-    ReqwestConnector,
 };
 use object_store::{ClientOptions, Result};
+use url::Url;
 
+use super::client::client;
+use super::failure::LEADS_AWAY;
 use super::limit::Limit;
+use crate::error::{shortened, shown};
 
 /// Stands in a list before a part of a key that can't be part of a path: an empty one, `.` or `..`.
 pub(super) const NO_PATH: char = '\u{fffc}';
+
+/// How much later than those who wait for a request the client gives it up: their error says more.
+const LATER: Duration = Duration::from_secs(1);
+
+/// How many redirects of a request are followed.
+const MOST_REDIRECTS: usize = 10;
+
+/// What another host is told of a request.
+const HARMLESS: [&str; 4] = ["accept", "if-match", "range", "user-agent"];
+
+/// The most bytes of an error and of a list, and the most characters of an error that are quoted.
+const MOST_OF_ERROR: usize = 16 << 10;
+const MOST_OF_LIST: usize = 64 << 20;
+const QUOTED: usize = 200;
 
 /// Makes clients whose failures are counted.
 #[derive(Debug)]
@@ -22,7 +44,7 @@ pub(super) struct Connector(pub(super) Arc<Limit>);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = HttpClient::new(client(options, self.0.options.timeout + LATER)?);
         Ok(HttpClient::new(Service { client, limit: self.0.clone() }))
     }
 }
@@ -47,18 +69,21 @@ impl HttpService for Service {
         Box::pin(async move {
             let query = request.uri().query().unwrap_or_default();
             let is_list = query.contains("list-type=2") || query.contains("comp=list");
-            let answer = self.client.execute(request).await.inspect_err(|error| note(&self.limit, error))?;
+            let secrets = secrets(&request);
+            let answer = self.follow(request).await?;
             // Too many requests, and "slow down".
             if matches!(answer.status().as_u16(), 429 | 503) {
                 self.limit.failed();
             }
-            if is_list && answer.status().is_success() {
+            if is_list || !answer.status().is_success() {
                 let (head, body) = answer.into_parts();
-                return Ok(HttpResponse::from_parts(
-                    head,
-                    parted(&String::from_utf8_lossy(&body.bytes().await?)).into(),
-                ));
+                let is_list = head.status.is_success();
+                let most = if is_list { MOST_OF_LIST } else { MOST_OF_ERROR };
+                let text = start(body, most).await?;
+                let text = if is_list { parted(&text) } else { quoted(text, &secrets) };
+                return Ok(HttpResponse::from_parts(head, text.into()));
             }
+            check(&answer)?;
             let limit = self.limit.clone();
             Ok(answer.map(|body| {
                 HttpResponseBody::new(body.map_err(move |error| {
@@ -68,6 +93,89 @@ impl HttpService for Service {
             }))
         })
     }
+}
+
+impl Service {
+    /// Makes a request, and follows redirects.
+    async fn follow(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        for _ in 0..MOST_REDIRECTS {
+            let mut next = request.clone();
+            let answer = self.client.execute(request).await.inspect_err(|error| note(&self.limit, error))?;
+            let is_redirect = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+            let reads = matches!(next.method().as_str(), "GET" | "HEAD");
+            let Some(location) = answer.headers().get("location").filter(|_| is_redirect && reads) else {
+                return Ok(answer);
+            };
+            let wrong = || refused("the server redirects to what is no URL".to_owned());
+            let from = Url::parse(&next.uri().to_string()).map_err(|_| wrong())?;
+            let to = from.join(location.to_str().map_err(|_| wrong())?).map_err(|_| wrong())?;
+            if to.origin() != from.origin() {
+                if !self.limit.options.redirects || !matches!(to.scheme(), "http" | "https") {
+                    return Err(refused(format!("{LEADS_AWAY} {}", to.origin().ascii_serialization())));
+                }
+                let names: Vec<_> = next.headers().keys().cloned().collect();
+                for name in names.into_iter().filter(|name| !HARMLESS.contains(&name.as_str())) {
+                    next.headers_mut().remove(name);
+                }
+            }
+            *next.uri_mut() = to.as_str().parse().map_err(|_| wrong())?;
+            request = next;
+        }
+        Err(refused(format!("the server redirects more than {MOST_REDIRECTS} times")))
+    }
+}
+
+/// Makes an error that no repetition of the request changes.
+fn refused(problem: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(problem))
+}
+
+/// Checks numbers that `object_store` trusts.
+fn check(answer: &HttpResponse) -> Result<(), HttpError> {
+    let range = answer.headers().get("content-range").and_then(|range| range.to_str().ok()).unwrap_or_default();
+    let mut numbers = range.split(|char: char| !char.is_ascii_digit()).filter(|number| !number.is_empty());
+    match numbers.all(|number| number.parse::<i64>().is_ok()) {
+        true => Ok(()),
+        false => Err(refused(format!("the server says that these are {}", shortened(&shown(range), QUOTED)))),
+    }
+}
+
+/// Returns what stands in a request and must not be in a message: parts of headers, such as tokens, and values in the query.
+fn secrets(request: &HttpRequest) -> Vec<String> {
+    let headers = request.headers().iter().filter(|(name, _)| !HARMLESS.contains(&name.as_str()));
+    let headers = headers.filter_map(|(_, value)| value.to_str().ok());
+    let headers = headers.flat_map(|value| value.split([' ', ',', '=']));
+    let query = request.uri().query().unwrap_or_default().split('&').filter_map(|part| Some(part.split_once('=')?.1));
+    headers.chain(query).filter(|part| part.len() >= 8).map(str::to_owned).collect()
+}
+
+/// Returns the first bytes of an answer as a text.
+async fn start(mut body: HttpResponseBody, most: usize) -> Result<String, HttpError> {
+    let mut bytes = Vec::new();
+    while bytes.len() <= most
+        && let Some(frame) = body.frame().await
+    {
+        if let Ok(part) = frame?.into_data() {
+            bytes.extend_from_slice(&part);
+        }
+    }
+    bytes.truncate(most);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns a quotation of the text of an error: the code and the message, if it is XML.
+fn quoted(text: String, secrets: &[String]) -> String {
+    let text = secrets.iter().fold(text, |text, secret| text.replace(secret, "…"));
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    let told = match (element("Code"), element("Message")) {
+        (Some(code), Some(message)) => format!("{code}, {message}"),
+        (Some(code), None) => code.to_owned(),
+        _ => text.trim().to_owned(),
+    };
+    if told.is_empty() { told } else { format!("“{}”", shortened(&shown(&told), QUOTED)) }
 }
 
 /// Counts a connection that failed.
@@ -98,6 +206,16 @@ fn parted(xml: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_error_is_quoted_without_secrets_and_shortened() {
+        let quoted = |text: &str| super::quoted(text.to_owned(), &["TOKENVALUE".to_owned()]);
+        let xml = "<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
+        assert_eq!(quoted(xml), "“AccessDenied, No.”");
+        assert_eq!(quoted("{'token': 'TOKENVALUE'}\x1b[2J"), r"“{'token': '…'}\u{1b}[2J”");
+        assert_eq!(quoted(&"ä".repeat(300)).chars().count(), 203);
+        assert_eq!(quoted(" "), "");
+    }
+
     #[test]
     fn keys_that_are_no_paths_are_marked_in_a_list() {
         let list = |keys: [&str; 4]| {

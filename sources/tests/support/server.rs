@@ -33,6 +33,12 @@ pub(crate) enum Answer {
     Weak,
     /// With bytes that never end.
     Endless,
+    /// With a status, and a text that never ends.
+    Talks(u16),
+    /// 206 with the largest numbers that there are.
+    Huge,
+    /// A redirect.
+    To(&'static str),
 }
 
 impl Answer {
@@ -134,7 +140,7 @@ impl Server {
                                 script.lock().unwrap().pop_front().unwrap_or(always)
                             }
                             // The version is known, or not, from the beginning.
-                            None if matches!(always, Answer::Weak) => always,
+                            None if matches!(always, Answer::Weak | Answer::To(_)) => always,
                             // A signature is that of one method.
                             None if head.contains('?') => Answer::Status(403),
                             None => Answer::Right,
@@ -203,36 +209,43 @@ fn respond(
     let mut status = if range.is_some() { 206 } else { 200 };
     let (mut len, mut modified) = (data.len(), "10:00:00");
     match answer {
-        Answer::Status(code) => status = code,
+        Answer::Status(code) | Answer::Talks(code) => status = code,
+        Answer::To(_) => status = 302,
         Answer::Shifted => (start, end) = (start + 8, end + 8),
         Answer::Whole => (start, end, status) = (0, data.len(), 200),
         Answer::Modified => (start, end, modified) = (start + 8, end + 8, "10:00:01"),
         Answer::Longer => (start, end, len) = (start + 8, end + 8, data.len() + 8),
-        Answer::Right | Answer::Late(_) | Answer::Cut | Answer::Replaced | Answer::Weak | Answer::Endless => {}
+        Answer::Right | Answer::Late(_) | Answer::Cut | Answer::Replaced | Answer::Weak => {}
+        Answer::Endless | Answer::Huge => {}
     }
-    let body = if status >= 400 { &b"no"[..] } else { &data[start..end] };
+    let body = if status >= 300 { &b"no"[..] } else { &data[start..end] };
     let mut text = match answer {
-        Answer::Endless => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", 1_u64 << 50),
+        Answer::Endless | Answer::Talks(_) => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", 1_u64 << 50),
         _ => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n", body.len()),
     };
     if ends {
         text += "Connection: close\r\n";
     }
+    if let Answer::To(url) = answer {
+        text += &format!("Location: {url}\r\n");
+    }
     if let Some(tag) = answer.tag() {
         text += &format!("ETag: {tag}\r\n");
     }
     text += &format!("Last-Modified: Mon, 02 Nov 2026 {modified} GMT\r\nAccept-Ranges: bytes\r\n");
-    if status == 206 {
+    if answer == Answer::Huge {
+        text += &format!("Content-Range: bytes 0-{0}/{0}\r\n", u64::MAX);
+    } else if status == 206 {
         // As if these were the bytes that were asked for.
         let shift = if matches!(answer, Answer::Modified | Answer::Longer) { 8 } else { 0 };
         text += &format!("Content-Range: bytes {}-{}/{len}\r\n", start - shift, end - 1 - shift);
     }
     let text = text + "\r\n";
     let body = if head.starts_with("HEAD") { &[][..] } else { body };
-    if answer == Answer::Endless {
+    if matches!(answer, Answer::Endless | Answer::Talks(_)) {
         let mut goes_on = stream.write_all(text.as_bytes()).is_ok();
         while goes_on {
-            goes_on = stream.write_all(&[0; 1 << 16]).is_ok();
+            goes_on = stream.write_all(&[b'\x1b'; 1 << 16]).is_ok();
         }
         return false;
     }

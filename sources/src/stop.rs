@@ -1,0 +1,45 @@
+//! A thread that opens data, and should stop.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Opens data as long as nobody sets `stop`. What waits for a server then looks at it every 50 ms, and fails once it is set;
+/// what walks over files of this machine, after each file.
+///
+/// ```
+/// use std::sync::{Arc, atomic::AtomicBool};
+///
+/// let stop = Arc::new(AtomicBool::new(false));
+/// // Another thread may set it.
+/// let opened = slotline_sources::stoppable(&stop, || slotline_sources::open("no/such/folder"));
+/// assert!(opened.is_err());
+/// ```
+pub fn stoppable<T>(stop: &Arc<AtomicBool>, open: impl FnOnce() -> T) -> T {
+    within(Some(stop.clone()), open)
+}
+
+/// Does the same with what may be set already, such as for another thread.
+pub(crate) fn within<T>(stop: Option<Arc<AtomicBool>>, open: impl FnOnce() -> T) -> T {
+    struct Before(Option<Arc<AtomicBool>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            STOP.set(self.0.take());
+        }
+    }
+    let _before = Before(STOP.replace(stop));
+    open()
+}
+
+pub(crate) fn current() -> Option<Arc<AtomicBool>> {
+    STOP.with_borrow(Clone::clone)
+}
+
+/// Whether this thread should stop.
+pub(crate) fn is_set() -> bool {
+    STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)))
+}
