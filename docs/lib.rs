@@ -73,6 +73,9 @@ pub mod many_ranks {}
 #[doc = include_str!("src/errors.md")]
 pub mod errors {}
 
+#[doc = include_str!("src/waiting.md")]
+pub mod waiting {}
+
 #[doc = include_str!("src/performance.md")]
 pub mod performance {}
 
