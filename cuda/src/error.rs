@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use slotline::dtype::DType;
-use slotline::told;
+use slotline::with_causes;
 
 use crate::driver::{self, CUresult};
 
@@ -43,7 +43,7 @@ pub enum Error {
     NoSlots,
     /// The driver refused to copy a batch, and the batch is not delivered. The pass continues with the next batch,
     /// unless this is the second such error in a row.
-    #[error("batch {task} could not be copied: {}", told(source))]
+    #[error("batch {task} could not be copied: {}", with_causes(source))]
     Copy {
         /// The number of the batch, from 0.
         task: usize,
@@ -79,7 +79,7 @@ pub enum Error {
     /// memory is free again.
     #[error(
         "a device slot is lost, since the work that uses it cannot be waited for; device slots left: {left}: {}",
-        told(source)
+        with_causes(source)
     )]
     Lost {
         /// The number of device slots that are left.
@@ -155,7 +155,7 @@ pub enum Error {
     /// The system does not have enough memory.
     #[error(
         "{bytes} bytes of host memory cannot be allocated; make batch_size or prefetch_factor smaller: {}",
-        told(source)
+        with_causes(source)
     )]
     HostMemory {
         /// The requested size, in bytes.

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use slotline::loader::{BuildError, By};
-use slotline::{Error, told};
+use slotline::{Error, with_causes};
 
 use crate::cause::{Payload, find};
 use crate::status::*;
@@ -58,7 +58,7 @@ impl Failure {
 
 /// Returns the message of an error with its causes. It names what this library was built without as CMake does.
 pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let message = told(error);
+    let message = with_causes(error);
     if cfg!(all(feature = "image", not(feature = "jpeg"))) {
         return message.replace("the cargo feature `jpeg` of slotline-image", "the CMake option SLOTLINE_JPEG");
     }

@@ -53,6 +53,7 @@
 
 pub mod arena;
 pub mod array;
+mod causes;
 pub mod dataset;
 pub mod dtype;
 #[doc(hidden)]
@@ -75,16 +76,15 @@ pub mod sync;
 mod sync;
 pub mod tensor;
 pub mod tokens;
-mod told;
 mod tuples;
 mod wait;
 
+#[doc(hidden)]
+pub use self::causes::with_causes;
 pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::ranks::Ranks;
 pub use self::sample::Sample;
-#[doc(hidden)]
-pub use self::told::told;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]
 pub use slotline_core::wait::SharedFutex;

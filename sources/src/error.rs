@@ -5,14 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use slotline::told;
+use slotline::with_causes;
 
 /// Why a file, or a sample in it, can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file can't be listed, opened, read or mapped.
-    #[error("cannot {action} {name}; {advice}: {}", told(source))]
+    #[error("cannot {action} {name}; {advice}: {}", with_causes(source))]
     Io {
         /// The path or URL.
         name: String,
@@ -24,7 +24,7 @@ pub enum Error {
         r#source: io::Error,
     },
     /// A request for an object in a bucket, or on a server, failed.
-    #[error("cannot read {name}{}; {advice}: {}", Bytes(.range), told(&**source))]
+    #[error("cannot read {name}{}; {advice}: {}", Bytes(.range), with_causes(&**source))]
     Remote {
         /// The URL.
         name: String,

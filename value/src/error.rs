@@ -4,7 +4,7 @@ use slotline::BoxError;
 use slotline::array::PinMemoryError;
 use slotline::dtype::DType;
 use slotline::shape::ShapeError;
-use slotline::told;
+use slotline::with_causes;
 
 use crate::{MAX_DEPTH, Path};
 
@@ -126,7 +126,7 @@ pub enum CollateError {
         path: Path,
     },
     /// A user's function or a custom value's method failed.
-    #[error("{what}{} could not be collated or converted: {}", at(path), told(&**source))]
+    #[error("{what}{} could not be collated or converted: {}", at(path), with_causes(&**source))]
     Custom {
         /// The place.
         path: Path,
@@ -142,7 +142,7 @@ pub enum CollateError {
 #[non_exhaustive]
 pub enum PinError {
     /// The memory for a tensor could not be allocated or locked.
-    #[error("the tensor{} could not be pinned: {}", at(path), told(source))]
+    #[error("the tensor{} could not be pinned: {}", at(path), with_causes(source))]
     Tensor {
         /// The place.
         path: Path,
@@ -150,7 +150,7 @@ pub enum PinError {
         r#source: PinMemoryError,
     },
     /// A custom value's method failed.
-    #[error("{what}{} could not be pinned: {}", at(path), told(&**source))]
+    #[error("{what}{} could not be pinned: {}", at(path), with_causes(&**source))]
     Custom {
         /// The place.
         path: Path,

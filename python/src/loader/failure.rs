@@ -4,29 +4,14 @@ use std::error::Error as StdError;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use slotline::Error;
 use slotline::loader::{BuildError, StateError};
+use slotline::{Error, with_causes};
 
 /// Makes an exception of one of the types of `slotline._errors`.
 #[cold]
 fn raise(py: Python<'_>, kind: &str, message: String) -> PyErr {
     let made = py.import("slotline._errors").and_then(|errors| errors.getattr(kind)?.call1((message,)));
     made.map_or_else(|error| error, PyErr::from_value)
-}
-
-/// An error, and the errors that caused it.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.ends_with(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-        source = error.source();
-    }
-    text
 }
 
 /// The exception for a panic.
@@ -45,8 +30,8 @@ pub(crate) fn no_len() -> PyErr {
 }
 
 /// The exception for files and indices that cannot be used as a dataset.
-pub(crate) fn data(py: Python<'_>, error: &dyn StdError) -> PyErr {
-    raise(py, "DataError", chain(error))
+pub(crate) fn data(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
+    raise(py, "DataError", with_causes(error))
 }
 
 /// The exception for options that do not fit together.
@@ -55,8 +40,8 @@ pub(crate) fn option(py: Python<'_>, message: impl Into<String>) -> PyErr {
 }
 
 /// The exception for states that cannot be loaded, or not be merged.
-pub(crate) fn state(py: Python<'_>, error: &dyn StdError) -> PyErr {
-    raise(py, "StateError", chain(error))
+pub(crate) fn state(py: Python<'_>, error: &(dyn StdError + 'static)) -> PyErr {
+    raise(py, "StateError", with_causes(error))
 }
 
 /// The exception for a state that does not fit the loader, which names the options of Python.
@@ -110,7 +95,7 @@ pub(crate) fn build(py: Python<'_>, error: &BuildError) -> PyErr {
         BuildError::Thread { .. } | BuildError::Watchdog { .. } => "WorkerError",
         _ => "OptionError",
     };
-    raise(py, kind, chain(error))
+    raise(py, kind, with_causes(error))
 }
 
 /// The number of the batch that the loop gets an error instead of.
@@ -133,5 +118,5 @@ pub(crate) fn run(py: Python<'_>, error: &Error) -> PyErr {
         Error::Forked => return forked(py),
         _ => "WorkerError",
     };
-    raise(py, kind, chain(error))
+    raise(py, kind, with_causes(error))
 }

@@ -3,14 +3,14 @@
 use std::io;
 
 use crate::arena::{Memory, Pages, has_room, lock_limit};
-use crate::told::told;
+use crate::causes::with_causes;
 
 /// Why an array could not be copied to page-locked memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinMemoryError {
     /// The memory could not be allocated.
-    #[error("{bytes} bytes of memory cannot be allocated; make the array smaller: {}", told(source))]
+    #[error("{bytes} bytes of memory cannot be allocated; make the array smaller: {}", with_causes(source))]
     Memory {
         /// The number of bytes requested.
         bytes: usize,
@@ -20,7 +20,7 @@ pub enum PinMemoryError {
     /// The system refused to lock the memory.
     #[error(
         "{bytes} bytes could not be locked into memory: RLIMIT_MEMLOCK is {}; raise it (ulimit -l), or pin less at a time: {}",
-        limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes")), told(source))]
+        limit.map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit} bytes")), with_causes(source))]
     Lock {
         /// The number of bytes to lock: whole pages.
         bytes: usize,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Dataset, Subset};
+use crate::causes::with_causes;
 use crate::rng::{Generator, IndexWord, RandpermError};
 use crate::sampler::Order;
-use crate::told::told;
 
 /// How far below 1 the sum of a split's fractions may be (as in Python's `math.isclose`).
 const CLOSE: f64 = 1e-9;
@@ -102,7 +102,7 @@ pub enum SplitError {
         len: usize,
     },
     /// The permutation could not be made.
-    #[error("random_split: the order of the samples could not be drawn: {}", told(.0))]
+    #[error("random_split: the order of the samples could not be drawn: {}", with_causes(.0))]
     Randperm(RandpermError),
 }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::{Context, Dataset, OutOfRange, Upcoming};
 use crate::BoxError;
+use crate::causes::with_causes;
 use crate::rng::{IndexWord, reserve_table};
 use crate::sample::{Fields, RowsMut};
 use crate::sampler::Order;
-use crate::told::told;
 
 /// The samples of a dataset at the given indices, in that order, with repetitions (torch's `Subset`).
 ///
@@ -63,7 +63,7 @@ pub enum SubsetError {
     /// The memory for the table could not be allocated.
     #[error(
         "Subset: cannot allocate {bytes} bytes for the indices; free memory, or pass fewer indices: {}",
-        told(source)
+        with_causes(source)
     )]
     Memory {
         /// The size of the table in bytes, as far as it is known (`usize::MAX` if it is more than that).

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::document::{BinRow, Document};
 use super::{Packing, PackingError, Piece};
 use crate::BoxError;
+use crate::causes::with_causes;
 use crate::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use crate::dtype::Element;
 use crate::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
 use crate::tensor::TensorView;
-use crate::told::told;
 
 /// The bins of a [`Packing`], as samples of one shape: row i of a batch has the documents of a bin, one after another,
 /// written in place.
@@ -258,7 +258,7 @@ struct Ends(Vec<i32>);
 
 /// A document that can't be put into its bin.
 #[derive(Debug, thiserror::Error)]
-#[error("document {document} of the bin can't be packed: {}", told(&**source))]
+#[error("document {document} of the bin can't be packed: {}", with_causes(&**source))]
 struct Wrong {
     document: usize,
     r#source: BoxError,

@@ -4,8 +4,8 @@ use std::collections::TryReserveError;
 
 use super::Packing;
 use super::plan::plan;
+use crate::causes::with_causes;
 use crate::rng::Generator;
-use crate::told::told;
 
 /// The greatest capacity of a bin, in tokens.
 pub(super) const MOST_CAPACITY: usize = 1 << 28;
@@ -86,7 +86,7 @@ pub enum PackingError {
     /// The memory for the plan could not be allocated.
     #[error(
         "packing: cannot allocate {bytes} bytes for the plan; free memory, or pack fewer documents or epochs: {}",
-        told(source)
+        with_causes(source)
     )]
     Memory {
         /// The size of the plan in bytes, as far as it is known.

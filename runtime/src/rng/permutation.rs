@@ -17,7 +17,7 @@ use rand_core::Rng;
 
 use super::torch::Generator;
 
-use crate::told::told;
+use crate::causes::with_causes;
 
 /// The length from which torch uses the inside-out form.
 const INSIDE_OUT: usize = (u32::MAX / 20) as usize;
@@ -83,7 +83,7 @@ pub enum RandpermError {
     /// The memory could not be allocated.
     #[error(
         "randperm({n}): cannot allocate {bytes} bytes for the indices; free memory, or permute fewer entries: {}",
-        told(source)
+        with_causes(source)
     )]
     Memory {
         /// The requested length.

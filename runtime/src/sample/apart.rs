@@ -8,8 +8,8 @@ use super::longest::State;
 use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};
+use crate::causes::with_causes;
 use crate::tensor::AnyTensorView;
-use crate::told::told;
 
 /// The fields of one sample in separate memory: it can be written, read, and copied into a batch.
 ///
@@ -40,7 +40,7 @@ pub enum ApartError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The memory could not be allocated.
-    #[error("cannot allocate {bytes} bytes for a sample: {}", told(source))]
+    #[error("cannot allocate {bytes} bytes for a sample: {}", with_causes(source))]
     Memory {
         /// The number of bytes requested.
         bytes: usize,

@@ -3,7 +3,7 @@
 use std::collections::TryReserveError;
 
 use crate::BoxError;
-use crate::told::told;
+use crate::causes::with_causes;
 
 /// Why a sampler could not be made, or could not draw an order.
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +175,7 @@ pub enum SamplerError {
     /// The memory for the order could not be allocated.
     #[error(
         "{sampler}: cannot allocate {bytes} bytes for the order; free memory, or draw fewer samples per pass: {}",
-        told(source)
+        with_causes(source)
     )]
     Memory {
         /// The sampler's name.
@@ -186,7 +186,7 @@ pub enum SamplerError {
         r#source: TryReserveError,
     },
     /// A custom sampler failed, for any reason; made from a [`BoxError`] by `into`.
-    #[error("{}", told(&**_0))]
+    #[error("{}", with_causes(&**_0))]
     Other(BoxError),
 }
 

@@ -3,14 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::told::told;
+use crate::causes::with_causes;
 
 /// Why a file can't be used as an array.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The file can't be opened, read or mapped.
-    #[error("cannot {action} {}; {advice}: {}", path.display(), told(source))]
+    #[error("cannot {action} {}; {advice}: {}", path.display(), with_causes(source))]
     Io {
         /// The file.
         path: PathBuf,

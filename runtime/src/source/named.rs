@@ -9,8 +9,8 @@ use super::{digits, read_idx};
 #[cfg(feature = "npy")]
 use super::{map_npy, read_npy};
 use crate::array::AnyArray;
+use crate::causes::with_causes;
 use crate::dataset::{LengthMismatch, TensorDataset};
-use crate::told::told;
 
 /// A text that names arrays of equal length: `digits`, `idx:FILE[,FILE...]` or `npy:FILE[,FILE...]`.
 ///
@@ -85,7 +85,7 @@ impl Source {
 #[non_exhaustive]
 pub enum LoadError {
     /// One of its files can't be used.
-    #[error("cannot load {name}: {}", told(source))]
+    #[error("cannot load {name}: {}", with_causes(source))]
     File {
         /// The whole source.
         name: Source,
@@ -93,7 +93,7 @@ pub enum LoadError {
         r#source: Box<SourceError>,
     },
     /// Its arrays have different numbers of rows.
-    #[error("the arrays of {name} have different lengths: {}", told(source))]
+    #[error("the arrays of {name} have different lengths: {}", with_causes(source))]
     Lengths {
         /// The whole source.
         name: Source,

@@ -51,7 +51,7 @@ pub(super) fn failed(url: &str, range: Option<std::ops::Range<u64>>, source: obj
         Cause::Generic { store, source } => generic_advice(store, &source.to_string()),
         _ => NETWORK,
     };
-    remote(url, range, advice, told(&source))
+    remote(url, range, advice, with_causes(&source))
 }
 
 /// Makes the error for a request, of which a server may have written parts.
@@ -61,7 +61,7 @@ pub(super) fn remote(url: &str, range: Option<std::ops::Range<u64>>, advice: &'s
 
 /// Returns the message of an error with those of its causes, each of which `object_store` repeats in the message of the
 /// error above it, or leaves out. An answer in XML becomes its code and message.
-fn told(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -86,8 +86,8 @@ mod tests {
         struct Hides(#[source] std::io::Error);
 
         let refused = || std::io::Error::other("refused");
-        assert_eq!(super::told(&Repeats(refused())), "the request failed: refused");
-        assert_eq!(super::told(&Hides(refused())), "the request failed: refused");
+        assert_eq!(super::with_causes(&Repeats(refused())), "the request failed: refused");
+        assert_eq!(super::with_causes(&Hides(refused())), "the request failed: refused");
     }
 
     #[test]

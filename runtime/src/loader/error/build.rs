@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::BoxError;
+use crate::causes::with_causes;
 use crate::sample::LayoutError;
 use crate::sampler::SamplerError;
-use crate::told::told;
 
 /// The reason why a loader could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum BuildError {
     Sampler(#[from] SamplerError),
     /// No sample could be read to learn the fields.
     #[error(
-        "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad: {}", told(&**source))]
+        "reading sample {index} to learn the fields failed; let the dataset declare its fields if samples may be bad: {}", with_causes(&**source))]
     Probe {
         /// The index that was tried last.
         index: usize,
@@ -87,7 +87,7 @@ pub enum BuildError {
         fits: Fits,
     },
     /// The system refused to allocate the memory.
-    #[error("the system refused {bytes} bytes for the batches: {}", told(source))]
+    #[error("the system refused {bytes} bytes for the batches: {}", with_causes(source))]
     Map {
         /// Bytes asked for.
         bytes: usize,
@@ -95,7 +95,7 @@ pub enum BuildError {
         r#source: std::io::Error,
     },
     /// [`Builder::memory`](crate::loader::Builder::memory) failed, or returned too little memory.
-    #[error("the loader's own memory function could not allocate the {bytes} bytes for the batches: {}", told(&**source))]
+    #[error("the loader's own memory function could not allocate the {bytes} bytes for the batches: {}", with_causes(&**source))]
     Allocate {
         /// Bytes asked for.
         bytes: usize,
@@ -121,7 +121,7 @@ pub enum BuildError {
         usable: String,
     },
     /// A worker thread could not be started.
-    #[error("worker {worker} could not be started; make num_workers smaller: {}", told(source))]
+    #[error("worker {worker} could not be started; make num_workers smaller: {}", with_causes(source))]
     Thread {
         /// The worker's number.
         worker: usize,
@@ -129,7 +129,7 @@ pub enum BuildError {
         r#source: std::io::Error,
     },
     /// The command of [`ProcessBuilder::spawn`](crate::loader::ProcessBuilder::spawn) could not be started.
-    #[error("worker {worker} could not be started by {program}: {}", told(source))]
+    #[error("worker {worker} could not be started by {program}: {}", with_causes(source))]
     Command {
         /// The worker's number.
         worker: usize,
@@ -144,7 +144,10 @@ pub enum BuildError {
     )]
     StartedAsWorker,
     /// The watchdog's thread could not be started.
-    #[error("the watchdog's thread could not be started; make num_workers smaller, or drop watchdog: {}", told(source))]
+    #[error(
+        "the watchdog's thread could not be started; make num_workers smaller, or drop watchdog: {}",
+        with_causes(source)
+    )]
     Watchdog {
         /// The system's error.
         r#source: std::io::Error,

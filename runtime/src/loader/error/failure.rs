@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::PoisonError;
 
 use crate::BoxError;
+use crate::causes::with_causes;
 use crate::dataset::{OutOfRange, Panicked};
 use crate::loader::error::guard::{dispose, dispose_each, guarded, take_message};
 use crate::loader::error::run::{By, Error};
-use crate::told::told;
 
 /// The errors of a batch. It can be dropped anywhere: a panic in the `drop` of a user's error does not propagate.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Cause {
         let (Self::Error(error) | Self::Start(error) | Self::BatchSampler(error)) = self else {
             return self.to_text();
         };
-        guarded(|| Ok(told(&**error))).unwrap_or_else(|panic| panic.to_string())
+        guarded(|| Ok(with_causes(&**error))).unwrap_or_else(|panic| panic.to_string())
     }
 
     /// Replaces a panic at an index that the dataset does not have by [`OutOfRange`], which says more than the panic's

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::BoxError;
+use crate::causes::with_causes;
 use crate::loader::error::state::StateError;
 use crate::sampler::SamplerError;
-use crate::told::told;
 
 /// The reason why there is no batch.
 ///
@@ -18,7 +18,7 @@ use crate::told::told;
 pub enum Error {
     /// A sample could not be read, or did not match the fields. If a batch has several such samples, this is the first
     /// one.
-    #[error("sample {index} of batch {task} failed in {by}: {}", told(&**source))]
+    #[error("sample {index} of batch {task} failed in {by}: {}", with_causes(&**source))]
     Sample {
         /// The sample's index in the dataset; in an iterable dataset, its number in the worker's stream, from 0.
         index: usize,
@@ -47,7 +47,7 @@ pub enum Error {
     },
     /// A batch has bad samples, and the pass has more of them than [`on_error`](crate::loader::Builder::on_error)
     /// allows. The next batch comes.
-    #[error("{bad} samples of this pass are bad, but on_error allows {budget}: {}", told(source))]
+    #[error("{bad} samples of this pass are bad, but on_error allows {budget}: {}", with_causes(source))]
     BadSamples {
         /// Bad samples of the pass so far, including those of this batch.
         bad: usize,
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// A batch has bad samples, and with those before it they are more than
     /// [half](crate::loader::Budget::Minority) of the last samples. The next batch comes.
-    #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", told(source))]
+    #[error("{bad} of the last {of} samples are bad, and on_error allows half: {}", with_causes(source))]
     MostlyBad {
         /// The bad samples.
         bad: usize,
@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// The [`worker_init`](crate::loader::Builder::worker_init) of a worker failed, and the worker takes no part in the
     /// pass.
-    #[error("worker_init failed in worker {worker}, which takes no part in this pass: {}", told(&**source))]
+    #[error("worker_init failed in worker {worker}, which takes no part in this pass: {}", with_causes(&**source))]
     WorkerInit {
         /// The worker's number.
         worker: usize,
@@ -101,7 +101,7 @@ pub enum Error {
     },
     /// An iterable dataset could not be started in a worker, or in the consumer's thread, which reads nothing of it in
     /// this pass.
-    #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", told(&**source))]
+    #[error("the iterable dataset could not be started in {by}, which was asked for batch {task}: {}", with_causes(&**source))]
     Start {
         /// The batch, counted from 0.
         task: usize,
@@ -122,7 +122,7 @@ pub enum Error {
     },
     /// The batch sampler of [`batch_sampler_try_iter`](crate::loader::Builder::batch_sampler_try_iter) returned an error;
     /// the pass ends here.
-    #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", told(&**source))]
+    #[error("the batch sampler failed when it was asked for batch {task}, in {by}: {}", with_causes(&**source))]
     BatchSampler {
         /// The batch, counted from 0.
         task: usize,
@@ -238,7 +238,7 @@ impl fmt::Display for By {
 }
 
 fn because(source: &Option<BoxError>) -> String {
-    source.as_ref().map_or_else(String::new, |source| format!(": {}", told(&**source)))
+    source.as_ref().map_or_else(String::new, |source| format!(": {}", with_causes(&**source)))
 }
 
 /// Says what workers are reading, or else `nothing`.

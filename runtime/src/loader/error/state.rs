@@ -1,7 +1,7 @@
 //! The errors of loading a state.
 
 use crate::BoxError;
-use crate::told::told;
+use crate::causes::with_causes;
 
 /// The reason why a state was refused. The loader is unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum StateError {
         reason: String,
     },
     /// The sampler refused its part of the state.
-    #[error("the state's sampler does not fit: {}", told(&**source))]
+    #[error("the state's sampler does not fit: {}", with_causes(&**source))]
     Sampler {
         /// The sampler's error.
         r#source: BoxError,

@@ -7,7 +7,7 @@ use std::error::Error;
 /// An error of this workspace that has a cause tells it like this in its own message, since most programs print no more than
 /// that. Its [`source`](Error::source) is then `None`: programs that print the sources, too, would tell them twice. The
 /// cause is a field of the error. A message that repeats its cause's, as some libraries' do, is told once.
-pub fn told(error: &(dyn Error + 'static)) -> String {
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut source) = (error.to_string(), error.source());
     // A user's error may be its own source.
     for _ in 0..16 {
@@ -89,7 +89,7 @@ mod tests {
             ("the disk is gone", user()),
         ];
         for (at, (cause, error)) in errors.iter().enumerate() {
-            let (alone, walked) = (error.to_string(), told(&**error));
+            let (alone, walked) = (error.to_string(), with_causes(&**error));
             // The last one is not of this crate.
             assert!(alone == walked || at + 1 == errors.len(), "{alone} is told as {walked}");
             assert!(walked.matches(cause).count() == 1 && !walked.contains('\n'), "{walked}");
@@ -110,6 +110,6 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("it failed: {0}")]
         struct Repeats(#[source] io::Error);
-        assert_eq!(told(&Repeats(disk())), "it failed: the disk is gone");
+        assert_eq!(with_causes(&Repeats(disk())), "it failed: the disk is gone");
     }
 }
