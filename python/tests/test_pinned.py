@@ -227,10 +227,12 @@ def test_samples_that_are_left_out_are_not_held_back(driver):
                 raise ValueError("bad")
             return super().__getitem__(k)
 
-    loader = DataLoader(Bad(4096), 1, num_workers=1, on_error="skip", persistent_workers=True)
+    # Of 1,000 samples in a row, most must be good.
+    loader = DataLoader(Bad(960), 1, num_workers=1, on_error="skip", persistent_workers=True)
     loader._pins = True
-    assert len(list(loader)) == 64
-    assert sum(channel.dropped() for channel in loader._iterator._pinned._channels) <= 2 * 64
+    for _ in range(4):
+        assert len(list(loader)) == 15
+    assert sum(channel.dropped() for channel in loader._iterator._pinned._channels) <= 2 * 60
 
 
 def test_sizes_that_rise_take_no_more_than_twice_the_memory(driver):

@@ -84,6 +84,8 @@ class ProcessIterator(BaseIterator):
     _shutdown = True
     # The memory of the workers, if it is page-locked.
     _pinned = None
+    # When the wait for a batch is over, if it has begun and has a limit.
+    _deadline = None
 
     def __init__(self, loader):
         super().__init__(loader)
@@ -177,8 +179,10 @@ class ProcessIterator(BaseIterator):
                 self._sent += 1
                 port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
                 # Batches of the pass before may come first.
+                self._deadline = None
                 while self._receive(worker_id)[:2] != (RESUMED, self._sent):
                     self._states.pop(worker_id, None)
+                    self._deadline = None
                 if (state := self._states.pop(worker_id, None)) is not None:
                     self._pass.workers[worker_id].begin(state)
         for worker, port in zip(self._pass.workers, self._ports):
@@ -286,7 +290,7 @@ class ProcessIterator(BaseIterator):
             self._mend()
         # Until the next task is given out: a signal handler can raise an exception at any point, and the program may catch it.
         self._is_torn = True
-        # Set by the first wait, and kept over batches of which nothing is left.
+        # Kept over batches of which nothing is left.
         self._deadline = None
         while self._tasks:
             if self._in_order:
