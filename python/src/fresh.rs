@@ -1,11 +1,12 @@
 //! Memory of this process: copies, and tensors of torch for batches, whose memory is used again.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_long;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering, fence};
 
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
 
@@ -30,18 +31,20 @@ unsafe impl Send for Copied {}
 unsafe impl Sync for Copied {}
 
 impl Copied {
-    /// Copies `bytes` bytes.
+    /// Copies `bytes` bytes, or raises a `MemoryError`.
     ///
     /// # Safety
     ///
-    /// There must be so many.
-    pub(crate) unsafe fn new(from: *const u8, bytes: usize) -> Self {
+    /// They must be there.
+    pub(crate) unsafe fn new(from: *const u8, bytes: usize) -> PyResult<Self> {
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).expect("a copy fits in memory");
         // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
+            return Err(PyMemoryError::new_err(format!("there is no memory for a copy of {bytes} bytes")));
+        };
         // SAFETY: the caller's guarantee, and the new memory is nobody else's yet.
         unsafe { start.as_ptr().copy_from_nonoverlapping(from, bytes) };
-        Self { start, layout }
+        Ok(Self { start, layout })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

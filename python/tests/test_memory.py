@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from test_forks import Child
 from torch.utils.data import Dataset
 
+import slotline
 from slotline.torch import DataLoader, _worker
 from slotline.torch._messages import BATCH, STATE, Channel
 from slotline.torch._processes import Port
@@ -420,3 +422,15 @@ def test_what_was_made_of_a_batch_stays_when_torch_moves_it(look, share):
     del array, batch
     gc.collect()
     assert torch.equal(torch.as_tensor(seen), expected)
+
+
+def test_a_copy_without_memory_is_a_memory_error():
+    data = np.arange(1 << 22, dtype=np.float32).reshape(4, -1)
+    batch = next(iter(slotline.Loader(slotline.Arrays(data), 4, output="dlpack")))[0]
+    limit_address_space(2 * MIB)
+    try:
+        with pytest.raises(MemoryError, match="no memory for a copy of 16777216 bytes"):
+            batch.__dlpack__(copy=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
+    assert np.array_equal(np.from_dlpack(batch), data)

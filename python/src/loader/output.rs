@@ -179,7 +179,7 @@ impl Output {
             // A copy, since the engine relies on its own.
             let bytes = size_of_val(offsets);
             // SAFETY: there are so many bytes.
-            let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes) });
+            let copy = Arc::new(unsafe { Copied::new(offsets.as_ptr().cast(), bytes)? });
             let memory = NonNull::slice_from_raw_parts(copy.start(), bytes);
             let offsets = self.array(py, kind, memory, (&[offsets.len() as i64], None), Owner::Own(copy))?;
             return Ok((values, offsets).into_pyobject(py)?.into_any());

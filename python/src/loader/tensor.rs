@@ -110,7 +110,7 @@ impl Tensor {
             Some(true) => {
                 let bytes = size(&self.dims, self.kind).unwrap_or_default();
                 // SAFETY: the tensor has so many bytes.
-                let memory = Arc::new(unsafe { Copied::new(self.start, bytes) });
+                let memory = Arc::new(unsafe { Copied::new(self.start, bytes)? });
                 (memory.start().as_ptr(), Owner::Own(memory), COPIED)
             }
             _ => (self.start, self.owner.clone(), 0),

@@ -72,7 +72,7 @@ impl StopToken {
     /// # Errors
     ///
     /// The system's error if there are no more file descriptors, and [`Unsupported`](io::ErrorKind::Unsupported) in a
-    /// worker process that was started by a [command](crate::loader::Builder::spawn), where only `is_stopping` tells.
+    /// worker process that was started by a [command](crate::loader::ProcessBuilder::spawn), where only `is_stopping` tells.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         let alarm = &*self.alarm;
         if alarm.ends.get().is_none() {
