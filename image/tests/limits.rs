@@ -183,3 +183,66 @@ fn draws_for_impossible_sizes_are_errors() {
         assert_eq!(pipeline.draw(&mut SampleRng::new(0, 0, 0), height, width).unwrap_err(), error);
     }
 }
+
+/// A grey progressive JPEG of this many scans, whose coefficients are all zero: a few bytes for each scan.
+#[cfg(feature = "jpeg")]
+fn of_scans(side: u16, scans: usize) -> Vec<u8> {
+    fn segment(jpeg: &mut Vec<u8>, marker: u8, data: &[u8]) {
+        jpeg.extend([0xff, marker]);
+        jpeg.extend((data.len() as u16 + 2).to_be_bytes());
+        jpeg.extend(data);
+    }
+    fn codes(bits: impl Iterator<Item = bool>) -> Vec<u8> {
+        let mut bits: Vec<bool> = bits.collect();
+        bits.resize(bits.len().next_multiple_of(8), true);
+        let byte = |bits: &[bool]| bits.iter().fold(0, |byte, &bit| byte << 1 | u8::from(bit));
+        // A byte of ones is followed by a zero.
+        bits.chunks(8).map(byte).flat_map(|byte| [Some(byte), (byte == 0xff).then_some(0)]).flatten().collect()
+    }
+    let mut jpeg = vec![0xff, 0xd8];
+    segment(&mut jpeg, 0xdb, &[&[0][..], &[1; 64]].concat());
+    let [high, low] = side.to_be_bytes();
+    segment(&mut jpeg, 0xc2, &[8, high, low, high, low, 1, 1, 0x11, 0]);
+    // One code for DC coefficients; of AC ones, a run of 2^14 and more empty blocks, and the end of a block.
+    segment(&mut jpeg, 0xc4, &[&[0, 1][..], &[0; 15], &[0]].concat());
+    segment(&mut jpeg, 0xc4, &[&[0x10, 1, 1][..], &[0; 14], &[0xe0, 0]].concat());
+    let blocks = usize::from(side).div_ceil(8).pow(2);
+    segment(&mut jpeg, 0xda, &[1, 1, 0, 0, 0, 0]);
+    jpeg.extend(codes(std::iter::repeat_n(false, blocks)));
+    let (mut runs, mut left) = (Vec::new(), blocks);
+    while left > 0 {
+        let run = left.min((1 << 15) - 1);
+        if run < 1 << 14 {
+            runs.extend([true, false]);
+            left -= 1;
+        } else {
+            runs.push(false);
+            runs.extend((0..14).rev().map(|bit| (run - (1 << 14)) >> bit & 1 == 1));
+            left -= run;
+        }
+    }
+    let coefficients = (1..64).flat_map(|at| (0..14).rev().map(move |bit| (at, bit)));
+    for (at, bit) in coefficients.take(scans - 1) {
+        let high = if bit == 13 { 0 } else { bit + 1 };
+        segment(&mut jpeg, 0xda, &[1, 1, 0, at, at, high << 4 | bit]);
+        jpeg.extend(codes(runs.iter().copied()));
+    }
+    jpeg.extend([0xff, 0xd9]);
+    jpeg
+}
+
+#[test]
+#[cfg(feature = "jpeg")]
+fn the_scans_of_a_jpeg_have_a_limit_that_depends_on_its_size() {
+    let pipeline = Pipeline::bytes(2, 2).unwrap();
+    let decode = |side, scans| pipeline.decode(&of_scans(side, scans), &mut [7; 12]);
+    for (side, scans) in [(64, 490), (1024, 250), (4096, 30)] {
+        decode(side, scans).unwrap();
+    }
+    for (side, scans) in [(64, 510), (1024, 270), (4096, 40), (8192, 500)] {
+        let begun = std::time::Instant::now();
+        let error = decode(side, scans).unwrap_err().to_string();
+        assert!(error.contains("scans"), "{error}");
+        assert!(begun.elapsed().as_secs() < 30, "{side}: {:?}", begun.elapsed());
+    }
+}

@@ -7,9 +7,12 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as sys;
 
-/// The maximum number of scans, more than any encoder writes. Each scan costs a pass over the whole picture, and a
-/// malicious file may have thousands.
-const MAX_SCANS: c_int = 500;
+/// The maximum number of scans of a picture, more than any encoder writes: 500 of up to half a megapixel, and fewer of larger
+/// ones, but 32. Each scan is a pass over the whole picture, of 3 ns per pixel, and a malicious file of a few kilobytes may have
+/// hundreds.
+fn most_scans(pixels: usize) -> c_int {
+    ((1 << 28) / pixels).clamp(32, 500) as c_int
+}
 
 /// How the messages of libjpeg's warnings start. libjpeg-turbo reports an error that follows a warning as a warning too, with
 /// the error's message. Then a part of the memory was not written.
@@ -92,7 +95,6 @@ impl<'a> Turbo<'a> {
             subsampling: -1,
         };
         let mut turbo = Self { handle, bytes, header: nothing, denominator: 1, crop: None, stop, warned: false };
-        turbo.set(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS)?;
         turbo.set(sys::TJPARAM_TJPARAM_STOPONWARNING, c_int::from(stop))?;
         // SAFETY: the handle is valid, and the pointer and the length are those of a slice.
         let code = unsafe { sys::tj3DecompressHeader(turbo.pointer(), bytes.as_ptr(), bytes.len() as _) };
@@ -101,6 +103,7 @@ impl<'a> Turbo<'a> {
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
         let (width, height) = sides.ok_or("it contains no image")?;
+        turbo.set(sys::TJPARAM_TJPARAM_SCANLIMIT, most_scans(width.saturating_mul(height)))?;
         let bits = turbo.get(sys::TJPARAM_TJPARAM_PRECISION);
         if bits != 8 {
             return Err(format!("its colours have {bits} bits, not 8"));

@@ -45,7 +45,7 @@
 //! | what | outcome |
 //! |---|---|
 //! | a sample's error, or a panic | [`Error::Sample`] or [`Error::Panic`] instead of its batch, with index and worker; the next batch comes |
-//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; beyond the budget [`Error::BadSamples`], and the next batch comes |
+//! | the same with [`on_error`](Builder::on_error) | the sample is left out or replaced, and reported once; beyond the budget [`Error::BadSamples`] or [`Error::MostlyBad`], and the next batch comes |
 //! | a sample that takes long | with a [`watchdog`](Builder::watchdog) a warning that names it, and an entry in [`Stats::stuck`]; nothing is stopped |
 //! | no batch within the timeout | [`Error::Timeout`] with the indices being read; the next call waits again |
 //! | more batches kept than [`hold`](Builder::hold) allows | the loader allocates more memory, counts it and warns once; or, depending on [`on_held`](Builder::on_held), it waits or returns [`Error::Held`] |
