@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset
 
+import slotline
 from slotline.torch import DataLoader
 
 
@@ -310,3 +311,35 @@ def test_indices_of_torchs_samplers_survive_an_exception(replacement):
     indices = list(sampler)
     assert [index for batch in expected for index in batch] == indices
     assert batches([True, False, True]) == expected
+
+
+class Waiting(Slow):
+    """Waits from the third sample on for what never comes, until nobody wants it."""
+
+    def __getitem__(self, i):
+        if i < 2:
+            assert not slotline.is_stopping()
+            return i
+        self.made += 1
+        while not slotline.is_stopping():
+            time.sleep(0.01)
+        raise InterruptedError
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_a_dataset_that_looks_holds_up_nobody(method):
+    dataset = Waiting()
+    batches = iter(DataLoader(dataset, 1, num_workers=2, worker_method=method))
+    assert [next(batches).item(), next(batches).item()] == [0, 1]
+    while dataset.made < 2:
+        time.sleep(0.01)
+    workers = batches._workers
+    begun = time.monotonic()
+    del batches
+    for worker in workers:
+        worker.join(10)
+        assert not worker.is_alive()
+    # A process that does not end by itself is killed after five seconds.
+    assert time.monotonic() - begun < 3
+    assert all(getattr(worker, "exitcode", 0) == 0 for worker in workers)
+    assert not slotline.is_stopping()

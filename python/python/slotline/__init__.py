@@ -31,7 +31,7 @@ from slotline._errors import (
 from slotline._files import folder, open, tokens
 from slotline._loader import Loader, merge_states
 from slotline._ranks import Ranks, find_ranks
-from slotline._rng import rng
+from slotline._rng import is_stopping, rng
 from slotline._slotline import Pass, Tensor, __version__
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "folder",
     "from_idx",
     "from_npy",
+    "is_stopping",
     "merge_states",
     "open",
     "rng",

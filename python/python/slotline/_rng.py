@@ -1,4 +1,4 @@
-"""Random numbers for the code of a dataset, which do not depend on the workers."""
+"""What the code of a dataset can ask its loader: for random numbers that do not depend on the workers, and whether to stop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 
@@ -21,6 +23,8 @@ class _Current(threading.local):
 
     key: tuple[tuple[int, ...], int | None] | None = None
     last: tuple[object, Generators | None] = None, None
+    # In a worker, says whether its loader still wants what it makes.
+    is_wanted: Callable[[], bool] | None = None
 
 
 current = _Current()
@@ -79,3 +83,22 @@ def rng() -> Generators:
         generators = Generators(of_pass if number is None else (*of_pass, number))
         current.last = key, generators
     return generators
+
+
+def is_stopping() -> bool:
+    """Whether nobody waits for the batch that this worker makes, since its iterator was left or the program ends.
+
+    To be called between the steps of something that takes long, such as waiting for a server, by a dataset that
+    ``slotline.torch.DataLoader`` calls; then raise any exception, which nobody sees. A worker that does not return in time
+    is killed if it is a process, and holds up the end of the program if it is a thread. ``False`` outside of workers, and in
+    threads that the dataset has started.
+
+    Example::
+
+        def __getitem__(self, index):
+            while not self.socket.poll(0.1):
+                if slotline.is_stopping():
+                    raise InterruptedError
+            return self.socket.recv()
+    """
+    return current.is_wanted is not None and not current.is_wanted()

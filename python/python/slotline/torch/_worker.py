@@ -158,6 +158,7 @@ class Worker:
     def serve(self):
         """Answers requests until there will be no more."""
         port = self._port
+        _rng.current.is_wanted = self._is_awaited
         with contextlib.suppress(Closed, _Unwanted):
             while True:
                 message = port.receive(_PATIENCE)
@@ -188,8 +189,11 @@ class Worker:
 
     def _check(self):
         """Ends the worker if its loader does not want anything any more."""
-        if self._port.closed or not self._is_wanted():
+        if not self._is_awaited():
             raise _Unwanted
+
+    def _is_awaited(self):
+        return not self._port.closed and self._is_wanted()
 
     def _begin(self, value):
         """Begins another pass."""
