@@ -3,6 +3,9 @@
 use crate::loader::metrics::counters::{Counters, Unfinished, nanos};
 use crate::sync::Instant;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
@@ -41,8 +44,13 @@ fn thread_number() -> u32 {
 
 /// How long a thread, or the first one of a process, has waited for a core since it began; 0 if the system does not know.
 fn run_delay(thread: u32) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap_or_default();
-    Duration::from_nanos(text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0))
+    // A worker may begin after the first batches, when nothing may be allocated.
+    let (mut path, mut text) = (heapless::String::<32>::new(), [0; 96]);
+    let read = write!(path, "/proc/{thread}/schedstat").is_ok()
+        && File::open(&*path).and_then(|mut file| file.read(&mut text)).is_ok();
+    let fields = str::from_utf8(&text).ok().filter(|_| read);
+    let waited = fields.and_then(|fields| fields.split([' ', '\n']).nth(1)?.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
 }
 
 impl Activity {
