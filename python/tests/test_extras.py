@@ -85,6 +85,11 @@ def test_most_samples_may_not_be_left_out(kind):
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(slotline.SampleError, match="of the last 1000 samples raised exceptions"):
         next(batches)
+    # Also if each count ends with a good one.
+    for good in (10, 1000):
+        bad = {k for k in range(20_000) if k % good != good - 1}
+        with pytest.raises(slotline.SampleError, match="samples raised exceptions"):
+            list(DataLoader(Many(bad), 2, on_error="skip", sampler=range(20_000), **kind))
     # Half of them may.
     half = itertools.islice(DataLoader(Many(range(1, 10**9, 2)), 2, on_error="skip", **kind), 2000)
     assert sum(map(len, half)) == 2000

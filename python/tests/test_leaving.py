@@ -320,17 +320,29 @@ class Waiting(Slow):
         if i < 2:
             assert not slotline.is_stopping()
             return i
+        self.wait()
+
+    def wait(self):
         self.made += 1
         while not slotline.is_stopping():
             time.sleep(0.01)
         raise InterruptedError
 
 
+class WaitingStream(Waiting, IterableDataset):
+    """Waits before its first sample."""
+
+    def __iter__(self):
+        self.wait()
+
+
+@pytest.mark.parametrize("kind", [Waiting, WaitingStream])
 @pytest.mark.parametrize("method", ["multiprocessing", "thread"])
-def test_a_dataset_that_looks_holds_up_nobody(method):
-    dataset = Waiting()
+def test_a_dataset_that_looks_holds_up_nobody(kind, method):
+    dataset = kind()
     batches = iter(DataLoader(dataset, 1, num_workers=2, worker_method=method))
-    assert [next(batches).item(), next(batches).item()] == [0, 1]
+    if kind is Waiting:
+        assert [next(batches).item(), next(batches).item()] == [0, 1]
     while dataset.made < 2:
         time.sleep(0.01)
     workers = batches._workers

@@ -451,6 +451,12 @@ impl Engine {
     /// Sets the number of the next pass.
     fn set_epoch(&self, py: Python<'_>, epoch: u32) -> PyResult<()> {
         let build = |error| failure::build(py, &error);
+        if epoch == u32::MAX {
+            return Err(failure::option(
+                py,
+                format!("epoch is {epoch}, after which the next one would have no number"),
+            ));
+        }
         if epoch > 0 && py.detach(|| self.words()).map_err(build)?.checked_mul(epoch.into()).is_none() {
             let message = format!("epoch is {epoch}, but a generator does not have as many random numbers");
             return Err(failure::option(py, message));

@@ -94,7 +94,7 @@ def test_passes_differ_and_can_be_chosen():
 def test_epochs_that_are_refused():
     loader = Loader(DATA, 5, shuffle=True, seed=1)
     expected = indices(loader)
-    for epoch, words in ((-1, "must not be negative"), (1 << 32, "must be less than")):
+    for epoch, words in ((-1, "must not be negative"), (1 << 32, "must be less than"), ((1 << 32) - 1, "no number")):
         with pytest.raises(slotline.OptionError, match=words):
             loader.set_epoch(epoch)
     assert loader.epoch == 1

@@ -142,8 +142,13 @@ impl Window {
     /// Adds the samples of a batch, after `delivered` good ones. Returns the numbers of bad samples and of all, if these
     /// are enough and most are bad.
     fn add(&mut self, bad: usize, rows: usize, delivered: u64) -> Option<(usize, usize)> {
-        if self.bad == 0 || self.len(delivered) >= WINDOW {
-            *self = Self { bad: 0, begun: delivered };
+        let before = self.len(delivered);
+        if self.bad == 0 || before >= WINDOW {
+            // Good samples may have been the last ones of it.
+            let bad = std::mem::replace(self, Self { bad: 0, begun: delivered }).bad;
+            if bad > before / 2 {
+                return Some((bad, before));
+            }
         }
         self.bad += bad;
         let len = self.len(delivered) + rows;
@@ -315,10 +320,13 @@ mod tests {
         assert_eq!(window.add(600, 0, 5000), None);
         assert_eq!(window.add(1, 398, 5000), None, "999 samples");
         assert_eq!(window.add(1, 0, 5398), Some((602, 1000)));
+        // Good samples complete a count.
+        assert_eq!(window.add(998, 0, 5398), None);
+        assert_eq!(window.add(1, 0, 5400), Some((998, 1000)));
         // A new count begins after that, and after 1,000 samples of which half are bad.
-        assert_eq!(window.add(500, 500, 5398), None);
-        assert_eq!(window.add(999, 0, 5898), None);
-        assert_eq!(window.add(1, 1000, 5898), None);
-        assert_eq!(window.add(1001, 999, 6898), Some((1001, 2000)));
+        assert_eq!(window.add(500, 500, 5400), None);
+        assert_eq!(window.add(999, 0, 5900), None);
+        assert_eq!(window.add(1, 1000, 5900), None);
+        assert_eq!(window.add(1001, 999, 6900), Some((1001, 2000)));
     }
 }

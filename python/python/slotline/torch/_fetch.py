@@ -11,6 +11,8 @@ from slotline._errors import SampleError
 
 # Of this many samples, counted from one that was left out, not more than half may be.
 _WINDOW = 1000
+# The most characters that are kept of what an exception says.
+_MOST_TEXT = 512
 # In the place of a batch of which no sample is left.
 NOTHING = object()
 # Samples that take longer than this together are slow, in seconds.
@@ -73,12 +75,14 @@ class _Skipping:
         self._seen = self._left_out = 0
 
     def _leave_out(self, index, error):
-        text = f"{type(error).__name__}: {error}"
+        text = _text_of(error)
         self._bad.append((index, text))
-        if self._seen >= _WINDOW or self._left_out == 0:
+        # Good samples may have been the last ones of a count.
+        if self._left_out == 0 or (self._seen >= _WINDOW and self._left_out <= self._seen // 2):
             self._seen = self._left_out = 0
-        self._seen += 1
-        self._left_out += 1
+        if self._seen < _WINDOW:
+            self._seen += 1
+            self._left_out += 1
         if self._seen >= _WINDOW and self._left_out > self._seen // 2:
             bad, self._left_out = self._left_out, 0
             message = f"{bad} of the last {self._seen} samples raised exceptions, and on_error='skip' allows half; {text}"
@@ -88,6 +92,15 @@ class _Skipping:
         """Returns what was left out since the last time: each an index, or `None` in a stream, and the error."""
         bad, self._bad = self._bad, []
         return bad
+
+
+def _text_of(error):
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        # Its own code raises.
+        text = type(error).__name__
+    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
 
 
 class _SkippingMap(_Skipping):

@@ -97,6 +97,7 @@ class Worker:
         self._origin = origin
         self._port = port
         self._is_wanted = is_wanted
+        _rng.current.is_wanted = self._is_awaited
         self._is_stream = spec.kind == _DatasetKind.Iterable
         self._where = where
         self._rng = torch.Generator()
@@ -158,7 +159,6 @@ class Worker:
     def serve(self):
         """Answers requests until there will be no more."""
         port = self._port
-        _rng.current.is_wanted = self._is_awaited
         with contextlib.suppress(Closed, _Unwanted):
             while True:
                 message = port.receive(_PATIENCE)
