@@ -24,6 +24,7 @@ __all__ = [
     "after_fork_in_parent",
     "before_fork",
     "merge_states",
+    "panic_on_purpose",
     "ranks_from_env",
 ]
 
