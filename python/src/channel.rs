@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use slotline::SharedFutex;
 use slotline_core::handle;
 use slotline_core::spsc::{Consumer, NextError, Producer, Ring, Slot};
-use slotline_core::wait::{Deadline, Park};
+use slotline_core::wait::Park;
 
 use crate::forks::{self, Time};
 use crate::memory::{Heap, Mapping, Region};
@@ -597,15 +597,6 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A point in time.
-struct At(Instant);
-
-impl Deadline for At {
-    fn remaining(&self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
-    }
-}
-
 impl Receiver {
     /// Returns the next message, if it is there.
     pub(crate) fn try_receive(&mut self) -> Result<(Message, Option<Place>), Nothing> {
@@ -619,7 +610,7 @@ impl Receiver {
 
     /// Returns the next message. Waits for it, but not longer than `patience`.
     pub(crate) fn receive(&mut self, patience: Duration) -> Result<(Message, Option<Place>), Nothing> {
-        let wire = match self.consumer.next_until(&At(Instant::now() + patience)) {
+        let wire = match self.consumer.next_until(&(Instant::now() + patience)) {
             Ok(slot) => *slot,
             Err(NextError::Empty) => return Err(Nothing::Yet),
             Err(_) => return Err(Nothing::Ever),

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn random_numbers_belong_to_the_sample() {
-        let mut cx = Context::new(None, None);
+        let mut cx = Context::default();
         cx.start_pass(7, 1);
         cx.start_sample(3);
         let drawn = [cx.rng().next_u64(), cx.rng().next_u64()];
@@ -259,9 +259,9 @@ mod tests {
             let parts = [a.rng().next_u64(), b.rng().next_u64()];
             (cx.position(), cx.rng().next_u64(), parts)
         };
-        let mut alone = Context::new(None, None);
+        let mut alone = Context::default();
         alone.start_pass(7, 1);
-        let mut together = Context::new(None, None);
+        let mut together = Context::default();
         together.start_pass(7, 1);
         together.start_sample(20);
         for place in [2, 0, 1, 1] {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn memory_is_reused() {
-        let mut cx = Context::new(None, None);
+        let mut cx = Context::default();
         let place = cx.buffer::<f64>(100).as_ptr() as usize;
         cx.buffer::<u8>(800).fill(255);
         assert_eq!(cx.buffer::<u16>(400).as_ptr() as usize, place);
@@ -301,7 +301,7 @@ mod tests {
             used.start_pass(seed, epoch);
             used.start_sample(position);
             let drawn = draw(&mut used);
-            let mut fresh = Context::new(None, None);
+            let mut fresh = Context::default();
             fresh.start_pass(seed, epoch);
             fresh.start_sample(position);
             assert_eq!(drawn, draw(&mut fresh), "the age of the parts does not matter");
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_part_by_number_is_the_same_as_one_of_several() {
         let draw = |cx: &mut Context| cx.rng().next_u64();
-        let (mut alone, mut together) = (Context::new(None, None), Context::new(None, None));
+        let (mut alone, mut together) = (Context::default(), Context::default());
         for cx in [&mut alone, &mut together] {
             cx.start_pass(7, 1);
             cx.start_sample(20);
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn parts_have_separate_memory_and_keep_it() {
-        let mut cx = Context::new(None, None);
+        let mut cx = Context::default();
         let [a, b] = cx.parts();
         let (ours, theirs) = (a.buffer::<u8>(8), b.buffer::<u8>(8));
         ours.fill(1);

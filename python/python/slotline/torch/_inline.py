@@ -15,13 +15,12 @@ from slotline.torch._fetch import NOTHING, make_fetcher, timed
 def fetcher(iterator):
     """Returns what makes the batch of an index, as torch's does without workers."""
     collate_fn = iterator._collate_fn
-    if iterator._auto_collation and not _collate.is_default(collate_fn):
-        collate_fn = timed(collate_fn, iterator.count_collating)
-    elif iterator._auto_collation and _collate.is_default(collate_fn):
-        collator = Collator(iterator._pool)
+    if iterator._auto_collation:
+        if _collate.is_default(collate_fn):
+            collator = Collator(iterator._pool)
 
-        def collate_fn(samples):
-            return collator(samples) if type(samples) is list else _collate.column(samples)
+            def collate_fn(samples):
+                return collator(samples) if type(samples) is list else _collate.column(samples)
 
         collate_fn = timed(collate_fn, iterator.count_collating)
 
