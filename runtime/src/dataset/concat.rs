@@ -135,6 +135,10 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
         self.datasets.iter().any(Dataset::reads_many)
     }
 
+    fn writes_many(&self) -> bool {
+        self.datasets.iter().all(Dataset::writes_many)
+    }
+
     fn get_many(
         &self,
         indices: &[usize],

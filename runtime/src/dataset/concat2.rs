@@ -78,6 +78,10 @@ where
         self.first.reads_many() || self.second.reads_many()
     }
 
+    fn writes_many(&self) -> bool {
+        self.first.writes_many() && self.second.writes_many()
+    }
+
     fn get_many(
         &self,
         indices: &[usize],

@@ -3,8 +3,8 @@
 use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
-use crate::dtype::Element;
-use crate::sample::{AnyRow, ArrayRow, Sample};
+use crate::dtype::{DType, Element, bytes_of};
+use crate::sample::{AnyRow, ArrayRow, FieldsMut, RowsMut, Sample};
 use crate::tuples::up_to_eight;
 
 /// A collection of rows, each of which can be a sample or a part of one.
@@ -35,6 +35,46 @@ pub trait Rows: Send + Sync + 'static {
     fn prefetch(&self, index: usize) {
         let _ = index;
     }
+
+    /// Whether [`write_rows`](Self::write_rows) writes rows field by field, which is faster for several of them.
+    fn writes_rows(&self) -> bool {
+        false
+    }
+
+    /// Writes the fields of the rows at `indices`: each field of one row for all of these rows.
+    ///
+    /// # Errors
+    ///
+    /// If the fields differ from those declared. By default, always.
+    ///
+    /// # Panics
+    ///
+    /// If an index is out of range.
+    fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+        let _ = (indices, fields);
+        Err("these rows are written one by one".into())
+    }
+}
+
+/// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
+const AHEAD: usize = 8;
+
+/// Writes a field of the rows at `indices`, whose bytes are `row`, and prefetches rows before they are copied.
+#[inline]
+fn gather<'b>(
+    indices: &[usize],
+    fields: &mut FieldsMut<'_, '_>,
+    dtype: DType,
+    prefetch: impl Fn(usize),
+    row: impl Fn(usize) -> &'b [u8],
+) -> Result<(), BoxError> {
+    indices.iter().take(AHEAD).for_each(|&index| prefetch(index));
+    let ahead = indices.iter().skip(AHEAD).map(Some).chain(std::iter::repeat(None));
+    let pieces = indices.iter().zip(ahead).map(|(&index, ahead)| {
+        ahead.inspect(|&&ahead| prefetch(ahead));
+        row(index)
+    });
+    Ok(fields.write_fixed(dtype, pieces)?)
 }
 
 /// An error for arrays of different lengths, which cannot make samples.
@@ -70,6 +110,15 @@ impl<T: Element> Rows for Vec<T> {
     fn row(&self, index: usize) -> T {
         self[index]
     }
+
+    fn writes_rows(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+        Ok(fields.write_fixed(T::DTYPE, indices.iter().map(|&index| bytes_of(&self[index..=index])))?)
+    }
 }
 
 impl<T: Element> Rows for Array<T> {
@@ -88,6 +137,16 @@ impl<T: Element> Rows for Array<T> {
     fn prefetch(&self, index: usize) {
         self.prefetch_row(index);
     }
+
+    fn writes_rows(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+        let row = |index| bytes_of(self.row_slice(index));
+        gather(indices, fields, T::DTYPE, |index| self.prefetch_row(index), row)
+    }
 }
 
 impl Rows for Vec<AnyArray> {
@@ -105,6 +164,16 @@ impl Rows for Vec<AnyArray> {
     #[inline]
     fn prefetch(&self, index: usize) {
         self.iter().for_each(|array| array.prefetch_row(index));
+    }
+
+    fn writes_rows(&self) -> bool {
+        true
+    }
+
+    fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+        self.iter().try_for_each(|array| {
+            gather(indices, fields, array.dtype(), |index| array.prefetch_row(index), |index| array.row_bytes(index))
+        })
     }
 }
 
@@ -125,6 +194,16 @@ macro_rules! tuples {
             #[inline]
             fn prefetch(&self, index: usize) {
                 $(self.$place.prefetch(index);)*
+            }
+
+            fn writes_rows(&self) -> bool {
+                $(self.$place.writes_rows())&&*
+            }
+
+            #[inline]
+            fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+                $(self.$place.write_rows(indices, fields)?;)*
+                Ok(())
             }
         }
     )*};
@@ -184,6 +263,26 @@ impl<R: Rows> Dataset for TensorDataset<R> {
     #[inline]
     fn prefetch(&self, index: usize) {
         self.rows.prefetch(index);
+    }
+
+    fn writes_many(&self) -> bool {
+        self.rows.writes_rows()
+    }
+
+    fn write_many(&self, indices: &[usize], _: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
+        // An index that is out of range is the error of its own sample; the samples before it come first.
+        let good = indices.iter().position(|&index| index >= self.len).unwrap_or(indices.len());
+        if self.rows.writes_rows() {
+            let mut fields = rows.fields(good)?;
+            self.rows.write_rows(&indices[..good], &mut fields)?;
+            fields.finish()?;
+        } else {
+            indices[..good].iter().try_for_each(|&index| rows.push(self.rows.row(index)))?;
+        }
+        match indices.get(good) {
+            Some(&index) => Err(OutOfRange::error("TensorDataset", index, self.len)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -138,6 +138,13 @@ pub trait Dataset: Send + Sync + 'static {
         false
     }
 
+    /// Whether a loader that stacks samples should call [`write_many`](Self::write_many) for any rows that a thread writes
+    /// in sequence, because the samples are in memory and copied faster together. Unlike with
+    /// [`reads_many`](Self::reads_many), several threads can then write parts of one batch.
+    fn writes_many(&self) -> bool {
+        false
+    }
+
     /// Reads the samples at `indices` and passes each to `put`, in that order (torch's `__getitems__`).
     ///
     /// If [`reads_many`](Self::reads_many) returns true and samples are batched, a loader calls this function for a
@@ -204,7 +211,8 @@ pub trait Dataset: Send + Sync + 'static {
     /// once.
     ///
     /// If [`reads_many`](Self::reads_many) returns true, a loader that stacks samples calls this function in place of
-    /// `get_many`. Rows are written in the order of the indices.
+    /// `get_many`; if [`writes_many`](Self::writes_many) does, in place of `get`. Rows are written in the order of the
+    /// indices.
     ///
     /// ```
     /// use slotline::BoxError;
@@ -352,6 +360,10 @@ impl<D: Dataset> Dataset for Arc<D> {
 
     fn reads_many(&self) -> bool {
         (**self).reads_many()
+    }
+
+    fn writes_many(&self) -> bool {
+        (**self).writes_many()
     }
 
     fn get_many(

@@ -194,6 +194,10 @@ impl<D: Dataset> Dataset for Subset<D> {
         self.dataset.reads_many()
     }
 
+    fn writes_many(&self) -> bool {
+        self.dataset.writes_many()
+    }
+
     fn get_many(
         &self,
         indices: &[usize],

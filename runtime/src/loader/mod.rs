@@ -128,9 +128,9 @@
 //! Locks of other code that were held at the fork stay locked: those of a subscriber of `tracing`, of `stdout`, or a
 //! dataset's own mutex. glibc takes care of the allocator.
 
+mod assembly;
 mod backend;
 mod bad_samples;
-mod build;
 mod builder;
 mod checkpoint;
 mod collate;
@@ -142,13 +142,13 @@ mod order;
 mod spans;
 pub(crate) mod worker;
 
+#[cfg(processes)]
+pub use self::assembly::processes::ProcessBuilder;
+#[cfg(processes)]
+pub use self::assembly::share::Share;
+#[cfg(processes)]
+pub use self::assembly::spawned::{Work, work_if_spawned};
 pub use self::bad_samples::{Budget, OnError};
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-pub use self::build::processes::ProcessBuilder;
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-pub use self::build::share::Share;
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
-pub use self::build::spawned::{Work, work_if_spawned};
 pub use self::builder::Builder;
 pub use self::checkpoint::merge::MergeError;
 pub use self::checkpoint::state::State;

@@ -64,7 +64,7 @@ mod ragged;
 mod row;
 mod rows;
 mod rows_mut;
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+#[cfg(processes)]
 mod sound;
 mod spill;
 #[cfg(test)]

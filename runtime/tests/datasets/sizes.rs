@@ -76,7 +76,7 @@ fn product(dims: &[usize], zeros: bool) -> u128 {
     dims.iter().filter(|&&dim| dim > 0).fold(1, |product, &dim| (product * dim as u128).min(1 << 64))
 }
 
-/// Returns the size of a slot, summed field by field as `ARCHITECTURE.md` describes; `None` if no such batch is possible.
+/// Returns the size of a slot, summed field by field as `runtime/DESIGN.md` describes; `None` if no such batch is possible.
 fn slot(fields: &[Declared], rows: usize, spill: bool) -> Option<u128> {
     fn place(end: &mut u128, bytes: u128) -> Option<()> {
         *end = end.next_multiple_of(256) + bytes;

@@ -18,7 +18,7 @@ const LAYERS: [&str; 13] = [
     "builder",
     "backend",
     "consumer",
-    "build",
+    "assembly",
 ];
 
 #[test]

@@ -5,12 +5,9 @@ use std::sync::{Arc, PoisonError};
 
 use crate::BoxError;
 use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit, shortage};
-use crate::dataset::{Context, Dataset, Loadable};
-use crate::loader::collate::Collate;
+use crate::dataset::{Context, Dataset};
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::More;
-use crate::loader::collate::stack::Stack;
-use crate::loader::collate::with::With;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
@@ -159,96 +156,87 @@ impl Untouched {
     }
 }
 
-/// Makes the slots of a collation. Sealed, as [`Collate`] is.
-#[doc(hidden)]
-pub trait MakeSlots<D: Loadable>: Collate<D> {
-    /// Makes the slots.
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError>;
-}
-
-impl<D: Loadable> MakeSlots<D> for Stack {
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
-        let fields = (request.fields)()?;
-        let spilling = request.spilling || (fields.spills() && !request.forked);
-        let layout = |rows| {
-            let layout = Layout::new(fields.clone(), rows)?;
-            if spilling { layout.spilling() } else { Ok(layout) }
-        };
-        let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
-        let mut layout = layout(request.rows)?;
-        let (batch, slots) = (slot_size(layout.size), slots?);
-        layout.streaming = streaming::pays(batch.saturating_mul(slots));
-        let layout = Arc::new(layout);
-        let bytes = batch as u128 * slots as u128;
-        let missing = |len: &usize| shortage(len.saturating_add(request.reserved)).is_some();
-        let Some(len) = usize::try_from(bytes).ok().filter(|len| *len <= isize::MAX as usize && !missing(len)) else {
-            let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
-            return Err(BuildError::Memory { slots, batch, bytes, available });
-        };
-        let mut warnings = Vec::new();
-        let (mut memory, pin_memory) = (request.memory, request.pin_memory);
-        let (arena, untouched) = match &mut memory {
-            Some(allocate) => (allocate.memory(len)?, None),
-            None if request.forked => {
-                let (pages, warning) = forked_pages(len, batch, pin_memory)?;
-                warnings.extend(warning);
-                (pages as Owned, None)
-            }
-            None => {
-                let first = if request.touchers > 0 && !pin_memory { batch } else { len };
-                let (pages, all, warning) = pages(len, first, pin_memory)?;
-                warnings.extend(warning);
-                let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
-                (pages as Owned, untouched)
-            }
-        };
-        if request.forked && !arena.is_shared() {
-            let source = "workers that are processes need memory that they share, such as Pages::shared".into();
-            return Err(BuildError::Allocate { bytes: len, source });
+/// Makes the slots of batches that are stacked.
+pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+    let fields = (request.fields)()?;
+    let spilling = request.spilling || (fields.spills() && !request.forked);
+    let layout = |rows| {
+        let layout = Layout::new(fields.clone(), rows)?;
+        if spilling { layout.spilling() } else { Ok(layout) }
+    };
+    let slots = (request.slots)(Some(&|rows| layout(rows).map_or(usize::MAX, |layout| slot_size(layout.size))));
+    let mut layout = layout(request.rows)?;
+    let (batch, slots) = (slot_size(layout.size), slots?);
+    layout.streaming = streaming::pays(batch.saturating_mul(slots));
+    let layout = Arc::new(layout);
+    let bytes = batch as u128 * slots as u128;
+    let missing = |len: &usize| shortage(len.saturating_add(request.reserved)).is_some();
+    let Some(len) = usize::try_from(bytes).ok().filter(|len| *len <= isize::MAX as usize && !missing(len)) else {
+        let available = available_memory().unwrap_or(u64::MAX).saturating_sub(request.reserved as u64);
+        return Err(BuildError::Memory { slots, batch, bytes, available });
+    };
+    let mut warnings = Vec::new();
+    let (mut memory, pin_memory) = (request.memory, request.pin_memory);
+    let (arena, untouched) = match &mut memory {
+        Some(allocate) => (allocate.memory(len)?, None),
+        None if request.forked => {
+            let (pages, warning) = forked_pages(len, batch, pin_memory)?;
+            warnings.extend(warning);
+            (pages as Owned, None)
         }
-        let bytes = if request.forked { len } else { arena.len() };
-        let (shared, spills) = (!layout.is_sequential(), layout.spills());
-        let payloads = (0..slots).map(|slot| {
-            // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
-            unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
-        });
-        let payloads = payloads.collect();
-        let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
-        let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
-        let make = move || {
-            if let Some(arena) = &forked {
-                if (number + 1) * batch > arena.len() {
-                    return Err(format!("workers that are processes can have {number} batches at most").into());
-                }
-                if !has_room(batch) {
-                    return Err(format!("the system does not have {batch} bytes left").into());
-                }
-                number += 1;
-                // SAFETY: the slot is within the arena, and was not used before.
-                let region =
-                    unsafe { Region::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
-                // SAFETY: the memory is the region's.
-                let locked = !pin_memory || unsafe { libc::mlock(region.start().as_ptr().cast(), batch) } == 0;
-                let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
-                return Ok((region, batch, warning));
-            }
-            let (arena, warning) = match &mut memory {
-                Some(allocate) => (allocate.memory(batch)?, None),
-                None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
-                // One mapping for each small batch would be too many for the system.
-                None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Owned, None),
-                None => {
-                    let (pages, _, warning) = pages(batch, batch, pin_memory)?;
-                    (pages as Owned, warning)
-                }
-            };
-            let bytes = arena.len();
-            // SAFETY: the memory is new, and has the size of the layout, rounded up.
-            Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
-        };
-        let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
-        Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
+        None => {
+            let first = if request.touchers > 0 && !pin_memory { batch } else { len };
+            let (pages, all, warning) = pages(len, first, pin_memory)?;
+            warnings.extend(warning);
+            let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
+            (pages as Owned, untouched)
+        }
+    };
+    if request.forked && !arena.is_shared() {
+        let source = "workers that are processes need memory that they share, such as Pages::shared".into();
+        return Err(BuildError::Allocate { bytes: len, source });
     }
+    let bytes = if request.forked { len } else { arena.len() };
+    let (shared, spills) = (!layout.is_sequential(), layout.spills());
+    let payloads = (0..slots).map(|slot| {
+        // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
+        unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
+    });
+    let payloads = payloads.collect();
+    let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
+    let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
+    let make = move || {
+        if let Some(arena) = &forked {
+            if (number + 1) * batch > arena.len() {
+                return Err(format!("workers that are processes can have {number} batches at most").into());
+            }
+            if !has_room(batch) {
+                return Err(format!("the system does not have {batch} bytes left").into());
+            }
+            number += 1;
+            // SAFETY: the slot is within the arena, and was not used before.
+            let region = unsafe { Region::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
+            // SAFETY: the memory is the region's.
+            let locked = !pin_memory || unsafe { libc::mlock(region.start().as_ptr().cast(), batch) } == 0;
+            let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
+            return Ok((region, batch, warning));
+        }
+        let (arena, warning) = match &mut memory {
+            Some(allocate) => (allocate.memory(batch)?, None),
+            None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
+            // One mapping for each small batch would be too many for the system.
+            None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Owned, None),
+            None => {
+                let (pages, _, warning) = pages(batch, batch, pin_memory)?;
+                (pages as Owned, warning)
+            }
+        };
+        let bytes = arena.len();
+        // SAFETY: the memory is new, and has the size of the layout, rounded up.
+        Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
+    };
+    let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
+    Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
 }
 
 /// Maps pages for batches, touches the first bytes, and locks all pages if asked to. Returns the pages, whether all
@@ -285,27 +273,6 @@ fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Opt
 
 fn not_locked(bytes: usize, reason: &std::io::Error) -> Warning {
     Warning::NotLocked { bytes, limit: lock_limit(), reason: reason.to_string() }
-}
-
-impl<D: Loadable, F, T> MakeSlots<D> for With<F, T>
-where
-    Self: Collate<D, Payload = Mutex<Option<T>>>,
-{
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {
-        if request.memory.is_some() {
-            let hint = "a collate function makes batches in its own memory; drop one of the two";
-            return Err(BuildError::Clash { first: "memory", second: "collate", hint });
-        }
-        if !request.pin_memory {
-            self.pin = None;
-        }
-        let nothing_to_lock = request.pin_memory && self.pin.is_none();
-        let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
-        let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
-        let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
-        let (shared, spills) = (false, false);
-        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared, spills, untouched: None, payload_at: None })
-    }
 }
 
 /// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field

@@ -5,12 +5,11 @@ use std::marker::PhantomData;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
-use crate::loader::collate::allocate::{BatchBytes, MadeSlots, MakeSlots, SlotRequest};
+use crate::loader::collate::allocate::{BatchBytes, MadeSlots, SlotRequest, stacked_slots};
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
-use crate::loader::collate::stack::Stack;
 use crate::loader::collate::{Collate, Fill};
 use crate::loader::error::build::BuildError;
 use crate::sample::Sample;
@@ -56,6 +55,16 @@ where
 
     /// Does nothing, since the function has not seen the sample.
     unsafe fn leave_empty(_: &Region, _: usize) {}
+
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+        let SlotRequest { slots, .. } = request;
+        let mut slots = |batch: Option<BatchBytes<'_>>| match batch {
+            Some(bytes) => slots(Some(&|_| bytes(1))),
+            None => slots(None),
+        };
+        let made = stacked_slots(SlotRequest { rows: 1, slots: &mut slots, ..request })?;
+        Ok(MadeSlots { shared: false, ..made })
+    }
 }
 
 impl<D, F, T> Collate<D> for InPlace<F, T>
@@ -65,21 +74,4 @@ where
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
     type Output = Batch<T::Schema>;
-}
-
-impl<D, F, T> MakeSlots<D> for InPlace<F, T>
-where
-    D: Loadable,
-    T: Sample + 'static,
-    F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
-{
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
-        let SlotRequest { slots, .. } = request;
-        let mut slots = |batch: Option<BatchBytes<'_>>| match batch {
-            Some(bytes) => slots(Some(&|_| bytes(1))),
-            None => slots(None),
-        };
-        let made = MakeSlots::<D>::make_slots(&mut Stack, SlotRequest { rows: 1, slots: &mut slots, ..request })?;
-        Ok(MadeSlots { shared: false, ..made })
-    }
 }

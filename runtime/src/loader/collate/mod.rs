@@ -4,9 +4,10 @@ pub(crate) mod allocate;
 pub(crate) mod batch;
 pub(crate) mod block;
 pub(crate) mod cell;
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+#[cfg(processes)]
 pub(crate) mod in_place;
 pub(crate) mod job;
+pub(crate) mod memory;
 pub(crate) mod on_held;
 pub(crate) mod overflow;
 pub(crate) mod poison;
@@ -19,11 +20,13 @@ pub(crate) mod with;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
+use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::overflow::Spills;
 use crate::loader::collate::region::Region;
+use crate::loader::error::build::BuildError;
 
 /// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
 /// calls a user's function. Sealed.
@@ -39,7 +42,7 @@ pub trait Output: Deliver<Delivered = <Self as Output>::Item> {
     type Item;
 }
 
-/// What the workers of a loader do with a [`Collate`].
+/// The sealed part of a [`Collate`]: how batches are stored, and how workers fill them.
 pub trait Fill<D: Loadable>: Send + Sync + 'static {
     /// The contents of a slot.
     type Payload: Storage;
@@ -56,9 +59,12 @@ pub trait Fill<D: Loadable>: Send + Sync + 'static {
     ///
     /// The row must exist and belong to the caller's claim.
     unsafe fn leave_empty(payload: &Self::Payload, row: usize);
+
+    /// Makes the slots of a loader.
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError>;
 }
 
-/// Turns a finished batch into an [`Output`].
+/// The sealed part of an [`Output`]: turns a finished batch into it.
 pub trait Deliver {
     /// The result: [`Output::Item`].
     type Delivered;

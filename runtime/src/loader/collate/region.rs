@@ -153,7 +153,7 @@ impl Region {
     /// # Safety
     ///
     /// No thread may write the batch during the call.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) unsafe fn is_sound(&self, rows: usize) -> bool {
         // A collate function makes one row of any number of samples.
         let rows = rows.min(self.layout.rows);

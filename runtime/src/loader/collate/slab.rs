@@ -217,11 +217,6 @@ impl<P> Slab<P> {
         place.inspect(|&place| std::mem::swap(&mut self.spare[place], placed)).is_some()
     }
 
-    /// Takes a free cell.
-    pub(crate) fn free(&mut self) -> Option<Lease<P>> {
-        self.find_cell().map(Owned::lend)
-    }
-
     /// Makes the next search check all spare cells; `false` if the last one did.
     pub(crate) fn search_all(&mut self) -> bool {
         self.limited = 0;

@@ -58,7 +58,7 @@ impl<P> SlotState<P> {
     }
 
     /// Whether there is no batch.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn has_failure(&self) -> bool {
         self.has_errors() && self.errors.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
     }

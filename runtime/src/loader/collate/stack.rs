@@ -2,11 +2,13 @@
 
 use crate::BoxError;
 use crate::dataset::Loadable;
+use crate::loader::collate::allocate::{MadeSlots, SlotRequest, stacked_slots};
 use crate::loader::collate::batch::{Batch, BatchOf};
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::{Collate, Deliver, Fill, Output};
+use crate::loader::error::build::BuildError;
 
 /// Stacks samples along a new first dimension: each sample writes itself into its row of the batch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +37,10 @@ impl<D: Loadable> Fill<D> for Stack {
     unsafe fn leave_empty(region: &Region, row: usize) {
         // SAFETY: the caller upholds the contract of `Fill::leave_empty`.
         unsafe { region.leave_empty(row) };
+    }
+
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+        stacked_slots(request)
     }
 }
 

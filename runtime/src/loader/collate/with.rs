@@ -7,10 +7,14 @@ use std::sync::PoisonError;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
+use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::samples::Samples;
+use crate::loader::collate::slab::More;
 use crate::loader::collate::{Collate, Deliver, Fill, Output, Storage};
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::Warning;
 use crate::sync::Mutex;
 
 /// A user's function from the samples of a batch to a `T`.
@@ -69,6 +73,22 @@ where
 
     /// Does nothing, since the function has not seen the sample.
     unsafe fn leave_empty(_: &Self::Payload, _: usize) {}
+
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Self::Payload>, BuildError> {
+        if request.memory.is_some() {
+            let hint = "a collate function makes batches in its own memory; drop one of the two";
+            return Err(BuildError::Clash { first: "memory", second: "collate", hint });
+        }
+        if !request.pin_memory {
+            self.pin = None;
+        }
+        let nothing_to_lock = request.pin_memory && self.pin.is_none();
+        let warnings = nothing_to_lock.then_some(Warning::NothingToPin).into_iter().collect();
+        let payloads = (0..(request.slots)(None)?).map(|_| Default::default()).collect();
+        let more = More { make: Box::new(|| Ok((Default::default(), 0, None))), bytes: 0 };
+        let (shared, spills) = (false, false);
+        Ok(MadeSlots { payloads, more, bytes: 0, warnings, shared, spills, untouched: None, payload_at: None })
+    }
 }
 
 /// The output of a loader whose batches are made by a [collate function](crate::loader::Builder::collate):

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::arena::Memory;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::backend::protocol::Backend;
 use crate::loader::builder::Builder;
 use crate::loader::collate::Output;
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::block::Block;
 use crate::loader::collate::on_held::OnHeld;
-use crate::loader::consumer::Inner;
+use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::pass::Pass;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
@@ -56,7 +57,7 @@ use crate::sample::{Dynamic, Field};
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 pub struct Loader<B: Output = Batch<Dynamic>> {
-    pub(crate) inner: Inner<B::Payload>,
+    pub(crate) core: LoaderCore<B::Payload>,
     pub(crate) output: PhantomData<fn() -> B>,
 }
 
@@ -108,18 +109,18 @@ impl<S> Loader<Batch<S>> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn untyped(self) -> Loader {
-        Loader { inner: self.inner, output: PhantomData }
+        Loader { core: self.core, output: PhantomData }
     }
 
     /// The maximum of [`Columns::bytes`](crate::sample::Columns::bytes) for a batch of this loader.
     pub fn batch_bytes(&self) -> usize {
-        self.inner.block.as_ref().map_or(0, Block::batch_bytes)
+        self.core.memory.block.as_ref().map_or(0, Block::batch_bytes)
     }
 }
 
 impl<B: Output> Loader<B> {
-    pub(crate) fn new(inner: Inner<B::Payload>) -> Self {
-        Self { inner, output: PhantomData }
+    pub(crate) fn new(core: LoaderCore<B::Payload>) -> Self {
+        Self { core, output: PhantomData }
     }
 
     /// Starts a pass over the dataset. If the previous pass has not ended, it is abandoned.
@@ -153,7 +154,7 @@ impl<B: Output> Loader<B> {
     ///
     /// Same as [`epoch`](Self::epoch).
     pub fn begin_epoch(&mut self) -> Result<(), Error> {
-        self.inner.begin()
+        self.core.begin()
     }
 
     /// Works like [`begin_epoch`](Self::begin_epoch), but waits for no longer than `patience` for the workers to leave the
@@ -164,15 +165,15 @@ impl<B: Output> Loader<B> {
     ///
     /// Same as [`epoch`](Self::epoch).
     pub fn begin_epoch_within(&mut self, patience: Duration) -> Result<(), Error> {
-        let timeout = self.inner.timeout.replace(patience);
+        let timeout = self.core.timeout.replace(patience);
         let begun = self.begin_epoch();
-        self.inner.timeout = timeout;
+        self.core.timeout = timeout;
         begun
     }
 
     /// The number of batches of the pass still to come: see [`Pass::remaining`].
     pub fn remaining(&self) -> Option<usize> {
-        let pass = &self.inner.pass;
+        let pass = &self.core.position.pass;
         if !pass.open || !pass.running { Some(0) } else { pass.tasks.map(|tasks| tasks - pass.delivered) }
     }
 
@@ -200,7 +201,7 @@ impl<B: Output> Loader<B> {
     /// ```
     #[inline(always)] // A call would pass a batch through memory: 32 instructions.
     pub fn next_batch(&mut self) -> Option<Result<B::Item, Error>> {
-        match self.inner.next()? {
+        match self.core.next()? {
             Ok(lease) => Some(Ok(B::deliver(lease))),
             Err(error) => Some(Err(*error)),
         }
@@ -210,22 +211,22 @@ impl<B: Output> Loader<B> {
     /// [`next_batch`](Self::next_batch) returns `None`. The [state](Self::state) stays where the pass was. A [`Pass`]
     /// does this when it is dropped.
     pub fn end_epoch(&mut self) {
-        self.inner.give_up();
+        self.core.give_up();
     }
 
     /// Returns the span of the pass that has just begun; this thread is in it until it is dropped. For types in other
     /// crates that take the role of a [`Pass`].
     #[doc(hidden)]
     pub fn pass_span(&self) -> PassSpan {
-        PassSpan::new(self.inner.pass.epoch)
+        PassSpan::new(self.core.position.pass.epoch)
     }
 
     /// Works like [`next_batch`](Self::next_batch), for a caller that holds batches and could drop some: see
     /// [`Pass::next_or_held`].
     pub fn next_or_held(&mut self) -> Option<Result<B::Item, Error>> {
-        let on_held = std::mem::replace(&mut self.inner.on_held, OnHeld::Fail);
+        let on_held = std::mem::replace(&mut self.core.memory.on_held, OnHeld::Fail);
         let next = self.next_batch();
-        self.inner.on_held = on_held;
+        self.core.memory.on_held = on_held;
         next
     }
 
@@ -257,9 +258,9 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn next_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
-        let helped = self.inner.backend.set_helping(false);
+        let helped = self.core.backend.set_helping(false);
         let next = self.help_within(patience);
-        self.inner.backend.set_helping(helped);
+        self.core.backend.set_helping(helped);
         next
     }
 
@@ -267,15 +268,15 @@ impl<B: Output> Loader<B> {
     /// `next_batch` would. It looks at the time between samples, or groups of quick ones, so that a call may take as long
     /// as a sample does.
     pub fn help_within(&mut self, patience: Duration) -> Option<Result<B::Item, Error>> {
-        let timeout = self.inner.timeout.replace(patience);
+        let timeout = self.core.timeout.replace(patience);
         let next = self.next_batch();
-        self.inner.timeout = timeout;
+        self.core.timeout = timeout;
         next
     }
 
     /// Whether the next batch of the pass, or an error instead of it, is ready: see [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
-        self.inner.is_ready()
+        self.core.is_ready()
     }
 
     /// The number of the pass that the next [`epoch`](Self::epoch) starts.
@@ -291,7 +292,7 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn next_epoch(&self) -> u32 {
-        self.inner.epochs
+        self.core.position.epochs
     }
 
     /// Sets the number of the pass that the next [`epoch`](Self::epoch) starts, and abandons the current one. A
@@ -316,14 +317,14 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn set_next_epoch(&mut self, epoch: u32) {
-        self.inner.set_next_epoch(epoch);
+        self.core.set_next_epoch(epoch);
     }
 
     /// The number of batches in a pass; `None` if it is not known before the end, as with an iterator for a sampler.
     /// For an iterable dataset it is computed from the dataset's [`len`](IterableDataset::len); with several workers
     /// there may be more batches that are not full.
     pub fn len(&self) -> Option<usize> {
-        self.inner.len()
+        self.core.len()
     }
 
     /// Whether a pass is known to have no batches.
@@ -333,24 +334,24 @@ impl<B: Output> Loader<B> {
 
     /// The maximum number of samples in a batch.
     pub fn batch_size(&self) -> usize {
-        self.inner.batching.batch_size
+        self.core.batching.batch_size
     }
 
     /// The number of batches that fit into the loader's initial memory: those being filled, those that are ready, and
     /// those that are held.
     pub fn depth(&self) -> usize {
-        self.inner.slab.depth()
+        self.core.memory.slab.depth()
     }
 
     /// The number of batches that can be held in the loader's initial memory while the next one is asked for:
     /// [`hold`](Builder::hold), or one more. Beyond that the loader [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
-        self.inner.slab.hold()
+        self.core.memory.slab.hold()
     }
 
     /// How long dropping the loader [waits](Builder::close_timeout) for its threads.
     pub fn close_timeout(&self) -> Duration {
-        self.inner.close_timeout
+        self.core.workers.close_timeout
     }
 
     /// The bytes that the loader takes for batches and for the order of a pass, known before the first batch.
@@ -362,18 +363,18 @@ impl<B: Output> Loader<B> {
     /// [memory for batches that are kept](Stats::extra_bytes), the list of [bad samples](Stats::bad_indices), and a
     /// longer order of a sampler that draws more than its `len()` when the loader was built.
     pub fn memory_ceiling(&self) -> usize {
-        self.inner.memory_ceiling
+        self.core.memory.ceiling
     }
 
     /// The fields of a batch; `None` if a [collate function](Builder::collate) makes batches.
     pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
-        self.inner.block.as_ref().map(Block::fields)
+        self.core.memory.block.as_ref().map(Block::fields)
     }
 
     /// The loader's initial memory. All batches are in it, contiguously, except for those added when
     /// [more were kept](OnHeld::Grow). `None` if a [collate function](Builder::collate) makes them.
     pub fn memory(&self) -> Option<&dyn Memory> {
-        self.inner.block.as_ref().map(Block::memory)
+        self.core.memory.block.as_ref().map(Block::memory)
     }
 
     /// Returns statistics of what the loader has done since it was built, and what limited it.
@@ -409,12 +410,12 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stats_reader(&self) -> StatsReader {
-        self.inner.stats_reader()
+        self.core.stats_reader()
     }
 
     /// The warnings since the loader was built, including those of `build`.
     pub fn warnings(&self) -> &[Warning] {
-        &self.inner.warnings.list
+        &self.core.statistics.warnings.list
     }
 
     /// Returns a handle that stops this loader from any thread.
@@ -433,7 +434,7 @@ impl<B: Output> Loader<B> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn stopper(&self) -> Stopper {
-        self.inner.backend.stopper()
+        self.core.backend.stopper()
     }
 }
 
@@ -463,7 +464,7 @@ impl<B: Output> fmt::Debug for Loader<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
             .field("batch_size", &self.batch_size())
-            .field("num_workers", &self.inner.pool.len())
+            .field("num_workers", &self.core.workers.pool.len())
             .field("depth", &self.depth())
             .field("epochs", &self.next_epoch())
             .finish_non_exhaustive()

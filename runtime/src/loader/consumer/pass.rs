@@ -4,13 +4,13 @@ use std::fmt;
 
 use slotline_core::wait::Deadline;
 
-use crate::loader::backend::{Got, Nothing};
+use crate::loader::backend::protocol::{Backend, NotReady, Ready};
 use crate::loader::checkpoint::state::State;
 use crate::loader::collate::batch::Batch;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::{Output, Storage};
-use crate::loader::consumer::Inner;
+use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::warning::Warning;
@@ -95,29 +95,29 @@ impl<B: Output> Iterator for Pass<'_, B> {
     }
 }
 
-impl<P: Storage> Inner<P> {
+impl<P: Storage> LoaderCore<P> {
     /// Returns the next batch of the pass, or the error instead of it. The error is boxed because it is large, and
     /// would otherwise be copied for each batch.
     #[inline(always)] // A call would pass its result through memory.
     pub(crate) fn next(&mut self) -> Option<Result<Lease<P>, Box<Error>>> {
-        if !self.pass.open {
+        if !self.position.pass.open {
             return None;
         }
-        if !self.pass.failures.is_empty() {
+        if !self.position.pass.failures.is_empty() {
             return self.next_failure().map(|error| Err(Box::new(error)));
         }
-        if self.pool.has_lost_memory() {
+        if self.workers.pool.has_lost_memory() {
             return Some(Err(Box::new(self.forked())));
         }
-        if self.pass.delivered >= self.stats.look {
+        if self.position.pass.delivered >= self.statistics.consumer.look {
             self.look();
         }
         let mut deadline = None;
         loop {
-            match self.backend.try_next(&self.pass, self.cancel.flag(), &self.pool, &mut self.slab) {
-                Ok(Got { lease, task, rows }) => {
+            match self.backend.try_next(&self.position.pass, &self.workers.pool, &mut self.memory.slab) {
+                Ok(Ready { lease, task, rows }) => {
                     let task = self.number(task);
-                    lease.describe(task, rows, self.pass.epoch);
+                    lease.describe(task, rows, self.position.pass.epoch);
                     if lease.work().has_errors() {
                         match self.settle(lease) {
                             // Nothing is left of the batch. There may be many such batches.
@@ -143,40 +143,40 @@ impl<P: Storage> Inner<P> {
     /// the pass.
     #[cold]
     #[inline(never)]
-    fn handle(&mut self, nothing: Nothing, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
+    fn handle(&mut self, nothing: NotReady, deadline: &mut Option<Until>) -> Result<bool, Box<Error>> {
         Err(Box::new(match nothing {
             // Only where the caller looks after something else may it load for a limited time.
-            Nothing::Again if !self.is_late(deadline) => return Ok(true),
-            Nothing::Again => self.timed_out(),
-            Nothing::Empty | Nothing::Held if self.pool.is_lost() => self.forked(),
-            Nothing::Empty => {
+            NotReady::Again if !self.is_late(deadline) => return Ok(true),
+            NotReady::Again => self.timed_out(),
+            NotReady::Empty | NotReady::Held if self.workers.pool.is_lost() => self.forked(),
+            NotReady::Empty => {
                 let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
                 let backend = &mut self.backend;
-                if self.stats.waiting(|| backend.wait(deadline)) {
+                if self.statistics.consumer.waiting(|| backend.wait(deadline)) {
                     return Ok(true);
                 }
                 self.timed_out()
             }
-            Nothing::Held => {
+            NotReady::Held => {
                 let deadline = deadline.get_or_insert_with(|| Until::after(self.timeout));
                 match self.make_room(deadline) {
                     Ok(()) => return Ok(true),
                     Err(error) => error,
                 }
             }
-            Nothing::Failed { failure, task } => {
+            NotReady::Failed { failure, task } => {
                 let task = self.number(task);
-                self.stats.fail();
+                self.statistics.consumer.fail();
                 failure.into_error(task)
             }
-            Nothing::Lost { task } => {
+            NotReady::Lost { task } => {
                 let task = self.number(task);
-                self.stats.fail();
+                self.statistics.consumer.fail();
                 Error::Lost { task }
             }
-            Nothing::Closed => self.end_closed(),
-            Nothing::End => {
-                self.pass.running = false;
+            NotReady::Closed => self.end_closed(),
+            NotReady::End => {
+                self.position.pass.running = false;
                 self.end();
                 return Ok(false);
             }
@@ -207,8 +207,8 @@ impl<P: Storage> Inner<P> {
     /// Returns the error of the next worker that could not begin.
     #[cold]
     fn next_failure(&mut self) -> Option<Error> {
-        let (worker, source) = self.pass.failures.pop()?;
-        if self.pass.failures.is_empty() && self.pass.no_worker_left {
+        let (worker, source) = self.position.pass.failures.pop()?;
+        if self.position.pass.failures.is_empty() && self.position.pass.no_worker_left {
             self.end();
             self.abandon();
         }
@@ -219,33 +219,33 @@ impl<P: Storage> Inner<P> {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, deadline: &Until) -> Result<(), Error> {
-        let refused = match self.on_held {
+        let refused = match self.memory.on_held {
             OnHeld::Grow => match self.grow() {
                 Ok(()) => return Ok(()),
                 Err(reason) => Some(reason),
             },
             OnHeld::Wait => {
-                let (backend, slab) = (&mut self.backend, &self.slab);
-                if self.stats.held(|| backend.wait_for_release(deadline, slab)) {
+                let (backend, slab) = (&mut self.backend, &self.memory.slab);
+                if self.statistics.consumer.held(|| backend.wait_for_release(deadline, slab)) {
                     return Ok(());
                 }
                 None
             }
             OnHeld::Fail => None,
         };
-        if self.slab.search_all() { Ok(()) } else { Err(self.held(refused)) }
+        if self.memory.slab.search_all() { Ok(()) } else { Err(self.held(refused)) }
     }
 
     /// Returns what is delivered instead of a batch that has errors, if anything is.
     #[cold]
     #[inline(never)]
     fn settle(&mut self, lease: Lease<P>) -> Option<Result<Lease<P>, Error>> {
-        let outcome = self.bad_log.settle(lease, &mut self.stats);
+        let outcome = self.statistics.bad_samples.settle(lease, &mut self.statistics.consumer);
         match &outcome {
-            Some(Ok(lease)) if !self.pass.numbered => self.count_stream(lease.tag().rows),
+            Some(Ok(lease)) if !self.position.pass.numbered => self.count_stream(lease.tag().rows),
             // Only batches of an order keep their numbers.
-            None if !self.pass.numbered => {
-                self.pass.delivered -= 1;
+            None if !self.position.pass.numbered => {
+                self.position.pass.delivered -= 1;
             }
             _ => {}
         }
@@ -262,8 +262,8 @@ impl<B: Output> Drop for Pass<'_, B> {
 impl<B: Output> fmt::Debug for Pass<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pass")
-            .field("epoch", &self.loader.inner.pass.epoch)
-            .field("delivered", &self.loader.inner.pass.delivered)
+            .field("epoch", &self.loader.core.position.pass.epoch)
+            .field("delivered", &self.loader.core.position.pass.delivered)
             .field("remaining", &self.remaining())
             .finish()
     }

@@ -1,12 +1,12 @@
 //! The data that a loader keeps to save its state, and the state to resume from.
 
-use crate::loader::backend::Backend;
+use crate::loader::backend::protocol::Backend;
 use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::checkpoint::state::{State, Streams};
 use crate::loader::checkpoint::tickets::Gaps;
 use crate::loader::collate::{Output, Storage};
-use crate::loader::consumer::Inner;
 use crate::loader::consumer::compatibility::{Before, Compatibility};
+use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::run::Error;
 use crate::loader::error::state::StateError;
@@ -157,7 +157,7 @@ impl<B: Output> Loader<B> {
     ///
     /// Within a pass use [`Pass::state`](crate::loader::Pass::state).
     pub fn state(&self) -> State {
-        self.inner.state()
+        self.core.state()
     }
 
     /// Resumes from a state: the next [`epoch`](Self::epoch) is the rest of the state's pass, bit for bit as it would
@@ -215,20 +215,31 @@ impl<B: Output> Loader<B> {
     ///
     /// [`StateError`] if the state does not fit the loader, or is damaged; the loader is unchanged.
     pub fn load_state(&mut self, state: &State) -> Result<(), StateError> {
-        self.inner.load_state(state)
+        self.core.load_state(state)
     }
 }
 
-impl<P: Storage> Inner<P> {
+impl<P: Storage> LoaderCore<P> {
     fn state(&self) -> State {
-        self.compatibility().now(&self.log, self.epochs, &self.pass, &self.bad_log, |running| self.streams(running))
+        self.compatibility().now(
+            &self.position.log,
+            self.position.epochs,
+            &self.position.pass,
+            &self.statistics.bad_samples,
+            |running| self.streams(running),
+        )
     }
 
     fn load_state(&mut self, state: &State) -> Result<(), StateError> {
         self.compatibility().check(state)?;
         self.give_up();
-        self.log.load(state, &mut self.generator, self.passes.index_source_mut(), &mut self.warnings)?;
-        (self.epochs, self.persistent) = (state.epoch, state.start.persistent);
+        self.position.log.load(
+            state,
+            &mut self.position.generator,
+            self.passes.index_source_mut(),
+            &mut self.statistics.warnings,
+        )?;
+        (self.position.epochs, self.position.persistent) = (state.epoch, state.start.persistent);
         Ok(())
     }
 
@@ -236,16 +247,19 @@ impl<P: Storage> Inner<P> {
     pub(crate) fn set_next_epoch(&mut self, epoch: u32) {
         self.give_up();
         // From here on the state is the start of the next pass.
-        self.pass.running = false;
-        self.log.resume = None;
-        self.epochs = epoch;
+        self.position.pass.running = false;
+        self.position.log.resume = None;
+        self.position.epochs = epoch;
     }
 
     /// Keeps the pass that was drawn for the next `epoch` to begin.
     #[cold]
     pub(crate) fn put_off(&mut self, tasks: Option<usize>) {
-        let state = State { streams: self.streams(false), ..self.compatibility().state(self.epochs, &self.log.before) };
-        self.log.put_off(state, tasks);
+        let state = State {
+            streams: self.streams(false),
+            ..self.compatibility().state(self.position.epochs, &self.position.log.before)
+        };
+        self.position.log.put_off(state, tasks);
     }
 
     /// The parts of the loader that its states depend on.
@@ -253,36 +267,33 @@ impl<P: Storage> Inner<P> {
         Compatibility {
             dataset_len: self.passes.dataset_len(),
             batching: self.batching,
-            generator: self.generator.as_ref(),
-            adopted: self.log.adopted,
-            default: self.log.default.as_ref(),
-            persistent: self.persistent,
-            base_seed: (self.epochs > 0).then_some(self.seed),
+            generator: self.position.generator.as_ref(),
+            adopted: self.position.log.adopted,
+            default: self.position.log.default.as_ref(),
+            persistent: self.position.persistent,
+            base_seed: (self.position.epochs > 0).then_some(self.position.seed),
             draw: self.passes.index_source(),
-            num_workers: self.pool.len(),
+            num_workers: self.workers.pool.len(),
         }
     }
 
     /// Returns how far the workers of an iterable dataset are, or their start if no pass is running.
     fn streams(&self, running: bool) -> Option<Streams> {
-        match &self.backend {
-            Backend::PerWorker(end) if self.passes.index_source().is_none() => {
-                Some(end.streams(self.pool.len(), running.then_some(self.pass.samples)))
-            }
-            _ => None,
-        }
+        let is_stream = self.passes.index_source().is_none();
+        if is_stream { self.backend.streams(running.then_some(self.position.pass.samples)) } else { None }
     }
 
     /// Draws the next pass, or draws the pass of the loaded state again.
     pub(crate) fn draw(&mut self) -> Result<Option<usize>, Error> {
-        self.log.prepare(self.passes.index_source_mut())?;
-        let text = std::mem::take(&mut self.log.before.text);
-        self.log.before = self.compatibility().begin(&self.log, text);
-        let keeps = self.persistent && self.epochs > 0;
-        self.seed = self.log.base_seed(self.generator.as_ref(), keeps.then_some(self.seed));
-        let pass = PassSeed { epoch: self.epochs, seed: self.seed };
-        let tasks = self.passes.begin(pass, self.log.default.as_ref(), self.log.state())?;
-        if let Some(resume) = &mut self.log.resume {
+        self.position.log.prepare(self.passes.index_source_mut())?;
+        let text = std::mem::take(&mut self.position.log.before.text);
+        self.position.log.before = self.compatibility().begin(&self.position.log, text);
+        let keeps = self.position.persistent && self.position.epochs > 0;
+        self.position.seed =
+            self.position.log.base_seed(self.position.generator.as_ref(), keeps.then_some(self.position.seed));
+        let pass = PassSeed { epoch: self.position.epochs, seed: self.position.seed };
+        let tasks = self.passes.begin(pass, self.position.log.default.as_ref(), self.position.log.state())?;
+        if let Some(resume) = &mut self.position.log.resume {
             resume.drawn = Some(tasks);
         }
         Ok(tasks)

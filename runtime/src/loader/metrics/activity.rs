@@ -107,7 +107,7 @@ impl Activity {
     }
 
     /// Records the worker's process, or that it has ended.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn set_process(&self, process: Option<u32>) {
         self.process.store(process.unwrap_or(0), Ordering::Relaxed);
     }
@@ -119,13 +119,13 @@ impl Activity {
 
     /// Records that the worker looks for something to claim, so it has nothing: who sees that sees that it has finished
     /// what it had.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     #[inline]
     pub(crate) fn look(&self) {
         self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     #[inline]
     pub(crate) fn looks(&self) -> u32 {
         self.looks.load(Ordering::Acquire)
@@ -133,7 +133,7 @@ impl Activity {
 
     /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long
     /// that it was killed, and how long.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn bury(&self, late: Option<(At, Duration)>) -> Option<At> {
         self.counters.slowest.mend();
         match late {

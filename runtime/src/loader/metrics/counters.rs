@@ -100,7 +100,7 @@ impl Counters {
     }
 
     /// Adds the time of a sample whose reading was not finished.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn lost(&self, index: usize, time: Duration) {
         let time = nanos(time);
         add(&self.busy, time);

@@ -35,6 +35,10 @@ pub(crate) struct Plan {
     pub(crate) positions: usize,
     /// The batches, if the sampler decides which positions each has.
     pub(crate) spans: Option<Spans>,
+    /// The rows of a whole batch.
+    pub(crate) rows: usize,
+    /// Positions from one batch to the next: the batch size that the user set, which may be greater than the rows.
+    pub(crate) stride: usize,
     /// The number of samples of the dataset when the pass began.
     pub(crate) samples: usize,
     /// The base seed.
@@ -47,13 +51,22 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the position of a batch's first row, and the number of its rows, without a feed. `stride` is the number of
-    /// positions from one batch to the next, and `most` the rows of a whole batch.
+    /// Returns a batch, without a feed.
     #[inline(always)]
-    pub(crate) fn batch(&self, task: usize, stride: usize, most: usize) -> (usize, usize) {
+    pub(crate) fn task(&self, number: usize) -> Task<'_> {
+        let (first, rows) = match &self.spans {
+            None => (number * self.stride, self.rows.min(self.positions - number * self.stride)),
+            Some(spans) => planned(spans, number),
+        };
+        Task { number, first, rows, indices: Indices::from(&self.order, first) }
+    }
+
+    /// Returns the rows of a batch, without a feed.
+    #[inline(always)]
+    pub(crate) fn rows(&self, number: usize) -> usize {
         match &self.spans {
-            None => (task * stride, most.min(self.positions - task * stride)),
-            Some(spans) => planned(spans, task),
+            None => self.rows.min(self.positions - number * self.stride),
+            Some(spans) => planned(spans, number).1,
         }
     }
 }
@@ -64,6 +77,15 @@ impl Plan {
 fn planned(spans: &Spans, task: usize) -> (usize, usize) {
     let positions = spans.of(task);
     (positions.start, positions.len())
+}
+
+/// One batch: its number, the position of its first row, the number of its rows, and their indices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) number: usize,
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) indices: Indices<'a>,
 }
 
 /// The indices of one batch, starting with its first row, in place: one lookup for each row.
@@ -263,6 +285,11 @@ impl Feed {
         self.peek(slot)
     }
 
+    /// The number of tickets that were drawn for.
+    pub(crate) fn drawn(&self) -> usize {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner).drawn
+    }
+
     /// Returns the list of a slot as it is.
     pub(crate) fn peek(&self, slot: usize) -> RwLockReadGuard<'_, List> {
         self.lists[slot].read().unwrap_or_else(PoisonError::into_inner)
@@ -293,6 +320,13 @@ impl Drawn {
 }
 
 impl List {
+    /// Returns the batch that was drawn.
+    #[inline]
+    pub(crate) fn task(&self) -> Task<'_> {
+        let indices = Indices::List(&self.indices);
+        Task { number: self.number, first: self.first, rows: self.indices.len(), indices }
+    }
+
     fn new(most: usize) -> Result<Self, BuildError> {
         Ok(Self { ticket: None, number: 0, first: 0, indices: room_for(most)?, outcome: Drawn::End })
     }

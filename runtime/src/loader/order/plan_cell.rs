@@ -49,9 +49,9 @@ impl Drop for Draft<'_> {
 }
 
 impl PlanCell {
-    /// Makes a `PlanCell` whose plan has this feed.
-    pub(crate) fn new(feed: Option<Feed>) -> Self {
-        Self(UnsafeCell::new(Plan { feed, ..Plan::default() }))
+    /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one to the next.
+    pub(crate) fn new(rows: usize, stride: usize, feed: Option<Feed>) -> Self {
+        Self(UnsafeCell::new(Plan { rows, stride, feed, ..Plan::default() }))
     }
 
     /// Takes the plan out, to draw the next pass into it.

@@ -18,7 +18,7 @@ use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::HasDataset;
-use crate::loader::order::plan::{Feed, Indices, Plan};
+use crate::loader::order::plan::{Feed, Indices, Plan, Task};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
@@ -34,10 +34,6 @@ pub(crate) type Refuse = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) dataset: D,
     pub(crate) collate: C,
-    /// Rows of a whole batch, at least 1.
-    pub(crate) rows: usize,
-    /// Positions from one batch to the next: the batch size that the user set, which may be greater than the rows.
-    pub(crate) stride: usize,
     /// Whether there are single samples instead of batches.
     pub(crate) single: bool,
     /// The number of indices that each thread keeps for [`Dataset::get_many`]; 0 if it is not used.
@@ -51,14 +47,6 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) refuse: Option<Refuse>,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
-}
-
-/// One batch: its number, the position of its first row, and its indices.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Task<'a> {
-    pub(crate) number: usize,
-    pub(crate) first: usize,
-    pub(crate) indices: Indices<'a>,
 }
 
 /// Returns the rows that some parts of `part_rows` rows have of a batch with `rows` rows.
@@ -100,9 +88,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         // Before any process is forked, where another thread could be in the middle of it.
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan_cell, cancel) = (Arc::new(PlanCell::new(feed)), StopToken::default());
+        let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, feed)), StopToken::default());
         let (on_error, lengths, refuse) = (OnError::Raise, None, None);
-        Self { dataset, collate, rows, stride, single, bulk, plan_cell, cancel, on_error, lengths, refuse, activities }
+        Self { dataset, collate, single, bulk, plan_cell, cancel, on_error, lengths, refuse, activities }
     }
 
     /// Sets how bad samples are handled. What replaces one must not be longer, if there are lengths.
@@ -155,27 +143,24 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         reader: &mut Reader,
     ) -> bool {
         let outcome = timed_if_wanted(reader, &self.activities[reader.place], of, |reader, timed| {
-            if timed {
-                self.fill::<true>(work, plan, task, rows.clone(), reader);
-            } else {
-                self.fill::<false>(work, plan, task, rows.clone(), reader);
-            }
+            self.fill(work, plan, task, rows.clone(), reader, timed);
         });
         let Err(cause) = outcome else { return true };
         self.spoil(work, task, rows, reader, cause);
         false
     }
 
-    /// Fills some rows of a batch; errors and panics are kept in its slot. `TIMED` means that the reader times the
+    /// Fills some rows of a batch; errors and panics are kept in its slot. `timed` says whether the reader times the
     /// samples.
     #[inline(always)]
-    pub(crate) fn fill<const TIMED: bool>(
+    pub(crate) fn fill(
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
+        timed: bool,
     ) {
         let activity = &*self.activities[reader.place];
         // A short batch may have no rows for this claim, and then there is no index.
@@ -189,9 +174,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
         if self.bulk > 0 {
-            self.fill_many::<TIMED>(work, plan, task, rows, reader, activity);
+            self.fill_many(work, plan, task, rows, reader, timed);
         } else {
-            self.fill_rows::<false, TIMED>(work, plan, task, rows, reader, activity);
+            self.fill_rows(work, plan, task, rows, reader, (timed, false));
         }
         activity.end();
     }
@@ -210,44 +195,45 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         let mut begin = rows.start;
         for row in rows.clone() {
             let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(task.indices.at(row))) else { continue };
-            self.fill::<false>(work, plan, task, begin..row, reader);
+            self.fill(work, plan, task, begin..row, reader, false);
             let (stopped, place) = (Stopped { at: row, asked: true, end: row + 1 }, reader.place);
             self.activities[place].begin(task.number, task.indices.at(row), row);
-            self.failed::<false>(work, plan, task, stopped, reader, Cause::Error(error));
+            self.failed(work, plan, task, stopped, reader, Cause::Error(error), false);
             self.activities[place].end();
             begin = row + 1;
         }
-        self.fill::<false>(work, plan, task, begin..rows.end, reader);
+        self.fill(work, plan, task, begin..rows.end, reader, false);
     }
 
+    /// Fills rows by bulk reads: in a function of its own, since they need the job in memory, while otherwise it lives in
+    /// registers.
     #[inline(never)]
-    fn fill_many<const TIMED: bool>(
+    fn fill_many(
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
-        activity: &Activity,
+        timed: bool,
     ) {
-        self.fill_rows::<true, TIMED>(work, plan, task, rows, reader, activity);
+        self.fill_rows(work, plan, task, rows, reader, (timed, true));
     }
 
-    /// Fills rows by bulk reads or one by one. These are separate instances: bulk reads need the job in memory, while
-    /// otherwise it lives in registers.
+    /// Fills rows, which the reader times or not, by bulk reads or one by one.
     #[inline(always)]
-    fn fill_rows<const BULK: bool, const TIMED: bool>(
+    fn fill_rows(
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
         reader: &mut Reader,
-        activity: &Activity,
+        how: (bool, bool),
     ) {
         let end = rows.end;
         let by = reader.worker;
-        let mut job = self.job::<TIMED>(plan, task, rows, reader, activity, BULK);
+        let mut job = self.job(plan, task, rows, reader, how);
         let outcome = if C::STACKS || self.on_error.is_raise() {
             guarded(|| {
                 job.prefetch_first();
@@ -259,21 +245,20 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         if let Err(cause) = outcome {
             // The job itself stays here, since its address must not escape.
             let stopped = Stopped { at: job.at, asked: job.rows.is_empty() || job.rows.start > job.at, end };
-            self.failed::<TIMED>(work, plan, task, stopped, reader, cause);
+            self.failed(work, plan, task, stopped, reader, cause, how.0);
         }
     }
 
     /// Makes the job for the samples of some rows of a batch.
     #[inline(always)]
-    fn job<'a, const TIMED: bool>(
+    fn job<'a>(
         &'a self,
         plan: &'a Plan,
         task: &'a Task<'a>,
         rows: Range<usize>,
         reader: &'a mut Reader,
-        activity: &'a Activity,
-        bulk: bool,
-    ) -> MapJob<'a, D, TIMED> {
+        (timed, bulk): (bool, bool),
+    ) -> MapJob<'a, D> {
         let known = match task.indices {
             Indices::List(_) => rows.end,
             _ if self.workers() > 0 || plan.spans.is_some() => rows.end,
@@ -289,8 +274,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             first: task.first,
             cx: &mut reader.cx,
             scratch: &mut reader.scratch,
-            activity,
-            laps: if TIMED { reader.watch.laps() } else { None },
+            activity: &self.activities[reader.place],
+            laps: if timed { reader.watch.laps() } else { None },
             cancel: self.cancel.flag(),
             bulk,
             single: self.single,
@@ -300,7 +285,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     /// Handles rows that could not all be filled: continues without the bad samples, or keeps the failure in the slot.
     #[cold]
     #[inline(never)]
-    fn failed<const TIMED: bool>(
+    #[expect(clippy::too_many_arguments, reason = "it continues `fill_rows`")]
+    fn failed(
         &self,
         work: &SlotState<C::Payload>,
         plan: &Plan,
@@ -308,13 +294,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         stopped: Stopped,
         reader: &mut Reader,
         cause: Cause,
+        timed: bool,
     ) {
         let Stopped { mut at, asked, end } = stopped;
         let cause = cause.at((at < end).then(|| task.indices.at(at)), plan.samples);
         let (by, mut outcome) = (reader.by(), Err(cause));
         if C::STACKS && !self.on_error.is_raise() {
-            let activity = &*self.activities[reader.place];
-            let mut job = self.job::<TIMED>(plan, task, at + usize::from(asked)..end, reader, activity, self.bulk > 0);
+            let mut job = self.job(plan, task, at + usize::from(asked)..end, reader, (timed, self.bulk > 0));
             job.at = at;
             // SAFETY: the row exists and belongs to the claim behind the job, which will not write it again.
             let leave_empty = |row| unsafe { C::leave_empty(&work.payload, row) };
@@ -340,10 +326,10 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
 
     /// Makes a batch of the good samples with a user's function.
     #[inline(never)]
-    fn collate_good<const TIMED: bool>(
+    fn collate_good(
         &self,
         work: &SlotState<C::Payload>,
-        job: &mut MapJob<'_, D, TIMED>,
+        job: &mut MapJob<'_, D>,
         end: usize,
         by: By,
     ) -> Result<(), Cause> {
@@ -369,13 +355,13 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     }
 
     /// Makes the job that does not stop at a bad sample.
-    fn skipping<'t, 'a, const TIMED: bool>(
+    fn skipping<'t, 'a>(
         &'t self,
-        job: &'t mut MapJob<'a, D, TIMED>,
+        job: &'t mut MapJob<'a, D>,
         end: usize,
         by: By,
         leave_empty: &'t dyn Fn(usize),
-    ) -> SkipJob<'t, 'a, D, TIMED> {
+    ) -> SkipJob<'t, 'a, D> {
         let replaces = matches!(self.on_error, OnError::Replace(_));
         SkipJob::new(job, end, replaces, self.lengths.as_deref(), by, leave_empty, self.refuse.as_ref())
     }
@@ -383,6 +369,6 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
 
 impl<D: Loadable, C: Collate<D>> fmt::Debug for Engine<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("rows", &self.rows).finish_non_exhaustive()
+        f.debug_struct("Engine").field("single", &self.single).finish_non_exhaustive()
     }
 }

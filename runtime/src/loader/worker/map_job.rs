@@ -16,11 +16,10 @@ use crate::sync::atomic::Ordering;
 /// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
 const AHEAD: usize = 8;
 
-/// Rows of a batch whose samples are read by index. `TIMED` means that the samples of its claim are timed. Timed jobs
-/// are a separate type, so that the untimed one is inlined where it is used; as calls, a row of one number took a tenth
-/// more instructions.
+/// Rows of a batch whose samples are read by index. The job of an untimed claim is inlined where it is used, and lives in
+/// registers; as calls, a row of one number took a tenth more instructions.
 #[derive(Debug)]
-pub(crate) struct MapJob<'a, D, const TIMED: bool> {
+pub(crate) struct MapJob<'a, D> {
     pub(crate) dataset: &'a D,
     pub(crate) plan: &'a Plan,
     pub(crate) indices: &'a Indices<'a>,
@@ -45,13 +44,7 @@ pub(crate) struct MapJob<'a, D, const TIMED: bool> {
     pub(crate) single: bool,
 }
 
-impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
-    /// Where samples are timed, if they are.
-    #[inline]
-    pub(crate) fn laps(&self) -> Option<&'a Laps> {
-        if TIMED { self.laps } else { None }
-    }
-
+impl<D: Dataset> MapJob<'_, D> {
     /// Prefetches the first rows, unless the previous job did.
     #[inline(always)] // See `next`: a job whose address does not escape lives in registers.
     pub(crate) fn prefetch_first(&self) {
@@ -70,9 +63,7 @@ impl<'a, D: Dataset, const TIMED: bool> MapJob<'a, D, TIMED> {
         self.activity.row.store(row, Ordering::Relaxed);
         self.cx.start(self.plan.seed, self.plan.epoch, self.plan.places.of(self.first + row));
     }
-}
 
-impl<D: Dataset, const TIMED: bool> MapJob<'_, D, TIMED> {
     /// Prepares to read all rows that are left with one call. Returns the first row, and the number of rows.
     fn begin_many(&mut self) -> (usize, usize) {
         let rows = std::mem::take(&mut self.rows);
@@ -83,12 +74,12 @@ impl<D: Dataset, const TIMED: bool> MapJob<'_, D, TIMED> {
         let Plan { seed, epoch, places, .. } = *self.plan;
         self.cx.start_many(seed, epoch, places.from(self.first + first));
         self.at = first;
-        self.laps().inspect(|laps| laps.start_bulk());
+        self.laps.inspect(|laps| laps.start_bulk());
         (first, wanted)
     }
 }
 
-impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
+impl<D: Dataset> Job<D> for MapJob<'_, D> {
     // The loop over a batch's rows: through a call, a row of one number took a third more instructions.
     #[inline(always)]
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
@@ -113,7 +104,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
 
     #[inline(always)] // See `next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        next_timed!(self.laps(), self.activity, self.next())
+        next_timed!(self.laps, self.activity, self.next())
     }
 
     fn is_single(&self) -> bool {
@@ -154,7 +145,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
             return Ok(());
         }
         let (first, wanted) = self.begin_many();
-        let laps = self.laps();
+        let laps = self.laps;
         let (mut given, at) = (0, &mut self.at);
         let (indices, activity) = (&self.scratch[..], self.activity);
         self.dataset.get_many(indices, self.cx, &mut |sample| {
@@ -176,7 +167,7 @@ impl<D: Dataset, const TIMED: bool> Job<D> for MapJob<'_, D, TIMED> {
         self.begin_many();
         let activity = self.activity;
         let watch =
-            self.laps().map(|laps| move |begins| if begins { laps.got(activity, true) } else { laps.ask(activity) });
+            self.laps.map(|laps| move |begins| if begins { laps.got(activity, true) } else { laps.ask(activity) });
         let watch = watch.as_ref().map(|watch| watch as &dyn Fn(bool));
         // SAFETY: the rows belong to the claim behind the job (see `Job`).
         let mut rows = unsafe { region.rows(&mut self.at, self.scratch, watch) };

@@ -14,3 +14,4 @@ pub(crate) mod skip;
 pub(crate) mod threads;
 pub(crate) mod timing;
 pub(crate) mod watchdog;
+pub(crate) mod workers;

@@ -64,6 +64,11 @@ impl WorkerPool {
         self.processes.unwrap_or(self.threads.len())
     }
 
+    /// Whether there are no workers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Records which memory batches are written into.
     pub(crate) fn writes_into(self, block: Option<&Block>) -> Self {
         Self { in_given_memory: block.is_some_and(Block::is_given), ..self }

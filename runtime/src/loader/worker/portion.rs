@@ -6,8 +6,8 @@ use crate::dataset::Dataset;
 use crate::loader::collate::Collate;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::order::plan::{Drawn, Feed, Indices, List, Plan};
-use crate::loader::worker::engine::{Engine, Task, rows_of};
+use crate::loader::order::plan::{Drawn, Feed, Plan, Task};
+use crate::loader::worker::engine::{Engine, rows_of};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed_if_wanted;
 
@@ -42,19 +42,18 @@ impl<P> Portion<'_, P> {
     ) -> Filled {
         let Some(feed) = &plan.feed else {
             let number = plan.tickets.task(self.ticket);
-            let (first, rows) = plan.batch(number, engine.stride, engine.rows);
-            let task = Task { number, first, indices: Indices::from(&plan.order, first) };
+            let task = plan.task(number);
             let of = (self.ticket, self.parts.len());
-            engine.make(self.work, plan, &task, self.rows(engine, rows), of, reader);
+            engine.make(self.work, plan, &task, self.rows(&task), of, reader);
             return Filled::Rows;
         };
         self.fill_from_feed(feed, engine, plan, reader)
     }
 
-    /// Returns the rows of these parts of a batch with `rows` rows, or of a whole batch if that has fewer.
+    /// Returns the rows of these parts of a batch.
     #[inline(always)]
-    fn rows<D: Dataset, C: Collate<D>>(&self, engine: &Engine<D, C>, rows: usize) -> Range<usize> {
-        rows_of(self.parts.clone(), self.part_rows, rows.min(engine.rows))
+    fn rows(&self, task: &Task<'_>) -> Range<usize> {
+        rows_of(self.parts.clone(), self.part_rows, task.rows)
     }
 
     /// Fills rows whose indices come from a feed. A separate function, so that it costs those without a feed nothing.
@@ -67,37 +66,33 @@ impl<P> Portion<'_, P> {
         reader: &mut Reader,
     ) -> Filled {
         let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
-        let outcome = timed_if_wanted(reader, activity, of, |reader, timed| {
-            if timed {
-                self.draw::<D, C, true>(feed, engine, plan, reader)
-            } else {
-                self.draw::<D, C, false>(feed, engine, plan, reader)
-            }
-        });
+        let outcome =
+            timed_if_wanted(reader, activity, of, |reader, timed| self.draw(feed, engine, plan, reader, timed));
         outcome.unwrap_or_else(|cause| self.spoil(feed, engine, plan, reader, cause))
     }
 
     /// Draws the indices, if no other thread has, and fills the rows.
-    fn draw<D: Dataset, C: Collate<D, Payload = P>, const TIMED: bool>(
+    fn draw<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
         feed: &Feed,
         engine: &Engine<D, C>,
         plan: &Plan,
         reader: &mut Reader,
+        timed: bool,
     ) -> Filled {
         let list = feed.list(self.slot, self.ticket);
-        if TIMED {
+        if timed {
             reader.watch.laps().inspect(|laps| laps.drawn());
         }
         match &list.outcome {
             Drawn::Batch => {
-                let task = listed(&list);
-                let rows = self.rows(engine, list.indices.len());
-                engine.fill::<TIMED>(self.work, plan, &task, rows, reader);
+                let task = list.task();
+                let rows = self.rows(&task);
+                engine.fill(self.work, plan, &task, rows, reader, timed);
             }
             Drawn::End => return Filled::End,
             failed => {
-                if let Some(cause) = failed.failure(engine.rows) {
+                if let Some(cause) = failed.failure(plan.rows) {
                     self.work.fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
                 }
             }
@@ -118,18 +113,12 @@ impl<P> Portion<'_, P> {
     ) -> Filled {
         let list = feed.list(self.slot, self.ticket);
         if let Drawn::Batch = list.outcome {
-            let task = listed(&list);
-            engine.spoil(self.work, &task, self.rows(engine, list.indices.len()), reader, cause);
+            let task = list.task();
+            engine.spoil(self.work, &task, self.rows(&task), reader, cause);
             return Filled::Rows;
         }
         // There is no batch to fail, or it has an error already.
         drop(list);
-        self.draw::<D, C, false>(feed, engine, plan, reader)
+        self.draw(feed, engine, plan, reader, false)
     }
-}
-
-/// Returns the batch that a feed has drawn.
-#[inline]
-fn listed(list: &List) -> Task<'_> {
-    Task { number: list.number, first: list.first, indices: Indices::List(&list.indices) }
 }

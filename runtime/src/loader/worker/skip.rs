@@ -52,8 +52,8 @@ pub(crate) unsafe fn lend<'j, J, D: Loadable, E: 'static>(
 ///
 /// A sample is bad if anything fails between asking for it and having it. What is done with it afterwards may also
 /// fail: the caller of the job then calls [`pass_over`](Self::pass_over).
-pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
-    job: &'t mut MapJob<'a, D, TIMED>,
+pub(crate) struct SkipJob<'t, 'a, D> {
+    job: &'t mut MapJob<'a, D>,
     /// The end of the job's rows.
     end: usize,
     replaces: bool,
@@ -72,9 +72,9 @@ pub(crate) struct SkipJob<'t, 'a, D, const TIMED: bool> {
     pub(crate) gave_up: bool,
 }
 
-impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
+impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
     pub(crate) fn new(
-        job: &'t mut MapJob<'a, D, TIMED>,
+        job: &'t mut MapJob<'a, D>,
         end: usize,
         replaces: bool,
         lengths: Option<&'t [u32]>,
@@ -162,14 +162,14 @@ impl<'t, 'a, D: Dataset, const TIMED: bool> SkipJob<'t, 'a, D, TIMED> {
     }
 }
 
-impl<D: Dataset, const TIMED: bool> Job<D> for SkipJob<'_, '_, D, TIMED> {
+impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
     fn next(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
         // SAFETY: `attempt` keeps only numbers when it fails.
         unsafe { lend(self, Self::attempt, Self::pass_over) }.map_err(Cause::into_error)
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, D>>, BoxError> {
-        next_timed!(self.job.laps(), self.job.activity, self.next())
+        next_timed!(self.job.laps, self.job.activity, self.next())
     }
 
     fn is_single(&self) -> bool {

@@ -116,13 +116,13 @@ pub(crate) struct Sight {
 
 impl Sight {
     /// Whether the thread was last seen working on this.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn is_at(&self, at: &At) -> bool {
         self.at.is_some_and(|(seen, _)| seen == *at)
     }
 
     /// Returns what the thread was last seen working on, and for how long.
-    #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+    #[cfg(processes)]
     pub(crate) fn seen(&self) -> Option<(At, Duration)> {
         self.at.map(|(at, since)| (at, since.elapsed()))
     }

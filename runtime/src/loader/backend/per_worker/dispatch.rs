@@ -8,8 +8,8 @@ use slotline_core::wait::Wait;
 
 use crate::BoxError;
 use crate::dataset::StopToken;
-use crate::loader::backend::per_worker::worker::{Mark, Outcome, Reply, Request, Ring};
-use crate::loader::backend::{Got, Next, Nothing};
+use crate::loader::backend::per_worker::worker::{Reply, Ring};
+use crate::loader::backend::protocol::{Next, NotReady, Outcome, Ready, Request, StreamPosition};
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::slab::Slab;
@@ -27,7 +27,7 @@ pub(crate) struct WorkerLink<P> {
     /// Whether the worker has ended, so that it cannot be asked any more.
     ended: bool,
     /// How far the worker was, in the delivered part of the pass.
-    pub(crate) mark: Mark,
+    pub(crate) mark: StreamPosition,
 }
 
 impl<P> WorkerLink<P> {
@@ -35,7 +35,7 @@ impl<P> WorkerLink<P> {
         requests: spsc::Producer<Arc<Ring<Request>>>,
         replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
     ) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false, ended: false, mark: Mark::new() }
+        Self { requests, replies, outstanding: 0, alive: false, ended: false, mark: StreamPosition::new() }
     }
 
     fn ask(&mut self, request: Request) {
@@ -172,9 +172,9 @@ impl<P> Dispatch<P> {
     }
 
     /// Returns the link whose reply comes next, if it is ready.
-    fn ready(&mut self) -> Result<usize, Nothing> {
+    fn ready(&mut self) -> Result<usize, NotReady> {
         if self.any.is_none() {
-            return self.asked.front().copied().ok_or(Nothing::End);
+            return self.asked.front().copied().ok_or(NotReady::End);
         }
         let count = self.links.len();
         let ready = (0..count).map(|i| (self.look + i) % count).find(|&link| {
@@ -183,8 +183,8 @@ impl<P> Dispatch<P> {
         });
         match ready {
             Some(link) => Ok(link),
-            None if self.links.iter().all(|link| link.outstanding == 0) => Err(Nothing::End),
-            None => Err(Nothing::Empty),
+            None if self.links.iter().all(|link| link.outstanding == 0) => Err(NotReady::End),
+            None => Err(NotReady::Empty),
         }
     }
 
@@ -194,26 +194,26 @@ impl<P> Dispatch<P> {
             let index = match self.ready() {
                 Ok(link) => link,
                 // No worker is asked any more.
-                Err(_) if self.cancel.is_stopped() => return Err(Nothing::Closed),
+                Err(_) if self.cancel.is_stopped() => return Err(NotReady::Closed),
                 // The other workers have done what they could take over of its work.
-                Err(Nothing::End) if self.links.iter().any(|link| link.ended) => return Err(Nothing::Closed),
+                Err(NotReady::End) if self.links.iter().any(|link| link.ended) => return Err(NotReady::Closed),
                 Err(nothing) => return Err(nothing),
             };
             let link = &mut self.links[index];
             let next = match link.replies.peek() {
-                Err(NextError::Empty) => return Err(Nothing::Empty),
-                _ if self.cancel.is_stopped() => return Err(Nothing::Closed),
+                Err(NextError::Empty) => return Err(NotReady::Empty),
+                _ if self.cancel.is_stopped() => return Err(NotReady::Closed),
                 // Its requests will not be answered.
-                Err(_) => return Err(Nothing::Closed),
+                Err(_) => return Err(NotReady::Closed),
                 Ok(Reply { cell, task, outcome: Outcome::Batch(rows), .. }) => {
                     let (task, rows) = (*task, *rows);
                     if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = link.replies.try_next() {
                             std::mem::swap(&mut reply.mark, &mut link.mark);
                         }
-                        Some(Err(Nothing::Failed { failure: Box::new(failure), task }))
+                        Some(Err(NotReady::Failed { failure: Box::new(failure), task }))
                     } else {
-                        let Some(place) = slab.find() else { return Err(Nothing::Held) };
+                        let Some(place) = slab.find() else { return Err(NotReady::Held) };
                         let mut reply = link
                             .replies
                             .try_next()
@@ -221,7 +221,7 @@ impl<P> Dispatch<P> {
                         let lease = slab.exchange_with(place, &mut reply.cell);
                         std::mem::swap(&mut reply.mark, &mut link.mark);
                         drop(reply);
-                        Some(Ok(Got { lease, task, rows }))
+                        Some(Ok(Ready { lease, task, rows }))
                     }
                 }
                 Ok(_) => {

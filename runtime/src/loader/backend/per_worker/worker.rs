@@ -6,11 +6,9 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 use slotline_core::spsc::{self, NextError, Slot};
 
-use crate::BoxError;
 use crate::dataset::WorkerInfo;
-use crate::loader::checkpoint::state::Stream;
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::collate::cell::Owned;
-use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
@@ -23,94 +21,13 @@ use crate::wait::Waiter;
 /// A ring of a link, in either direction.
 pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 
-/// A request to a worker.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Request {
-    /// The batch; `None` means to run the user's `worker_init`.
-    pub(crate) task: Option<usize>,
-    /// The pass, by its number and base seed.
-    pub(crate) epoch: u32,
-    pub(crate) seed: u64,
-    /// A count of passes, in which each resumed pass counts again.
-    pub(crate) pass: u64,
-    /// How many bad samples the pass may have.
-    pub(crate) budget: usize,
-}
-
 /// A worker's reply.
 pub(crate) struct Reply<P> {
     /// The memory that a batch was, or will be, written into.
     pub(crate) cell: Owned<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
-    pub(crate) mark: Mark,
-}
-
-/// How far a worker of an iterable dataset is in its pass.
-#[derive(Debug, Default)]
-pub(crate) struct Mark {
-    /// Samples asked for.
-    pub(crate) samples: usize,
-    pub(crate) ended: bool,
-    /// Whether `saved` is what the dataset saved of its cursor.
-    pub(crate) saves: bool,
-    pub(crate) saved: String,
-}
-
-impl Mark {
-    /// Makes a mark with room for what most cursors save.
-    pub(crate) fn new() -> Self {
-        Self { saved: String::with_capacity(64), ..Self::default() }
-    }
-
-    /// Sets the mark to the worker's place in a state, or to the start.
-    pub(crate) fn start(&mut self, stream: Option<&Stream>) {
-        self.saved.clear();
-        (self.samples, self.ended, self.saves) = (0, false, false);
-        if let Some(stream) = stream {
-            (self.samples, self.ended, self.saves) = (stream.samples, stream.ended, stream.saved.is_some());
-            self.saved.extend(stream.saved.as_deref());
-        }
-    }
-
-    /// Returns the mark as it is saved in a state.
-    pub(crate) fn stream(&self) -> Stream {
-        let saved = (self.saves && !self.ended).then(|| self.saved.clone());
-        Stream { samples: self.samples, ended: self.ended, saved }
-    }
-}
-
-/// The outcome of a request.
-#[derive(Debug, Default)]
-pub(crate) enum Outcome {
-    /// No batch, and no more of them in this pass.
-    #[default]
-    End,
-    /// A batch of this many rows, or a failure in the cell.
-    Batch(usize),
-    /// The `worker_init` was run.
-    Ready(Result<(), BoxError>),
-    /// No reply, since the worker ends.
-    Over,
-}
-
-/// Fills the batches that a worker is asked for.
-pub(crate) trait MakeBatch<P>: Send {
-    /// Runs in the worker's thread before anything is asked of it.
-    fn start(&mut self) {}
-
-    /// Runs the user's `worker_init`, which is `hook`.
-    fn init(&mut self, hook: &mut InitHook, info: WorkerInfo, _request: Request) -> Result<(), BoxError> {
-        hook.run(info)
-    }
-
-    /// Fills a batch; never panics, even if user code does.
-    fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome;
-
-    /// Why nothing more can be asked of the worker after this reply, if so.
-    fn over(&mut self) -> Option<String> {
-        None
-    }
+    pub(crate) mark: StreamPosition,
 }
 
 /// A worker, with its ends of the two rings.
@@ -126,7 +43,7 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) deaths: Arc<Deaths>,
 }
 
-impl<P, H: MakeBatch<P>> RingWorker<P, H> {
+impl<P, H: BatchWorker<P>> RingWorker<P, H> {
     /// Runs the worker until its rings are closed.
     pub(crate) fn work(&mut self) {
         self.activities[self.id].enter_thread();
@@ -148,7 +65,7 @@ impl<P, H: MakeBatch<P>> RingWorker<P, H> {
                 (Some(task), _) => {
                     reply.task = task;
                     let reply = &mut *reply;
-                    self.maker.fill(request, task, reply.cell.work(), &mut reply.mark)
+                    self.maker.fill(&request, task, reply.cell.work(), &mut reply.mark)
                 }
                 (None, Some(hook)) => {
                     let info = WorkerInfo::new(self.id, self.workers, request.seed);

@@ -21,6 +21,7 @@ pub(crate) mod remote;
 pub(crate) mod separate;
 pub(crate) mod socket;
 pub(crate) mod spawn;
+pub(crate) mod start;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -39,17 +40,19 @@ use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
 use crate::loader::backend::processes::keeper::{Bell, Ledger};
 use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::worker::ProcessView;
-use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
+use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, NotReady, Ready};
 use crate::loader::collate::Storage;
+use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::Owned;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::slab::Slab;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::run::By;
-use crate::loader::order::plan::{Drawn, Indices, Plan};
+use crate::loader::order::plan::{Drawn, Indices, Plan, Task};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::loader::worker::cancel::Stopper;
+use crate::loader::worker::pool::WorkerPool;
 use crate::sync::wait_while;
 use crate::wait::{Until, Waiter};
 
@@ -72,8 +75,6 @@ pub(crate) struct ProcessRing<P> {
     /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
     pub(crate) empty: Option<usize>,
     pub(crate) plan_cell: Arc<PlanCell>,
-    pub(crate) rows: usize,
-    pub(crate) stride: usize,
     pub(crate) part_rows: usize,
     pub(crate) in_order: bool,
     /// The first ticket of the pass, the next one to assign, and the next one to deliver in order.
@@ -100,6 +101,13 @@ pub(crate) struct Place<P> {
     pub(crate) rows: usize,
     /// Why there is no batch, if the user's iterator of indices gave none.
     pub(crate) refused: Option<Cause>,
+}
+
+impl<P> Place<P> {
+    /// Makes the place of a slot that is not assigned.
+    fn new(cell: Owned<P>) -> Self {
+        Self { cell, task: 0, first: 0, rows: 0, refused: None }
+    }
 }
 
 impl<P: Storage> ProcessRing<P> {
@@ -155,20 +163,15 @@ impl<P: Storage> ProcessRing<P> {
         let number = (ticket - self.start) as usize;
         let list = plan.feed.as_ref().map(|feed| feed.list(slot, number));
         let place = &mut self.places[slot];
-        let indices = match &list {
-            None => {
-                let task = plan.tickets.task(number);
-                let (first, rows) = plan.batch(task, self.stride, self.rows);
-                (place.task, place.first, place.rows) = (task, first, rows);
-                Indices::from(&plan.order, first)
-            }
+        let task = match &list {
+            None => plan.task(plan.tickets.task(number)),
             Some(list) => {
-                (place.task, place.first, place.rows) = (list.number, list.first, list.indices.len());
-                place.refused = list.outcome.failure(self.rows);
-                Indices::List(&list.indices)
+                place.refused = list.outcome.failure(plan.rows);
+                list.task()
             }
         };
-        let Place { task, first, rows, .. } = *place;
+        let Task { number: task, first, rows, indices } = task;
+        (place.task, place.first, place.rows) = (task, first, rows);
         let cell = place.cell.work().payload.region().expect("samples are stacked").number();
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, SlotFacts { task, first, rows, cell }, |row| indices.at(row)) };
@@ -211,129 +214,6 @@ impl<P: Storage> ProcessRing<P> {
     /// Whether no worker is left that could make another batch.
     fn is_deserted(&self) -> bool {
         self.ledger.is_deserted()
-    }
-
-    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
-        // Workers begin nothing more while this waits for what they have begun.
-        self.assigned().for_each(|(slot, ticket)| _ = self.ring.withdraw(slot, ticket));
-        let first = (self.next % self.places.len() as u64) as usize;
-        for slot in (first..self.places.len()).chain(0..first) {
-            let Some(ticket) = self.ticket(slot) else { continue };
-            let ring = &self.ring;
-            let done = || ring.withdraw(slot, ticket) == 0;
-            if !ring.wait(None, deadline, || done() || ring.is_closed()) {
-                return Err(NotBegun::Late);
-            }
-            if ring.is_closed() {
-                return Err(NotBegun::Closed);
-            }
-            self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
-            pass.discarded += 1;
-        }
-        pass.discarded = pass.discarded.saturating_add(std::mem::take(&mut self.left));
-        if self.ring.is_closed() {
-            return Err(NotBegun::Closed);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
-        let Begin { request, left, deadline, .. } = begin;
-        // SAFETY: as in `assign`.
-        let plan: &Plan = unsafe { self.plan_cell.plan() };
-        self.pass += 1;
-        self.ledger.mail().clear();
-        let (pass, samples, places) = (self.pass, plan.samples, plan.places);
-        let facts = PassFacts { pass, seed: request.seed, epoch: request.epoch, samples, places };
-        // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
-        unsafe { self.control.set_pass(facts) };
-        let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
-        // Tickets are never used up, and a user's iterator ends by itself.
-        self.left = left.unwrap_or(usize::MAX);
-        // In order, a slot that cannot be assigned yet must be the last one.
-        let depth = self.places.len() as u64;
-        self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
-        (self.start, self.next) = (self.to_assign, self.to_assign);
-        {
-            let _turn = self.ledger.turn();
-            self.ring.start_at(self.start);
-        }
-        self.assign_all();
-        self.call();
-        Ok(Begun { failures, no_worker_left: self.is_deserted() })
-    }
-
-    /// Makes all workers run their `worker_init`, and returns the failures, by worker.
-    fn init(&self, seed: u64, deadline: &Until) -> Result<Vec<(usize, BoxError)>, NotBegun> {
-        let ledger = &self.ledger;
-        ledger.mail().call(self.pass);
-        self.control.call_for(self.pass, seed);
-        self.ring.call_workers();
-        let waits = |mail: &Mail| mail.awaits() && !self.ring.is_closed();
-        let mut mail = wait_while(ledger.mailbox(), ledger.mail(), deadline, waits);
-        match () {
-            () if self.ring.is_closed() => return Err(NotBegun::Closed),
-            () if mail.awaits() => return Err(NotBegun::Late),
-            () => {}
-        }
-        ledger.count(&mail);
-        Ok(mail.take_failures())
-    }
-
-    pub(crate) fn try_next(&mut self, cancel: &CancelFlag, slab: &mut Slab<P>) -> Next<P> {
-        if let Some(slot) = self.empty {
-            if cancel.is_stopped() {
-                return Err(Nothing::Closed);
-            }
-            if !slab.refill(&mut self.places[slot].cell) {
-                self.has_ended(slot);
-                return Err(if self.has_more() { Nothing::Held } else { Nothing::End });
-            }
-            self.empty = None;
-            self.assign_all();
-        }
-        // Read first: what the last worker finished, or left, is seen then.
-        let deserted = self.is_deserted();
-        let found = self.finished().or_else(|| if deserted { self.left_failed() } else { None });
-        let Some((slot, ticket, look)) = found else {
-            return Err(match () {
-                () if self.ring.is_closed() => Nothing::Closed,
-                () if !self.has_more() => Nothing::End,
-                () if deserted => Nothing::Closed,
-                () => {
-                    self.call();
-                    Nothing::Empty
-                }
-            });
-        };
-        if cancel.is_stopped() {
-            return Err(Nothing::Closed);
-        }
-        if let Some(cause) = self.places[slot].refused.take() {
-            let place = &self.places[slot];
-            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
-        }
-        if look != Look::Ready || self.control.is_noted(slot, ticket) {
-            self.read_mail(slot, ticket, look);
-        }
-        if look == Look::Ready {
-            self.check(slot);
-        }
-        self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
-        self.next += 1;
-        let Place { cell, task, rows, .. } = &mut self.places[slot];
-        let (task, rows) = (*task, *rows);
-        let Some(lease) = slab.exchange(cell) else {
-            let lease = Slab::share(cell);
-            self.empty = Some(slot);
-            self.call();
-            return Ok(Got { lease, task, rows });
-        };
-        self.assign_all();
-        if self.uncalled > self.places.len() / 2 || self.left == 0 {
-            self.call();
-        }
-        Ok(Got { lease, task, rows })
     }
 
     /// Fails a batch that is ready but must not be read.
@@ -394,7 +274,138 @@ impl<P: Storage> ProcessRing<P> {
         self.left > 0 || self.assigned().next().is_some()
     }
 
-    pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
+    /// The plan of the pass.
+    fn plan(&self) -> &Plan {
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
+        unsafe { self.plan_cell.plan() }
+    }
+
+    /// Makes all workers run their `worker_init`, and returns the failures, by worker.
+    fn init(&self, seed: u64, deadline: &Until) -> Result<Vec<(usize, BoxError)>, NotBegun> {
+        let ledger = &self.ledger;
+        ledger.mail().call(self.pass);
+        self.control.call_for(self.pass, seed);
+        self.ring.call_workers();
+        let waits = |mail: &Mail| mail.awaits() && !self.ring.is_closed();
+        let mut mail = wait_while(ledger.mailbox(), ledger.mail(), deadline, waits);
+        match () {
+            () if self.ring.is_closed() => return Err(NotBegun::Closed),
+            () if mail.awaits() => return Err(NotBegun::Late),
+            () => {}
+        }
+        ledger.count(&mail);
+        Ok(mail.take_failures())
+    }
+}
+
+impl<P: Storage> Backend<P> for ProcessRing<P> {
+    fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
+        // Workers begin nothing more while this waits for what they have begun.
+        self.assigned().for_each(|(slot, ticket)| _ = self.ring.withdraw(slot, ticket));
+        let first = (self.next % self.places.len() as u64) as usize;
+        for slot in (first..self.places.len()).chain(0..first) {
+            let Some(ticket) = self.ticket(slot) else { continue };
+            let ring = &self.ring;
+            let done = || ring.withdraw(slot, ticket) == 0;
+            if !ring.wait(None, deadline, || done() || ring.is_closed()) {
+                return Err(NotBegun::Late);
+            }
+            if ring.is_closed() {
+                return Err(NotBegun::Closed);
+            }
+            self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
+            pass.discarded += 1;
+        }
+        pass.discarded = pass.discarded.saturating_add(std::mem::take(&mut self.left));
+        if self.ring.is_closed() {
+            return Err(NotBegun::Closed);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
+        let Begin { request, left, deadline, .. } = begin;
+        // SAFETY: as in `assign`.
+        let plan: &Plan = unsafe { self.plan_cell.plan() };
+        self.pass += 1;
+        self.ledger.mail().clear();
+        let (pass, samples, places) = (self.pass, plan.samples, plan.places);
+        let facts = PassFacts { pass, seed: request.seed, epoch: request.epoch, samples, places };
+        // SAFETY: the previous pass was drained, so nothing is assigned or claimed.
+        unsafe { self.control.set_pass(facts) };
+        let failures = if self.has_init { self.init(request.seed, deadline)? } else { Vec::new() };
+        // Tickets are never used up, and a user's iterator ends by itself.
+        self.left = left.unwrap_or(usize::MAX);
+        // In order, a slot that cannot be assigned yet must be the last one.
+        let depth = self.places.len() as u64;
+        self.to_assign = self.to_assign.next_multiple_of(depth) + self.empty.map_or(0, |slot| slot as u64 + 1);
+        (self.start, self.next) = (self.to_assign, self.to_assign);
+        {
+            let _turn = self.ledger.turn();
+            self.ring.start_at(self.start);
+        }
+        self.assign_all();
+        self.call();
+        Ok(Begun { failures, no_worker_left: self.is_deserted() })
+    }
+
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+        if let Some(slot) = self.empty {
+            if self.cancel.is_stopped() {
+                return Err(NotReady::Closed);
+            }
+            if !slab.refill(&mut self.places[slot].cell) {
+                self.has_ended(slot);
+                return Err(if self.has_more() { NotReady::Held } else { NotReady::End });
+            }
+            self.empty = None;
+            self.assign_all();
+        }
+        // Read first: what the last worker finished, or left, is seen then.
+        let deserted = self.is_deserted();
+        let found = self.finished().or_else(|| if deserted { self.left_failed() } else { None });
+        let Some((slot, ticket, look)) = found else {
+            return Err(match () {
+                () if self.ring.is_closed() => NotReady::Closed,
+                () if !self.has_more() => NotReady::End,
+                () if deserted => NotReady::Closed,
+                () => {
+                    self.call();
+                    NotReady::Empty
+                }
+            });
+        };
+        if self.cancel.is_stopped() {
+            return Err(NotReady::Closed);
+        }
+        if let Some(cause) = self.places[slot].refused.take() {
+            let place = &self.places[slot];
+            place.cell.work().fail(Failure { position: place.first, index: 0, by: By::Consumer, cause });
+        }
+        if look != Look::Ready || self.control.is_noted(slot, ticket) {
+            self.read_mail(slot, ticket, look);
+        }
+        if look == Look::Ready {
+            self.check(slot);
+        }
+        self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
+        self.next += 1;
+        let Place { cell, task, rows, .. } = &mut self.places[slot];
+        let (task, rows) = (*task, *rows);
+        let Some(lease) = slab.exchange(cell) else {
+            let lease = Slab::share(cell);
+            self.empty = Some(slot);
+            self.call();
+            return Ok(Ready { lease, task, rows });
+        };
+        self.assign_all();
+        if self.uncalled > self.places.len() / 2 || self.left == 0 {
+            self.call();
+        }
+        Ok(Ready { lease, task, rows })
+    }
+
+    fn wait(&mut self, deadline: &Until) -> bool {
         self.call();
         let awaited = self.in_order.then_some(self.next);
         self.ring.wait(awaited, deadline, || {
@@ -402,36 +413,36 @@ impl<P: Storage> ProcessRing<P> {
         })
     }
 
-    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
         let own = || self.empty.is_some_and(|slot| self.places[slot].cell.is_free());
         slab.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.finished().is_some()
     }
 
-    pub(crate) fn ready(&self) -> usize {
+    fn ready(&self) -> usize {
         self.assigned().filter(|&(slot, ticket)| self.ring.look(slot, ticket) != Look::Pending).count()
     }
 
-    pub(crate) fn seal(&self) {
+    fn seal(&self) {
         self.assigned().for_each(|(slot, ticket)| {
             self.ring.withdraw(slot, ticket);
         });
     }
 
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.ring.close();
         self.bell.ring();
         self.released.notify(|| true);
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    fn cannot_continue(&self) -> bool {
         self.ring.is_closed() || self.is_deserted()
     }
 
-    pub(crate) fn stopper(&self) -> Stopper {
+    fn stopper(&self) -> Stopper {
         let (ring, bell, released) =
             (Arc::downgrade(&self.ring), Arc::downgrade(&self.bell), Arc::downgrade(&self.released));
         let (control, process) = (Arc::downgrade(&self.control), Process::this());
@@ -451,19 +462,12 @@ impl<P: Storage> ProcessRing<P> {
         })
     }
 
-    pub(crate) fn awaited(&self, pass: &Progress) -> usize {
+    fn awaited(&self, pass: &Progress) -> usize {
         self.plan().tickets.awaited(pass.delivered + pass.discarded)
     }
 
-    /// The plan of the pass.
-    fn plan(&self) -> &Plan {
-        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
-        unsafe { self.plan_cell.plan() }
-    }
-
-    /// Describes the batch whose cell is still in its slot.
-    pub(crate) fn shared(&self) -> Option<&Owned<P>> {
-        self.empty.map(|slot| &self.places[slot].cell)
+    fn kept(&self) -> Option<Tag> {
+        self.empty.map(|slot| self.places[slot].cell.tag())
     }
 }
 

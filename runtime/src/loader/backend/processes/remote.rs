@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
-use crate::loader::backend::per_worker::iterable::Start;
-use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
 use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
@@ -30,6 +28,8 @@ use crate::loader::backend::processes::overwritten;
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
 use crate::loader::backend::processes::spawn::Spawn;
 use crate::loader::backend::processes::worker::{Cells, Life};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
+use crate::loader::backend::stream_worker::Start;
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::PayloadAt;
@@ -72,7 +72,7 @@ pub(crate) trait Service<P>: Send + Sync + 'static {
 }
 
 /// Makes a worker's batches, in its process.
-pub(crate) trait Serve<P>: MakeBatch<P> {
+pub(crate) trait Serve<P>: BatchWorker<P> {
     /// Takes note of a pass that begins.
     fn begin(&mut self, start: Start, facts: [u64; 3]);
 }
@@ -124,7 +124,7 @@ impl<P, S> Remote<P, S> {
 impl<P: Storage, S: Service<P>> Life for Server<P, S> {
     fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
-        let (mut cells, mut mark, mut text) = (Cells::default(), Mark::new(), String::new());
+        let (mut cells, mut mark, mut text) = (Cells::default(), StreamPosition::new(), String::new());
         while let Some(message) = socket.receive(true) {
             text.push_str(&message.text);
             match message.kind {
@@ -146,7 +146,7 @@ impl<P: Storage, S: Service<P>> Life for Server<P, S> {
                     let (task, budget) = (task as usize, budget as usize);
                     let work = cells.get(cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
-                    let outcome = maker.fill(request, task, work, &mut mark);
+                    let outcome = maker.fill(&request, task, work, &mut mark);
                     let _ = report(&socket, task, work, outcome, &mark);
                 }
                 _ => continue,
@@ -157,7 +157,13 @@ impl<P: Storage, S: Service<P>> Life for Server<P, S> {
 }
 
 /// Tells the loader what has become of a batch.
-fn report<P>(socket: &Socket, task: usize, work: &SlotState<P>, outcome: Outcome, mark: &Mark) -> io::Result<()> {
+fn report<P>(
+    socket: &Socket,
+    task: usize,
+    work: &SlotState<P>,
+    outcome: Outcome,
+    mark: &StreamPosition,
+) -> io::Result<()> {
     if work.has_errors() {
         mail::tell(socket, task as u64, 0, &work.take_errors())?;
     }
@@ -555,7 +561,7 @@ impl Answer {
     }
 }
 
-impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
+impl<P: Storage, S: Service<P>> BatchWorker<P> for RemoteMaker<P, S> {
     fn start(&mut self) {
         let started = self.launch().map(|process| self.process = Some(process));
         let worker = self.worker;
@@ -582,7 +588,8 @@ impl<P: Storage, S: Service<P>> MakeBatch<P> for RemoteMaker<P, S> {
         }
     }
 
-    fn fill(&mut self, request: Request, task: usize, work: &SlotState<P>, mark: &mut Mark) -> Outcome {
+    fn fill(&mut self, request: &Request, task: usize, work: &SlotState<P>, mark: &mut StreamPosition) -> Outcome {
+        let request = *request;
         let remote = self.remote.clone();
         if self.pass != request.pass {
             self.pass = request.pass;
@@ -687,8 +694,8 @@ mod tests {
         fn begin(&mut self, _: Start, _: [u64; 3]) {}
     }
 
-    impl MakeBatch<Region> for Way {
-        fn fill(&mut self, _: Request, _: usize, work: &SlotState<Region>, mark: &mut Mark) -> Outcome {
+    impl BatchWorker<Region> for Way {
+        fn fill(&mut self, _: &Request, _: usize, work: &SlotState<Region>, mark: &mut StreamPosition) -> Outcome {
             let fail = || {
                 let cause = Cause::Error("no".into());
                 work.fail(Failure { position: 0, index: 0, by: By::Consumer, cause });
@@ -746,10 +753,10 @@ mod tests {
                 spawn: Mutex::default(),
             });
             let (started, _outcome) = mpsc::channel();
-            let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), Mark::new());
+            let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), StreamPosition::new());
             maker.start();
             let request = Request { task: Some(7), pass: 1, ..Request::default() };
-            let outcome = maker.fill(request, 7, &work, &mut mark);
+            let outcome = maker.fill(&request, 7, &work, &mut mark);
             let failure = work.take_errors().failure.take();
             assert_eq!(failure.is_some(), text.is_some(), "{way:?}: {failure:?}");
             let rows = if text.is_some() { 0 } else { ROWS };

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use crate::dataset::{Dataset, Iterable, IterableDataset};
-use crate::loader::backend::per_worker::iterable::{Start, StreamReader, Streaming};
-use crate::loader::backend::per_worker::round_robin::make;
-use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::backend::index_worker::make;
 use crate::loader::backend::processes::control::{Control, SlotFacts};
 use crate::loader::backend::processes::remote::{Serve, Service, Wanted};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
+use crate::loader::backend::stream_worker::{Start, StreamReader, Streaming};
 use crate::loader::checkpoint::state::Stream;
 use crate::loader::collate::Collate;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::caught;
-use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::order::plan::{Indices, Plan, Task};
 use crate::loader::worker::claim_size::ClaimSizer;
-use crate::loader::worker::engine::{Engine, Task};
+use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
 use crate::sampler::Places;
 
@@ -82,8 +82,7 @@ impl<D: Dataset, C: Collate<D>> Service<C::Payload> for Deals<D, C> {
     fn wanted(&self, worker: usize, task: usize) -> Wanted<'_> {
         // SAFETY: a request is not answered yet, and the plan is written only when all are.
         let plan = unsafe { self.engine.plan_cell.plan() };
-        let (first, rows) = plan.batch(task, self.engine.stride, self.engine.rows);
-        let indices = Indices::from(&plan.order, first);
+        let Task { first, rows, indices, .. } = plan.task(task);
         // SAFETY: only the worker's thread writes its slot, and its process, if there is one, waits to be asked.
         unsafe { self.control.set_slot(worker, SlotFacts { task, first, rows, cell: 0 }, |row| indices.at(row)) };
         Wanted { task, first, rows, indices: Some(indices) }
@@ -106,15 +105,21 @@ impl<D: Dataset, C: Collate<D>> Serve<C::Payload> for Dealt<D, C> {
     }
 }
 
-impl<D: Dataset, C: Collate<D>> MakeBatch<C::Payload> for Dealt<D, C> {
-    fn fill(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, _: &mut Mark) -> Outcome {
+impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for Dealt<D, C> {
+    fn fill(
+        &mut self,
+        request: &Request,
+        task: usize,
+        work: &SlotState<C::Payload>,
+        _: &mut StreamPosition,
+    ) -> Outcome {
         (self.plan.seed, self.plan.epoch) = (request.seed, request.epoch);
         // SAFETY: the loader has written the slot before it asked, and does not write it before the answer.
         let (SlotFacts { first, rows, .. }, indices) = unsafe { self.control.slot(self.reader.place) };
-        let task = Task { number: task, first, indices: Indices::U64(indices) };
+        let task = Task { number: task, first, rows, indices: Indices::U64(indices) };
         let Self { engine, reader, plan, .. } = self;
         if !C::STACKS || !self.control.has_killers() {
-            make(engine, plan, task, rows, work, reader);
+            make(engine, plan, &task, work, reader);
         } else if let Err(cause) = caught(|| engine.fill_around(work, plan, &task, 0..rows, reader)) {
             engine.spoil(work, &task, 0..rows, reader, cause);
         }

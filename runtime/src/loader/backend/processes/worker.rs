@@ -17,9 +17,9 @@ use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::slot_state::SlotState;
 use crate::loader::error::guard::caught;
-use crate::loader::order::plan::{Indices, Plan};
+use crate::loader::order::plan::{Indices, Plan, Task};
 use crate::loader::worker::claim_size::ClaimSizer;
-use crate::loader::worker::engine::{Engine, Task, rows_of};
+use crate::loader::worker::engine::{Engine, rows_of};
 use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::reader::Reader;
 use crate::sync::Instant;
@@ -32,7 +32,8 @@ const ITEMS: usize = 0;
 const SPACE: usize = 1;
 
 /// Returns a view of the ring in the shared memory.
-pub(crate) fn view(control: &Arc<Control>, delivery: Delivery) -> ProcessView {
+pub(crate) fn view(control: &Arc<Control>, in_order: bool) -> ProcessView {
+    let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
     let waiter = |which| SharedWaiter(control.clone(), which);
     Ring::new(Words(control.clone()), control.shape(), delivery, waiter(ITEMS), waiter(SPACE))
 }
@@ -61,7 +62,7 @@ pub(crate) trait Life: Send + Sync {
 pub(crate) struct Crew<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
-    pub(crate) delivery: Delivery,
+    pub(crate) in_order: bool,
     /// Rows of a part, at least 1.
     pub(crate) part_rows: usize,
     pub(crate) payload_at: PayloadAt<C::Payload>,
@@ -79,7 +80,7 @@ impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
         {
             let _ = socket.send(&not_bound(worker, core.id));
         }
-        let ring = view(&self.control, self.delivery);
+        let ring = view(&self.control, self.in_order);
         let desk = Desk {
             owner: owner(worker),
             reader: self.engine.reader(Some(worker), self.sizer.clone()),
@@ -211,9 +212,9 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
             let (seed, epoch, samples, places) = (facts.seed, facts.epoch, facts.samples, facts.places);
             desk.plan = Plan { seed, epoch, samples, places, ..Plan::default() };
         }
-        let SlotFacts { task: number, first, cell, .. } = slot;
-        let task = Task { number, first, indices: Indices::U64(indices) };
-        let rows = rows_of(claim.parts(), self.part_rows, slot.rows);
+        let SlotFacts { task: number, first, rows, cell } = slot;
+        let task = Task { number, first, rows, indices: Indices::U64(indices) };
+        let rows = rows_of(claim.parts(), self.part_rows, rows);
         let work = desk.cells.get(cell, &self.payload_at);
         let (reader, plan) = (&mut desk.reader, &desk.plan);
         if C::STACKS && self.control.has_killers() {

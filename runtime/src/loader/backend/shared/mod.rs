@@ -5,6 +5,7 @@
 //! continues with one slot less until the next batch is asked for. So no more cells are needed than those of the slots
 //! and those that may be held.
 
+pub(crate) mod start;
 pub(crate) mod worker;
 
 use std::sync::Arc;
@@ -12,14 +13,15 @@ use std::sync::Arc;
 use slotline_core::ordered::{self, Consumer, NextError, OpenError, Worker};
 
 use crate::fork::Process;
+use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, NotReady, Ready};
 use crate::loader::backend::shared::worker::{Help, Ring, Shared};
-use crate::loader::backend::{Begin, Begun, Got, Next, NotBegun, Nothing};
 use crate::loader::collate::Storage;
+use crate::loader::collate::batch::Tag;
 use crate::loader::collate::slab::Slab;
 use crate::loader::order::plan::{Drawn, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
-use crate::loader::worker::cancel::{CancelFlag, Stopper};
+use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
 use crate::wait::Until;
 
@@ -32,16 +34,53 @@ pub(crate) struct SharedRing<P> {
     /// Takes what no worker claimed of a pass that is abandoned.
     pub(crate) sweeper: Worker<Arc<Ring<P>>>,
     pub(crate) plan_cell: Arc<PlanCell>,
-    /// Rows of a whole batch, and positions from one batch to the next.
-    pub(crate) rows: usize,
-    pub(crate) stride: usize,
     /// Makes batches in the consumer's thread.
     pub(crate) helper: Box<dyn Help>,
     pub(crate) helps: bool,
 }
 
 impl<P: Storage> SharedRing<P> {
-    pub(crate) fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
+    /// Releases the slot of the last batch with a free cell in it. If there is none, returns what comes instead of the
+    /// next batch.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, slab: &mut Slab<P>) -> Option<NotReady> {
+        let slot = self.empty.as_mut()?;
+        if slab.refill(slot) {
+            self.empty = None;
+            return None;
+        }
+        Some(match self.ended() {
+            // Batches that are ready stay in their slots.
+            _ if self.shared.cancel.is_stopped() => NotReady::Closed,
+            Some(end) => end,
+            None => NotReady::Held,
+        })
+    }
+
+    /// Returns the reason if no more batches come, in this pass or at all.
+    fn ended(&self) -> Option<NotReady> {
+        self.consumer.peek().err().map(nothing).filter(|end| matches!(end, NotReady::End | NotReady::Closed))
+    }
+
+    /// Fills some rows in the consumer's thread, if any can be claimed.
+    #[inline]
+    fn help(&mut self) -> bool {
+        // Workers must be awake when the caller later waits for them.
+        self.consumer.call_workers();
+        self.helper.help()
+    }
+
+    /// The plan of the pass.
+    #[inline]
+    fn plan(&self) -> &Plan {
+        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
+        unsafe { self.plan_cell.plan() }
+    }
+}
+
+impl<P: Storage> Backend<P> for SharedRing<P> {
+    fn drain(&mut self, pass: &mut Progress, deadline: &Until) -> Result<(), NotBegun> {
         loop {
             match self.consumer.try_next() {
                 Ok(lease) => {
@@ -64,7 +103,7 @@ impl<P: Storage> SharedRing<P> {
         }
     }
 
-    pub(crate) fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
+    fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, deadline, .. } = begin;
         self.shared.deaths.begin(0);
         let failures = match &self.shared.barrier {
@@ -86,15 +125,9 @@ impl<P: Storage> SharedRing<P> {
     }
 
     #[inline(always)]
-    pub(crate) fn try_next(
-        &mut self,
-        pass: &Progress,
-        cancel: &CancelFlag,
-        pool: &WorkerPool,
-        slab: &mut Slab<P>,
-    ) -> Next<P> {
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
         if self.empty.is_some()
-            && let Some(nothing) = self.refill(slab, cancel)
+            && let Some(nothing) = self.refill(slab)
         {
             return Err(nothing);
         }
@@ -104,100 +137,74 @@ impl<P: Storage> SharedRing<P> {
         let mut slot = match self.consumer.try_next_here() {
             Ok(slot) => slot,
             // The batch just made comes later, or only a part of one was made.
-            Err(NextError::Empty) if helped => return Err(Nothing::Again),
-            Err(NextError::Failed { ticket }) => return Err(Nothing::Lost { task: task(plan, ticket) }),
+            Err(NextError::Empty) if helped => return Err(NotReady::Again),
+            Err(NextError::Failed { ticket }) => return Err(NotReady::Lost { task: task(plan, ticket) }),
             Err(error) => return Err(nothing(error)),
         };
-        if cancel.is_stopped() {
-            return Err(Nothing::Closed);
+        if self.shared.cancel.is_stopped() {
+            return Err(NotReady::Closed);
         }
         let (task, rows) = match pass.tasks {
             Some(_) => {
                 // Without gaps, batches come in sequence.
                 let task = if pass.gaps { task(plan, slot.ticket()) } else { pass.delivered };
-                (task, plan.batch(task, self.stride, self.rows).1)
+                (task, plan.rows(task))
             }
             None => match fed(plan, slot.slot()) {
                 Some(fed) => fed,
                 // The ticket was claimed beyond the end of the user's iterator.
-                None => return Err(Nothing::Again),
+                None => return Err(NotReady::Again),
             },
         };
         if let Some(lease) = slab.exchange(&mut slot) {
-            return Ok(Got { lease, task, rows });
+            return Ok(Ready { lease, task, rows });
         }
         let lease = Slab::share(&slot);
         self.empty = Some(slot.keep(self.shared.ring.clone()));
-        Ok(Got { lease, task, rows })
+        Ok(Ready { lease, task, rows })
     }
 
-    /// Releases the slot of the last batch with a free cell in it. If there is none, returns what comes instead of the
-    /// next batch.
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self, slab: &mut Slab<P>, cancel: &CancelFlag) -> Option<Nothing> {
-        let slot = self.empty.as_mut()?;
-        if slab.refill(slot) {
-            self.empty = None;
-            return None;
-        }
-        Some(match self.ended() {
-            // Batches that are ready stay in their slots.
-            _ if cancel.is_stopped() => Nothing::Closed,
-            Some(end) => end,
-            None => Nothing::Held,
-        })
-    }
-
-    /// Returns the reason if no more batches come, in this pass or at all.
-    fn ended(&self) -> Option<Nothing> {
-        self.consumer.peek().err().map(nothing).filter(|end| matches!(end, Nothing::End | Nothing::Closed))
-    }
-
-    /// Sets whether the consumer's thread helps: it must, if it is the only one that can. Returns whether it did.
-    pub(crate) fn set_helping(&mut self, helps: bool) -> bool {
+    /// It must help if it is the only one that can.
+    fn set_helping(&mut self, helps: bool) -> bool {
         let must = self.helps && self.shared.deaths.are_all();
         std::mem::replace(&mut self.helps, helps || must)
     }
 
-    /// Fills some rows in the consumer's thread, if any can be claimed.
-    #[inline]
-    fn help(&mut self) -> bool {
-        // Workers must be awake when the caller later waits for them.
-        self.consumer.call_workers();
-        self.helper.help()
-    }
-
-    pub(crate) fn wait(&mut self, deadline: &Until) -> bool {
+    fn wait(&mut self, deadline: &Until) -> bool {
         if self.helps { self.consumer.wait_or_work(deadline) } else { self.consumer.wait(deadline) }
     }
 
-    pub(crate) fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
         let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
         slab.wait(deadline, || own() || self.shared.cancel.is_stopped() || self.ended().is_some())
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.consumer.is_ready()
     }
 
-    pub(crate) fn ready(&self) -> usize {
+    fn ready(&self) -> usize {
         self.consumer.ready()
     }
 
-    pub(crate) fn seal(&self) {
+    fn seal(&self) {
         self.shared.ring.seal();
     }
 
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.shared.close();
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    /// The other workers take over the share of one that ends, as long as there are any.
+    fn cannot_continue(&self) -> bool {
         self.shared.ring.is_closed()
     }
 
-    pub(crate) fn stopper(&self) -> Stopper {
+    fn kept(&self) -> Option<Tag> {
+        self.empty.as_ref().map(|slot| slot.tag())
+    }
+
+    fn stopper(&self) -> Stopper {
         let (shared, process) = (Arc::downgrade(&self.shared), Process::this());
         Stopper::new(move || {
             // Workers that were lost in a fork cannot be stopped, and may have held the barrier's lock.
@@ -206,26 +213,19 @@ impl<P: Storage> SharedRing<P> {
         })
     }
 
-    pub(crate) fn awaited(&self, pass: &Progress) -> usize {
+    fn awaited(&self, pass: &Progress) -> usize {
         self.plan().tickets.awaited(pass.delivered + pass.discarded)
-    }
-
-    /// The plan of the pass.
-    #[inline]
-    fn plan(&self) -> &Plan {
-        // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
-        unsafe { self.plan_cell.plan() }
     }
 }
 
 /// Converts the reason for having no lease.
 #[inline]
-fn nothing(error: NextError) -> Nothing {
+fn nothing(error: NextError) -> NotReady {
     match error {
         // No lease is kept except that of one slot, which is released before the next one is asked for.
-        NextError::Empty | NextError::Held | NextError::Failed { .. } => Nothing::Empty,
-        NextError::Closed => Nothing::Closed,
-        NextError::Ended => Nothing::End,
+        NextError::Empty | NextError::Held | NextError::Failed { .. } => NotReady::Empty,
+        NextError::Closed => NotReady::Closed,
+        NextError::Ended => NotReady::End,
     }
 }
 

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use slotline_core::ordered::Delivery;
-
 use crate::BoxError;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
+use crate::loader::assembly::processes_separate::streaming;
+use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::attach::{Given, Joined, become_worker};
 use crate::loader::backend::processes::letter::{DEALT, Facts, on_error_of};
 use crate::loader::backend::processes::remote::Server;
 use crate::loader::backend::processes::separate::{Deals, Streams};
 use crate::loader::backend::processes::worker::{Crew, connect};
-use crate::loader::build::per_worker::init_hook;
-use crate::loader::build::processes_separate::streaming;
-use crate::loader::build::share::{FirstBatch, Share};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Fill;
 use crate::loader::error::guard::probe;
@@ -100,7 +97,7 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
         given.check_len(probe(|| Ok(dataset.len()))?)?;
         let Facts { kind, parts, workers, rows, bulk, part_rows, .. } = given.facts;
         options.persistent_workers = given.facts.is_persistent != 0;
-        let (shared, first, init) = (collate.share(), first_batch(&given.facts), init_hook(&mut options));
+        let (shared, first, init) = (collate.share(), first_batch(&given.facts), options.init_hook());
         let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
         let (in_order, is_fixed) = (given.facts.in_order != 0, given.facts.is_fixed != 0);
         let (cores, lengths) = (std::mem::take(&mut given.cores), given.lengths.take());
@@ -110,9 +107,8 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
         if kind == DEALT {
             return Ok(Joined(Box::new(Server { service: Deals { engine, control }, payload_at, workers, init })));
         }
-        let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
         let sizer = if is_fixed { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
-        Ok(Joined(Box::new(Crew { engine, control, delivery, part_rows, payload_at, sizer, init, cores })))
+        Ok(Joined(Box::new(Crew { engine, control, in_order, part_rows, payload_at, sizer, init, cores })))
     }
 }
 
@@ -123,7 +119,7 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C>
         given.check_kind(true, is_collated, options.worker_init.is_some())?;
         let workers = given.facts.workers;
         options.persistent_workers = given.facts.is_persistent != 0;
-        let (shared, first, init) = (collate.share(), first_batch(&given.facts), init_hook(&mut options));
+        let (shared, first, init) = (collate.share(), first_batch(&given.facts), options.init_hook());
         let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
         let (control, payload_at) = given.map(fields)?;
         let service = Streams(streaming(dataset, shared, first.batching, first.on_error, &control));

@@ -7,7 +7,10 @@ use std::time::Duration;
 use slotline_core::robust::Shape;
 
 use crate::dataset::{Dataset, Iterable, IterableDataset};
-use crate::loader::backend::per_worker::iterable::{StreamPasses, Streaming};
+use crate::loader::assembly::memory::{Cells, bulk, bulk_memory, check_order};
+use crate::loader::assembly::per_worker::{assemble, make_cells};
+use crate::loader::assembly::processes::{ProcessBuilder, check, facts, not_started, prepare, program_of};
+use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::keeper::Bell;
@@ -15,11 +18,8 @@ use crate::loader::backend::processes::letter::{DEALT, Facts, STREAM};
 use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Server, Service};
 use crate::loader::backend::processes::separate::{Deals, Streams};
 use crate::loader::backend::processes::worker::connect;
+use crate::loader::backend::stream_worker::{StreamPasses, Streaming};
 use crate::loader::bad_samples::OnError;
-use crate::loader::build::per_worker::{Cells, assemble, init_hook, make_cells};
-use crate::loader::build::processes::{ProcessBuilder, check, facts, not_started, prepare, program_of};
-use crate::loader::build::share::{FirstBatch, Share};
-use crate::loader::build::shared::{bulk, bulk_memory, check_order};
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
@@ -74,11 +74,14 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         check(&options, collate.pins(), command.is_some())?;
         let mut collate = collate.share();
         let (rows, workers, batching) = (draw.rows(len), options.num_workers, draw.batching);
-        let bulk = bulk(&dataset, rows, batching);
+        let bulk = bulk(&dataset, rows, batching, false);
         let order = draw.memory(len, 0, rows);
         let order = |size: Size| {
-            let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-            order.saturating_add(bulk).saturating_add(Control::bytes(shape(size.workers), size.workers, size.rows))
+            order.saturating_add(bulk_memory(bulk, size)).saturating_add(Control::bytes(
+                shape(size.workers),
+                size.workers,
+                size.rows,
+            ))
         };
         check_order(order(options.size(rows)))?;
         let on_error = options.on_error;
@@ -155,7 +158,7 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
 ) -> Result<Loader<B>, BuildError> {
     let map = |source| BuildError::Map { bytes: 0, source };
     let bell = Arc::new(Bell::new().map_err(map)?);
-    let init = init_hook(&mut options);
+    let init = options.init_hook();
     let workers = options.num_workers;
     let program = program_of(command.as_ref());
     let spawn = command.map(|command| {
@@ -180,10 +183,10 @@ fn start<S: Service<Region>, B: Output<Payload = Region>>(
         RemoteMaker::new(worker.expect("processes are workers"), remote.clone(), started.clone())
     };
     let rouse = Arc::new(move || bell.ring());
-    let threads = (control.cancel(), control.activities());
-    let inner = assemble(options, threads, passes, cells, batching, init, Some(rouse), maker)?;
+    let threads = options.workers(control.cancel(), &control.activities())?;
+    let core = assemble(options, batching, cells, passes, threads, (init, Some(rouse)), maker)?;
     for outcome in outcomes.iter().take(workers) {
         outcome.map_err(|failure| not_started(program.clone(), failure))?;
     }
-    Ok(Loader::new(inner))
+    Ok(Loader::new(core))
 }

@@ -7,10 +7,10 @@ use crossbeam_utils::CachePadded;
 
 use crate::BoxError;
 use crate::dataset::{Context, Iterable, IterableDataset, StopToken, WorkerInfo, set_worker_info};
-use crate::loader::backend::per_worker::worker::{MakeBatch, Mark, Outcome, Request};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+#[cfg(processes)]
 use crate::loader::collate::allocate::PROBES;
 use crate::loader::collate::job::{Job, Put, Read};
 use crate::loader::collate::region::Region;
@@ -52,12 +52,12 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     /// cannot be read, except after a panic.)
     #[cold]
     #[inline(never)]
-    fn stack_on<'a, const TIMED: bool>(
+    fn stack_on<'a>(
         &self,
         work: &SlotState<C::Payload>,
-        mut job: StreamJob<'a, D, TIMED>,
+        mut job: StreamJob<'a, D>,
         mut outcome: Result<(), Cause>,
-    ) -> (StreamJob<'a, D, TIMED>, Result<(), Cause>) {
+    ) -> (StreamJob<'a, D>, Result<(), Cause>) {
         while job.answer == Answer::Fine {
             let Err(cause) = outcome else { break };
             // The sample was read, but not written.
@@ -159,7 +159,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
 
     /// Writes how far the stream is into `mark`.
     #[inline]
-    fn note(&self, mark: &mut Mark) {
+    fn note(&self, mark: &mut StreamPosition) {
         (mark.samples, mark.ended) = (self.number, self.cursor.is_none());
         mark.saved.clear();
         mark.saves = self.cursor.as_ref().is_some_and(|cursor| {
@@ -266,12 +266,19 @@ impl<D: IterableDataset, C> Drop for StreamReader<D, C> {
     }
 }
 
-impl<D, C> MakeBatch<C::Payload> for StreamReader<D, C>
+impl<D, C> BatchWorker<C::Payload> for StreamReader<D, C>
 where
     D: IterableDataset,
     C: Collate<Iterable<D>>,
 {
-    fn fill(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, mark: &mut Mark) -> Outcome {
+    fn fill(
+        &mut self,
+        request: &Request,
+        task: usize,
+        work: &SlotState<C::Payload>,
+        position: &mut StreamPosition,
+    ) -> Outcome {
+        let request = *request;
         let outcome = caught(|| {
             if self.pass != Some(request.pass)
                 && let Some(outcome) = self.start(request, task, work)
@@ -279,7 +286,7 @@ where
                 return outcome;
             }
             if self.reader.sizer.skips_timing() {
-                return self.fill_batch::<false>(request, task, work);
+                return self.fill_batch(request, task, work, false);
             }
             self.fill_timed(request, task, work)
         });
@@ -287,7 +294,7 @@ where
             self.give_up(request);
             self.spoil(work, cause)
         });
-        self.note(mark);
+        self.note(position);
         rows.map_or(Outcome::End, Outcome::Batch)
     }
 }
@@ -302,7 +309,7 @@ where
         let engine = self.engine.clone();
         let activity = &*engine.activities[self.reader.place];
         let timing = Timing::begin(&mut self.reader, activity, task);
-        let outcome = self.fill_batch::<true>(request, task, work);
+        let outcome = self.fill_batch(request, task, work, true);
         match timing.end(&mut self.reader, activity, 1) {
             Ok(()) => outcome,
             // The stream continues after this batch.
@@ -318,9 +325,9 @@ where
         Some(0)
     }
 
-    /// Fills a batch. `TIMED` means that the reader times it.
+    /// Fills a batch, which the reader times or not.
     #[inline(always)]
-    fn fill_batch<const TIMED: bool>(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
+    fn fill_batch(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, timed: bool) -> Rows {
         let engine = self.engine.clone();
         if engine.cancel.is_stopping() {
             return None;
@@ -335,13 +342,13 @@ where
         let activity = &*engine.activities[self.reader.place];
         activity.begin(task, self.number, 0);
         self.bads.budget = engine.skipping.then_some(request.budget);
-        let mut job = StreamJob::<_, TIMED> {
+        let mut job = StreamJob {
             dataset: &*engine.dataset,
             cursor,
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
-            laps: if TIMED { self.reader.watch.laps() } else { None },
+            laps: if timed { self.reader.watch.laps() } else { None },
             cancel: engine.cancel.flag(),
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -402,7 +409,7 @@ where
 
 /// Makes the first batch of a pass with `make`, without samples that are bad, unless there are too many. Returns whether
 /// a loader would deliver it.
-#[cfg(all(target_os = "linux", not(any(shuttle, delays))))]
+#[cfg(processes)]
 pub(crate) fn make_first<D: IterableDataset>(
     dataset: &D,
     cursor: &mut D::Cursor,
@@ -412,7 +419,7 @@ pub(crate) fn make_first<D: IterableDataset>(
 ) -> Result<bool, BoxError> {
     let (activity, cancel) = (Activity::default(), CancelFlag::default());
     let mut bads = Bads { by: By::Consumer, budget: Some(PROBES - 1), list: Vec::new() };
-    let mut job = StreamJob::<_, false> {
+    let mut job = StreamJob {
         dataset,
         cursor,
         cx,
@@ -441,8 +448,8 @@ pub(crate) fn make_first<D: IterableDataset>(
     }
 }
 
-/// The samples of one batch. `TIMED` means that they are timed.
-struct StreamJob<'a, D: IterableDataset, const TIMED: bool> {
+/// The samples of one batch.
+struct StreamJob<'a, D: IterableDataset> {
     dataset: &'a D,
     cursor: &'a mut D::Cursor,
     cx: &'a mut Context,
@@ -473,7 +480,7 @@ enum Answer {
     Panic,
 }
 
-impl<D: IterableDataset, const TIMED: bool> StreamJob<'_, D, TIMED> {
+impl<D: IterableDataset> StreamJob<'_, D> {
     /// Reads the next sample.
     #[inline(always)]
     fn read(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
@@ -545,7 +552,7 @@ impl Bads {
     }
 }
 
-impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D, TIMED> {
+impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
     #[inline(always)] // See `MapJob::next`.
     fn next(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         // SAFETY: `read` keeps only numbers when it fails.
@@ -553,7 +560,7 @@ impl<D: IterableDataset, const TIMED: bool> Job<Iterable<D>> for StreamJob<'_, D
     }
 
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
-        next_timed!(if TIMED { self.laps } else { None }, self.activity, self.next())
+        next_timed!(self.laps, self.activity, self.next())
     }
 
     fn is_single(&self) -> bool {

@@ -1,54 +1,42 @@
 //! Builds a loader whose workers are processes from its options.
 
-use std::cell::RefCell;
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
-use slotline_core::ordered::Delivery;
 use slotline_core::robust::{Shape, Word};
 
 use crate::arena::Memory;
 use crate::dataset::Dataset;
-use crate::loader::backend::Backend;
+use crate::loader::assembly::memory::{Cells, MemoryPlan, bulk, bulk_memory, check_order, make_cells};
+use crate::loader::assembly::share::{FirstBatch, Share};
+use crate::loader::backend::AnyBackend;
 use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
 use crate::loader::backend::processes::letter::{Facts, Letter, SHARED, number_of, words};
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::worker::{Crew, connect, view};
-use crate::loader::backend::processes::{Place, ProcessRing};
-use crate::loader::build::share::{FirstBatch, Share};
-use crate::loader::build::shared::{bulk, bulk_memory, check_order, watchdog};
+use crate::loader::backend::processes::start::{Care, start};
+use crate::loader::backend::processes::worker::{Crew, connect};
 use crate::loader::builder::Builder;
-use crate::loader::builder::memory_budget::MemoryBudget;
 use crate::loader::builder::options::{Options, Workload};
-use crate::loader::collate::allocate::{MakeSlots, SlotRequest};
+use crate::loader::collate::Collate;
 use crate::loader::collate::block::Block;
 use crate::loader::collate::cell::Cell;
-use crate::loader::collate::overflow::{Overflow, Spills};
+use crate::loader::collate::overflow::Overflow;
 use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::Slab;
 use crate::loader::collate::stack::Stack;
-use crate::loader::collate::{Collate, Fill, Storage};
+use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
-use crate::loader::consumer::resume::Log;
-use crate::loader::consumer::{Inner, Parts};
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::{BuildError, clash};
 #[cfg(doc)]
 use crate::loader::error::run::Error;
-use crate::loader::metrics::reader::ConsumerStats;
-use crate::loader::order::index_source::{Batching, Origin};
-use crate::loader::order::passes::Orders;
+use crate::loader::order::index_source::{Batching, IndexSource, Origin};
+use crate::loader::order::passes::{Orders, Passes};
 use crate::loader::order::plan::Feed;
 use crate::loader::worker::claim_size::ClaimSizer;
-use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::engine::Engine;
-use crate::loader::worker::init_barrier::InitHook;
-use crate::loader::worker::pool::WorkerPool;
 use crate::sample::Fields;
-use crate::wait::Waiter;
 
 /// The maximum number of workers, each of which has a number in the words of the ring.
 pub(super) const MOST_WORKERS: usize = 4095;
@@ -287,196 +275,103 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         if self.builder.options.round_robin {
             return self.build_round_robin();
         }
-        let Self { builder: mut this, restarts, sample_timeout, command: spawn } = self;
-        let len = this.dataset.len();
-        let draw = this.options.check(Workload::Shared(len))?;
-        check(&this.options, this.collate.pins(), spawn.is_some())?;
-        let options = &mut this.options;
-        let is_collated = !<C::Shared as Fill<D>>::STACKS;
-        let facts = facts(options, draw.batching, is_collated);
-        let (workers, in_order) = (options.num_workers, options.in_order);
-        let rows = draw.rows(len);
-        let bulk = bulk(&this.dataset, rows, draw.batching);
+        let Self { builder: Builder { dataset, collate, mut options }, restarts, sample_timeout, command } = self;
+        let len = dataset.len();
+        let draw = options.check(Workload::Shared(len))?;
+        check(&options, collate.pins(), command.is_some())?;
+        let (rows, workers, batching, on_error) =
+            (draw.rows(len), options.num_workers, draw.batching, options.on_error);
+        let bulk = bulk(&dataset, rows, batching, false);
         options.slots()?;
-        let hold = options.hold;
-        let least = pow2(options.ahead()) + hold;
-        let order = draw.memory(len, least, rows).saturating_add(bulk_memory(bulk, workers));
-        check_order(order)?;
-        let shape = |slots: usize, parts: usize| Shape::new(slots.min(1 << 20), parts);
-        let budget = MemoryBudget {
-            fewest: 1,
-            slots: &|size| pow2(size.ahead()).saturating_add(hold),
-            overhead: &|size, slots| {
-                let bulk = bulk_memory(if bulk > 0 { size.rows } else { 0 }, size.workers);
-                let parts = MOST_PARTS.min(size.rows.max(1).next_power_of_two());
-                let control = Control::bytes(shape(pow2(slots), parts), size.workers, size.rows);
-                let words = slots.saturating_mul(Cell::<Region>::SIZE + size_of::<Word>());
-                draw.memory(len, slots, size.rows).saturating_add(bulk).saturating_add(words).saturating_add(control)
-            },
-        };
-        let spilling = options.on_overflow == Overflow::Spill;
-        let (pin_memory, memory) = (options.pin_memory, options.memory.take());
-        let mut shared = this.collate.share();
-        let single = draw.batching.single;
-        let first = FirstBatch { batching: draw.batching, rows, workers, on_error: options.on_error };
-        let fields = C::fields(&shared, &this.dataset, first)?;
-        let made = shared.make_slots(SlotRequest {
-            fields: &|| Ok(fields.clone()),
-            rows,
-            slots: &mut |batch| {
-                // A user's iterator is not asked for more than torch would ask it for.
-                let known = batch.filter(|_| !matches!(draw.from, Origin::Feed(_)));
-                options.settle_below_limit(known.map_or(usize::MAX, |bytes| bytes(rows)), rows, batch, &budget)?;
-                options.slots()?;
-                Ok(pow2(options.ahead()) + hold)
-            },
-            reserved: order,
-            pin_memory,
-            memory,
-            spilling,
-            touchers: 0,
-            forked: true,
-        })?;
-        let (slots, depth) = (made.payloads.len(), made.payloads.len() - hold);
-        let most = if made.shared && bulk == 0 { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
-        let part_rows = this.options.part_size.unwrap_or(1).max(rows.div_ceil(most));
-        let parts = rows.div_ceil(part_rows).next_power_of_two();
-        let sizer = if this.options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
-        // The results of a collate function are weighed.
-        let weighed = made.payloads.first().filter(|_| !is_collated);
-        let sample_bytes = weighed.map_or(Some(0), Storage::sample_bytes);
-        let layout = |region: &Region| region.layout().can_be_unsound();
-        let can_be_unsound = made.payloads.first().and_then(Storage::region).is_some_and(layout);
-        let block = Block::of(&made.payloads);
-        let memory_ceiling = made.bytes.saturating_add((budget.overhead)(this.options.size(rows), slots));
-        let mut warnings = made.warnings;
-        warnings.extend(this.options.many_workers());
-        warnings.extend(draw.batching.no_batch(draw.len(len)));
+        check_order(order_memory(&options, &draw, len, bulk))?;
+        let mut collate = collate.share();
+        let fields = C::fields(&collate, &dataset, FirstBatch { batching, rows, workers, on_error })?;
+        let mut cells = ring_cells::<D, _>(&mut options, &mut collate, &fields, &draw, len, bulk)?;
+        let facts = facts(&options, batching, cells.is_whole);
+        let mut warnings = std::mem::take(&mut cells.made.warnings);
+        warnings.extend(options.warnings(batching, draw.len(len)));
+        let (part_rows, sizer) = claims(&options, rows, cells.made.shared && bulk == 0);
+        let (hold, payload_at) = (options.hold, cells.made.payload_at.take().expect("the memory is shared"));
+        let depth = cells.made.payloads.len() - hold;
+        let (places, memory, stats) = cells.divide(&options, batching, (depth, hold));
 
-        let map = |source| BuildError::Map { bytes: Control::bytes(shape(depth, parts), workers, rows), source };
-        let strategy = this.options.wait_strategy;
-        let control = Arc::new(Control::new(shape(depth, parts), workers, rows, strategy).map_err(map)?);
-        let bell = Arc::new(Bell::new().map_err(map)?);
-        let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
-        let ring = Arc::new(view(&control, delivery));
-        let on_held = this.options.on_held;
-        let (slab, cells) =
-            Slab::new(made.payloads, (depth, hold), single || is_collated, made.more, on_held, Waiter::new(strategy));
-        let on_error = this.options.on_error;
+        let (parts, in_order) = (rows.div_ceil(part_rows).next_power_of_two(), options.in_order);
+        let (shape, strategy) = (shape(depth, parts), options.wait_strategy);
+        let map = |source| BuildError::Map { bytes: Control::bytes(shape, workers, rows), source };
+        let control = Arc::new(Control::new(shape, workers, rows, strategy).map_err(map)?);
         let is_fed = matches!(draw.from, Origin::Feed(_));
         let feed = is_fed.then(|| Feed::new(depth, rows, in_order)).transpose()?;
-        let engine = Engine::new(this.dataset, shared, rows, draw.batching, bulk, workers, feed);
-        let engine = connect(engine.on_error(on_error, draw.lengths()), &control);
-        let (cancel, activities) = (engine.cancel.clone(), engine.activities.clone());
-        let plan_cell = engine.plan_cell.clone();
-        let stride = engine.stride;
-        let engine = Arc::new(engine);
-        let payload_at = made.payload_at.expect("the memory is shared");
-        let ledger = Arc::new(Ledger::new(depth, workers, restarts));
-        let deaths = Arc::new(Deaths::new(workers));
-        let init = this.options.worker_init.take();
-        let init = init.map(|init| InitHook::new(init, this.options.persistent_workers));
-        let has_init = init.is_some();
-        let cores = worker_cores(&this.options.affinity, workers, &mut warnings)?;
-        let program = program_of(spawn.as_ref());
-        let spawn = spawn.map(|spawn| {
-            let facts = Facts {
-                kind: SHARED,
-                len,
-                depth,
-                parts,
-                rows,
-                bulk,
-                in_order: usize::from(in_order),
-                part_rows,
-                is_fixed: usize::from(this.options.part_size.is_some()),
-                ..facts
-            };
+        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, feed);
+        let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
+        let mut threads = options.workers(engine.cancel.clone(), &engine.activities)?;
+        let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
+        let program = program_of(command.as_ref());
+        let spawn = command.map(|command| {
+            let (in_order, is_fixed) = (usize::from(in_order), usize::from(options.part_size.is_some()));
+            let facts = Facts { kind: SHARED, len, depth, parts, rows, bulk, in_order, part_rows, is_fixed, ..facts };
             let (lengths, cores) = (engine.lengths.as_deref(), cores.iter().map(|core| core.id).collect());
-            prepare(spawn, facts, &fields, lengths, &control, block.as_ref(), cores)
+            prepare(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
         });
-        let spawn = spawn.transpose()?.map(RefCell::new);
-        let crew = Crew {
-            engine: engine.clone(),
-            control: control.clone(),
-            delivery,
-            part_rows,
-            payload_at,
-            sizer,
-            init,
-            cores,
-        };
-        let keeper = Keeper {
-            life: Arc::new(crew),
-            spawn,
-            control: control.clone(),
-            ring: ring.clone(),
-            ledger: ledger.clone(),
-            bell: bell.clone(),
-            deaths: deaths.clone(),
-            activities: activities.clone(),
-            sample_timeout,
-            // It is not known which of many samples that are read at once ended a worker.
-            passes_over: !on_error.is_raise() && bulk == 0,
-            part_rows,
-            listener: this.options.on_warning.clone(),
-        };
-        let watchdog = watchdog(&this.options, &activities)?;
-        let (started, outcome) = mpsc::sync_channel(1);
-        let lives = std::iter::once(move || keeper.run(&started));
-        let pool = WorkerPool::start(lives, &[], &mut warnings, || {})?.of_workers(workers);
-        match outcome.recv() {
-            Ok(Ok(())) => {}
-            Ok(Err(failure)) => return Err(not_started(program, failure)),
-            Err(_) => {
-                let source = std::io::Error::other("the thread that starts worker processes panicked");
-                return Err(BuildError::Thread { worker: 0, source });
-            }
-        }
-        let batching = draw.batching;
-        let places = cells.into_iter().map(|cell| Place { cell, task: 0, first: 0, rows: 0, refused: None }).collect();
-        let released = slab.released().clone();
-        let orders = Orders { engine, rows, draw, plan_cell: plan_cell.clone() };
-        let end = ProcessRing {
-            control,
-            ring,
-            ledger,
-            bell,
-            cancel: cancel.clone(),
-            released,
-            places,
-            empty: None,
-            plan_cell,
-            rows,
-            stride,
-            part_rows,
-            in_order,
-            start: 0,
-            to_assign: 0,
-            next: 0,
-            left: 0,
-            pass: 0,
-            uncalled: 0,
-            has_init,
-            can_be_unsound,
-        };
-        let parts = Parts {
-            backend: Backend::Processes(Box::new(end)),
-            passes: Box::new(orders),
-            cancel,
-            activities,
-            deaths,
-            pool,
-            batching,
-            slab,
-            in_order,
-            block,
-            memory_ceiling,
-            warnings,
-            log: Log::new(if in_order { 0 } else { slots }),
-            stats: ConsumerStats::new(sample_bytes, Spills::new(made.spills, &this.options.on_warning)),
-            watchdog,
-        };
-        Ok(Loader::new(Inner::new(parts, this.options)))
+        let (spawn, init) = (spawn.transpose()?, options.init_hook());
+        let crew = Crew { engine: engine.clone(), control, part_rows, payload_at, sizer, init, cores, in_order };
+        // It is not known which of many samples that are read at once ended a worker.
+        let passes_over = !on_error.is_raise() && bulk == 0;
+        let care = Care { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
+        let backend =
+            start(crew, care, places, &memory, &mut threads, &mut warnings, |failure| not_started(program, failure))?;
+        let plan_cell = engine.plan_cell.clone();
+        let passes = Box::new(Orders { engine, rows, draw, plan_cell });
+        let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);
+        Ok(Loader::new(LoaderCore::new(options, batching, memory, backend, threads, (stats, warnings))))
     }
+}
+
+fn shape(slots: usize, parts: usize) -> Shape {
+    Shape::new(slots.min(1 << 20), parts)
+}
+
+/// Returns the bytes of the orders and indices of the loader before its memory is made.
+fn order_memory(options: &Options, draw: &IndexSource, len: usize, bulk: usize) -> usize {
+    let size = options.size(draw.rows(len));
+    draw.memory(len, pow2(size.ahead()) + options.hold, size.rows).saturating_add(bulk_memory(bulk, size))
+}
+
+/// Makes the memory of all batches.
+fn ring_cells<D: Dataset, C: Collate<D>>(
+    options: &mut Options,
+    collate: &mut C,
+    fields: &Fields,
+    draw: &IndexSource,
+    len: usize,
+    bulk: usize,
+) -> Result<Cells<C::Payload>, BuildError> {
+    let hold = options.hold;
+    let plan = MemoryPlan {
+        fields: &|| Ok(fields.clone()),
+        rows: draw.rows(len),
+        cells: &|size| pow2(size.ahead()).saturating_add(hold),
+        overhead: &|size, slots| {
+            let parts = MOST_PARTS.min(size.rows.max(1).next_power_of_two());
+            let control = Control::bytes(shape(pow2(slots), parts), size.workers, size.rows);
+            let words = slots.saturating_mul(Cell::<Region>::SIZE + size_of::<Word>());
+            let order = draw.memory(len, slots, size.rows).saturating_add(bulk_memory(bulk, size));
+            order.saturating_add(words).saturating_add(control)
+        },
+        reserved: order_memory(options, draw, len, bulk),
+        fewest: 1,
+        // A user's iterator is not asked for more than torch would ask it for.
+        settles: !matches!(draw.from, Origin::Feed(_)),
+        touchers: 0,
+        forked: true,
+    };
+    make_cells(options, collate, &plan)
+}
+
+/// Returns the rows of each part of a batch, which can have several if it is `divisible`, and how many are claimed at once.
+fn claims(options: &Options, rows: usize, divisible: bool) -> (usize, ClaimSizer) {
+    let most = if divisible { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
+    let part_rows = options.part_size.unwrap_or(1).max(rows.div_ceil(most));
+    let parts = rows.div_ceil(part_rows).next_power_of_two();
+    let sizer = if options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
+    (part_rows, sizer)
 }

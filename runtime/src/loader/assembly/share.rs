@@ -2,10 +2,11 @@
 
 use crate::BoxError;
 use crate::dataset::{Context, Dataset, Iterable, IterableDataset, Loadable};
-use crate::loader::backend::per_worker::iterable::make_first;
+use crate::loader::assembly::per_worker::{fields_of_first, first_of_workers};
+use crate::loader::backend::stream_worker::make_first;
 use crate::loader::bad_samples::OnError;
-use crate::loader::build::per_worker::{fields_of_first, first_of_workers};
-use crate::loader::collate::allocate::{MakeSlots, PROBES, fields_of};
+use crate::loader::collate::Collate;
+use crate::loader::collate::allocate::{PROBES, fields_of};
 use crate::loader::collate::in_place::InPlace;
 use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
@@ -26,7 +27,7 @@ use crate::sample::{Fields, Sample};
 pub trait Share<D: Loadable> {
     /// What the processes do.
     #[doc(hidden)]
-    type Shared: MakeSlots<D, Payload = Region>;
+    type Shared: Collate<D, Payload = Region>;
 
     /// Whether batches are pinned by a function, which needs them as they were made.
     #[doc(hidden)]
@@ -111,7 +112,7 @@ where
         let (plan, activity, cancel) =
             (Plan { samples, ..Plan::default() }, Activity::default(), CancelFlag::default());
         let (mut cx, mut scratch) = (Context::default(), Vec::new());
-        let mut job = MapJob::<D, false> {
+        let mut job = MapJob {
             dataset,
             plan: &plan,
             indices: &Indices::List(&indices),

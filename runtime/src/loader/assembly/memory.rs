@@ -1,0 +1,117 @@
+//! The memory of all batches: how many there are, what they cost, and who has which cell at first.
+
+use crate::arena::shortage;
+use crate::dataset::{Dataset, Loadable};
+use crate::loader::builder::memory_budget::{MemoryBudget, Size};
+use crate::loader::builder::options::Options;
+use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
+use crate::loader::collate::block::Block;
+use crate::loader::collate::cell::Owned;
+use crate::loader::collate::memory::BatchMemory;
+use crate::loader::collate::overflow::{Overflow, Spills};
+use crate::loader::collate::slab::Slab;
+use crate::loader::collate::{Collate, Storage};
+use crate::loader::error::build::BuildError;
+use crate::loader::metrics::reader::ConsumerStats;
+use crate::loader::order::index_source::Batching;
+use crate::sample::Fields;
+use crate::wait::Waiter;
+
+/// What the memory of a loader depends on, besides its options.
+pub(crate) struct MemoryPlan<'a> {
+    /// Finds out the fields of a sample.
+    pub(crate) fields: &'a dyn Fn() -> Result<Fields, BuildError>,
+    /// Rows of a batch, at most.
+    pub(crate) rows: usize,
+    /// Returns the number of batches that a loader of this size has memory for.
+    pub(crate) cells: &'a dyn Fn(Size) -> usize,
+    /// Returns the bytes of everything but the batches, for a loader of this size with so many cells.
+    pub(crate) overhead: &'a dyn Fn(Size, usize) -> usize,
+    /// The part of these that is taken before the batches are.
+    pub(crate) reserved: usize,
+    /// The minimum number of workers, if memory is limited.
+    pub(crate) fewest: usize,
+    /// Whether the number of batches ahead may follow from their size.
+    pub(crate) settles: bool,
+    /// The number of workers that will touch the memory after that of the first batch.
+    pub(crate) touchers: usize,
+    /// Whether processes write into the memory.
+    pub(crate) forked: bool,
+}
+
+/// The memory of all batches, and what it costs.
+pub(crate) struct Cells<P> {
+    pub(crate) made: MadeSlots<P>,
+    ceiling: usize,
+    /// Whether batches are made as one row, by a collate function.
+    pub(crate) is_whole: bool,
+}
+
+/// Makes the memory of all batches, and settles how many are loaded ahead.
+pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
+    options: &mut Options,
+    collate: &mut C,
+    plan: &MemoryPlan<'_>,
+) -> Result<Cells<C::Payload>, BuildError> {
+    let &MemoryPlan { fields, rows, cells, overhead, reserved, fewest, settles, touchers, forked } = plan;
+    let (pin_memory, memory) = (options.pin_memory, options.memory.take());
+    let spilling = options.on_overflow == Overflow::Spill;
+    let made = collate.make_slots(SlotRequest {
+        fields,
+        rows,
+        slots: &mut |batch| {
+            let known = batch.filter(|_| settles).map_or(usize::MAX, |bytes| bytes(rows));
+            options.settle_below_limit(known, rows, batch, &MemoryBudget { fewest, slots: cells, overhead })?;
+            Ok(cells(options.size(rows)))
+        },
+        reserved,
+        pin_memory,
+        memory,
+        spilling,
+        touchers,
+        forked,
+    })?;
+    let ceiling = made.bytes.saturating_add(overhead(options.size(rows), made.payloads.len()));
+    Ok(Cells { made, ceiling, is_whole: forked && !C::STACKS })
+}
+
+impl<P: Storage> Cells<P> {
+    /// Returns the cells of `placed` slots, the loader's memory with the others, of which `hold` are for batches that the
+    /// user holds, and what counts the batches.
+    pub(crate) fn divide(
+        self,
+        options: &Options,
+        batching: Batching,
+        (placed, hold): (usize, usize),
+    ) -> (Vec<Owned<P>>, BatchMemory<P>, ConsumerStats) {
+        let Self { made, ceiling, is_whole } = self;
+        // The results of a collate function are weighed.
+        let sample_bytes = made.payloads.first().filter(|_| !is_whole).map_or(Some(0), Storage::sample_bytes);
+        let stats = ConsumerStats::new(sample_bytes, Spills::new(made.spills, &options.on_warning));
+        let (block, on_held) = (Block::of(&made.payloads), options.on_held);
+        let (single, released) = (batching.single || is_whole, Waiter::new(options.wait_strategy));
+        let (slab, cells) = Slab::new(made.payloads, (placed, hold), single, made.more, on_held, released);
+        (cells, BatchMemory { slab, block, ceiling, limit: options.memory_limit, on_held }, stats)
+    }
+}
+
+/// Returns the number of indices that each thread keeps for bulk reads: those of a whole batch, or none if samples are
+/// read one by one, as they are without batches. `stacks` says whether threads of this process stack samples.
+pub(crate) fn bulk(dataset: &impl Dataset, rows: usize, batching: Batching, stacks: bool) -> usize {
+    let many = dataset.reads_many() || stacks && dataset.writes_many();
+    if many && !batching.single { rows } else { 0 }
+}
+
+/// Returns the bytes of the indices that all threads keep for bulk reads, if there are such reads; `usize::MAX` on
+/// overflow.
+pub(crate) fn bulk_memory(bulk: usize, size: Size) -> usize {
+    if bulk == 0 {
+        return 0;
+    }
+    size.rows.saturating_mul(size.workers.saturating_add(1)).saturating_mul(size_of::<usize>())
+}
+
+/// Checks that there is enough memory for the order of a pass.
+pub(crate) fn check_order(bytes: usize) -> Result<(), BuildError> {
+    shortage(bytes).map_or(Ok(()), |available| Err(BuildError::OrderMemory { bytes, available }))
+}

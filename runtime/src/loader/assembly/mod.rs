@@ -1,0 +1,48 @@
+//! Builds a loader from its options, in stages: the options are checked, the memory is made, then what fills batches, then
+//! the backend with its workers; [`LoaderCore`](crate::loader::consumer::core::LoaderCore) has all of them.
+
+pub(crate) mod memory;
+pub(crate) mod per_worker;
+#[cfg(processes)]
+pub(crate) mod processes;
+#[cfg(processes)]
+pub(crate) mod processes_separate;
+#[cfg(processes)]
+pub(crate) mod share;
+pub(crate) mod shared;
+#[cfg(processes)]
+pub(crate) mod spawned;
+
+use crossbeam_utils::CachePadded;
+
+use crate::dataset::StopToken;
+use crate::loader::builder::options::Options;
+use crate::loader::cores::usable_cores;
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::Warning;
+use crate::loader::metrics::activity::Activity;
+use crate::loader::order::index_source::Batching;
+use crate::loader::worker::init_barrier::InitHook;
+use crate::loader::worker::workers::Workers;
+use crate::placed::Placed;
+
+impl Options {
+    /// Returns the warnings that follow from the options, for a pass of so many samples.
+    fn warnings(&self, batching: Batching, samples: Option<usize>) -> impl Iterator<Item = Warning> {
+        let workers = self.num_workers;
+        // There is at least one core. Otherwise asking for their number takes as long as starting a thread.
+        let cores = if workers > 1 { usable_cores() } else { 1 };
+        let many = (workers > cores).then_some(Warning::ManyWorkers { workers, cores });
+        many.into_iter().chain(batching.no_batch(samples))
+    }
+
+    /// Prepares for the threads to come.
+    fn workers(&self, cancel: StopToken, activities: &Placed<[CachePadded<Activity>]>) -> Result<Workers, BuildError> {
+        Workers::new(cancel, activities.clone(), (self.watchdog, &self.on_warning), self.close_timeout)
+    }
+
+    /// Takes the user's code that each worker runs before a pass.
+    fn init_hook(&mut self) -> Option<InitHook> {
+        self.worker_init.take().map(|init| InitHook::new(init, self.persistent_workers))
+    }
+}

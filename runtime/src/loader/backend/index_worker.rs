@@ -1,0 +1,65 @@
+//! Whole batches of a dataset by index: those of one worker, if batches are dealt out to the workers as torch does, or
+//! all of them, if the calling thread makes them.
+
+use std::sync::Arc;
+
+use crate::dataset::Dataset;
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
+use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::{Collate, Storage};
+use crate::loader::error::guard::quietly;
+use crate::loader::order::plan::{Plan, Task};
+use crate::loader::worker::engine::Engine;
+use crate::loader::worker::portion::{Filled, Portion};
+use crate::loader::worker::reader::Reader;
+
+/// Makes whole batches by the plan of the pass.
+pub(crate) struct IndexWorker<D: Dataset, C: Collate<D>> {
+    pub(crate) engine: Arc<Engine<D, C>>,
+    pub(crate) reader: Reader,
+}
+
+impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
+    fn fill(&mut self, _: &Request, task: usize, work: &SlotState<C::Payload>, _: &mut StreamPosition) -> Outcome {
+        let engine = &*self.engine;
+        // SAFETY: this batch is not finished yet, and the plan is written only when all are.
+        let plan = unsafe { engine.plan_cell.plan() };
+        if plan.feed.is_some() {
+            return self.fill_from_feed(work);
+        }
+        let task = plan.task(task);
+        make(engine, plan, &task, work, &mut self.reader);
+        Outcome::Batch(task.rows)
+    }
+}
+
+impl<D: Dataset, C: Collate<D>> IndexWorker<D, C> {
+    /// Makes the next batch of a user's iterator, of which this is the only reader.
+    #[inline(never)]
+    fn fill_from_feed(&mut self, work: &SlotState<C::Payload>) -> Outcome {
+        // SAFETY: as in `fill`.
+        let plan = unsafe { self.engine.plan_cell.plan() };
+        let Some(feed) = &plan.feed else { return Outcome::End };
+        let (ticket, slot) = (feed.drawn(), 0);
+        let portion = Portion { ticket, slot, parts: 0..1, part_rows: plan.rows, work };
+        match portion.fill(&self.engine, plan, &mut self.reader) {
+            Filled::Rows => Outcome::Batch(feed.peek(slot).indices.len()),
+            Filled::End => Outcome::End,
+        }
+    }
+}
+
+/// Makes a whole batch.
+#[inline(always)]
+pub(crate) fn make<D: Dataset, C: Collate<D>>(
+    engine: &Engine<D, C>,
+    plan: &Plan,
+    task: &Task<'_>,
+    work: &SlotState<C::Payload>,
+    reader: &mut Reader,
+) {
+    if !engine.make(work, plan, task, 0..task.rows, (task.number, 1), reader) {
+        // The batch may have been made nevertheless.
+        quietly(|| work.payload.discard());
+    }
+}

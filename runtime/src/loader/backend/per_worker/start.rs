@@ -1,0 +1,68 @@
+//! Starts workers that each have separate rings.
+
+use std::sync::Arc;
+
+use core_affinity::CoreId;
+use slotline_core::spsc::Slot;
+
+use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
+use crate::loader::backend::per_worker::worker::{Reply, Ring, RingWorker};
+use crate::loader::backend::per_worker::{PerWorker, Rouse};
+use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
+use crate::loader::collate::Storage;
+use crate::loader::collate::cell::Owned;
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::Warning;
+use crate::loader::worker::init_barrier::InitHook;
+use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::workers::Workers;
+use crate::wait::{WaitStrategy, Waiter};
+
+/// What the links between the consumer and its workers need.
+pub(crate) struct Links<P> {
+    /// A cell for each request that can be outstanding, of which each link has `prefetch`.
+    pub(crate) places: Vec<Owned<P>>,
+    pub(crate) prefetch: usize,
+    /// The waiter on which the consumer waits for a free cell.
+    pub(crate) released: Arc<Waiter>,
+    /// The user's code that each worker runs before a pass.
+    pub(crate) init: Option<InitHook>,
+    pub(crate) rouse: Option<Rouse>,
+}
+
+/// Starts a worker for each of `makers`.
+pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
+    makers: impl ExactSizeIterator<Item = H>,
+    Links { places, prefetch, released, init, rouse }: Links<P>,
+    (strategy, in_order): (WaitStrategy, bool),
+    cores: &[CoreId],
+    threads: &mut Workers,
+    warnings: &mut Vec<Warning>,
+) -> Result<PerWorker<P>, BuildError> {
+    let waiter = || Arc::new(Waiter::new(strategy));
+    let (workers, any) = (makers.len(), (!in_order).then(waiter));
+    let mut places = places.into_iter();
+    let mut links = Vec::with_capacity(workers);
+    let mut lives = Vec::with_capacity(workers);
+    for (id, maker) in makers.enumerate() {
+        let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
+        let reply = |_| {
+            let cell = places.next().expect("there is a cell for each slot");
+            Reply { cell, task: 0, outcome: Outcome::default(), mark: StreamPosition::new() }
+        };
+        let items = any.clone().unwrap_or_else(waiter);
+        let replies = Ring::<Reply<P>>::with_wait(slots(prefetch, reply), items, waiter());
+        let ((ask, requests), (replies, answers)) = (requests.into_split(), replies.into_split());
+        links.push(WorkerLink::new(ask, answers));
+        let (start, activities, deaths) = (init.clone(), threads.activities.clone(), threads.deaths.clone());
+        let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, deaths };
+        lives.push(move || worker.work());
+    }
+    let links = Dispatch::new(links, released, any, prefetch, threads.cancel.clone());
+    threads.pool = WorkerPool::start(lives.into_iter(), cores, warnings, || links.close())?;
+    Ok(PerWorker { links, has_init: init.is_some(), rouse })
+}
+
+fn slots<T>(count: usize, value: impl FnMut(usize) -> T) -> Box<[Slot<T>]> {
+    (0..count).map(value).map(Slot::new).collect()
+}

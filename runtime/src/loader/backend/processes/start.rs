@@ -1,0 +1,97 @@
+//! Starts the worker processes that share a ring.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::dataset::Dataset;
+use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
+use crate::loader::backend::processes::spawn::Spawn;
+use crate::loader::backend::processes::worker::{Crew, view};
+use crate::loader::backend::processes::{Place, ProcessRing};
+use crate::loader::collate::Collate;
+use crate::loader::collate::cell::Owned;
+use crate::loader::collate::memory::BatchMemory;
+use crate::loader::collate::region::Region;
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::{Listener, Warning};
+use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::workers::Workers;
+
+/// How worker processes start, and what is done about those that end.
+pub(crate) struct Care {
+    pub(crate) restarts: usize,
+    pub(crate) sample_timeout: Option<Duration>,
+    /// Whether a sample that ended its worker is passed over.
+    pub(crate) passes_over: bool,
+    /// What starts workers, if they are not forked.
+    pub(crate) spawn: Option<Spawn>,
+    pub(crate) listener: Listener,
+}
+
+/// Starts the workers of a ring with a slot for each of `places`. `not_started` makes the error for a worker that could not
+/// be started.
+pub(crate) fn start<D: Dataset, C: Collate<D, Payload = Region>>(
+    crew: Crew<D, C>,
+    Care { restarts, sample_timeout, passes_over, spawn, listener }: Care,
+    places: Vec<Owned<Region>>,
+    memory: &BatchMemory<Region>,
+    threads: &mut Workers,
+    warnings: &mut Vec<Warning>,
+    not_started: impl FnOnce((usize, io::Error)) -> BuildError,
+) -> Result<ProcessRing<Region>, BuildError> {
+    let (control, plan_cell, part_rows, in_order) =
+        (crew.control.clone(), crew.engine.plan_cell.clone(), crew.part_rows, crew.in_order);
+    let (workers, has_init) = (crew.engine.workers(), crew.init.is_some());
+    let bell = Arc::new(Bell::new().map_err(|source| BuildError::Map { bytes: 0, source })?);
+    let ring = Arc::new(view(&control, in_order));
+    let ledger = Arc::new(Ledger::new(places.len(), workers, restarts));
+    let keeper = Keeper {
+        life: Arc::new(crew),
+        spawn: spawn.map(RefCell::new),
+        control: control.clone(),
+        ring: ring.clone(),
+        ledger: ledger.clone(),
+        bell: bell.clone(),
+        deaths: threads.deaths.clone(),
+        activities: threads.activities.clone(),
+        sample_timeout,
+        passes_over,
+        part_rows,
+        listener,
+    };
+    let (started, outcome) = mpsc::sync_channel(1);
+    let lives = std::iter::once(move || keeper.run(&started));
+    threads.pool = WorkerPool::start(lives, &[], warnings, || {})?.of_workers(workers);
+    match outcome.recv() {
+        Ok(Ok(())) => {}
+        Ok(Err(failure)) => return Err(not_started(failure)),
+        Err(_) => {
+            let source = io::Error::other("the thread that starts worker processes panicked");
+            return Err(BuildError::Thread { worker: 0, source });
+        }
+    }
+    let layout = places.first().map(|cell| cell.work().payload.layout());
+    Ok(ProcessRing {
+        control,
+        ring,
+        ledger,
+        bell,
+        cancel: threads.cancel.clone(),
+        released: memory.slab.released().clone(),
+        can_be_unsound: layout.is_some_and(|layout| layout.can_be_unsound()),
+        places: places.into_iter().map(Place::new).collect(),
+        empty: None,
+        plan_cell,
+        part_rows,
+        in_order,
+        start: 0,
+        to_assign: 0,
+        next: 0,
+        left: 0,
+        pass: 0,
+        uncalled: 0,
+        has_init,
+    })
+}

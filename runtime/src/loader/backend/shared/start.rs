@@ -1,0 +1,111 @@
+//! Starts the workers that share a ring.
+
+use std::sync::Arc;
+
+use slotline_core::ordered::{Config, Consumer, Delivery, Slot, Worker};
+
+use crate::dataset::Dataset;
+use crate::loader::backend::shared::SharedRing;
+use crate::loader::backend::shared::worker::{Filler, Helper, Ring, Shared};
+use crate::loader::builder::options::Options;
+use crate::loader::collate::Collate;
+use crate::loader::collate::allocate::Untouched;
+use crate::loader::collate::cell::Owned;
+use crate::loader::cores::worker_cores;
+use crate::loader::error::build::BuildError;
+use crate::loader::error::warning::Warning;
+use crate::loader::worker::claim_size::ClaimSizer;
+use crate::loader::worker::engine::Engine;
+use crate::loader::worker::init_barrier::{InitBarrier, InitHook};
+use crate::loader::worker::pool::WorkerPool;
+use crate::loader::worker::workers::Workers;
+use crate::wait::Waiter;
+
+/// The maximum number of parts of a batch, which keeps the cost of counting parts small.
+const MOST_PARTS: usize = 1024;
+
+/// How batches are divided into claims.
+pub(crate) struct Claims {
+    parts: usize,
+    part_rows: usize,
+    pub(crate) sizer: ClaimSizer,
+    /// The same for workers, whose claims are timed.
+    watching: ClaimSizer,
+}
+
+impl Claims {
+    /// Divides batches of `rows` rows, if several threads can make one; without a part size not if one thread
+    /// `reads_many` samples at once.
+    pub(crate) fn new(part_size: Option<usize>, rows: usize, divisible: bool, reads_many: bool) -> Self {
+        let least = rows.div_ceil(MOST_PARTS);
+        let part_rows = match part_size {
+            _ if !divisible => rows,
+            Some(part_size) => part_size.min(rows).max(least),
+            None if reads_many => rows,
+            None => least,
+        };
+        let parts = rows.div_ceil(part_rows);
+        // With a given part size, workers claim at no other size.
+        if part_size.is_some() {
+            let sizer = ClaimSizer::fixed(1);
+            return Self { parts, part_rows, watching: sizer.clone(), sizer };
+        }
+        let sizer = ClaimSizer::adaptive(parts);
+        Self { parts, part_rows, watching: sizer.clone().watching(), sizer }
+    }
+}
+
+/// The ring with its workers, and what they share.
+pub(crate) struct Started<D: Dataset, C: Collate<D>> {
+    pub(crate) backend: SharedRing<C::Payload>,
+    pub(crate) engine: Arc<Filler<D, C>>,
+}
+
+/// Starts the workers of a ring with a slot for each of `places`.
+pub(crate) fn start<D: Dataset, C: Collate<D>>(
+    options: &mut Options,
+    engine: Engine<D, C>,
+    Claims { parts, part_rows, sizer, watching }: Claims,
+    (places, untouched, released): (Vec<Owned<C::Payload>>, Option<Untouched>, Arc<Waiter>),
+    threads: &mut Workers,
+    warnings: &mut Vec<Warning>,
+) -> Result<Started<D, C>, BuildError> {
+    let (workers, in_order, strategy) = (options.num_workers, options.in_order, options.wait_strategy);
+    let helps = options.help.unwrap_or(in_order && options.worker_init.is_none()) && options.timeout.is_zero();
+    let init = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
+    let cores = worker_cores(&options.affinity, workers, warnings)?;
+    let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
+    let config = Config::new().parts(parts).delivery(delivery);
+    let places: Box<[_]> = places.into_iter().map(Slot::new).collect();
+    let room = Waiter::for_room(strategy, places.len());
+    let ring: Arc<Ring<C::Payload>> = Arc::new(Ring::with_wait(places, config, Waiter::new(strategy), room));
+    ring.seal();
+    let consumer = Consumer::new(ring.clone()).expect("a new ring has no consumer");
+    let plan_cell = engine.plan_cell.clone();
+    let shared = Arc::new(Shared {
+        ring,
+        cancel: threads.cancel.clone(),
+        part_rows,
+        barrier: init.map(|init| InitBarrier::new(init, workers)),
+        shares: helps,
+        deaths: threads.deaths.clone(),
+        untouched,
+        released,
+    });
+    let engine = Arc::new(Filler { engine, shared: shared.clone() });
+    let lives = (0..workers).map(|id| {
+        let (filler, mut reader) = (engine.clone(), engine.engine.reader(Some(id), watching.clone()));
+        move || filler.work(&Worker::new(filler.shared.ring.clone()), &mut reader)
+    });
+    let mut building = shared.untouched.as_ref().map(|untouched| untouched.building.lock());
+    threads.pool = WorkerPool::start(lives, &cores, warnings, || {
+        drop(building.take());
+        shared.close();
+    })?;
+    drop(building);
+    let (worker, sweeper) = (Worker::new(shared.ring.clone()), Worker::new(shared.ring.clone()));
+    let reader = engine.engine.reader(None, sizer);
+    let helper = Box::new(Helper { reader, worker, filler: engine.clone() });
+    let backend = SharedRing { shared, consumer, empty: None, sweeper, plan_cell, helper, helps };
+    Ok(Started { backend, engine })
+}
