@@ -9,7 +9,8 @@
 //! program may run (torch's function calls methods of the samples, keys of dicts are compared, objects are pickled), and
 //! resize tensors. So wherever such code may run, that is noted ([`Gathered::ran`]), and before anything is copied, every
 //! tensor is looked at again and compared with what was noted of it ([`Gathered::settle`]). What belongs to a tensor, such as
-//! its list of dimensions, is not read after such code.
+//! its list of dimensions, is not read after such code. Arrays are the same: NumPy resizes one whose memory is exported, if it
+//! is told not to check (`refcheck=False`).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -91,8 +92,12 @@ impl Tools {
             return (view.shape.is_empty() && view.dtype.code == DType::I64.code).then(|| index.extract().ok())?;
         }
         let integer = self.array_integer.as_ref()?;
-        // By its type: an object may say that it is of another one, by code of the program.
-        if index.get_type().is_subclass(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
+        // By its type: an object may say that it is of another one, by code of the program. So may a class of the program give
+        // the number.
+        let kind = index.get_type();
+        // SAFETY: a type.
+        let is_own = unsafe { ffi::PyType_GetFlags(kind.as_type_ptr()) } & ffi::Py_TPFLAGS_HEAPTYPE != 0;
+        if !is_own && kind.is_subclass(integer.bind(index.py())).ok()? { index.extract().ok() } else { None }
     }
 
     /// Whether an object is a tensor that is sent without pickling it.
@@ -121,7 +126,7 @@ pub(crate) struct Leaf {
 
 #[derive(Debug)]
 pub(crate) enum Rows {
-    /// Each is a row; those of tensors that are kept from this number on.
+    /// Each is a row; those of tensors or arrays that are kept from this number on.
     Views(Vec<View<'static>>, Option<usize>),
     /// Rows of one tensor or array.
     Taken(Taken),
@@ -302,7 +307,7 @@ impl<'py> Gathered<'py> {
             }
             // SAFETY: the buffers are kept as long as the leaves, and their contents do not move with them.
             let views = self.buffers[start..].iter().map(|buffer| unsafe { buffer.view() }).collect();
-            return stacked(views, rows, None);
+            return stacked(views, rows, Some(self.kept.len()));
         }
         if first.is_exact_instance_of::<PyBool>() {
             let values = column.iter().map(|value| is_kind(value).then(|| value.is_truthy().ok().map(u8::from))?);
@@ -395,12 +400,12 @@ impl<'py> Gathered<'py> {
         Some(self.leaves.len() - 1)
     }
 
-    /// Looks at every tensor again, if code of the program may have run since. After this, none may run before the elements
-    /// are copied.
+    /// Looks at every tensor and array again, if code of the program may have run since. After this, none may run before the
+    /// elements are copied.
     ///
     /// # Errors
     ///
-    /// If a tensor has another shape or type than before, or its storage no longer has its elements.
+    /// If one has another shape or type than before, or its storage no longer has its elements.
     pub(crate) fn settle(&mut self, tools: &Tools) -> PyResult<()> {
         if !self.ran {
             return Ok(());
@@ -411,8 +416,16 @@ impl<'py> Gathered<'py> {
                 return Err(changed());
             }
         }
-        // SAFETY: the tensors are kept, and no other code runs before they are copied.
-        let look = |number: usize| unsafe { tools.torch.view(&kept[number]) };
+        let buffers = &mut self.buffers;
+        let mut look = |number: usize| {
+            if tools.is_tensor(&kept[number]) {
+                // SAFETY: the tensors are kept, and no other code runs before they are copied.
+                return unsafe { tools.torch.view(&kept[number]) };
+            }
+            buffers.push(Buffer::of(kept[number].as_borrowed())?);
+            // SAFETY: the buffers are kept as long as the leaves.
+            buffers.last().map(|buffer| unsafe { buffer.view() })
+        };
         for leaf in &mut self.leaves {
             match &mut leaf.rows {
                 Rows::Views(views, Some(first)) => {
@@ -492,7 +505,7 @@ impl<'py> Gathered<'py> {
 #[cold]
 fn changed() -> PyErr {
     PyRuntimeError::new_err(
-        "a tensor was resized while a batch was made of it, by code of a sample or of its collate function: leave it as it is there",
+        "a tensor or an array was resized while a batch was made of it, by code of a sample or of its collate function: leave it as it is there",
     )
 }
 

@@ -116,6 +116,22 @@ def test_a_storage_that_is_shrunk_while_a_batch_is_made_is_an_error(make):
 
 
 @pytest.mark.parametrize("make", CALLBACKS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda array: array.resize(4_000_000, refcheck=False),
+        lambda array: array.resize(2, refcheck=False),
+        lambda array: array.__setstate__(np.zeros(5).__reduce__()[2]),
+    ],
+    ids=["grown", "shrunk", "replaced"],
+)
+def test_an_array_that_is_resized_while_a_batch_is_made_is_an_error(make, change):
+    array = np.zeros(1_000_000)
+    with pytest.raises(RuntimeError, match="resized|equal size|same size"):
+        next(iter(DataLoader(samples(array, make, lambda: change(array)), batch_size=2)))
+
+
+@pytest.mark.parametrize("make", CALLBACKS)
 def test_code_that_leaves_tensors_alone_is_no_error(make):
     tensor = torch.arange(5)
     first, _ = next(iter(DataLoader(samples(tensor, make, lambda: None), batch_size=2)))
@@ -153,6 +169,19 @@ def test_indices_of_a_subset_that_resize_its_tensor_read_no_freed_memory():
 
     subset = torch.utils.data.Subset(torch.utils.data.TensorDataset(tensor), Indices([0, 1]))
     assert next(iter(DataLoader(subset, batch_size=2)))[0].tolist() == [3, 3]
+
+
+def test_an_index_that_resizes_tensors_looked_at_before_reads_none_of_them():
+    class Index(np.int64):
+        def __index__(self):
+            tensor.resize_(4_000_000).fill_(7)
+            return int(self.item())
+
+    for loader in (DataLoader, torch.utils.data.DataLoader):
+        tensor = torch.arange(1000.0)
+        rows = torch.utils.data.TensorDataset(tensor)
+        both = torch.utils.data.ConcatDataset([rows, torch.utils.data.Subset(rows, [Index(3)])])
+        assert next(iter(loader(both, sampler=[5, 1000], batch_size=2)))[0].tolist() == [7, 7]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from multiprocessing import reduction
 import numpy as np
 import pytest
 import torch
-from conftest import bits
+from conftest import bits, same
 
 import slotline.torch
 
@@ -344,6 +344,28 @@ def test_a_connection_can_be_sent(loader):
 def test_a_negated_tensor_has_its_values():
     (batch,) = batches("slotline", lambda _: [torch.tensor([1 + 2j]).conj().imag, torch.tensor([1 + 2j]).conj()], [0])
     assert [part.tolist() for part in batch] == [[-2], [1 - 2j]]
+
+
+UNUSUAL = ["bits8", "bits2x4", "bcomplex32", "uint4", "float4_e2m1fn_x2"]
+
+
+@pytest.mark.parametrize("dtype", [name for name in UNUSUAL if hasattr(torch, name)])
+def test_a_tensor_of_an_unusual_type_has_its_bits(dtype):
+    def make(_):
+        return torch.arange(8, dtype=torch.uint8).view(getattr(torch, dtype))
+
+    (batch,) = batches("slotline", make, [0])
+    same(batch, make(0))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_unusual_tensors_that_torch_pickles_otherwise_have_their_values():
+    def make(_):
+        return torch.tensor([1 + 2j]).to(torch.complex32).conj(), torch.ones(2).to(torch.float8_e5m2).requires_grad_()
+
+    (batch,) = batches("slotline", make, [0])
+    assert [part.tolist() for part in batch] == [[1 - 2j], [1, 1]]
+    assert batch[1].requires_grad
 
 
 class Unreadable:

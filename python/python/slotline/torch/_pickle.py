@@ -1,7 +1,7 @@
 """Pickles objects, but not the tensors in them, which are sent as they are.
 
-Storages, and tensors whose elements are less than a byte, cannot be pickled, or only by copying them twice. torch's reductions
-for its own queues make them of untyped storages, and of these, the bytes are sent as a tensor.
+Storages, and tensors of unusual types, cannot be pickled, or only by copying them twice. torch's reductions for its own queues
+make them of untyped storages, and of these, the bytes are sent as a tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import torch
 from torch.multiprocessing import reductions
 
 _received = threading.local()
+# Elements of less than a byte, and types that `Tensor.__reduce_ex__` pickles in a way that only `torch.load` reads.
 _SMALL = {getattr(torch, f"{sign}int{bits}", None) for sign in ("", "u") for bits in range(1, 8)} - {None}
+_UNUSUAL = _SMALL | torch.storage._new_dtypes()
 
 
 class _Pickler(ForkingPickler):
@@ -30,7 +32,9 @@ class _Pickler(ForkingPickler):
                 return self._send(value, _tensor)
             if type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu" and not value.is_nested:
                 # torch's reduction for queues forgets that elements are to be negated, and refuses what has a history.
-                return reductions.reduce_tensor(value) if value.dtype in _SMALL else value.__reduce_ex__(5)
+                if value.dtype in _UNUSUAL:
+                    return reductions.reduce_tensor(value.resolve_conj().resolve_neg())
+                return value.__reduce_ex__(5)
         elif isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
             return self._send(torch.empty(0, dtype=torch.uint8, device="cpu").set_(value), _storage)
         return NotImplemented
