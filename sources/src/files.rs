@@ -25,6 +25,7 @@ use slotline::dataset::fetching;
 
 use crate::Error;
 use crate::ahead::Asked;
+use crate::error::shown;
 use crate::record::Room;
 #[cfg(feature = "remote")]
 use crate::remote::Listed;
@@ -282,7 +283,7 @@ impl Files {
         let of_remote = self.remote().and_then(Remote::warning);
         #[cfg(not(feature = "remote"))]
         let of_remote: Option<String> = None;
-        unsaved.chain(of_remote).collect()
+        unsaved.chain(of_remote).map(|warning| shown(&warning)).collect()
     }
 
     /// Whether the files are in buckets or on servers.
