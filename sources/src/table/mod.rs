@@ -381,6 +381,9 @@ fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
     leaves.iter().map(moved).collect()
 }
 
+/// What a part of a table may take in memory, at least, in bytes.
+const LEAST: u64 = 64 << 20;
+
 /// Why something can't be read.
 #[derive(Debug)]
 struct Problem {
@@ -494,7 +497,7 @@ impl Table {
             let columns = if steps == 1 { 0..self.missing.len() } else { step..step + 1 };
             let columns = columns.map(|column| {
                 let leaf = &self.leaves[file][column];
-                let of = Column::of(&batch, leaf, self.missing[column].as_deref());
+                let of = Column::of(&batch, leaf, self.missing[column].as_deref(), self.kept.limit());
                 of.map_err(|problem| format!("column {}: {problem}", leaf.name))
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();
