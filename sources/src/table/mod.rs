@@ -291,7 +291,8 @@ impl TableOptions {
         let missing = |leaf: &Leaf| {
             let kind = leaf.holds.kind(|_| Room { items: 1, exceeded: true });
             let Some(&number) = self.defaults.get(&leaf.name) else {
-                return Ok(self.missing_as_zero.then(|| kind.zero().bytes().into()));
+                let zero = || kind.zero().map_err(|source| Error::io(path, "read", source));
+                return Ok(self.missing_as_zero.then(zero).transpose()?.map(|zero| zero.bytes().into()));
             };
             let found = leaf.holds.number(number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
