@@ -114,7 +114,12 @@ impl Feed {
                 "nothing is left to do: --epochs is {epochs}, which includes the passes before the resume"
             ))?;
         }
-        stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step)?;
+        if let Err(error) = stream(&mut loader, epochs, self.options.hold, &mut meter, &mut screen, &mut step) {
+            // What held it up may be why it failed.
+            screen.clear();
+            _ = screen.line(loader.stats().verdict());
+            return Err(error);
+        }
         step.checkpoint.save(&loader.state())?;
 
         let total = meter.total();

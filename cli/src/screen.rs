@@ -7,6 +7,9 @@ use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
+use slotline::acts_on_terminal;
 use slotline_sources::error::shown;
 
 use crate::digest::DIGEST_HELP;
@@ -98,7 +101,7 @@ impl Screen {
 
     /// Writes a line of JSON, without flushing it.
     pub(crate) fn record(&mut self, value: &impl Serialize) -> Result<()> {
-        let written = serde_json::to_writer(&mut self.out, value).map_err(io::Error::from);
+        let written = value.serialize(&mut Serializer::with_formatter(&mut self.out, Escaped)).map_err(io::Error::from);
         written.and_then(|()| self.out.write_all(b"\n")).context(UNWRITABLE)
     }
 
@@ -115,6 +118,21 @@ impl Screen {
             self.record(summary)?;
         }
         self.out.flush().context(UNWRITABLE)
+    }
+}
+
+/// JSON whose texts, such as names of files, do nothing to a terminal.
+struct Escaped;
+
+impl Formatter for Escaped {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        fragment.split_inclusive(acts_on_terminal).try_for_each(|part| match part.chars().next_back() {
+            // All of these are below 2^16.
+            Some(last) if acts_on_terminal(last) => {
+                write!(out, "{}\\u{:04x}", &part[..part.len() - last.len_utf8()], u32::from(last))
+            }
+            _ => out.write_all(part.as_bytes()),
+        })
     }
 }
 
@@ -158,4 +176,19 @@ fn bar() -> ProgressBar {
 /// Formats a number of bytes with a suitable unit.
 pub(crate) fn bytes(count: usize) -> impl fmt::Display {
     indicatif::BinaryBytes(count as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_nothing_that_a_terminal_obeys_and_is_equal() {
+        let names = ["a\u{9b}2J\u{85}", "\u{7f}\u{202e}gpj.ä\"\n\u{1b}", ""];
+        let mut text = Vec::new();
+        names.serialize(&mut Serializer::with_formatter(&mut text, Escaped)).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text, r#"["a\u009b2J\u0085","\u007f\u202egpj.ä\"\n\u001b",""]"#);
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), names);
+    }
 }

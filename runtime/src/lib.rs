@@ -67,6 +67,7 @@ pub mod rng;
 pub mod sample;
 pub mod sampler;
 pub mod shape;
+mod shown;
 pub mod source;
 mod streaming;
 #[cfg(shuttle)]
@@ -85,6 +86,9 @@ pub use self::dataset::{Dataset, WorkerInfo, worker_info};
 pub use self::loader::{Batch, Error, Loader};
 pub use self::ranks::Ranks;
 pub use self::sample::Sample;
+#[doc(hidden)]
+pub use self::shown::acts_on_terminal;
+pub use self::shown::shown;
 pub use self::wait::WaitStrategy;
 #[cfg(all(target_os = "linux", not(shuttle)))]
 pub use slotline_core::wait::SharedFutex;

@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use slotline::dataset::{Context, FnDataset, from_fn, iter_fn, random_split};
+use slotline::dataset::{Context, Dataset, FnDataset, from_fn, iter_fn, random_split};
 use slotline::loader::{Builder, Samples};
 use slotline::packing::PackingOptions;
 use slotline::rng::Generator;
@@ -63,7 +63,27 @@ fn no_option_of_a_loader_ends_the_process() {
     options("num_workers", |builder, size| builder.num_workers(size));
     options("shuffle", |builder, _| builder.shuffle(true));
     each("prefetch_factor", |size| load!(Loader::builder(numbers(9)).num_workers(2).prefetch_factor(size)));
+    /// Nothing, read many at once.
+    struct Many;
+
+    impl Dataset for Many {
+        type Sample<'a> = [u8; 0];
+
+        fn len(&self) -> usize {
+            1 << 60
+        }
+
+        fn get<'a>(&'a self, _: usize, _: &'a mut Context) -> Result<[u8; 0], BoxError> {
+            Ok([])
+        }
+
+        fn reads_many(&self) -> bool {
+            true
+        }
+    }
+
     for workers in [0, 2] {
+        each("batch_size of a bulk read", |size| load!(Loader::builder(Many).batch_size(size).num_workers(workers)));
         let stream = || Loader::iterable(iter_fn(|_| Ok((0..10_i64).map(Ok)))).num_workers(workers);
         each("batch_size of a stream", |size| load!(stream().batch_size(size)));
         each("hold of a stream", |size| load!(stream().batch_size(2).hold(size)));

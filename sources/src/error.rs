@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
+pub use slotline::shown;
 use slotline::with_causes;
 
 /// Why a file, or a sample in it, can't be used.
@@ -78,60 +79,12 @@ impl Display for Bytes<'_> {
     }
 }
 
-/// Returns a text of a file, a server or a user for a message: without the secrets of URLs, and without characters that a
-/// terminal obeys or that turn text around. All messages of this crate are such texts.
-///
-/// ```
-/// use slotline_sources::error::shown;
-///
-/// assert_eq!(shown("https://host/a.tar?key=secret"), "https://host/a.tar?…");
-/// assert_eq!(shown("a\x1b[2J.jpg"), r"a\u{1b}[2J.jpg");
-/// ```
-pub fn shown(text: &str) -> String {
-    let text = text.split(' ').map(without_secrets).collect::<Vec<_>>().join(" ");
-    let acts = |char: char| {
-        char.is_control() || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(acts) {
-        return text;
-    }
-    let escape = |char: char| if acts(char) { char.escape_default().to_string() } else { char.to_string() };
-    text.chars().map(escape).collect()
-}
-
 /// Returns the same without what follows so many characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
-}
-
-/// Returns a word without the users, passwords and queries of the URLs in it. (In `abfs://container@account/`, the part
-/// before the `@` is no user.)
-fn without_secrets(word: &str) -> String {
-    let mut parts = word.split("://");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_web = text.ends_with("http") || text.ends_with("https");
-        let (part, query) = part.split_once('?').filter(|_| is_web).map_or((part, false), |(part, _)| (part, true));
-        let (host, path) = part.split_at(part.find('/').unwrap_or(part.len()));
-        // In a password, a slash should be escaped.
-        let is_port =
-            |port: &str| port.trim_end_matches(['"', ')', ',', ':', ';']).bytes().all(|byte| byte.is_ascii_digit());
-        let cut =
-            !host.contains('@') && !host.contains('[') && host.split_once(':').is_some_and(|(_, port)| !is_port(port));
-        let user = if cut { path.rfind('@').map(|at| host.len() + at) } else { host.rfind('@') };
-        let user = user.filter(|&at| is_web || part[..at].contains(':'));
-        text.push_str("://");
-        text.push_str(user.map_or("", |_| "…"));
-        text.push_str(&part[user.unwrap_or(0)..]);
-        if query {
-            text.push_str("?…");
-            break;
-        }
-    }
-    text
 }
 
 impl Error {
@@ -179,21 +132,6 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn messages_have_no_secrets_of_urls() {
-        for (text, expected) in [
-            ("http://a:b@host/x.tar?c=d::e", "http://…@host/x.tar?…"),
-            ("get https://token@host:80/a@b.tar now", "get https://…@host:80/a@b.tar now"),
-            ("https://a:b/c@host/x", "https://…@host/x"),
-            ("https://a:b@host/x::http://c:d@host/y", "https://…@host/x::http://…@host/y"),
-            ("http://host:80/a@b.tar http://[::1]/a@b", "http://host:80/a@b.tar http://[::1]/a@b"),
-            ("abfs://container@account/x?y s3://b/a?c", "abfs://container@account/x?y s3://b/a?c"),
-            ("s3://key:secret@bucket/x", "s3://…@bucket/x"),
-        ] {
-            assert_eq!(shown(text), expected);
-        }
-    }
 
     #[test]
     fn messages_have_nothing_that_a_terminal_obeys() {

@@ -25,6 +25,7 @@ use slotline::dataset::fetching;
 
 use crate::Error;
 use crate::ahead::Asked;
+use crate::error::shown;
 use crate::record::Room;
 #[cfg(feature = "remote")]
 use crate::remote::Listed;
@@ -282,7 +283,7 @@ impl Files {
         let of_remote = self.remote().and_then(Remote::warning);
         #[cfg(not(feature = "remote"))]
         let of_remote: Option<String> = None;
-        unsaved.chain(of_remote).collect()
+        unsaved.chain(of_remote).map(|warning| shown(&warning)).collect()
     }
 
     /// Whether the files are in buckets or on servers.
@@ -347,10 +348,7 @@ impl Files {
                     Error::format(remote.url(span.file), span.start, problem, "its index is not its own; make it again")
                 };
                 let range = remote.object_len(span.file).and_then(|len| range(span, len)).ok_or_else(too_short)?;
-                let into = room(memory, range.len())
-                    .map_err(|source| Error::io_named(remote.url(span.file), "read", source))?;
-                downloading(|| remote.read(span.file, span.start, into))?;
-                Ok(into)
+                downloading(|| remote.read(span.file, span.start, range.len(), memory))
             }
         }
     }
@@ -613,12 +611,20 @@ fn range(span: Span, len: u64) -> Option<Range<usize>> {
 }
 
 /// Returns `len` bytes of memory that is used again and again.
-fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
+pub(crate) fn room(memory: &mut Vec<u8>, len: usize) -> io::Result<&mut [u8]> {
     if memory.len() < len {
-        memory.try_reserve(len - memory.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        reserve(memory, len - memory.len())?;
         memory.resize(len, 0);
     }
     Ok(&mut memory[..len])
+}
+
+/// Makes room for `more` bytes at the end of memory.
+pub(crate) fn reserve(memory: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    memory.try_reserve(more).map_err(|_| {
+        let bytes = memory.len().saturating_add(more);
+        io::Error::new(io::ErrorKind::OutOfMemory, format!("cannot allocate {bytes} bytes"))
+    })
 }
 
 /// Asks for bytes of a file, unless the last of them is in memory.
@@ -760,7 +766,7 @@ mod tests {
         File::create(folder.path().join("hole")).unwrap().set_len(1 << 43).unwrap();
         for files in [Files::open([folder.path().join("hole")]).unwrap(), Files::each(folder.path(), ["hole"])] {
             let error = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err().to_string();
-            assert!(error.contains("hole; it needs more memory"), "{error}");
+            assert!(error.contains("hole; it needs more memory") && error.contains(" 8796093022208 bytes"), "{error}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What a format has to say, and the dataset that follows from it.
 
 use std::any::Any;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use slotline::BoxError;
@@ -12,7 +14,7 @@ use crate::ahead::{Ahead, Ask, Asked, Read};
 #[cfg(feature = "remote")]
 use crate::cache::{Cache, Planner};
 use crate::columns::Chosen;
-use crate::files::{Files, Span};
+use crate::files::{Files, Span, reserve};
 use crate::{Error, Record, RecordFields};
 
 /// Samples in files: where they are, and how their bytes become fields.
@@ -225,18 +227,21 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     ///
-    /// If a file can't be read, or ends before the bytes do.
+    /// If a file can't be read, or ends before the bytes do, or `convert` fails.
     pub fn converted(
         self,
         spans: impl IntoIterator<Item = Span>,
-        convert: impl FnOnce(&[u8], &mut Vec<u8>),
+        convert: impl FnOnce(&[u8], &mut Vec<u8>) -> io::Result<()>,
     ) -> Result<&'a [u8], Error> {
         let timer = self.timed.map(Read::time_reading);
         let [one, all, to] = self.memory.buffers();
         to.clear();
+        let mut file = None;
+        let spans = spans.into_iter().inspect(|span| file = Some(span.file));
         let bytes = joined(self.files, spans, one, all)?;
         drop(timer);
-        convert(bytes, to);
+        let path = || file.map_or_else(PathBuf::new, |file| self.files.path(file));
+        convert(bytes, to).map_err(|source| Error::io(&path(), "convert", source))?;
         Ok(to)
     }
 }
@@ -261,7 +266,9 @@ fn joined<'a>(
     let Some(second) = spans.next() else { return files.read(first, one) };
     all.clear();
     for span in [first, second].into_iter().chain(spans) {
-        all.extend_from_slice(files.read(span, one)?);
+        let bytes = files.read(span, one)?;
+        reserve(all, bytes.len()).map_err(|source| Error::io(&files.path(span.file), "read", source))?;
+        all.extend_from_slice(bytes);
     }
     Ok(all)
 }

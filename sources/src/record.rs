@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use slotline::BoxError;
@@ -10,6 +11,7 @@ use slotline::sample::{Dynamic, Fields, Row, Sample};
 use smallvec::SmallVec;
 
 use crate::Error;
+use crate::files::room;
 
 /// What a field of a [`Record`] holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,13 +134,15 @@ impl FieldKind {
     }
 
     /// Returns the value that a missing one is taken for.
-    pub(crate) fn zero(&self) -> Value<'static> {
+    pub(crate) fn zero(&self) -> io::Result<Value<'static>> {
         let items = match self {
             Self::Number(_) => 1,
-            Self::Tensor(_, shape) => shape.iter().product(),
+            Self::Tensor(_, shape) => shape.iter().fold(1, |items, dim| dim.saturating_mul(items)),
             Self::List(..) | Self::Bytes(_) | Self::Text(_) => 0,
         };
-        Value::Bytes(Cow::Owned(vec![0; items * self.dtype().size()]))
+        let mut bytes = Vec::new();
+        room(&mut bytes, items.saturating_mul(self.dtype().size()))?;
+        Ok(Value::Bytes(Cow::Owned(bytes)))
     }
 
     /// Returns the room of a packed field.

@@ -2,6 +2,7 @@
 
 #![cfg(feature = "http")]
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -175,6 +176,39 @@ fn wrong_answers_are_errors_that_name_the_object_and_its_bytes() {
         assert!(error.contains(words) && error.contains(&server.url), "{answer:?}: {error}");
         assert!(error.len() < 2_000 && !error.contains('\x1b'), "{answer:?}: {error}");
     }
+}
+
+/// Returns the most memory that this process has had, in KiB.
+fn most_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn an_announced_length_takes_no_memory() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a.bin", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            while let Some(first) = lines.next() {
+                lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+                let status = if first.starts_with("HEAD") { 200 } else { 404 };
+                let len = if status == 200 { 4_u64 << 30 } else { 0 };
+                let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {len}\r\nETag: \"one\"\r\n");
+                let date = "Last-Modified: Mon, 02 Nov 2026 10:00:00 GMT\r\n\r\n";
+                (&stream).write_all((head + date).as_bytes()).unwrap();
+            }
+        }
+    });
+    let files = Files::open([&url]).unwrap();
+    assert_eq!(files.file_len(0), Some(4 << 30));
+    let before = most_memory();
+    let error = files.read(Span { file: 0, start: 0, len: None }, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains(&url) && error.contains("bytes 0 to 4294967296"), "{error}");
+    // Other tests take some at the same time.
+    assert!(most_memory() < before + (2 << 20), "{} KiB", most_memory());
 }
 
 #[test]

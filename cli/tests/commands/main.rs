@@ -13,3 +13,5 @@ mod processes;
 mod ranks;
 mod reports;
 mod sameness;
+#[cfg(target_os = "linux")]
+mod verdicts;

@@ -170,6 +170,8 @@ pub(super) fn read_runs(
 ) -> Result<(), BoxError> {
     // Taken out of the context, which the datasets need, and returned for the next call.
     let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
+    run.clear();
+    ManyError::reserve(&mut run, indices.len())?;
     let mut place = 0;
     let mut outcome = Ok(());
     while let (Ok(()), Some(&index)) = (&outcome, indices.get(place)) {

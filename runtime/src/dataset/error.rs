@@ -26,13 +26,23 @@ impl OutOfRange {
     }
 }
 
-/// A bulk read that did not return the requested number of samples.
+/// A bulk read that did not return the requested number of samples, or did not begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManyError {
     #[error("a bulk read was asked for {wanted} samples but put only {given}")]
     Fewer { wanted: usize, given: usize },
     #[error("a bulk read was asked for {wanted} samples but put more")]
     More { wanted: usize },
+    #[error("there is no memory for {bytes} bytes of indices of a bulk read; choose a smaller batch_size")]
+    Memory { bytes: usize },
+}
+
+impl ManyError {
+    /// Makes room for more indices.
+    pub(crate) fn reserve(indices: &mut Vec<usize>, more: usize) -> Result<(), Self> {
+        let bytes = indices.len().saturating_add(more).saturating_mul(size_of::<usize>());
+        indices.try_reserve(more).map_err(|_| Self::Memory { bytes })
+    }
 }
 
 /// The panic of a function that gets the samples of a stream, which can go on: the loader makes it a panic again.

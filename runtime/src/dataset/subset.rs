@@ -6,7 +6,7 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Context, Dataset, OutOfRange, Upcoming};
+use super::{Context, Dataset, ManyError, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::causes::with_causes;
 use crate::rng::{IndexWord, reserve_table};
@@ -149,6 +149,7 @@ impl<D> Subset<D> {
         // Taken out of the context, which the dataset needs, and returned for the next call.
         let mut inner = cx.local::<Scratch>().0.pop().unwrap_or_default();
         inner.clear();
+        ManyError::reserve(&mut inner, indices.len())?;
         inner.extend(indices.iter().map_while(|&index| self.locate(index)));
         // An index that is out of range is the error of its own sample; the samples before it come first.
         let mut outcome = if inner.is_empty() { Ok(()) } else { read(&inner, cx) };

@@ -46,7 +46,8 @@ impl<'a> Source<'a> {
 
     fn try_read(&mut self, start: usize, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let refused = |_| io::Error::new(io::ErrorKind::OutOfMemory, format!("cannot allocate {len} bytes"));
+        bytes.try_reserve_exact(len).map_err(refused)?;
         self.file.seek(SeekFrom::Start(start as u64))?;
         (&self.file).take(len as u64).read_to_end(&mut bytes)?;
         if bytes.len() < len {

@@ -11,6 +11,7 @@ use super::{map_npy, read_npy};
 use crate::array::AnyArray;
 use crate::causes::with_causes;
 use crate::dataset::{LengthMismatch, TensorDataset};
+use crate::shown::shown;
 
 /// A text that names arrays of equal length: `digits`, `idx:FILE[,FILE...]` or `npy:FILE[,FILE...]`.
 ///
@@ -147,7 +148,7 @@ impl fmt::Display for Source {
             #[cfg(feature = "npy")]
             Self::Npy(files) => ("npy", files),
         };
-        let list: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let list: Vec<String> = files.iter().map(|file| shown(&file.to_string_lossy())).collect();
         write!(f, "{kind}:{}", list.join(","))
     }
 }
@@ -161,6 +162,8 @@ mod tests {
         for text in ["digits", "idx:a", "idx:/x/y,z"] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
+        let error = "idx:http:/a:b@c/d".parse::<Source>().unwrap().load().unwrap_err().to_string();
+        assert!(error.starts_with("cannot load idx:http:/…@c/d: cannot open http:/…@c/d; "), "{error}");
         for (text, error) in [
             ("", ParseSourceError::Kind),
             ("digit", ParseSourceError::Kind),

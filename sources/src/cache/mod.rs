@@ -23,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::Error;
+use crate::files::room;
 use crate::saved::{hash, in_hex};
 pub(crate) use plan::Place;
 pub(crate) use planner::Planner;
@@ -107,24 +108,28 @@ impl Cached {
         matches!(self.places()[object], Place::Held | Place::Coming)
     }
 
-    /// Reads bytes of an object, if it is in the cache or on its way. Returns whether it was.
-    pub(crate) fn read(&self, object: usize, start: u64, into: &mut [u8]) -> bool {
+    /// Reads `bytes` bytes of an object into the start of `memory`, if it is in the cache or on its way. Returns whether it
+    /// was.
+    pub(crate) fn read(&self, object: usize, start: u64, bytes: usize, memory: &mut Vec<u8>) -> bool {
         let Some(path) = self.path(object) else { return false };
         let len = self.lens[object];
         let is_whole = |file: &File| file.metadata().is_ok_and(|found| found.is_file() && found.len() == len);
-        let read =
-            |into: &mut [u8]| open(&path).is_ok_and(|file| is_whole(&file) && file.read_exact_at(into, start).is_ok());
-        if read(into) {
+        // Memory is taken for bytes that are there, not for those that a server announced.
+        let mut read = || {
+            let whole = open(&path).ok().filter(is_whole);
+            whole.is_some_and(|file| room(memory, bytes).is_ok_and(|into| file.read_exact_at(into, start).is_ok()))
+        };
+        if read() {
             return true;
         }
         if std::process::id() != self.process {
-            return is_written(&part(&path)) && read(into);
+            return is_written(&part(&path)) && read();
         }
         let mut places = self.places();
         while places[object] == Place::Coming {
             places = self.changed.wait(places).unwrap_or_else(PoisonError::into_inner);
         }
-        if read(into) {
+        if read() {
             return true;
         }
         if places[object] == Place::Held {
@@ -369,7 +374,7 @@ mod tests {
         for link in [path.clone(), part(&path)] {
             std::os::unix::fs::symlink(&target, link).unwrap();
         }
-        assert!(!cached.read(0, 0, &mut [0; 8]));
+        assert!(!cached.read(0, 0, 8, &mut Vec::new()));
         fs::remove_file(&path).unwrap();
         cached.set(0, Place::Coming);
         cached.fetch(0, |add| add(b"12345678"));
@@ -381,10 +386,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cached =
             Cached::new(Cache::new(folder.path(), 100).unwrap(), [("u/o".to_owned(), 8, Some("t"))].into_iter());
-        let mut bytes = [0; 4];
         for (contents, is_read) in [("12345678", true), ("123456789", false), ("1234567", false)] {
             fs::write(cached.path(0).unwrap(), contents).unwrap();
-            assert_eq!(cached.read(0, 0, &mut bytes), is_read, "{contents}");
+            assert_eq!(cached.read(0, 0, 4, &mut Vec::new()), is_read, "{contents}");
         }
     }
 

@@ -36,6 +36,7 @@ use self::service::NO_PATH;
 use crate::Error;
 use crate::cache::{Cache, Cached, Place};
 use crate::error::shortened;
+use crate::files::room;
 
 /// How many requests are under way at a time, at most.
 const REQUESTS: usize = 128;
@@ -436,17 +437,24 @@ impl Remote {
         }
     }
 
-    /// Reads bytes: those that were fetched, or are being fetched, or else by a request of their own.
-    pub(crate) fn read(&self, object: usize, start: u64, into: &mut [u8]) -> Result<(), Error> {
-        if into.is_empty() {
-            return Ok(());
+    /// Reads bytes into the start of `memory`, and returns them: those that were fetched, or are being fetched, or else by a
+    /// request of their own.
+    pub(crate) fn read<'a>(
+        &self,
+        object: usize,
+        start: u64,
+        len: usize,
+        memory: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], Error> {
+        if len == 0 {
+            return Ok(&[]);
         }
-        let key = (object, start, into.len() as u64);
-        if self.cached().is_some_and(|cached| fetching(|| cached.read(object, start, into))) {
+        let key = (object, start, len as u64);
+        if self.cached().is_some_and(|cached| fetching(|| cached.read(object, start, len, memory))) {
             if self.is_here() {
                 self.fetched.forget(key);
             }
-            return Ok(());
+            return Ok(&memory[..len]);
         }
         let bytes = if self.is_here() { self.fetched.take(key, || self.send()) } else { None };
         let bytes = match bytes {
@@ -458,8 +466,10 @@ impl Remote {
                 wait(&connection.runtime, self.url(object), request)?
             }
         };
+        // They have come: a server may announce any number.
+        let into = room(memory, len).map_err(|source| Error::io_named(self.url(object), "read", source))?;
         into.copy_from_slice(&bytes);
-        Ok(())
+        Ok(into)
     }
 
     /// Returns the connection of a forked process.

@@ -15,6 +15,7 @@ use slotline::BoxError;
 use slotline::dtype::DType;
 use slotline::sample::Row;
 
+use super::LEAST;
 use super::schema::{Holds, Leaf};
 use crate::decimal;
 
@@ -139,13 +140,20 @@ fn find(batch: &RecordBatch, leaf: &Leaf) -> (ArrayRef, Option<NullBuffer>) {
 }
 
 impl Column {
-    /// Takes a column of a batch. `default` is what a missing value is, if that is no error.
-    pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>) -> Result<Self, String> {
+    /// Takes a column of a batch. `default` is what a missing value is, if that is no error. No more than `limit` bytes are
+    /// copied.
+    pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>, limit: u64) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
-        Self::new(&array, &leaf.holds, missing, default)
+        Self::new(&array, &leaf.holds, missing, default, limit)
     }
 
-    fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>, default: Option<&[u8]>) -> Result<Self, String> {
+    fn new(
+        array: &ArrayRef,
+        holds: &Holds,
+        above: Option<NullBuffer>,
+        default: Option<&[u8]>,
+        limit: u64,
+    ) -> Result<Self, String> {
         let missing =
             NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);
         let mut holes = None;
@@ -154,8 +162,8 @@ impl Column {
             DataType::Binary => of_bytes(array.as_binary::<i32>()),
             DataType::LargeUtf8 => of_bytes(array.as_string::<i64>()),
             DataType::LargeBinary => of_bytes(array.as_binary::<i64>()),
-            DataType::Utf8View => of_views(array.as_string_view()),
-            DataType::BinaryView => of_views(array.as_binary_view()),
+            DataType::Utf8View => of_views(array.as_string_view(), limit)?,
+            DataType::BinaryView => of_views(array.as_binary_view(), limit)?,
             DataType::FixedSizeBinary(size) => {
                 Values::Fixed(array.as_fixed_size_binary().values().clone(), *size as usize)
             }
@@ -177,9 +185,9 @@ impl Column {
                 holes = list.values().nulls().cloned();
                 Values::Wide(elements, size, list.offsets().inner().clone())
             }
-            DataType::ListView(_) => of_list_views::<i32>(array, &mut holes)?,
-            DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes)?,
-            DataType::Dictionary(..) => of_dictionary(array, holds, default)?,
+            DataType::ListView(_) => of_list_views::<i32>(array, &mut holes, limit)?,
+            DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes, limit)?,
+            DataType::Dictionary(..) => of_dictionary(array, holds, default, limit)?,
             _ => {
                 let (elements, size) = elements(array)?;
                 Values::Fixed(elements, size)
@@ -300,8 +308,22 @@ fn of_offsets<O: OffsetSizeTrait>(bytes: Buffer, size: usize, offsets: ScalarBuf
     }
 }
 
-fn of_views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> Values {
-    let (mut bytes, mut ends) = (Vec::new(), vec![0_i64]);
+/// Makes room for the values of views, each of which may show the same bytes.
+fn room(lens: impl Iterator<Item = usize>, limit: u64) -> Result<Vec<u8>, String> {
+    let bytes = lens.fold(0, usize::saturating_add);
+    if bytes as u64 > limit.max(LEAST) {
+        return Err(format!("values of {bytes} bytes, more than {limit}; raise `memory_limit`"));
+    }
+    let mut room = Vec::new();
+    room.try_reserve_exact(bytes).map_err(|_| format!("cannot allocate {bytes} bytes for its values"))?;
+    Ok(room)
+}
+
+fn of_views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>, limit: u64) -> Result<Values, String> {
+    let valid = (0..array.len()).filter(|&row| array.is_valid(row));
+    // The low half of a view is its length.
+    let mut bytes = room(valid.map(|row| array.views()[row] as u32 as usize), limit)?;
+    let mut ends = vec![0_i64];
     for row in 0..array.len() {
         if array.is_valid(row) {
             let value: &[u8] = array.value(row).as_ref();
@@ -309,13 +331,19 @@ fn of_views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>) -> Values
         }
         ends.push(bytes.len() as i64);
     }
-    Values::Wide(bytes.into(), 1, ends.into())
+    Ok(Values::Wide(bytes.into(), 1, ends.into()))
 }
 
-fn of_list_views<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBuffer>) -> Result<Values, String> {
+fn of_list_views<O: OffsetSizeTrait>(
+    array: &ArrayRef,
+    holes: &mut Option<NullBuffer>,
+    limit: u64,
+) -> Result<Values, String> {
     let list = array.as_list_view::<O>();
     let (elements, size) = elements(list.values())?;
-    let (mut bytes, mut ends, mut valid) = (Vec::new(), vec![0_i64], Vec::new());
+    let rows = (0..list.len()).filter(|&row| list.is_valid(row));
+    let mut bytes = room(rows.map(|row| list.value_size(row).as_usize().saturating_mul(size)), limit)?;
+    let (mut ends, mut valid) = (vec![0_i64], Vec::new());
     for row in 0..list.len() {
         if list.is_valid(row) {
             let (start, len) = (list.value_offset(row).as_usize(), list.value_size(row).as_usize());
@@ -330,12 +358,38 @@ fn of_list_views<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBu
     Ok(Values::Wide(bytes.into(), size, ends.into()))
 }
 
-fn of_dictionary(array: &ArrayRef, holds: &Holds, default: Option<&[u8]>) -> Result<Values, String> {
+fn of_dictionary(array: &ArrayRef, holds: &Holds, default: Option<&[u8]>, limit: u64) -> Result<Values, String> {
     let array = array.as_any_dictionary();
-    let of = Column::new(array.values(), holds, None, default)?;
+    let of = Column::new(array.values(), holds, None, default, limit)?;
     // A missing value may have any key, also if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =
         keys.into_iter().map(|key| u32::try_from(key).map_err(|_| "a dictionary of more than 2^32 values".to_owned()));
     Ok(Values::Dictionary(keys.collect::<Result<_, _>>()?, Arc::new(of)))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{BinaryViewArray, Int64Array, ListViewArray};
+    use arrow_schema::Field;
+
+    use super::*;
+
+    #[test]
+    fn views_of_the_same_bytes_have_a_limit() {
+        // 1,024 views of 1 MiB.
+        let view = (1_u128 << 20) | (0x61616161 << 32);
+        let data: Buffer = vec![b'a'; 1 << 20].into();
+        let texts: ArrayRef = Arc::new(BinaryViewArray::new(vec![view; 1024].into(), vec![data], None));
+        let elements = Arc::new(Int64Array::from(vec![7; 1 << 17]));
+        let field = Arc::new(Field::new("item", DataType::Int64, true));
+        let (starts, lens) = (vec![0; 1024].into(), vec![1 << 17; 1024].into());
+        let lists: ArrayRef = Arc::new(ListViewArray::new(field, starts, lens, elements, None));
+        for (array, holds) in [(texts, Holds::Bytes), (lists, Holds::List(DType::I64))] {
+            let error = Column::new(&array, &holds, None, None, 1 << 29).unwrap_err();
+            assert_eq!(error, "values of 1073741824 bytes, more than 536870912; raise `memory_limit`");
+            let column = Column::new(&array.slice(0, 2), &holds, None, None, 0).unwrap();
+            assert_eq!(column.value(1).len(), 1 << 20);
+        }
+    }
 }

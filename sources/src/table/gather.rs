@@ -4,6 +4,7 @@
 //! Otherwise each part is decoded in turn, and what the batch needs of it is copied aside: an order that jumps over a table
 //! would decode a part for each row.
 
+use std::io;
 use std::sync::Arc;
 
 use slotline::BoxError;
@@ -12,6 +13,7 @@ use slotline::sample::{FieldsMut, RowsMut};
 
 use super::column::Chunk;
 use crate::Error;
+use crate::files::reserve;
 use crate::format::place;
 
 /// How many values ahead are fetched: loading one from main memory takes as long as copying many.
@@ -146,7 +148,7 @@ impl Gather {
                 return Err("a value is missing".into());
             }
             for (column, aside) in aside.iter_mut().enumerate() {
-                rows.clone().for_each(|row| aside.push(chunk.value(column, row)));
+                rows.clone().try_for_each(|row| aside.push(chunk.value(column, row)))?;
             }
         }
         let mut fields = rows.fields(total)?;
@@ -166,9 +168,11 @@ struct Aside {
 }
 
 impl Aside {
-    fn push(&mut self, value: &[u8]) {
+    fn push(&mut self, value: &[u8]) -> io::Result<()> {
+        reserve(&mut self.bytes, value.len())?;
         self.bytes.extend_from_slice(value);
         self.ends.push(self.bytes.len());
+        Ok(())
     }
 
     fn get(&self, row: usize) -> &[u8] {

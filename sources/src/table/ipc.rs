@@ -22,7 +22,7 @@ use arrow_ipc::{Message, MessageHeader, MetadataVersion};
 use arrow_schema::SchemaRef;
 
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, Part, TableOptions};
+use super::{DAMAGED, LEAST, Part, TableOptions};
 use crate::Error;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
@@ -30,9 +30,6 @@ use crate::window::{Progress, Window};
 
 /// The maximum length of the metadata of one message.
 const LONGEST: u64 = 64 << 20;
-
-/// What unpacking a batch may take, at least, in bytes.
-const LEAST: u64 = 64 << 20;
 
 /// What an Arrow file begins with.
 pub(super) const MAGIC: &[u8] = b"ARROW1\0\0";

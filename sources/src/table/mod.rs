@@ -291,7 +291,8 @@ impl TableOptions {
         let missing = |leaf: &Leaf| {
             let kind = leaf.holds.kind(|_| Room { items: 1, exceeded: true });
             let Some(&number) = self.defaults.get(&leaf.name) else {
-                return Ok(self.missing_as_zero.then(|| kind.zero().bytes().into()));
+                let zero = || kind.zero().map_err(|source| Error::io(path, "read", source));
+                return Ok(self.missing_as_zero.then(zero).transpose()?.map(|zero| zero.bytes().into()));
             };
             let found = leaf.holds.number(number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
@@ -380,6 +381,9 @@ fn decoded(leaves: &[Leaf], is_parquet: bool) -> Vec<Leaf> {
     };
     leaves.iter().map(moved).collect()
 }
+
+/// What a part of a table may take in memory, at least, in bytes.
+const LEAST: u64 = 64 << 20;
 
 /// Why something can't be read.
 #[derive(Debug)]
@@ -494,7 +498,7 @@ impl Table {
             let columns = if steps == 1 { 0..self.missing.len() } else { step..step + 1 };
             let columns = columns.map(|column| {
                 let leaf = &self.leaves[file][column];
-                let of = Column::of(&batch, leaf, self.missing[column].as_deref());
+                let of = Column::of(&batch, leaf, self.missing[column].as_deref(), self.kept.limit());
                 of.map_err(|problem| format!("column {}: {problem}", leaf.name))
             });
             let columns = columns.collect::<Result<Vec<_>, _>>();

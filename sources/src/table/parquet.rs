@@ -23,12 +23,9 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 use super::frames;
 use super::header::Pages;
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, Part, Problem, thrift};
+use super::{DAMAGED, LEAST, Part, Problem, thrift};
 use crate::Error;
 use crate::files::{Files, Span};
-
-/// What decoding may take, at least, in bytes.
-const LEAST: u64 = 64 << 20;
 
 /// How many bytes a part of a row group has at least, decoded.
 const PART: u64 = 1 << 20;

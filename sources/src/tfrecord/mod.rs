@@ -438,7 +438,8 @@ impl Format for TfRecord {
         for ((field, found), step) in self.fields.as_slice().iter().zip(features).zip(&self.steps) {
             let is_missing = found.as_ref().is_none_or(|found| found.feature == Feature::Empty && found.step.is_none());
             if is_missing && self.missing_as_zero {
-                values.push(field.kind.zero());
+                let failed = |source| Error::io(&self.files.path(self.span(index).file), "read", source);
+                values.push(field.kind.zero().map_err(failed)?);
                 continue;
             }
             let value = found.ok_or_else(|| "no such feature".to_owned());

@@ -1,8 +1,10 @@
 //! How tokens become fields.
 
+use std::io;
+
 use slotline::dtype::{DType, Kind};
 
-use crate::files::Span;
+use crate::files::{Span, reserve};
 use crate::{Error, FieldKind, Input, Record, RecordFields, Value};
 
 /// Samples of one length.
@@ -48,8 +50,10 @@ impl Layout {
         let size = self.dtype.size();
         let bytes = match self.labels {
             Labels::Padded => input.converted(spans, |from, to| {
-                convert(self.stored, self.dtype, from, to);
+                convert(self.stored, self.dtype, from, to)?;
+                reserve(to, size)?;
                 to.resize(to.len() + size, 0);
+                Ok(())
             })?,
             _ => tokens(input, spans, self.stored, self.dtype)?,
         };
@@ -93,18 +97,24 @@ pub(super) fn tokens<'a>(
 }
 
 /// Appends tokens, as i64 if `dtype` is not the stored type.
-fn convert(stored: DType, dtype: DType, from: &[u8], to: &mut Vec<u8>) {
-    fn widen<const N: usize>(from: &[u8], to: &mut Vec<u8>, number: impl Fn([u8; N]) -> i64) {
+fn convert(stored: DType, dtype: DType, from: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+    fn widen<const N: usize>(from: &[u8], to: &mut Vec<u8>, number: impl Fn([u8; N]) -> i64) -> io::Result<()> {
         let (from, _) = from.as_chunks::<N>();
         let start = to.len();
+        reserve(to, 8 * from.len())?;
         to.resize(start + 8 * from.len(), 0);
         let (to, _) = to[start..].as_chunks_mut::<8>();
         for (from, to) in from.iter().zip(to) {
             *to = number(*from).to_le_bytes();
         }
+        Ok(())
     }
     match stored {
-        _ if stored == dtype => to.extend_from_slice(from),
+        _ if stored == dtype => {
+            reserve(to, from.len())?;
+            to.extend_from_slice(from);
+            Ok(())
+        }
         DType::U8 => widen(from, to, |bytes| u8::from_le_bytes(bytes).into()),
         DType::I8 => widen(from, to, |bytes| i8::from_le_bytes(bytes).into()),
         DType::U16 => widen(from, to, |bytes| u16::from_le_bytes(bytes).into()),

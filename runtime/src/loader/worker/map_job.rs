@@ -65,17 +65,18 @@ impl<D: Dataset> MapJob<'_, D> {
     }
 
     /// Prepares to read all rows that are left with one call. Returns the first row, and the number of rows.
-    fn begin_many(&mut self) -> (usize, usize) {
+    fn begin_many(&mut self) -> Result<(usize, usize), ManyError> {
         let rows = std::mem::take(&mut self.rows);
         let (first, wanted) = (rows.start, rows.len());
+        self.at = first;
         self.scratch.clear();
+        ManyError::reserve(self.scratch, wanted)?;
         self.scratch.extend(rows.map(|row| self.indices.at(row)));
         self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
         let Plan { seed, epoch, places, .. } = *self.plan;
         self.cx.start_many(seed, epoch, places.from(self.first + first));
-        self.at = first;
         self.laps.inspect(|laps| laps.start_bulk());
-        (first, wanted)
+        Ok((first, wanted))
     }
 }
 
@@ -144,7 +145,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
             }
             return Ok(());
         }
-        let (first, wanted) = self.begin_many();
+        let (first, wanted) = self.begin_many()?;
         let laps = self.laps;
         let (mut given, at) = (0, &mut self.at);
         let (indices, activity) = (&self.scratch[..], self.activity);
@@ -164,7 +165,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         if self.is_cancelled() {
             return Ok(());
         }
-        self.begin_many();
+        self.begin_many()?;
         let activity = self.activity;
         let watch =
             self.laps.map(|laps| move |begins| if begins { laps.got(activity, true) } else { laps.ask(activity) });

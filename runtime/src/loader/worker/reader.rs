@@ -29,15 +29,10 @@ impl Reader {
         bulk: usize,
         stop: Option<StopToken>,
     ) -> Self {
-        Self {
-            place,
-            worker,
-            cx: Context::new(worker, stop),
-            sizer,
-            scratch: Vec::with_capacity(bulk),
-            seed: None,
-            watch: Watch::default(),
-        }
+        let mut scratch = Vec::new();
+        // If there is none, the first bulk read says so.
+        _ = scratch.try_reserve_exact(bulk);
+        Self { place, worker, cx: Context::new(worker, stop), sizer, scratch, seed: None, watch: Watch::default() }
     }
 
     pub(crate) fn by(&self) -> By {

@@ -14,6 +14,7 @@ use slotline::dataset::{decoding, fetching};
 use super::super::header::{BLOCK, Front, Member, Members};
 use super::super::name::split;
 use crate::Error;
+use crate::files::reserve;
 use crate::kind::without_query;
 use crate::record::MOST_FIELDS;
 
@@ -360,8 +361,10 @@ impl<R: Read> ShardReader<R> {
             let problem = format!("the sample {key} has {bytes} bytes or more, and the limit is {}", self.limit);
             return Err(error(problem, "raise `memory_limit`"));
         }
-        let data = self.members.data(member)?.to_vec();
-        begun.files.push((field, member.start, data));
+        let (data, mut own) = (self.members.data(member)?, Vec::new());
+        reserve(&mut own, data.len()).map_err(|source| Error::io(&self.path, "read", source))?;
+        own.extend_from_slice(data);
+        begun.files.push((field, member.start, own));
         Ok(())
     }
 }
