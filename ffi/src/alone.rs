@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
-use slotline::sample::{Apart, ApartError, Columns, Fields, Row, Sample};
+use slotline::sample::{OwnedSample, ApartError, Columns, Fields, Row, Sample};
 
 use crate::batch::{Made, slotline_batch};
 use crate::cause::find;
@@ -17,7 +17,7 @@ use crate::status::{SLOTLINE_BUILD, SLOTLINE_SAMPLE};
 /// The content of a batch of one sample.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    apart: Apart,
+    apart: OwnedSample,
     index: [i64; 1],
 }
 
@@ -68,7 +68,7 @@ unsafe impl Send for Single {}
 
 impl Single {
     pub(crate) fn new(shape: &Shape) -> Result<Self, ApartError> {
-        let apart = Apart::new(shape.fields.clone())?;
+        let apart = OwnedSample::new(shape.fields.clone())?;
         Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { apart, index: [0] })), &shape.about) })
     }
 

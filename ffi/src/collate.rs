@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use slotline::BoxError;
 use slotline::dataset::Loadable;
 use slotline::loader::Samples;
-use slotline::sample::{Apart, Columns, Fields, Sample};
+use slotline::sample::{OwnedSample, Columns, Fields, Sample};
 
 use crate::boundary::guarded;
 use crate::callback::{answer, slotline_failure};
@@ -85,7 +85,7 @@ trait Source {
 
 struct Reading<'r, 's, D: Loadable> {
     samples: &'r mut Samples<'s, D>,
-    apart: &'r mut Apart,
+    apart: &'r mut OwnedSample,
     fields: &'r [About],
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Collator {
     fields: Fields,
     about: Box<[About]>,
     /// Memory for a sample, one for each thread that collates.
-    spare: Mutex<Vec<Apart>>,
+    spare: Mutex<Vec<OwnedSample>>,
 }
 
 impl Collator {
@@ -148,7 +148,7 @@ impl Collator {
         let kept = spare().pop();
         let mut apart = match kept {
             Some(apart) => apart,
-            None => Apart::new(self.fields.clone())?,
+            None => OwnedSample::new(self.fields.clone())?,
         };
         let mut source = Reading { samples, apart: &mut apart, fields: &self.about };
         let source: NonNull<dyn Source + '_> = NonNull::from(&mut source as &mut dyn Source);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, Subset, Upcoming};
-use slotline::sample::{Apart, Fields, Row, RowsMut, Sample};
+use slotline::sample::{OwnedSample, Fields, Row, RowsMut, Sample};
 
 use crate::arrays::Arrays;
 use crate::failure::{Failure, chain};
@@ -172,7 +172,7 @@ impl Concat {
         let datasets = ConcatDataset::new(datasets).map_err(|error| Failure::invalid(error.to_string()))?;
         let fields = datasets.fields().or(first).unwrap_or_default();
         // Fields that differ are an error of their layout.
-        Apart::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;
+        OwnedSample::new(fields.clone()).map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(Self { datasets, fields })
     }
 

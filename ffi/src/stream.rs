@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset};
-use slotline::sample::{Apart, Fields};
+use slotline::sample::{OwnedSample, Fields};
 use slotline::{BoxError, WorkerInfo};
 
 use crate::callback::{call, slotline_failure, slotline_worker};
@@ -163,7 +163,7 @@ impl Stream {
     fn cursor(&self, cursor: *mut c_void) -> Result<Cursor, BoxError> {
         // Made first, so that the user's cursor is closed even if there is no memory.
         let cursor = Open { cursor, calls: self.calls.clone() };
-        Ok(Cursor { cursor, apart: Apart::new(self.fields.clone())? })
+        Ok(Cursor { cursor, apart: OwnedSample::new(self.fields.clone())? })
     }
 }
 
@@ -171,7 +171,7 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Cursor {
     cursor: Open,
-    apart: Apart,
+    apart: OwnedSample,
 }
 
 /// The user's cursor.
@@ -199,7 +199,7 @@ impl fmt::Debug for Open {
 }
 
 impl IterableDataset for Stream {
-    type Sample<'a> = &'a Apart;
+    type Sample<'a> = &'a OwnedSample;
     type Cursor = Cursor;
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
@@ -210,7 +210,7 @@ impl IterableDataset for Stream {
         self.cursor(cursor)
     }
 
-    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a Apart>, BoxError> {
+    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
         let next = self.calls.next.ok_or("next is NULL")?;
         let Cursor { cursor, apart } = cursor;
         let mut there = false;

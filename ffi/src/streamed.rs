@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slotline::dataset::{ChainCursor, ChainDataset, Context, IterableDataset};
-use slotline::sample::{Apart, Fields};
+use slotline::sample::{OwnedSample, Fields};
 use slotline::{BoxError, WorkerInfo};
 
 use crate::alone::{Shape, Single};
@@ -32,7 +32,7 @@ const OTHER: &str = "the cursor is of another kind of stream";
 
 impl IterableDataset for Streamed {
     /// The memory of the cursor, which is copied into the row.
-    type Sample<'a> = &'a Apart;
+    type Sample<'a> = &'a OwnedSample;
     type Cursor = Cursor;
 
     fn iter(&self, worker: Option<WorkerInfo>) -> Result<Cursor, BoxError> {
@@ -44,7 +44,7 @@ impl IterableDataset for Streamed {
     }
 
     #[inline]
-    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a Apart>, BoxError> {
+    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
         match (self, cursor) {
             (Self::Calls(stream), Cursor::Calls(cursor)) => stream.next(cursor, context),
             (Self::Chain(chain), Cursor::Chain(cursor)) => chain.streams.next(cursor, context),
@@ -99,7 +99,7 @@ impl Chain {
         let fields = streams.fields();
         let fields = fields.ok_or_else(|| Failure::invalid("datasets is empty; pass at least one dataset"))?;
         // Fields that differ are an error of their layout.
-        Apart::new(fields).map_err(|error| Failure::invalid(chain(&error)))?;
+        OwnedSample::new(fields).map_err(|error| Failure::invalid(chain(&error)))?;
         Ok(Self { streams })
     }
 }
@@ -117,7 +117,7 @@ pub(crate) struct Mapped {
 pub(crate) struct MappedCursor {
     source: Cursor,
     single: Single,
-    apart: Apart,
+    apart: OwnedSample,
 }
 
 impl Mapped {
@@ -127,10 +127,10 @@ impl Mapped {
 
     fn cursor(&self, source: Cursor) -> Result<MappedCursor, BoxError> {
         let single = Single::new(&self.shape)?;
-        Ok(MappedCursor { source, single, apart: Apart::new(self.callback.fields())? })
+        Ok(MappedCursor { source, single, apart: OwnedSample::new(self.callback.fields())? })
     }
 
-    fn next<'a>(&self, cursor: &'a mut MappedCursor, context: &mut Context) -> Result<Option<&'a Apart>, BoxError> {
+    fn next<'a>(&self, cursor: &'a mut MappedCursor, context: &mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
         let MappedCursor { source, single, apart } = cursor;
         let [inner, own] = context.parts();
         let Some(sample) = self.source.next(source, inner)? else { return Ok(None) };

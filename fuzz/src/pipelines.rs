@@ -1,7 +1,7 @@
 //! Pipelines as text: any text is an error or a list of transforms, which any picture can be given.
 
 use slotline::rng::SampleRng;
-use slotline::sample::{Apart, Fields, Sample};
+use slotline::sample::{OwnedSample, Fields, Sample};
 use slotline_image::{Image, ImageError, Pipeline, PipelineBuilder, Seed};
 
 /// Larger results take long and reach no other code.
@@ -56,6 +56,6 @@ fn decode(pipeline: &Pipeline, seed: Seed) {
     let mut boxes = [[3.0_f32, 4.0, 60.0, 70.0]];
     let _ = image.boxes(&mut boxes);
     let mask = image.mask::<u8>(MASK).fill(255);
-    let mut apart = Apart::new(Fields::of(&mask)).expect("memory for a mask");
+    let mut apart = OwnedSample::new(Fields::of(&mask)).expect("memory for a mask");
     let _ = apart.fill(|row| mask.write(row));
 }

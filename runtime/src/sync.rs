@@ -118,10 +118,10 @@ pub static MISHAP: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
 /// Marks the point between two claims or requests of a worker. Under a model the worker may end here.
 #[inline(always)]
-pub(crate) fn mishap() {
+pub(crate) fn fault_point() {
     #[cfg(shuttle)]
-    if let Some(mishap) = MISHAP.get() {
-        mishap();
+    if let Some(fault_point) = MISHAP.get() {
+        fault_point();
     }
 }
 

@@ -10,7 +10,7 @@ use slotline::dtype::DType;
 use slotline::loader::{Stats, StatsReader, Verdict, WorkerStats};
 use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
-use slotline::sampler::{Order, Places, Sampler, SamplerError, SequentialSampler};
+use slotline::sampler::{Order, ReplicaStride, Sampler, SamplerError, SequentialSampler};
 use slotline::{BoxError, Loader};
 use support::{LONG, Latch};
 
@@ -267,7 +267,7 @@ impl Sampler for SlowSampler {
         self.0.order(default, order)
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> ReplicaStride {
         self.0.places()
     }
 }

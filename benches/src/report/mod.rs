@@ -83,7 +83,7 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "Latency: how long the loop waits for a batch",
             "The time that the loop spends in `next()`, which also frees the batch before: batches of one sample of four numbers \
              and a label, in order, taken as fast as the loop can, 300,000 in each round. Percentiles and the maximum of each \
-             round. \"Spread\": worker i runs on the i-th core. \"Apart\": both workers run on the last core, and the loop on the \
+             round. \"Spread\": worker i runs on the i-th core. \"OwnedSample\": both workers run on the last core, and the loop on the \
              first. \"No help\": the loop only waits. \"Real time\": apart, without help, with the loop in `SCHED_FIFO` and memory \
              locked. \"C++\" is the same loop in `peers/beside/latency.cpp`, which also runs libtorch's `DataLoader` with `Stack`. \
              All times include a reading of the clock.",

@@ -47,14 +47,14 @@ enum Place {
     /// Worker i on the i-th core.
     Spread,
     /// All workers on the last core, and the loop on the first.
-    Apart,
+    OwnedSample,
 }
 
 const LOOPS: [Loop; 5] = [
     Loop { name: "", workers: 0, help: true, place: Place::Any },
     Loop { name: "", workers: 2, help: true, place: Place::Any },
     Loop { name: ", spread", workers: 2, help: true, place: Place::Spread },
-    Loop { name: ", apart", workers: 2, help: true, place: Place::Apart },
+    Loop { name: ", apart", workers: 2, help: true, place: Place::OwnedSample },
     Loop { name: ", no help", workers: 2, help: false, place: Place::Any },
 ];
 
@@ -182,10 +182,10 @@ impl Loop {
             builder = match self.place {
                 Place::Any => builder,
                 Place::Spread => builder.affinity(Affinity::Spread),
-                Place::Apart => builder.affinity(Affinity::Cores(vec![last])),
+                Place::OwnedSample => builder.affinity(Affinity::Cores(vec![last])),
             };
             let mut loader = builder.build()?;
-            if self.place == Place::Apart {
+            if self.place == Place::OwnedSample {
                 // The workers were started before, on their own core.
                 core_affinity::set_for_current(CoreId { id: cores.first().map_or(0, |core| core.id) });
             }

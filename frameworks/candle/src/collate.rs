@@ -7,7 +7,7 @@ use slotline::BoxError;
 use slotline::dataset::Loadable;
 use slotline::dtype::Element;
 use slotline::loader::Samples;
-use slotline::sample::{Apart, Columns, Field, Fields, Sample};
+use slotline::sample::{OwnedSample, Columns, Field, Fields, Sample};
 use slotline::tensor::AnyTensorView;
 
 use crate::dtype::{numbers, with_type};
@@ -27,7 +27,7 @@ use crate::{Error, Tensors};
 /// [`tensors`](crate::tensors).
 pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tensor>, BoxError> {
     let (most, single) = (samples.len(), samples.is_single());
-    let mut batch: Option<Result<(Apart, Vec<Column>), BoxError>> = None;
+    let mut batch: Option<Result<(OwnedSample, Vec<Column>), BoxError>> = None;
     let mut rows = 0;
     samples.for_each(|sample| {
         // If there can be no tensors, that is not the sample's fault.
@@ -56,8 +56,8 @@ pub fn collate<D: Loadable>(samples: &mut Samples<'_, D>) -> Result<Tensors<Tens
 }
 
 /// Makes room for a sample like this one, and for the tensors of `most` of them.
-fn begin(sample: &impl Sample, most: usize) -> Result<(Apart, Vec<Column>), BoxError> {
-    let apart = Apart::new(Fields::of(sample))?;
+fn begin(sample: &impl Sample, most: usize) -> Result<(OwnedSample, Vec<Column>), BoxError> {
+    let apart = OwnedSample::new(Fields::of(sample))?;
     let fields = apart.columns();
     let columns = (0..fields.len()).filter_map(|i| fields.field(i)).map(|field| Column::new(field, most));
     let columns = columns.collect::<Result<_, _>>()?;

@@ -7,7 +7,7 @@ use crate::dataset::StopToken;
 use crate::dtype::{DType, Element};
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
-use crate::sampler::Places;
+use crate::sampler::ReplicaStride;
 
 /// The state of one thread while it reads one sample.
 ///
@@ -22,7 +22,7 @@ pub struct Context {
     epoch: u32,
     position: u64,
     /// The positions of the samples that are read together with this one.
-    together: Places,
+    together: ReplicaStride,
     worker: Option<usize>,
     /// `None` outside of a loader.
     stop: Option<StopToken>,
@@ -51,7 +51,7 @@ impl Context {
     }
 
     /// Starts several samples that are read together.
-    pub(crate) fn start_many(&mut self, seed: u64, epoch: u32, together: Places) {
+    pub(crate) fn start_many(&mut self, seed: u64, epoch: u32, together: ReplicaStride) {
         self.start(seed, epoch, together.first);
         self.set_together(together);
     }
@@ -97,7 +97,7 @@ impl Context {
         outcome
     }
 
-    fn set_together(&mut self, together: Places) {
+    fn set_together(&mut self, together: ReplicaStride) {
         self.together = together;
         self.parts.iter_mut().for_each(|part| part.set_together(together));
     }

@@ -207,7 +207,7 @@ impl BadSampleLog {
         match self.count(lease.work().take_errors(), tag, stats.samples()) {
             Ok(empty) => {
                 // SAFETY: no other thread has the lease, and its batch has `tag.rows` rows, each written or left empty.
-                unsafe { lease.payload().close_up(&empty, tag.rows) };
+                unsafe { lease.payload().compact_rows(&empty, tag.rows) };
                 let rows = tag.rows - empty.len();
                 let can_be_empty = !tag.single && lease.payload().region().is_some();
                 if rows == 0 && !(self.is_shared && can_be_empty) {

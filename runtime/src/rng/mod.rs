@@ -10,10 +10,10 @@
 //! Both implement [`rand_core`]'s traits, so they work with all code written for those, such as the distributions of
 //! the `rand` crate.
 
+mod generator_state;
 mod jump;
 mod mt19937;
 mod permutation;
-mod place;
 mod sample;
 mod shared;
 mod torch;
@@ -24,5 +24,5 @@ pub use sample::SampleRng;
 pub use shared::{SharedGenerator, default_generator, manual_seed};
 pub use torch::Generator;
 
+pub(crate) use generator_state::GeneratorState;
 pub(crate) use permutation::{fill_table, randperm_prefix, reserve_table, skip_randperm};
-pub(crate) use place::Place;

@@ -297,7 +297,7 @@ mod tests {
                         rows.push(data);
                     }
                 }
-                slot.close_up(&empty, rows.len());
+                slot.compact_rows(&empty, rows.len());
                 let rows: Vec<_> =
                     rows.iter().enumerate().filter(|(row, _)| !empty.contains(row)).map(|(_, row)| *row).collect();
                 let (tokens, mask) = read(&slot, rows.len());

@@ -50,35 +50,35 @@
 //! [`write`](Sample::write) for each field, and the function of a [`Schema`], with [`tensors`](Schema::tensors) for
 //! each field. That is for structs whose batches should look different.
 
-mod apart;
-mod close_up;
 mod columns;
+mod compact_rows;
 mod derive;
 mod kinds;
 mod layout;
 mod longest;
 mod mismatch;
+mod owned_sample;
 mod packed;
 mod padded;
 mod ragged;
 mod row;
 mod rows;
 mod rows_mut;
-#[cfg(processes)]
-mod sound;
 mod spill;
 #[cfg(test)]
 mod tests;
+#[cfg(processes)]
+mod validate;
 
-pub use self::apart::{Apart, ApartError};
-pub(crate) use self::close_up::close_up;
-pub use self::columns::{Columns, Place};
+pub use self::columns::{Columns, GeneratorState};
+pub(crate) use self::compact_rows::compact_rows;
 #[doc(inline)]
 pub use self::derive::Sample;
 pub use self::kinds::Lazy;
 pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::mismatch::Mismatch;
+pub use self::owned_sample::{ApartError, OwnedSample};
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::padded::{Mask, Padded};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};

@@ -41,10 +41,10 @@ impl Slot {
     }
 
     /// Removes rows that were left empty, of the first `rows`.
-    pub(super) fn close_up(&mut self, empty: &[usize], rows: usize) {
+    pub(super) fn compact_rows(&mut self, empty: &[usize], rows: usize) {
         assert!(rows <= self.layout.rows);
         // SAFETY: as in `write`, for all rows.
-        unsafe { super::close_up(&self.layout, self.pages.start().as_ptr(), empty, rows) };
+        unsafe { super::compact_rows(&self.layout, self.pages.start().as_ptr(), empty, rows) };
     }
 
     /// Returns the first `rows` rows. Unwritten rows are zeros.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::saved::{Saved, put};
-use super::{Order, Places, Sampler, SamplerError, make_room};
+use super::{Order, ReplicaStride, Sampler, SamplerError, make_room};
 use crate::BoxError;
 use crate::loader::tell;
 use crate::rng::{Generator, IndexWord, fill_table, randperm_prefix};
@@ -360,10 +360,10 @@ impl Sampler for DistributedSampler {
     }
 
     /// Returns the places in the list of all replicas.
-    fn places(&self) -> Places {
+    fn places(&self) -> ReplicaStride {
         let (Deal { position, dealt }, step) = (self.drawn, self.num_replicas.get() as u64);
         let first = dealt.saturating_add(self.rank) as u64;
-        Places { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
+        ReplicaStride { first: first.wrapping_sub((position as u64).wrapping_mul(step)), step }
     }
 
     fn name(&self) -> &str {

@@ -133,8 +133,8 @@ pub trait Sampler: Send {
     ///
     /// The random numbers of a sample are a function of its place, so that they are the same for any number of
     /// replicas. The default is right for a sampler that is not one of several replicas.
-    fn places(&self) -> Places {
-        Places::default()
+    fn places(&self) -> ReplicaStride {
+        ReplicaStride::default()
     }
 
     /// Returns which positions of the last drawn order belong to which batch, if the sampler decides that.
@@ -210,7 +210,7 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
         (**self).order(default, order)
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> ReplicaStride {
         (**self).places()
     }
 
@@ -239,14 +239,14 @@ impl<S: Sampler + ?Sized> Sampler for Box<S> {
 /// wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)] // Processes share it.
-pub struct Places {
+pub struct ReplicaStride {
     /// The place of position 0.
     pub first: u64,
     /// The distance between the places of consecutive positions: the number of replicas.
     pub step: u64,
 }
 
-impl Places {
+impl ReplicaStride {
     /// Returns the place of a position.
     #[inline]
     pub fn of(self, position: usize) -> u64 {
@@ -261,7 +261,7 @@ impl Places {
 }
 
 /// Maps each position to itself.
-impl Default for Places {
+impl Default for ReplicaStride {
     fn default() -> Self {
         Self { first: 0, step: 1 }
     }

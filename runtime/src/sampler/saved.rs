@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::str::FromStr;
 
 use crate::BoxError;
-use crate::rng::{Place, SharedGenerator};
+use crate::rng::{GeneratorState, SharedGenerator};
 
 /// Why a sampler cannot be restored from a state.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub fn put(to: &mut String, name: &str, value: impl Display) {
 /// Appends the position of a sampler's own generator, if it has one.
 pub fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     match generator.map(SharedGenerator::lock) {
-        Some(generator) => put(to, "generator", Place::of(&generator)),
+        Some(generator) => put(to, "generator", GeneratorState::of(&generator)),
         None => put(to, "generator", "none"),
     }
 }
@@ -82,7 +82,7 @@ impl<'a> Saved<'a> {
         if saved == "none" {
             return Err(differs(name, saved, generator.initial_seed()));
         }
-        let place: Place = self.get(name)?;
+        let place: GeneratorState = self.get(name)?;
         if place.seed != generator.initial_seed() {
             return Err(differs("generator's seed", &place.seed.to_string(), generator.initial_seed()));
         }

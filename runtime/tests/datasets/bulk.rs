@@ -320,8 +320,8 @@ fn samples_that_are_written_by_field_are_those_that_are_read() {
 
 /// Returns the same samples, read one by one.
 fn from_fn_text(bad: Option<usize>) -> impl for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)> {
-    struct Apart(Fielded);
-    impl Dataset for Apart {
+    struct OwnedSample(Fielded);
+    impl Dataset for OwnedSample {
         type Sample<'a> = (i64, bool, PackedText<'a>);
 
         fn len(&self) -> usize {
@@ -332,7 +332,7 @@ fn from_fn_text(bad: Option<usize>) -> impl for<'a> Dataset<Sample<'a> = (i64, b
             self.0.get(index, cx)
         }
     }
-    Apart(Fielded::new(bad))
+    OwnedSample(Fielded::new(bad))
 }
 
 type Lie = fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>;

@@ -14,7 +14,7 @@ use slotline::array::{AnyArray, Array};
 use slotline::dataset::Dataset;
 use slotline::loader::{Builder, Overflow};
 use slotline::rng::{Generator, SharedGenerator, default_generator};
-use slotline::sample::{Apart, Fields, Packed, Sample};
+use slotline::sample::{Fields, OwnedSample, Packed, Sample};
 use slotline::{Batch, Error, Loader};
 
 use self::forked::{exit, is_child};
@@ -287,7 +287,7 @@ pub(crate) fn dropped(words: &[&str]) {
 /// Drops values with separate memory, and batches that a collate function made, in the child.
 pub(crate) fn dropped_apart(_: &[&str]) {
     let sample = || (7_i64, Packed::new(&[1_u8; 5000], 1));
-    let mut apart = Apart::new(Fields::of(&sample())).unwrap();
+    let mut apart = OwnedSample::new(Fields::of(&sample())).unwrap();
     apart.fill(|row| sample().write(row)).unwrap();
     let array = AnyArray::from(Array::new(vec![3_u32; 10_000], &[100, 100]).unwrap());
     let pinned = array.pin_memory().unwrap();

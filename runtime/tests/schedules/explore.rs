@@ -25,7 +25,7 @@ pub(crate) fn planned_panic() -> ! {
 }
 
 /// Makes the loop of a worker panic at random times, if the model that this thread runs is about that.
-fn mishap() {
+fn fault_point() {
     if MISHAPS.get() && one_in(6) {
         planned_panic();
     }
@@ -112,7 +112,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 fn run(scheduler: impl Scheduler + 'static, about: About) {
     report_panics();
-    slotline::sync::MISHAP.get_or_init(|| mishap);
+    slotline::sync::MISHAP.get_or_init(|| fault_point);
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(200_000);

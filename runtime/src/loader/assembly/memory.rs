@@ -5,11 +5,11 @@ use crate::dataset::{Dataset, Loadable};
 use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::builder::options::Options;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
-use crate::loader::collate::block::Block;
+use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::cell::Owned;
-use crate::loader::collate::memory::BatchMemory;
+use crate::loader::collate::cell_pool::CellPool;
+use crate::loader::collate::loader_memory::LoaderMemory;
 use crate::loader::collate::overflow::{Overflow, Spills};
-use crate::loader::collate::slab::Slab;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::build::BuildError;
 use crate::loader::metrics::reader::ConsumerStats;
@@ -83,15 +83,15 @@ impl<P: Storage> Cells<P> {
         options: &Options,
         batching: Batching,
         (placed, hold): (usize, usize),
-    ) -> (Vec<Owned<P>>, BatchMemory<P>, ConsumerStats) {
+    ) -> (Vec<Owned<P>>, LoaderMemory<P>, ConsumerStats) {
         let Self { made, ceiling, is_whole } = self;
         // The results of a collate function are weighed.
         let sample_bytes = made.payloads.first().filter(|_| !is_whole).map_or(Some(0), Storage::sample_bytes);
         let stats = ConsumerStats::new(sample_bytes, Spills::new(made.spills, &options.on_warning));
-        let (block, on_held) = (Block::of(&made.payloads), options.on_held);
+        let (block, on_held) = (BatchMemory::of(&made.payloads), options.on_held);
         let (single, released) = (batching.single || is_whole, Waiter::new(options.wait_strategy));
-        let (slab, cells) = Slab::new(made.payloads, (placed, hold), single, made.more, on_held, released);
-        (cells, BatchMemory { slab, block, ceiling, limit: options.memory_limit, on_held }, stats)
+        let (slab, cells) = CellPool::new(made.payloads, (placed, hold), single, made.more, on_held, released);
+        (cells, LoaderMemory { slab, block, ceiling, limit: options.memory_limit, on_held }, stats)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::loader::backend::AnyBackend;
 use crate::loader::backend::caller_thread::CallerThread;
 use crate::loader::backend::index_worker::IndexWorker;
 use crate::loader::backend::per_worker::Rouse;
-use crate::loader::backend::per_worker::dispatch::Dispatch;
+use crate::loader::backend::per_worker::request_queues::RequestQueues;
 use crate::loader::backend::per_worker::start::{Links, start};
 use crate::loader::backend::protocol::BatchWorker;
 use crate::loader::backend::stream_worker::{StreamPasses, StreamReader, Streaming};
@@ -27,7 +27,7 @@ use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::order::index_source::Batching;
-use crate::loader::order::passes::{Orders, Passes};
+use crate::loader::order::passes::{IndexedPasses, Passes};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::InitHook;
@@ -107,7 +107,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         };
         let threads = self.options.workers(engine.cancel.clone(), &engine.activities)?;
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(Orders { engine, rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let init = self.options.init_hook();
         assemble(self.options, batching, made, passes, threads, (init, None), maker).map(Loader::new)
     }
@@ -199,7 +199,7 @@ pub(crate) fn make_cells<D: Loadable, C: Collate<D>>(
         rows,
         cells: &cells,
         overhead: &|size, cells| {
-            let links = size.prefetch.saturating_mul(size.workers).saturating_mul(Dispatch::<C::Payload>::PLACE);
+            let links = size.prefetch.saturating_mul(size.workers).saturating_mul(RequestQueues::<C::Payload>::PLACE);
             order(size).saturating_add(links).saturating_add(cells.saturating_mul(Cell::<C::Payload>::SIZE))
         },
         reserved: order(options.size(rows)),

@@ -13,17 +13,17 @@ use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::AnyBackend;
 use crate::loader::backend::processes::attach::was_started_as_worker;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::letter::{Facts, Letter, SHARED, number_of, words};
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::start::{Care, start};
-use crate::loader::backend::processes::worker::{Crew, connect};
+use crate::loader::backend::processes::spawn_config::{SHARED, SpawnConfig, SpawnFacts, number_of, words};
+use crate::loader::backend::processes::start::{Supervision, start};
+use crate::loader::backend::processes::worker::{ProcessWorkers, connect};
 use crate::loader::builder::Builder;
 use crate::loader::builder::options::{Options, Workload};
 use crate::loader::collate::Collate;
-use crate::loader::collate::block::Block;
+use crate::loader::collate::batch_buffer::BatchBuffer;
+use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::cell::Cell;
 use crate::loader::collate::overflow::Overflow;
-use crate::loader::collate::region::Region;
 use crate::loader::collate::stack::Stack;
 use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
@@ -32,8 +32,8 @@ use crate::loader::error::build::{BuildError, clash};
 #[cfg(doc)]
 use crate::loader::error::run::Error;
 use crate::loader::order::index_source::{Batching, IndexSource, Origin};
-use crate::loader::order::passes::{Orders, Passes};
-use crate::loader::order::plan::Feed;
+use crate::loader::order::passes::{IndexedPasses, Passes};
+use crate::loader::order::plan::IndexStream;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::sample::Fields;
@@ -84,8 +84,8 @@ pub(super) fn check(options: &Options, pins: bool, spawns: bool) -> Result<(), B
 }
 
 /// Returns what workers that are started by a command must know of a loader of any kind.
-pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) -> Facts {
-    Facts {
+pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) -> SpawnFacts {
+    SpawnFacts {
         workers: options.num_workers,
         stride: batching.batch_size,
         drops_last: usize::from(batching.drop_last),
@@ -95,27 +95,29 @@ pub(super) fn facts(options: &Options, batching: Batching, is_collated: bool) ->
         is_persistent: usize::from(options.persistent_workers),
         on_error: number_of(options.on_error),
         strategy: options.wait_strategy as usize,
-        ..Facts::default()
+        ..SpawnFacts::default()
     }
 }
 
 /// Prepares to start workers by a command.
 pub(super) fn prepare(
     (command, setup): (Command, Vec<u8>),
-    facts: Facts,
+    facts: SpawnFacts,
     fields: &Fields,
     lengths: Option<&[u32]>,
     control: &Control,
-    block: Option<&Block>,
+    block: Option<&BatchMemory>,
     cores: Vec<usize>,
 ) -> Result<Spawn, BuildError> {
-    let memory = block.map(Block::memory);
+    let memory = block.map(BatchMemory::memory);
     let bytes = memory.map_or(0, Memory::len);
     let source = "workers that a command starts need memory that is a file, such as Pages::shared";
     let file = memory.and_then(Memory::file);
     let file = file.ok_or_else(|| BuildError::Allocate { bytes, source: source.into() })?;
-    let letter = Letter { facts, fields: words(fields).into(), lengths: lengths.map(<[_]>::to_vec), setup: &setup };
-    Spawn::new(command, &letter, control, file, cores).map_err(|source| BuildError::Map { bytes: setup.len(), source })
+    let spawn_config =
+        SpawnConfig { facts, fields: words(fields).into(), lengths: lengths.map(<[_]>::to_vec), setup: &setup };
+    Spawn::new(command, &spawn_config, control, file, cores)
+        .map_err(|source| BuildError::Map { bytes: setup.len(), source })
 }
 
 /// Returns the error of a worker that could not be started, by a program or by a fork.
@@ -299,28 +301,30 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let (shape, strategy) = (shape(depth, parts), options.wait_strategy);
         let map = |source| BuildError::Map { bytes: Control::bytes(shape, workers, rows), source };
         let control = Arc::new(Control::new(shape, workers, rows, strategy).map_err(map)?);
-        let is_fed = matches!(draw.from, Origin::Feed(_));
-        let feed = is_fed.then(|| Feed::new(depth, rows, in_order)).transpose()?;
-        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, feed);
+        let is_streamed = matches!(draw.from, Origin::IndexStream(_));
+        let index_stream = is_streamed.then(|| IndexStream::new(depth, rows, in_order)).transpose()?;
+        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, index_stream);
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let mut threads = options.workers(engine.cancel.clone(), &engine.activities)?;
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
         let program = program_of(command.as_ref());
         let spawn = command.map(|command| {
             let (in_order, is_fixed) = (usize::from(in_order), usize::from(options.part_size.is_some()));
-            let facts = Facts { kind: SHARED, len, depth, parts, rows, bulk, in_order, part_rows, is_fixed, ..facts };
+            let facts =
+                SpawnFacts { kind: SHARED, len, depth, parts, rows, bulk, in_order, part_rows, is_fixed, ..facts };
             let (lengths, cores) = (engine.lengths.as_deref(), cores.iter().map(|core| core.id).collect());
             prepare(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
         });
         let (spawn, init) = (spawn.transpose()?, options.init_hook());
-        let crew = Crew { engine: engine.clone(), control, part_rows, payload_at, sizer, init, cores, in_order };
+        let crew =
+            ProcessWorkers { engine: engine.clone(), control, part_rows, payload_at, sizer, init, cores, in_order };
         // It is not known which of many samples that are read at once ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
-        let care = Care { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
+        let care = Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
         let backend =
             start(crew, care, places, &memory, &mut threads, &mut warnings, |failure| not_started(program, failure))?;
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(Orders { engine, rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);
         Ok(Loader::new(LoaderCore::new(options, batching, memory, backend, threads, (stats, warnings))))
     }
@@ -353,14 +357,14 @@ fn ring_cells<D: Dataset, C: Collate<D>>(
         overhead: &|size, slots| {
             let parts = MOST_PARTS.min(size.rows.max(1).next_power_of_two());
             let control = Control::bytes(shape(pow2(slots), parts), size.workers, size.rows);
-            let words = slots.saturating_mul(Cell::<Region>::SIZE + size_of::<Word>());
+            let words = slots.saturating_mul(Cell::<BatchBuffer>::SIZE + size_of::<Word>());
             let order = draw.memory(len, slots, size.rows).saturating_add(bulk_memory(bulk, size));
             order.saturating_add(words).saturating_add(control)
         },
         reserved: order_memory(options, draw, len, bulk),
         fewest: 1,
         // A user's iterator is not asked for more than torch would ask it for.
-        settles: !matches!(draw.from, Origin::Feed(_)),
+        settles: !matches!(draw.from, Origin::IndexStream(_)),
         touchers: 0,
         forked: true,
     };

@@ -13,25 +13,25 @@ use crate::loader::assembly::processes::{ProcessBuilder, check, facts, not_start
 use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::child::Restarts;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::keeper::Bell;
-use crate::loader::backend::processes::letter::{DEALT, Facts, STREAM};
-use crate::loader::backend::processes::remote::{Remote, RemoteMaker, Server, Service};
-use crate::loader::backend::processes::separate::{Deals, Streams};
+use crate::loader::backend::processes::process_link::{LinkShared, ProcessLink, Server, Service};
+use crate::loader::backend::processes::separate::{RoundRobinService, Streams};
+use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, STREAM, SpawnFacts};
+use crate::loader::backend::processes::supervisor::EventFd;
 use crate::loader::backend::processes::worker::connect;
 use crate::loader::backend::stream_worker::{StreamPasses, Streaming};
 use crate::loader::bad_samples::OnError;
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
-use crate::loader::collate::block::Block;
-use crate::loader::collate::region::Region;
+use crate::loader::collate::batch_buffer::BatchBuffer;
+use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::{Collate, Output};
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::build::BuildError;
 #[cfg(doc)]
 use crate::loader::error::run::Error;
 use crate::loader::order::index_source::Batching;
-use crate::loader::order::passes::{Orders, Passes};
+use crate::loader::order::passes::{IndexedPasses, Passes};
 use crate::loader::worker::engine::Engine;
 use crate::sample::Fields;
 
@@ -59,8 +59,8 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
         let control = control(&options, 0)?;
         let engine = streaming(dataset, collate, batching, on_error, &control);
         let passes = Box::new(StreamPasses(engine.clone()));
-        let facts = Facts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
-        let care = Care { restarts, sample_timeout, passes_over: false, command, facts, fields, lengths: None };
+        let facts = SpawnFacts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
+        let care = Supervision { restarts, sample_timeout, passes_over: false, command, facts, fields, lengths: None };
         start(options, cells, batching, passes, (Streams(engine), control), care)
     }
 }
@@ -92,13 +92,13 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, None);
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let plan_cell = engine.plan_cell.clone();
-        let passes = Box::new(Orders { engine: engine.clone(), rows, draw, plan_cell });
+        let passes = Box::new(IndexedPasses { engine: engine.clone(), rows, draw, plan_cell });
         // It is not known which of many samples that are read at once ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
-        let facts = Facts { kind: DEALT, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
+        let facts = SpawnFacts { kind: ROUND_ROBIN, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
         let lengths = engine.lengths.clone();
-        let care = Care { restarts, sample_timeout, passes_over, command, facts, fields, lengths };
-        let service = Deals { engine, control: control.clone() };
+        let care = Supervision { restarts, sample_timeout, passes_over, command, facts, fields, lengths };
+        let service = RoundRobinService { engine, control: control.clone() };
         start(options, cells, batching, passes, (service, control), care)
     }
 }
@@ -123,13 +123,13 @@ pub(super) fn streaming<D, C>(
 }
 
 /// How workers start, and what to do about those that end.
-struct Care {
+struct Supervision {
     restarts: usize,
     sample_timeout: Option<Duration>,
     passes_over: bool,
     /// The command that starts them, if they are not forked, and what they must know then.
     command: Option<(Command, Vec<u8>)>,
-    facts: Facts,
+    facts: SpawnFacts,
     fields: Fields,
     lengths: Option<Arc<[u32]>>,
 }
@@ -148,41 +148,41 @@ fn control(options: &Options, rows: usize) -> Result<Arc<Control>, BuildError> {
 }
 
 /// Starts the workers and assembles the loader.
-fn start<S: Service<Region>, B: Output<Payload = Region>>(
+fn start<S: Service<BatchBuffer>, B: Output<Payload = BatchBuffer>>(
     mut options: Options,
-    mut cells: Cells<Region>,
+    mut cells: Cells<BatchBuffer>,
     batching: Batching,
     passes: Box<dyn Passes>,
     (service, control): (S, Arc<Control>),
-    Care { restarts, sample_timeout, passes_over, command, facts, fields, lengths }: Care,
+    Supervision { restarts, sample_timeout, passes_over, command, facts, fields, lengths }: Supervision,
 ) -> Result<Loader<B>, BuildError> {
     let map = |source| BuildError::Map { bytes: 0, source };
-    let bell = Arc::new(Bell::new().map_err(map)?);
+    let wakeup = Arc::new(EventFd::new().map_err(map)?);
     let init = options.init_hook();
     let workers = options.num_workers;
     let program = program_of(command.as_ref());
     let spawn = command.map(|command| {
         let (depth, parts) = (control.shape().depth(), control.shape().parts());
         // A process runs on the core of the thread that starts it.
-        let (block, cores) = (Block::of(&cells.made.payloads), Vec::new());
-        let (facts, lengths) = (Facts { depth, parts, ..facts }, lengths.as_deref());
+        let (block, cores) = (BatchMemory::of(&cells.made.payloads), Vec::new());
+        let (facts, lengths) = (SpawnFacts { depth, parts, ..facts }, lengths.as_deref());
         prepare(command, facts, &fields, lengths, &control, block.as_ref(), cores)
     });
     let payload_at = cells.made.payload_at.take().expect("the memory is shared");
-    let remote = Arc::new(Remote {
+    let process_link = Arc::new(LinkShared {
         server: Server { service, payload_at, workers, init: init.clone() },
         control: control.clone(),
         restarts: Restarts::new(restarts),
         sample_timeout,
         passes_over,
-        bell: bell.clone(),
+        wakeup: wakeup.clone(),
         spawn: Mutex::new(spawn.transpose()?),
     });
     let (started, outcomes) = mpsc::channel();
     let maker = move |worker: Option<usize>| {
-        RemoteMaker::new(worker.expect("processes are workers"), remote.clone(), started.clone())
+        ProcessLink::new(worker.expect("processes are workers"), process_link.clone(), started.clone())
     };
-    let rouse = Arc::new(move || bell.ring());
+    let rouse = Arc::new(move || wakeup.signal());
     let threads = options.workers(control.cancel(), &control.activities())?;
     let core = assemble(options, batching, cells, passes, threads, (init, Some(rouse)), maker)?;
     for outcome in outcomes.iter().take(workers) {

@@ -7,8 +7,8 @@ use crate::loader::backend::stream_worker::make_first;
 use crate::loader::bad_samples::OnError;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::{PROBES, fields_of};
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::in_place::InPlace;
-use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::stack::Stack;
 use crate::loader::collate::with::With;
@@ -27,7 +27,7 @@ use crate::sample::{Fields, Sample};
 pub trait Share<D: Loadable> {
     /// What the processes do.
     #[doc(hidden)]
-    type Shared: Collate<D, Payload = Region>;
+    type Shared: Collate<D, Payload = BatchBuffer>;
 
     /// Whether batches are pinned by a function, which needs them as they were made.
     #[doc(hidden)]

@@ -19,8 +19,8 @@ use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::build::BuildError;
 use crate::loader::order::index_source::{IndexSource, Origin};
-use crate::loader::order::passes::{Orders, Passes};
-use crate::loader::order::plan::Feed;
+use crate::loader::order::passes::{IndexedPasses, Passes};
+use crate::loader::order::plan::IndexStream;
 use crate::loader::worker::engine::Engine;
 
 impl<D: Dataset, C: Collate<D>> Builder<D, C> {
@@ -50,9 +50,9 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         // Without workers there is no ring, and all cells are spare ones.
         let placed = if workers == 0 { 0 } else { ahead };
         let (places, memory, stats) = cells.divide(&options, batching, (placed, all - ahead));
-        let is_fed = matches!(draw.from, Origin::Feed(_));
-        let feed = is_fed.then(|| Feed::new(ahead, rows, options.in_order)).transpose()?;
-        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, feed);
+        let is_streamed = matches!(draw.from, Origin::IndexStream(_));
+        let index_stream = is_streamed.then(|| IndexStream::new(ahead, rows, options.in_order)).transpose()?;
+        let engine = Engine::new(dataset, collate, rows, batching, bulk, workers, index_stream);
         let engine = engine.on_error(options.on_error, draw.lengths());
         let plan_cell = engine.plan_cell.clone();
         let mut threads = options.workers(engine.cancel.clone(), &engine.activities)?;
@@ -60,12 +60,12 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
             let engine = Arc::new(engine);
             let worker = IndexWorker { reader: engine.reader(None, claims.sizer), engine: engine.clone() };
             let backend = CallerThread::new(Box::new(worker), threads.cancel.clone(), &memory.slab);
-            (AnyBackend::CallerThread(backend), Box::new(Orders { engine, rows, draw, plan_cell }))
+            (AnyBackend::CallerThread(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
         } else {
             let released = memory.slab.released().clone();
             let Started { backend, engine } =
                 start(&mut options, engine, claims, (places, untouched, released), &mut threads, &mut warnings)?;
-            (AnyBackend::Shared(backend), Box::new(Orders { engine, rows, draw, plan_cell }))
+            (AnyBackend::Shared(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
         };
         let core = LoaderCore::new(options, batching, memory, (backend, passes), threads, (stats, warnings));
         Ok(Loader::new(core))
@@ -93,7 +93,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
             reserved: order,
             fewest: 0,
             // A user's iterator is not asked for more than torch would ask it for.
-            settles: !matches!(draw.from, Origin::Feed(_)),
+            settles: !matches!(draw.from, Origin::IndexStream(_)),
             // With a timeout only workers make batches, and the timeout must not include touching memory.
             touchers: if options.timeout.is_zero() { workers } else { 0 },
             forked: false,

@@ -7,10 +7,10 @@ use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::assembly::processes_separate::streaming;
 use crate::loader::assembly::share::{FirstBatch, Share};
 use crate::loader::backend::processes::attach::{Given, Joined, become_worker};
-use crate::loader::backend::processes::letter::{DEALT, Facts, on_error_of};
-use crate::loader::backend::processes::remote::Server;
-use crate::loader::backend::processes::separate::{Deals, Streams};
-use crate::loader::backend::processes::worker::{Crew, connect};
+use crate::loader::backend::processes::process_link::Server;
+use crate::loader::backend::processes::separate::{RoundRobinService, Streams};
+use crate::loader::backend::processes::spawn_config::{ROUND_ROBIN, SpawnFacts, on_error_of};
+use crate::loader::backend::processes::worker::{ProcessWorkers, connect};
 use crate::loader::builder::Builder;
 use crate::loader::collate::Fill;
 use crate::loader::error::guard::probe;
@@ -95,7 +95,7 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
         let is_collated = !<C::Shared as Fill<D>>::STACKS;
         given.check_kind(false, is_collated, options.worker_init.is_some())?;
         given.check_len(probe(|| Ok(dataset.len()))?)?;
-        let Facts { kind, parts, workers, rows, bulk, part_rows, .. } = given.facts;
+        let SpawnFacts { kind, parts, workers, rows, bulk, part_rows, .. } = given.facts;
         options.persistent_workers = given.facts.is_persistent != 0;
         let (shared, first, init) = (collate.share(), first_batch(&given.facts), options.init_hook());
         let fields = probe(|| Ok(C::fields(&shared, &dataset, first)?))?;
@@ -104,11 +104,16 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
         let (control, payload_at) = given.map(fields)?;
         let engine = Engine::new(dataset, shared, rows, first.batching, bulk, workers, None);
         let engine = Arc::new(connect(engine.on_error(first.on_error, lengths), &control));
-        if kind == DEALT {
-            return Ok(Joined(Box::new(Server { service: Deals { engine, control }, payload_at, workers, init })));
+        if kind == ROUND_ROBIN {
+            return Ok(Joined(Box::new(Server {
+                service: RoundRobinService { engine, control },
+                payload_at,
+                workers,
+                init,
+            })));
         }
         let sizer = if is_fixed { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
-        Ok(Joined(Box::new(Crew { engine, control, in_order, part_rows, payload_at, sizer, init, cores })))
+        Ok(Joined(Box::new(ProcessWorkers { engine, control, in_order, part_rows, payload_at, sizer, init, cores })))
     }
 }
 
@@ -128,8 +133,8 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> Work for Builder<Iterable<D>, C>
 }
 
 /// Describes the loader's batches.
-fn first_batch(facts: &Facts) -> FirstBatch {
-    let Facts { rows, workers, stride, drops_last, is_single, on_error, .. } = *facts;
+fn first_batch(facts: &SpawnFacts) -> FirstBatch {
+    let SpawnFacts { rows, workers, stride, drops_last, is_single, on_error, .. } = *facts;
     let batching = Batching { batch_size: stride, drop_last: drops_last != 0, single: is_single != 0 };
     FirstBatch { batching, rows, workers, on_error: on_error_of(on_error) }
 }

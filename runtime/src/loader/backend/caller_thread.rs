@@ -12,7 +12,7 @@ use crate::loader::checkpoint::state::Streams;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::Storage;
 use crate::loader::collate::cell::Owned;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
@@ -41,7 +41,7 @@ struct Stop {
 }
 
 impl<P: Storage> CallerThread<P> {
-    pub(crate) fn new(worker: Box<dyn BatchWorker<P>>, cancel: StopToken, slab: &Slab<P>) -> Self {
+    pub(crate) fn new(worker: Box<dyn BatchWorker<P>>, cancel: StopToken, slab: &CellPool<P>) -> Self {
         Self {
             worker,
             request: Request::default(),
@@ -75,7 +75,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
     }
 
     #[inline(always)]
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
         if self.is_closed() {
             return Err(NotReady::Closed);
         }
@@ -98,7 +98,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
         Ok(Ready { lease: cell.lend(), task, rows })
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         slab.wait(deadline, || self.is_closed())
     }
 

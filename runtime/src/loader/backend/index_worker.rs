@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::dataset::Dataset;
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::guard::quietly;
 use crate::loader::order::plan::{Plan, Task};
+use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
-use crate::loader::worker::portion::{Filled, Portion};
 use crate::loader::worker::reader::Reader;
 
 /// Makes whole batches by the plan of the pass.
@@ -20,12 +20,12 @@ pub(crate) struct IndexWorker<D: Dataset, C: Collate<D>> {
 }
 
 impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
-    fn fill(&mut self, _: &Request, task: usize, work: &SlotState<C::Payload>, _: &mut StreamPosition) -> Outcome {
+    fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
         let engine = &*self.engine;
         // SAFETY: this batch is not finished yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan_cell.plan() };
-        if plan.feed.is_some() {
-            return self.fill_from_feed(work);
+        if plan.index_stream.is_some() {
+            return self.fill_from_stream(work);
         }
         let task = plan.task(task);
         make(engine, plan, &task, work, &mut self.reader);
@@ -36,14 +36,14 @@ impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
 impl<D: Dataset, C: Collate<D>> IndexWorker<D, C> {
     /// Makes the next batch of a user's iterator, of which this is the only reader.
     #[inline(never)]
-    fn fill_from_feed(&mut self, work: &SlotState<C::Payload>) -> Outcome {
+    fn fill_from_stream(&mut self, work: &BatchState<C::Payload>) -> Outcome {
         // SAFETY: as in `fill`.
         let plan = unsafe { self.engine.plan_cell.plan() };
-        let Some(feed) = &plan.feed else { return Outcome::End };
-        let (ticket, slot) = (feed.drawn(), 0);
-        let portion = Portion { ticket, slot, parts: 0..1, part_rows: plan.rows, work };
-        match portion.fill(&self.engine, plan, &mut self.reader) {
-            Filled::Rows => Outcome::Batch(feed.peek(slot).indices.len()),
+        let Some(index_stream) = &plan.index_stream else { return Outcome::End };
+        let (ticket, slot) = (index_stream.drawn(), 0);
+        let claimed = ClaimedRows { ticket, slot, parts: 0..1, part_rows: plan.rows, work };
+        match claimed.fill(&self.engine, plan, &mut self.reader) {
+            Filled::Rows => Outcome::Batch(index_stream.peek(slot).indices.len()),
             Filled::End => Outcome::End,
         }
     }
@@ -55,7 +55,7 @@ pub(crate) fn make<D: Dataset, C: Collate<D>>(
     engine: &Engine<D, C>,
     plan: &Plan,
     task: &Task<'_>,
-    work: &SlotState<C::Payload>,
+    work: &BatchState<C::Payload>,
     reader: &mut Reader,
 ) {
     if !engine.make(work, plan, task, 0..task.rows, (task.number, 1), reader) {

@@ -19,7 +19,7 @@ use crate::loader::backend::shared::SharedRing;
 use crate::loader::checkpoint::state::Streams;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
@@ -61,7 +61,7 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
     }
 
     #[inline(always)]
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
         // Not in the `match`: a look at a jump table takes longer than making a small batch's row.
         if let Self::CallerThread(backend) = self {
             return backend.try_next(pass, pool, slab);
@@ -77,7 +77,7 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
         any!(self, backend => backend.wait(deadline))
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         any!(self, backend => backend.wait_for_release(deadline, slab))
     }
 

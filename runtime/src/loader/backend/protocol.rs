@@ -4,9 +4,9 @@ use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::{State, Stream, Streams};
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::cell::Lease;
-use crate::loader::collate::slab::Slab;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::error::failure::Failure;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
@@ -25,7 +25,7 @@ pub(crate) trait Backend<P> {
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun>;
 
     /// Returns the next batch or failure if it is ready; makes it now if the calling thread makes batches.
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut Slab<P>) -> Next<P>;
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P>;
 
     /// Sets whether the calling thread helps the workers, if it can do without. Returns whether it has helped them.
     fn set_helping(&mut self, _helps: bool) -> bool {
@@ -38,7 +38,7 @@ pub(crate) trait Backend<P> {
     }
 
     /// Waits while [`try_next`](Self::try_next) would return `Held`; `false` if the deadline passed first.
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool;
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool;
 
     /// Describes the delivered batch whose cell is still in a slot, because there was no other to leave there.
     fn kept(&self) -> Option<Tag> {
@@ -212,7 +212,7 @@ pub(crate) trait BatchWorker<P>: Send {
     }
 
     /// Fills a batch; never panics, even if user code does.
-    fn fill(&mut self, request: &Request, task: usize, work: &SlotState<P>, position: &mut StreamPosition) -> Outcome;
+    fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome;
 
     /// Why nothing more can be asked of the worker after this reply, if so.
     fn over(&mut self) -> Option<String> {

@@ -12,9 +12,9 @@ use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
 #[cfg(processes)]
 use crate::loader::collate::allocate::PROBES;
+use crate::loader::collate::batch_buffer::BatchBuffer;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::collate::region::Region;
-use crate::loader::collate::slot_state::SlotState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
@@ -54,7 +54,7 @@ impl<D: IterableDataset, C: Collate<Iterable<D>>> Streaming<D, C> {
     #[inline(never)]
     fn stack_on<'a>(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         mut job: StreamJob<'a, D>,
         mut outcome: Result<(), Cause>,
     ) -> (StreamJob<'a, D>, Result<(), Cause>) {
@@ -170,7 +170,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     /// Begins a pass. If that fails, returns the outcome of its first batch. The time is recorded separately, since no
     /// claim of the pass is comparable.
     #[cold]
-    fn start<P>(&mut self, request: Request, task: usize, work: &SlotState<P>) -> Option<Rows> {
+    fn start<P>(&mut self, request: Request, task: usize, work: &BatchState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
         if engine.cancel.is_stopping() {
             return Some(None);
@@ -192,7 +192,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
 
     /// Fails a batch at the worker's current place in the stream.
     #[cold]
-    fn fail<P>(&self, work: &SlotState<P>, cause: Cause) {
+    fn fail<P>(&self, work: &BatchState<P>, cause: Cause) {
         let (number, by) = (self.number, self.reader.by());
         work.fail(Failure { position: number, index: number, by, cause });
     }
@@ -275,7 +275,7 @@ where
         &mut self,
         request: &Request,
         task: usize,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         position: &mut StreamPosition,
     ) -> Outcome {
         let request = *request;
@@ -305,7 +305,7 @@ where
     C: Collate<Iterable<D>>,
 {
     #[inline(never)]
-    fn fill_timed(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>) -> Rows {
+    fn fill_timed(&mut self, request: Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         let activity = &*engine.activities[self.reader.place];
         let timing = Timing::begin(&mut self.reader, activity, task);
@@ -319,7 +319,7 @@ where
 
     /// Fails a batch that may have been made.
     #[cold]
-    fn spoil(&self, work: &SlotState<C::Payload>, cause: Cause) -> Rows {
+    fn spoil(&self, work: &BatchState<C::Payload>, cause: Cause) -> Rows {
         self.fail(work, cause);
         quietly(|| work.payload.discard());
         Some(0)
@@ -327,7 +327,7 @@ where
 
     /// Fills a batch, which the reader times or not.
     #[inline(always)]
-    fn fill_batch(&mut self, request: Request, task: usize, work: &SlotState<C::Payload>, timed: bool) -> Rows {
+    fn fill_batch(&mut self, request: Request, task: usize, work: &BatchState<C::Payload>, timed: bool) -> Rows {
         let engine = self.engine.clone();
         if engine.cancel.is_stopping() {
             return None;
@@ -610,7 +610,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
         }
     }
 
-    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+    fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
         self.for_each(&mut |read| region.write(read))
     }
 }

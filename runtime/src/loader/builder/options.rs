@@ -213,18 +213,18 @@ impl Options {
                     batching,
                     is_planned,
                     passes: 0,
-                    turns: None,
+                    rank_batches: None,
                 });
             }
             Some(BatchSampling::Iter { most: 0, .. }) => return Err(BuildError::Zero { option: "max_batch_size" }),
             Some(BatchSampling::Iter { most, make }) => {
                 let batching = Batching { batch_size: most, drop_last: false, single: false };
                 return Ok(IndexSource {
-                    from: Origin::Feed(make),
+                    from: Origin::IndexStream(make),
                     batching,
                     is_planned: false,
                     passes: 0,
-                    turns: None,
+                    rank_batches: None,
                 });
             }
             None => self.sampler.take(),
@@ -242,11 +242,11 @@ impl Options {
             None if self.shuffle => Origin::Shuffled(self.generator.clone()),
             None => Origin::Sequential,
             Some(Sampling::Drawn(sampler)) => Origin::Sampler(sampler),
-            Some(Sampling::Iter(mut make)) => Origin::Feed(Box::new(move |seed| {
+            Some(Sampling::Iter(mut make)) => Origin::IndexStream(Box::new(move |seed| {
                 Box::new(Chunks { indices: make(seed), batch_size, drop_last: batching.drop_last })
             })),
         };
-        Ok(IndexSource { from, batching, is_planned: false, passes: 0, turns: None })
+        Ok(IndexSource { from, batching, is_planned: false, passes: 0, rank_batches: None })
     }
 
     /// Checks the handling of bad samples; `known` says whether the length of a pass is known.
@@ -275,7 +275,7 @@ impl Options {
                 return Err(BuildError::Zero { option });
             }
         }
-        self.check_on_error(kind, !matches!(draw.from, Origin::Feed(_)))?;
+        self.check_on_error(kind, !matches!(draw.from, Origin::IndexStream(_)))?;
         let links = match kind {
             Workload::Shared(_) => return Ok(()),
             Workload::RoundRobin(_) => "round_robin",
@@ -287,7 +287,7 @@ impl Options {
         if self.help == Some(true) && self.num_workers > 0 {
             return clash(links, "help", "each batch belongs to a worker; drop help, or set num_workers to 0");
         }
-        if matches!(draw.from, Origin::Feed(_)) {
+        if matches!(draw.from, Origin::IndexStream(_)) {
             return clash(
                 links,
                 "an iterator as sampler",

@@ -8,7 +8,7 @@
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::state::StateError;
 use crate::loader::error::warning::Warning;
-use crate::rng::Place;
+use crate::rng::GeneratorState;
 
 /// The version of states that slotline writes, and the first version that it reads.
 ///
@@ -69,9 +69,9 @@ pub(crate) enum DatasetKind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct PassOrigin {
     /// The loader's own generator.
-    pub(crate) generator: Option<Place>,
+    pub(crate) generator: Option<GeneratorState>,
     /// The process's default generator, if it was drawn from.
-    pub(crate) default_generator: Option<Place>,
+    pub(crate) default_generator: Option<GeneratorState>,
     /// Whether only the first pass draws a base seed.
     pub(crate) persistent: bool,
     /// That base seed; `None` before the first pass.

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 use crate::BoxError;
 use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit, shortage};
 use crate::dataset::{Context, Dataset};
-use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::More;
+use crate::loader::collate::batch_buffer::BatchBuffer;
+use crate::loader::collate::cell_pool::More;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
@@ -109,7 +109,7 @@ pub(crate) struct PayloadAt<P> {
     pub(crate) count: usize,
 }
 
-impl PayloadAt<Region> {
+impl PayloadAt<BatchBuffer> {
     /// Divides the memory that processes share.
     pub(crate) fn new(arena: Owned, layout: Arc<Layout>) -> Self {
         let batch = slot_size(layout.size);
@@ -117,7 +117,7 @@ impl PayloadAt<Region> {
         let make = Box::new(move |number: usize| {
             assert!(number < count);
             // SAFETY: the slot with this number is within the arena. The loader's process decides who writes it.
-            unsafe { Region::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
+            unsafe { BatchBuffer::new(arena.start().add(number * batch), layout.clone(), arena.clone()) }
         });
         Self { make, count }
     }
@@ -157,7 +157,7 @@ impl Untouched {
 }
 
 /// Makes the slots of batches that are stacked.
-pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchBuffer>, BuildError> {
     let fields = (request.fields)()?;
     let spilling = request.spilling || (fields.spills() && !request.forked);
     let layout = |rows| {
@@ -200,7 +200,7 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<Region
     let (shared, spills) = (!layout.is_sequential(), layout.spills());
     let payloads = (0..slots).map(|slot| {
         // SAFETY: the slots divide the arena, and each has the size of the layout, rounded up.
-        unsafe { Region::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
+        unsafe { BatchBuffer::new(arena.start().add(slot * batch), layout.clone(), arena.clone()) }
     });
     let payloads = payloads.collect();
     let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
@@ -215,7 +215,8 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<Region
             }
             number += 1;
             // SAFETY: the slot is within the arena, and was not used before.
-            let region = unsafe { Region::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
+            let region =
+                unsafe { BatchBuffer::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
             // SAFETY: the memory is the region's.
             let locked = !pin_memory || unsafe { libc::mlock(region.start().as_ptr().cast(), batch) } == 0;
             let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
@@ -233,7 +234,7 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<Region
         };
         let bytes = arena.len();
         // SAFETY: the memory is new, and has the size of the layout, rounded up.
-        Ok((unsafe { Region::new(arena.start(), layout.clone(), arena) }, bytes, warning))
+        Ok((unsafe { BatchBuffer::new(arena.start(), layout.clone(), arena) }, bytes, warning))
     };
     let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
     Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use crate::dataset::Loadable;
 use crate::dtype::Element;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
-use crate::loader::collate::region::Region;
 use crate::sample::{Columns, Dynamic, Schema};
 
 /// A batch, in the memory that workers wrote it into. Dropping it, on any thread and in any order, releases that
@@ -17,7 +17,7 @@ use crate::sample::{Columns, Dynamic, Schema};
 /// [`hold`](crate::loader::Builder::hold), it [takes memory](crate::loader::OnHeld) for one more. `S` is the [schema](Schema) of the samples: `(u8, i64)` for byte
 /// images with a label each.
 pub struct Batch<S> {
-    lease: Lease<Region>,
+    lease: Lease<BatchBuffer>,
     schema: PhantomData<fn() -> S>,
 }
 
@@ -38,7 +38,7 @@ pub struct Tag {
 
 impl<S> Batch<S> {
     #[inline]
-    pub(crate) fn new(lease: Lease<Region>) -> Self {
+    pub(crate) fn new(lease: Lease<BatchBuffer>) -> Self {
         Self { lease, schema: PhantomData }
     }
 

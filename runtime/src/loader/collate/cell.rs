@@ -14,8 +14,8 @@ use slotline_core::wait::{Wait, heavy_fence, light_fence};
 
 use crate::fork::Process;
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::poison::Poison;
-use crate::loader::collate::slot_state::SlotState;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
 use crate::wait::Waiter;
@@ -32,7 +32,7 @@ pub(crate) struct Cell<P> {
     single: bool,
     /// What else happens when the cell is released and taken. Dropped before the payload.
     watch: Option<Watch>,
-    work: SlotState<P>,
+    work: BatchState<P>,
     /// The batch in the cell; written when the consumer takes it for the user.
     task: AtomicUsize,
     rows: AtomicUsize,
@@ -54,7 +54,7 @@ impl<P> Cell<P> {
     fn new(loan: Loan, payload: P, tag: Tag, watch: Option<Watch>) -> NonNull<Self> {
         let Tag { task, rows, single, epoch } = tag;
         let [task, rows, epoch] = [task, rows, epoch as usize].map(AtomicUsize::new);
-        let (process, work) = (Process::this(), SlotState::new(payload));
+        let (process, work) = (Process::this(), BatchState::new(payload));
         let cell = Self { loan, process, single, watch, work, task, rows, epoch };
         // SAFETY: the pointer of a box is not null.
         unsafe { NonNull::new_unchecked(Box::into_raw(Box::new(cell))) }
@@ -62,7 +62,7 @@ impl<P> Cell<P> {
 
     /// The batch in the cell. For the side that has the cell.
     #[inline]
-    pub(crate) fn work(&self) -> &SlotState<P> {
+    pub(crate) fn work(&self) -> &BatchState<P> {
         &self.work
     }
 
@@ -187,7 +187,7 @@ impl<P> Lease<P> {
 
     /// The batch's contents and its errors.
     #[inline]
-    pub(crate) fn work(&self) -> &SlotState<P> {
+    pub(crate) fn work(&self) -> &BatchState<P> {
         &self.cell().work
     }
 

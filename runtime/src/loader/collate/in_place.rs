@@ -7,8 +7,8 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{BatchBytes, MadeSlots, SlotRequest, stacked_slots};
 use crate::loader::collate::batch::Batch;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::job::Job;
-use crate::loader::collate::region::Region;
 use crate::loader::collate::samples::Samples;
 use crate::loader::collate::{Collate, Fill};
 use crate::loader::error::build::BuildError;
@@ -39,11 +39,11 @@ where
     T: Sample + 'static,
     F: Fn(&mut Samples<'_, D>) -> Result<T, BoxError> + Send + Sync + 'static,
 {
-    type Payload = Region;
+    type Payload = BatchBuffer;
 
     const STACKS: bool = false;
 
-    fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
+    fn fill<J: Job<D>>(&self, region: &BatchBuffer, job: &mut J) -> Result<(), BoxError> {
         if job.is_cancelled() {
             return Ok(());
         }
@@ -54,9 +54,9 @@ where
     }
 
     /// Does nothing, since the function has not seen the sample.
-    unsafe fn leave_empty(_: &Region, _: usize) {}
+    unsafe fn leave_empty(_: &BatchBuffer, _: usize) {}
 
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<BatchBuffer>, BuildError> {
         let SlotRequest { slots, .. } = request;
         let mut slots = |batch: Option<BatchBytes<'_>>| match batch {
             Some(bytes) => slots(Some(&|_| bytes(1))),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
-use crate::loader::collate::region::Region;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::error::failure::Cause;
 
 /// The samples of some rows of one batch.
@@ -46,7 +46,7 @@ pub trait Job<D: Loadable> {
     fn for_each(&mut self, put: Put<'_, D>) -> Result<(), BoxError>;
 
     /// Writes all samples that are left into their rows, with one call of the dataset.
-    fn write_many(&mut self, region: &Region) -> Result<(), BoxError>;
+    fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError>;
 }
 
 /// Called with each sample of a bulk read.

@@ -2,19 +2,19 @@
 
 pub(crate) mod allocate;
 pub(crate) mod batch;
-pub(crate) mod block;
+pub(crate) mod batch_buffer;
+pub(crate) mod batch_memory;
+pub(crate) mod batch_state;
 pub(crate) mod cell;
+pub(crate) mod cell_pool;
 #[cfg(processes)]
 pub(crate) mod in_place;
 pub(crate) mod job;
-pub(crate) mod memory;
+pub(crate) mod loader_memory;
 pub(crate) mod on_held;
 pub(crate) mod overflow;
 pub(crate) mod poison;
-pub(crate) mod region;
 pub(crate) mod samples;
-pub(crate) mod slab;
-pub(crate) mod slot_state;
 pub(crate) mod stack;
 pub(crate) mod with;
 
@@ -22,10 +22,10 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::overflow::Spills;
-use crate::loader::collate::region::Region;
 use crate::loader::error::build::BuildError;
 
 /// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
@@ -85,10 +85,10 @@ pub trait Storage: Send + Sync + 'static {
     /// # Safety
     ///
     /// The caller must have exclusive access to the batch, which must have this many rows, each written or left empty.
-    unsafe fn close_up(&self, empty: &[usize], rows: usize);
+    unsafe fn compact_rows(&self, empty: &[usize], rows: usize);
 
     /// The memory of the batch, unless a collate function makes it.
-    fn region(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&BatchBuffer> {
         None
     }
 

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use crate::loader::collate::region::Region;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 
 /// `void __asan_poison_memory_region(void const volatile *addr, size_t size)`, and the opposite.
 type Mark = unsafe extern "C" fn(*const c_void, usize);
@@ -44,7 +44,7 @@ pub(crate) struct Poison {
 
 impl Poison {
     /// Memory that processes share is left as it is: each has marks of its own.
-    pub(crate) fn of(region: &Region, by: AddressSanitizer) -> Option<Self> {
+    pub(crate) fn of(region: &BatchBuffer, by: AddressSanitizer) -> Option<Self> {
         let (start, len) = (region.start().as_ptr().addr(), region.layout().size);
         (!region.arena().is_shared()).then_some(Self { start, len, by })
     }

@@ -4,9 +4,9 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest, stacked_slots};
 use crate::loader::collate::batch::{Batch, BatchOf};
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
-use crate::loader::collate::region::Region;
 use crate::loader::collate::{Collate, Deliver, Fill, Output};
 use crate::loader::error::build::BuildError;
 
@@ -19,12 +19,12 @@ impl<D: Loadable> Collate<D> for Stack {
 }
 
 impl<D: Loadable> Fill<D> for Stack {
-    type Payload = Region;
+    type Payload = BatchBuffer;
 
     const STACKS: bool = true;
 
     #[inline(always)] // See `MapJob::next`.
-    fn fill<J: Job<D>>(&self, region: &Region, job: &mut J) -> Result<(), BoxError> {
+    fn fill<J: Job<D>>(&self, region: &BatchBuffer, job: &mut J) -> Result<(), BoxError> {
         if job.reads_many() {
             return job.write_many(region);
         }
@@ -34,12 +34,12 @@ impl<D: Loadable> Fill<D> for Stack {
         Ok(())
     }
 
-    unsafe fn leave_empty(region: &Region, row: usize) {
+    unsafe fn leave_empty(region: &BatchBuffer, row: usize) {
         // SAFETY: the caller upholds the contract of `Fill::leave_empty`.
         unsafe { region.leave_empty(row) };
     }
 
-    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<Region>, BuildError> {
+    fn make_slots(&mut self, request: SlotRequest<'_>) -> Result<MadeSlots<BatchBuffer>, BuildError> {
         stacked_slots(request)
     }
 }
@@ -50,10 +50,10 @@ impl<S> Output for Batch<S> {
 
 impl<S> Deliver for Batch<S> {
     type Delivered = Self;
-    type Payload = Region;
+    type Payload = BatchBuffer;
 
     #[inline]
-    fn deliver(lease: Lease<Region>) -> Self {
+    fn deliver(lease: Lease<BatchBuffer>) -> Self {
         Self::new(lease)
     }
 }

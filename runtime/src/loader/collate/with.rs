@@ -9,9 +9,9 @@ use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::cell::Lease;
+use crate::loader::collate::cell_pool::More;
 use crate::loader::collate::job::Job;
 use crate::loader::collate::samples::Samples;
-use crate::loader::collate::slab::More;
 use crate::loader::collate::{Collate, Deliver, Fill, Output, Storage};
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
@@ -121,5 +121,5 @@ impl<T: Send + 'static> Storage for Mutex<Option<T>> {
         drop(self.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    unsafe fn close_up(&self, _: &[usize], _: usize) {}
+    unsafe fn compact_rows(&self, _: &[usize], _: usize) {}
 }

@@ -5,7 +5,7 @@ use crate::loader::checkpoint::state::{
 };
 use crate::loader::error::state::{StateError, differs};
 use crate::loader::order::index_source::{Batching, IndexSource, NAMES, Origin};
-use crate::rng::{Place, SharedGenerator, default_generator};
+use crate::rng::{GeneratorState, SharedGenerator, default_generator};
 
 /// The parts of a loader that its states depend on.
 #[derive(Clone, Copy)]
@@ -43,8 +43,8 @@ impl Compatibility<'_> {
             _ => None,
         };
         let default = (self.generator.is_none() || sampler.is_some()).then(|| match self.default {
-            Some(default) => Place::of(&default.lock()),
-            None => Place::of(&default_generator()),
+            Some(default) => GeneratorState::of(&default.lock()),
+            None => GeneratorState::of(&default_generator()),
         });
         text.clear();
         let saves = match sampler {
@@ -53,11 +53,11 @@ impl Compatibility<'_> {
                 text.reserve(256);
                 sampler.save(&mut text)
             }
-            None => !matches!(self.draw.map(|draw| &draw.from), Some(Origin::Feed(_))),
+            None => !matches!(self.draw.map(|draw| &draw.from), Some(Origin::IndexStream(_))),
         };
         Before {
             dataset_len: self.dataset_len,
-            generator: self.generator.map(|generator| Place::of(&generator.lock())),
+            generator: self.generator.map(|generator| GeneratorState::of(&generator.lock())),
             default,
             persistent: self.persistent,
             base_seed: self.base_seed.filter(|_| self.persistent),
@@ -179,8 +179,8 @@ fn or_unknown(len: Option<usize>) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Before {
     dataset_len: Option<usize>,
-    generator: Option<Place>,
-    default: Option<Place>,
+    generator: Option<GeneratorState>,
+    default: Option<GeneratorState>,
     persistent: bool,
     pub(crate) base_seed: Option<u64>,
     /// Whether `text` is all that the sampler needs to draw the pass again.

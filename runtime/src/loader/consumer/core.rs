@@ -9,7 +9,7 @@ use crate::loader::bad_samples::BadSampleLog;
 use crate::loader::builder::options::Options;
 use crate::loader::collate::Storage;
 use crate::loader::collate::cell::Lease;
-use crate::loader::collate::memory::BatchMemory;
+use crate::loader::collate::loader_memory::LoaderMemory;
 use crate::loader::consumer::resume::Log;
 use crate::loader::error::guard::dispose_each;
 use crate::loader::error::run::Error;
@@ -29,7 +29,7 @@ use crate::wait::Until;
 pub(crate) struct LoaderCore<P: Storage> {
     pub(crate) backend: AnyBackend<P>,
     pub(crate) passes: Box<dyn Passes>,
-    pub(crate) memory: BatchMemory<P>,
+    pub(crate) memory: LoaderMemory<P>,
     pub(crate) position: Position,
     pub(crate) statistics: Statistics,
     pub(crate) batching: Batching,
@@ -65,7 +65,7 @@ impl<P: Storage> LoaderCore<P> {
     pub(crate) fn new(
         options: Options,
         batching: Batching,
-        memory: BatchMemory<P>,
+        memory: LoaderMemory<P>,
         (backend, passes): (AnyBackend<P>, Box<dyn Passes>),
         workers: Workers,
         (consumer, built): (ConsumerStats, Vec<Warning>),
@@ -280,7 +280,7 @@ impl<P: Storage> LoaderCore<P> {
         if self.workers.cancel.is_stopped() || !self.backend.cannot_continue() {
             None
         } else {
-            self.workers.deaths.error()
+            self.workers.liveness.error()
         }
     }
 

@@ -10,7 +10,7 @@ use crate::loader::backend::protocol::Backend;
 use crate::loader::builder::Builder;
 use crate::loader::collate::Output;
 use crate::loader::collate::batch::Batch;
-use crate::loader::collate::block::Block;
+use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::pass::Pass;
@@ -114,7 +114,7 @@ impl<S> Loader<Batch<S>> {
 
     /// The maximum of [`Columns::bytes`](crate::sample::Columns::bytes) for a batch of this loader.
     pub fn batch_bytes(&self) -> usize {
-        self.core.memory.block.as_ref().map_or(0, Block::batch_bytes)
+        self.core.memory.block.as_ref().map_or(0, BatchMemory::batch_bytes)
     }
 }
 
@@ -368,13 +368,13 @@ impl<B: Output> Loader<B> {
 
     /// The fields of a batch; `None` if a [collate function](Builder::collate) makes batches.
     pub fn fields(&self) -> Option<impl ExactSizeIterator<Item = &Field>> {
-        self.core.memory.block.as_ref().map(Block::fields)
+        self.core.memory.block.as_ref().map(BatchMemory::fields)
     }
 
     /// The loader's initial memory. All batches are in it, contiguously, except for those added when
     /// [more were kept](OnHeld::Grow). `None` if a [collate function](Builder::collate) makes them.
     pub fn memory(&self) -> Option<&dyn Memory> {
-        self.core.memory.block.as_ref().map(Block::memory)
+        self.core.memory.block.as_ref().map(BatchMemory::memory)
     }
 
     /// Returns statistics of what the loader has done since it was built, and what limited it.

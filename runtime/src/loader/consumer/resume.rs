@@ -14,7 +14,7 @@ use crate::loader::error::warning::Warnings;
 use crate::loader::order::index_source::{IndexSource, Origin, draw_base_seed};
 use crate::loader::order::passes::PassSeed;
 use crate::loader::order::progress::Progress;
-use crate::rng::{Generator, Place, SharedGenerator};
+use crate::rng::{Generator, GeneratorState, SharedGenerator};
 
 /// Records where a loader's passes begin.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Log {
             Some(draw) => draw.restore(state)?,
             None => state.fast_forward(),
         };
-        let new = |point: Place| SharedGenerator::from(Generator::from_seed(point.seed));
+        let new = |point: GeneratorState| SharedGenerator::from(Generator::from_seed(point.seed));
         if generator.is_none() || self.adopted {
             *generator = state.start.generator.map(new);
             self.adopted = generator.is_some();

@@ -134,7 +134,7 @@ impl Activity {
     /// Returns what a worker process was doing when it ended, and prepares for the next one. `late` is what took so long
     /// that it was killed, and how long.
     #[cfg(processes)]
-    pub(crate) fn bury(&self, late: Option<(At, Duration)>) -> Option<At> {
+    pub(crate) fn reap(&self, late: Option<(At, Duration)>) -> Option<At> {
         self.counters.slowest.mend();
         match late {
             Some((At { row: STARTING, .. }, time)) => self.counters.started(time),

@@ -7,11 +7,11 @@ use crate::loader::error::build::{BuildError, clash};
 use crate::loader::error::run::Error;
 use crate::loader::error::state::{StateError, differs};
 use crate::loader::error::warning::Warning;
-use crate::loader::order::plan::{Batches, Feed, Plan};
-use crate::loader::order::turns::Turns;
+use crate::loader::order::plan::{Batches, IndexStream, Plan};
+use crate::loader::order::rank_batches::RankBatches;
 use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator, default_generator};
-use crate::sampler::{DistributedSampler, Order, Places, RandomSampler, Sampler, SamplerError, UNNAMED};
+use crate::sampler::{DistributedSampler, Order, RandomSampler, ReplicaStride, Sampler, SamplerError, UNNAMED};
 
 /// The source of a loader's indices, and the batches that they go into.
 pub(crate) struct IndexSource {
@@ -22,7 +22,7 @@ pub(crate) struct IndexSource {
     /// The number of passes drawn so far from a user's sampler or iterator.
     pub(crate) passes: u32,
     /// The places of a user's iterator that is divided among ranks, and what the source is called in states.
-    pub(crate) turns: Option<(Places, String)>,
+    pub(crate) rank_batches: Option<(ReplicaStride, String)>,
 }
 
 /// The names of slotline's own orders, samplers and the C interface's in states of version 1. Do not add newer ones: in
@@ -38,7 +38,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "DistributedSampler",
     "CipherSampler",
     "BatchSampler",
-    "List",
+    "BatchIndices",
     "Ordered",
 ];
 
@@ -51,7 +51,7 @@ pub(crate) enum Origin {
     /// A user's sampler.
     Sampler(Box<dyn Sampler>),
     /// A user's iterators.
-    Feed(Make<dyn Batches>),
+    IndexStream(Make<dyn Batches>),
 }
 
 /// Makes an iterator for each pass, from the pass's seed for it.
@@ -93,11 +93,12 @@ impl IndexSource {
                 return clash("a sampler that plans its batches", "ranks", hint);
             }
             Origin::Sampler(sampler) => DistributedSampler::over(sampler, world_size, rank)?,
-            Origin::Feed(mut make) => {
-                let make: Make<dyn Batches> = Box::new(move |seed| Box::new(Turns::new(make(seed), ranks, drop_last)));
-                let places = Places { first: rank as u64, step: world_size as u64 };
-                let turns = Some((places, format!("iterator of {world_size} ranks")));
-                return Ok(Self { from: Origin::Feed(make), turns, ..self });
+            Origin::IndexStream(mut make) => {
+                let make: Make<dyn Batches> =
+                    Box::new(move |seed| Box::new(RankBatches::new(make(seed), ranks, drop_last)));
+                let places = ReplicaStride { first: rank as u64, step: world_size as u64 };
+                let rank_batches = Some((places, format!("iterator of {world_size} ranks")));
+                return Ok(Self { from: Origin::IndexStream(make), rank_batches, ..self });
             }
         };
         Ok(Self { from: Origin::Sampler(Box::new(sampler.drop_last(drop_last).seed(seed).advancing())), ..self })
@@ -116,7 +117,7 @@ impl IndexSource {
         match &self.from {
             Origin::Sequential | Origin::Shuffled(_) => Some(dataset),
             Origin::Sampler(sampler) if !self.is_planned => Some(sampler.len()),
-            Origin::Sampler(_) | Origin::Feed(_) => None,
+            Origin::Sampler(_) | Origin::IndexStream(_) => None,
         }
     }
 
@@ -133,7 +134,7 @@ impl IndexSource {
             Origin::Sequential => 0,
             Origin::Shuffled(_) => RandomSampler::new(dataset).map_or(0, |sampler| sampler.memory()),
             Origin::Sampler(sampler) => sampler.memory(),
-            Origin::Feed(_) => Feed::memory(slots, rows),
+            Origin::IndexStream(_) => IndexStream::memory(slots, rows),
         }
     }
 
@@ -148,7 +149,7 @@ impl IndexSource {
             Origin::Sequential => "sequential",
             Origin::Shuffled(_) => "shuffle",
             Origin::Sampler(sampler) => sampler.name(),
-            Origin::Feed(_) => self.turns.as_ref().map_or("iterator", |(_, name)| name),
+            Origin::IndexStream(_) => self.rank_batches.as_ref().map_or("iterator", |(_, name)| name),
         }
     }
 
@@ -164,12 +165,12 @@ impl IndexSource {
                 sampler.restore(saved, seen).map_err(|source| StateError::Sampler { source })?;
                 return Ok(None);
             }
-            (Origin::Sampler(_) | Origin::Feed(_), _) if self.passes > state.epoch => {
+            (Origin::Sampler(_) | Origin::IndexStream(_), _) if self.passes > state.epoch => {
                 let hint = "its sampler does not save itself and cannot go back; load the state into a new loader";
                 return differs("epoch", state.epoch, format_args!("{} (passes drawn)", self.passes), hint);
             }
             (Origin::Sampler(_), None) => state.epoch,
-            (Origin::Feed(_), _) => state.epoch.saturating_add(u32::from(state.next() > 0)),
+            (Origin::IndexStream(_), _) => state.epoch.saturating_add(u32::from(state.next() > 0)),
             _ => 0,
         };
         Ok((passes > 0).then_some(Warning::FastForward { what: "the sampler" }))
@@ -188,7 +189,7 @@ impl IndexSource {
                 Origin::Sequential | Origin::Shuffled(_) => break,
                 Origin::Sampler(sampler) => sampler.order(&mut copy_of(default), &mut order)?,
                 // Nothing is taken from it, so its seed does not matter.
-                Origin::Feed(make) => drop(make(0)),
+                Origin::IndexStream(make) => drop(make(0)),
             }
             self.passes += 1;
         }
@@ -207,7 +208,7 @@ impl IndexSource {
         default: Option<&SharedGenerator>,
         from: Option<&State>,
     ) -> Result<Option<usize>, Error> {
-        (plan.samples, plan.places, plan.spans) = (dataset, Places::default(), None);
+        (plan.samples, plan.places, plan.spans) = (dataset, ReplicaStride::default(), None);
         let order = &mut plan.order;
         match &mut self.from {
             Origin::Sequential => *order = Order::Range(dataset),
@@ -235,13 +236,13 @@ impl IndexSource {
                     return Ok(Some(tasks));
                 }
             }
-            Origin::Feed(make) => {
+            Origin::IndexStream(make) => {
                 self.passes = self.passes.saturating_add(1);
-                plan.places = self.turns.as_ref().map_or(Places::default(), |(places, _)| *places);
-                let feed = plan.feed.as_mut().expect("the feed was made with the loader");
-                feed.start(make(seed));
+                plan.places = self.rank_batches.as_ref().map_or(ReplicaStride::default(), |(places, _)| *places);
+                let index_stream = plan.index_stream.as_mut().expect("the index stream was made with the loader");
+                index_stream.start(make(seed));
                 if let Some(state) = from {
-                    feed.skip(state)?;
+                    index_stream.skip(state)?;
                 }
                 return Ok(None);
             }

@@ -5,4 +5,4 @@ pub(crate) mod passes;
 pub(crate) mod plan;
 pub(crate) mod plan_cell;
 pub(crate) mod progress;
-pub(crate) mod turns;
+pub(crate) mod rank_batches;

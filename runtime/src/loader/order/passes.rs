@@ -58,7 +58,7 @@ pub(crate) trait Passes: Send {
 }
 
 /// Passes over a dataset by index, in a drawn order.
-pub(crate) struct Orders<E> {
+pub(crate) struct IndexedPasses<E> {
     pub(crate) engine: E,
     /// The maximum rows of a batch.
     pub(crate) rows: usize,
@@ -73,7 +73,7 @@ pub(crate) trait HasDataset: Send {
     fn dataset(&self) -> &Self::Dataset;
 }
 
-impl<E: HasDataset> Passes for Orders<E> {
+impl<E: HasDataset> Passes for IndexedPasses<E> {
     fn dataset_len(&self) -> Option<usize> {
         Some(self.engine.dataset().len())
     }
@@ -93,7 +93,7 @@ impl<E: HasDataset> Passes for Orders<E> {
     fn positions(&self) -> Option<usize> {
         // SAFETY: only `begin` calls `draft`, and that needs an exclusive borrow of `self`, which is borrowed here.
         let plan = unsafe { self.plan_cell.plan() };
-        plan.feed.is_none().then_some(plan.positions)
+        plan.index_stream.is_none().then_some(plan.positions)
     }
 
     fn is_shared(&self) -> bool {
@@ -116,7 +116,7 @@ impl<E: HasDataset> Passes for Orders<E> {
         (plan.seed, plan.epoch) = (pass.seed, pass.epoch);
         plan.tickets.start(from);
         let tasks = self.draw.begin(len, self.rows, &mut plan, pass.of_batches(), default, from)?;
-        // With a feed, the order is not known.
+        // With an index stream, the order is not known.
         if tasks.is_some() && dataset.reads_ahead() {
             let first = from.map_or(0, |state| state.missing.first().copied().unwrap_or(state.next()));
             let upcoming = match &plan.spans {

@@ -1,13 +1,13 @@
-//! Decides which sample goes into which row: from the order of a pass, or from a feed, which draws indices from a
+//! Decides which sample goes into which row: from the order of a pass, or from an index stream, which draws indices from a
 //! user's iterator during the pass.
 //!
 //! An [`Order`] is drawn when the pass begins and looked up by position. A user's iterator cannot be looked up by
-//! position. The feed draws the indices of a batch from it only when a worker has claimed that batch, so the iterator
+//! position. The index stream draws the indices of a batch from it only when a worker has claimed that batch, so the iterator
 //! may be endless. Each slot of the ring has a list for the indices of its batch. Tickets are claimed in order, but the
-//! threads that claimed them reach the feed in any order. The first thread to arrive also draws for all earlier tickets
+//! threads that claimed them reach the index stream in any order. The first thread to arrive also draws for all earlier tickets
 //! that were not drawn yet, into the lists of their slots. (With `in_order(false)`, each thread draws only for its own
 //! ticket.) No other thread uses the indices in those lists at that time: a thread uses a list only after
-//! [`Feed::list`] has returned it for its ticket, and the threads of the slot's previous ticket were done before the
+//! [`IndexStream::list`] has returned it for its ticket, and the threads of the slot's previous ticket were done before the
 //! slot could be claimed again.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use crate::loader::error::build::{BuildError, room_for};
 use crate::loader::error::failure::Cause;
 use crate::loader::error::guard::{dispose, guarded};
 use crate::loader::error::state::StateError;
-use crate::sampler::{Cipher, Computed, Order, Places, Spans};
+use crate::sampler::{Cipher, Computed, Order, ReplicaStride, Spans};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// One pass, as the workers see it.
@@ -29,9 +29,9 @@ use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 pub(crate) struct Plan {
     pub(crate) order: Order,
     /// Maps its positions to those in the pass of all replicas.
-    pub(crate) places: Places,
+    pub(crate) places: ReplicaStride,
     /// The number of positions that are delivered: the order's length, minus what `drop_last` drops, or the samples of
-    /// planned batches. Unused with a feed.
+    /// planned batches. Unused with an index stream.
     pub(crate) positions: usize,
     /// The batches, if the sampler decides which positions each has.
     pub(crate) spans: Option<Spans>,
@@ -44,14 +44,14 @@ pub(crate) struct Plan {
     /// The base seed.
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
-    /// Maps tickets to batches. Unused with a feed.
+    /// Maps tickets to batches. Unused with an index stream.
     pub(crate) tickets: Tickets,
     /// Used instead of the order.
-    pub(crate) feed: Option<Feed>,
+    pub(crate) index_stream: Option<IndexStream>,
 }
 
 impl Plan {
-    /// Returns a batch, without a feed.
+    /// Returns a batch, without an index stream.
     #[inline(always)]
     pub(crate) fn task(&self, number: usize) -> Task<'_> {
         let (first, rows) = match &self.spans {
@@ -61,7 +61,7 @@ impl Plan {
         Task { number, first, rows, indices: Indices::from(&self.order, first) }
     }
 
-    /// Returns the rows of a batch, without a feed.
+    /// Returns the rows of a batch, without an index stream.
     #[inline(always)]
     pub(crate) fn rows(&self, number: usize) -> usize {
         match &self.spans {
@@ -169,16 +169,16 @@ impl<I: Iterator<Item = Result<B, BoxError>> + Send, B: AsRef<[usize]>> Batches 
 }
 
 /// Draws batches during the pass.
-pub(crate) struct Feed {
-    source: Mutex<FeedState>,
+pub(crate) struct IndexStream {
+    source: Mutex<IndexStreamState>,
     /// The lists, by slot.
-    lists: Box<[RwLock<List>]>,
+    lists: Box<[RwLock<BatchIndices>]>,
     /// The maximum number of indices in a list.
     most: usize,
     in_order: bool,
 }
 
-struct FeedState {
+struct IndexStreamState {
     /// `None` before the first pass and after the end of one.
     batches: Option<Box<dyn Batches>>,
     /// The number of tickets that were drawn for.
@@ -188,12 +188,12 @@ struct FeedState {
     /// The number of positions drawn.
     position: usize,
     /// After a resume, the batches that come first: those that were passed over.
-    kept: VecDeque<List>,
+    kept: VecDeque<BatchIndices>,
 }
 
 /// The batch that was drawn for a slot.
 #[derive(Debug)]
-pub(crate) struct List {
+pub(crate) struct BatchIndices {
     ticket: Option<usize>,
     /// The batch's number: the ticket, unless batches come as they finish. In that case any ticket may come first, and
     /// this is the batch's number in the user's sequence.
@@ -201,11 +201,11 @@ pub(crate) struct List {
     /// The position of the first index.
     pub(crate) first: usize,
     pub(crate) indices: Vec<usize>,
-    pub(crate) outcome: Drawn,
+    pub(crate) outcome: DrawOutcome,
 }
 
 #[derive(Debug)]
-pub(crate) enum Drawn {
+pub(crate) enum DrawOutcome {
     Batch,
     /// No batch was left.
     End,
@@ -217,17 +217,18 @@ pub(crate) enum Drawn {
     TooLong(usize),
 }
 
-impl Feed {
+impl IndexStream {
     /// Makes lists for this many slots, of at most this many indices.
     pub(crate) fn new(slots: usize, most: usize, in_order: bool) -> Result<Self, BuildError> {
-        let list = |_| List::new(most).map(RwLock::new);
-        let source = Mutex::new(FeedState { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
+        let list = |_| BatchIndices::new(most).map(RwLock::new);
+        let source =
+            Mutex::new(IndexStreamState { batches: None, drawn: 0, number: 0, position: 0, kept: VecDeque::new() });
         Ok(Self { source, lists: (0..slots).map(list).collect::<Result<_, _>>()?, most, in_order })
     }
 
     /// Returns the bytes of the lists for this many slots, of at most this many indices; `usize::MAX` on overflow.
     pub(crate) fn memory(slots: usize, most: usize) -> usize {
-        let list = most.saturating_mul(size_of::<usize>()).saturating_add(size_of::<RwLock<List>>());
+        let list = most.saturating_mul(size_of::<usize>()).saturating_add(size_of::<RwLock<BatchIndices>>());
         slots.saturating_mul(list)
     }
 
@@ -238,21 +239,21 @@ impl Feed {
         }
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
         let (before, kept) = (source.batches.take(), VecDeque::new());
-        *source = FeedState { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
+        *source = IndexStreamState { batches: Some(batches), drawn: 0, number: 0, position: 0, kept };
         dispose(before);
     }
 
     /// Draws the part of the pass that a state says was delivered, and keeps the batches in it that were not.
     pub(crate) fn skip(&mut self, state: &State) -> Result<(), StateError> {
         let source = self.source.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let empty = || List::new(self.most).map_err(|error| StateError::Sampler { source: error.into() });
+        let empty = || BatchIndices::new(self.most).map_err(|error| StateError::Sampler { source: error.into() });
         let mut list = empty()?;
         for number in 0..state.next() {
             source.draw(&mut list, self.most);
             if let Some(cause @ Cause::BatchSampler(_)) = list.outcome.failure(self.most) {
                 return Err(StateError::Sampler { source: cause.into_error() });
             }
-            if let Drawn::End = list.outcome {
+            if let DrawOutcome::End = list.outcome {
                 return Err(StateError::malformed("batches", state.next(), format!("the sampler only has {number}")));
             }
             if state.missing.binary_search(&number).is_ok() {
@@ -263,7 +264,7 @@ impl Feed {
     }
 
     /// Returns the list of a claimed ticket in its slot, and draws it if necessary.
-    pub(crate) fn list(&self, slot: usize, ticket: usize) -> RwLockReadGuard<'_, List> {
+    pub(crate) fn list(&self, slot: usize, ticket: usize) -> RwLockReadGuard<'_, BatchIndices> {
         let list = self.peek(slot);
         if list.ticket == Some(ticket) {
             return list;
@@ -291,11 +292,11 @@ impl Feed {
     }
 
     /// Returns the list of a slot as it is.
-    pub(crate) fn peek(&self, slot: usize) -> RwLockReadGuard<'_, List> {
+    pub(crate) fn peek(&self, slot: usize) -> RwLockReadGuard<'_, BatchIndices> {
         self.lists[slot].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn draw(&self, source: &mut FeedState, slot: usize, ticket: usize) {
+    fn draw(&self, source: &mut IndexStreamState, slot: usize, ticket: usize) {
         let mut list = self.lists[slot].write().unwrap_or_else(PoisonError::into_inner);
         match source.kept.pop_front() {
             Some(kept) => *list = kept,
@@ -306,7 +307,7 @@ impl Feed {
     }
 }
 
-impl Drawn {
+impl DrawOutcome {
     /// Returns why there is no batch, if it was drawn for at most `most` indices and there is none; once for an error of the
     /// batch sampler.
     pub(crate) fn failure(&self, most: usize) -> Option<Cause> {
@@ -319,7 +320,7 @@ impl Drawn {
     }
 }
 
-impl List {
+impl BatchIndices {
     /// Returns the batch that was drawn.
     #[inline]
     pub(crate) fn task(&self) -> Task<'_> {
@@ -328,13 +329,13 @@ impl List {
     }
 
     fn new(most: usize) -> Result<Self, BuildError> {
-        Ok(Self { ticket: None, number: 0, first: 0, indices: room_for(most)?, outcome: Drawn::End })
+        Ok(Self { ticket: None, number: 0, first: 0, indices: room_for(most)?, outcome: DrawOutcome::End })
     }
 }
 
-impl FeedState {
+impl IndexStreamState {
     /// Draws the next batch, of at most `most` indices.
-    fn draw(&mut self, list: &mut List, most: usize) {
+    fn draw(&mut self, list: &mut BatchIndices, most: usize) {
         (list.number, list.first) = (self.number, self.position);
         list.indices.clear();
         self.number += 1;
@@ -343,27 +344,30 @@ impl FeedState {
             None => Ok(false),
         };
         let outcome = match more {
-            Ok(true) if list.indices.len() > most => Drawn::TooLong(list.indices.len()),
-            Ok(true) => Drawn::Batch,
-            Ok(false) => Drawn::End,
-            Err(Cause::Panic(message)) => Drawn::Panicked(message),
-            Err(cause) => Drawn::Failed(Mutex::new(Some(cause.into_error()))),
+            Ok(true) if list.indices.len() > most => DrawOutcome::TooLong(list.indices.len()),
+            Ok(true) => DrawOutcome::Batch,
+            Ok(false) => DrawOutcome::End,
+            Err(Cause::Panic(message)) => DrawOutcome::Panicked(message),
+            Err(cause) => DrawOutcome::Failed(Mutex::new(Some(cause.into_error()))),
         };
         dispose(std::mem::replace(&mut list.outcome, outcome));
         self.position += list.indices.len();
-        if !matches!(list.outcome, Drawn::Batch) {
+        if !matches!(list.outcome, DrawOutcome::Batch) {
             list.indices.clear();
             // Shrink a list that was too long to the counted size.
             list.indices.shrink_to(most);
         }
-        if matches!(list.outcome, Drawn::End | Drawn::Panicked(_) | Drawn::Failed(_)) {
+        if matches!(list.outcome, DrawOutcome::End | DrawOutcome::Panicked(_) | DrawOutcome::Failed(_)) {
             dispose(self.batches.take());
         }
     }
 }
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for IndexStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed").field("most", &self.most).field("in_order", &self.in_order).finish_non_exhaustive()
+        f.debug_struct("IndexStream")
+            .field("most", &self.most)
+            .field("in_order", &self.in_order)
+            .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
-use crate::loader::order::plan::{Feed, Plan};
+use crate::loader::order::plan::{IndexStream, Plan};
 
 /// Holds the plan of a pass: written by the loader between two passes, read by the threads that have a claim.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl Drop for Draft<'_> {
 
 impl PlanCell {
     /// Makes a `PlanCell` whose batches have at most `rows` rows, with `stride` positions from one to the next.
-    pub(crate) fn new(rows: usize, stride: usize, feed: Option<Feed>) -> Self {
-        Self(UnsafeCell::new(Plan { rows, stride, feed, ..Plan::default() }))
+    pub(crate) fn new(rows: usize, stride: usize, index_stream: Option<IndexStream>) -> Self {
+        Self(UnsafeCell::new(Plan { rows, stride, index_stream, ..Plan::default() }))
     }
 
     /// Takes the plan out, to draw the next pass into it.

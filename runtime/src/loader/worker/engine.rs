@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable, StopToken, WorkerInfo, set_worker_info};
 use crate::loader::bad_samples::OnError;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::guard::{dispose, guarded, quietly};
@@ -18,7 +18,7 @@ use crate::loader::error::run::By;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
 use crate::loader::order::passes::HasDataset;
-use crate::loader::order::plan::{Feed, Indices, Plan, Task};
+use crate::loader::order::plan::{IndexStream, Indices, Plan, Task};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::map_job::MapJob;
@@ -28,7 +28,7 @@ use crate::loader::worker::timing::timed_if_wanted;
 use crate::placed::Placed;
 
 /// Returns why the sample with an index must not be read, if so.
-pub(crate) type Refuse = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
+pub(crate) type IsBlocked = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
 
 /// The state that the threads of one loader share.
 pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
@@ -44,7 +44,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     /// The lengths of all samples, if one that replaces another must not be longer.
     pub(crate) lengths: Option<Arc<[u32]>>,
     /// Samples that must not be read.
-    pub(crate) refuse: Option<Refuse>,
+    pub(crate) is_blocked: Option<IsBlocked>,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
 }
@@ -82,15 +82,15 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         batching: Batching,
         bulk: usize,
         workers: usize,
-        feed: Option<Feed>,
+        index_stream: Option<IndexStream>,
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
         // Before any process is forked, where another thread could be in the middle of it.
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
-        let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, feed)), StopToken::default());
-        let (on_error, lengths, refuse) = (OnError::Raise, None, None);
-        Self { dataset, collate, single, bulk, plan_cell, cancel, on_error, lengths, refuse, activities }
+        let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, index_stream)), StopToken::default());
+        let (on_error, lengths, is_blocked) = (OnError::Raise, None, None);
+        Self { dataset, collate, single, bulk, plan_cell, cancel, on_error, lengths, is_blocked, activities }
     }
 
     /// Sets how bad samples are handled. What replaces one must not be longer, if there are lengths.
@@ -115,7 +115,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     pub(crate) fn spoil(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         task: &Task<'_>,
         rows: Range<usize>,
         reader: &Reader,
@@ -135,7 +135,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(always)]
     pub(crate) fn make(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
@@ -155,7 +155,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(always)]
     pub(crate) fn fill(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
@@ -186,7 +186,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[cold]
     pub(crate) fn fill_around(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
@@ -194,7 +194,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     ) {
         let mut begin = rows.start;
         for row in rows.clone() {
-            let Some(error) = self.refuse.as_ref().and_then(|refuse| refuse(task.indices.at(row))) else { continue };
+            let Some(error) = self.is_blocked.as_ref().and_then(|is_blocked| is_blocked(task.indices.at(row))) else {
+                continue;
+            };
             self.fill(work, plan, task, begin..row, reader, false);
             let (stopped, place) = (Stopped { at: row, asked: true, end: row + 1 }, reader.place);
             self.activities[place].begin(task.number, task.indices.at(row), row);
@@ -210,7 +212,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     fn fill_many(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
@@ -224,7 +226,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(always)]
     fn fill_rows(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         rows: Range<usize>,
@@ -288,7 +290,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[expect(clippy::too_many_arguments, reason = "it continues `fill_rows`")]
     fn failed(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         plan: &Plan,
         task: &Task<'_>,
         stopped: Stopped,
@@ -328,7 +330,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
     #[inline(never)]
     fn collate_good(
         &self,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         job: &mut MapJob<'_, D>,
         end: usize,
         by: By,
@@ -363,7 +365,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         leave_empty: &'t dyn Fn(usize),
     ) -> SkipJob<'t, 'a, D> {
         let replaces = matches!(self.on_error, OnError::Replace(_));
-        SkipJob::new(job, end, replaces, self.lengths.as_deref(), by, leave_empty, self.refuse.as_ref())
+        SkipJob::new(job, end, replaces, self.lengths.as_deref(), by, leave_empty, self.is_blocked.as_ref())
     }
 }
 

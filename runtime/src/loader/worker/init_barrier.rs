@@ -17,7 +17,7 @@ use crate::BoxError;
 use crate::dataset::{WorkerInfo, set_worker_info};
 use crate::loader::error::guard::{dispose_each, probe};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, MutexGuard, mishap};
+use crate::sync::{Mutex, MutexGuard, fault_point};
 use crate::wait::{Until, WaitStrategy, Waiter};
 
 /// The user's code that each worker runs before it loads.
@@ -177,7 +177,7 @@ impl Visitor<'_> {
         self.passes = state.passes;
         let info = WorkerInfo::new(self.worker, barrier.workers, state.seed);
         drop(state);
-        mishap();
+        fault_point();
         let outcome = self.start.run(info);
         self.ready = outcome.is_ok();
         let mut state = barrier.lock();

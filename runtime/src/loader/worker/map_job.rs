@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::BoxError;
 use crate::dataset::{Context, Dataset, ManyError};
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::collate::region::Region;
 use crate::loader::error::failure::Cause;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{Laps, next_timed};
@@ -161,7 +161,7 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
         if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
     }
 
-    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+    fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
         if self.is_cancelled() {
             return Ok(());
         }

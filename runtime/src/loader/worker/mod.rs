@@ -3,12 +3,12 @@
 pub(crate) mod backoff;
 pub(crate) mod cancel;
 pub(crate) mod claim_size;
-pub(crate) mod deaths;
+pub(crate) mod claimed;
 pub(crate) mod engine;
 pub(crate) mod init_barrier;
+pub(crate) mod liveness;
 pub(crate) mod map_job;
 pub(crate) mod pool;
-pub(crate) mod portion;
 pub(crate) mod reader;
 pub(crate) mod skip;
 pub(crate) mod threads;

@@ -2,7 +2,7 @@
 
 use core_affinity::CoreId;
 
-use crate::loader::collate::block::Block;
+use crate::loader::collate::batch_memory::BatchMemory;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::worker::threads::{GRACE, Threads};
@@ -70,8 +70,8 @@ impl WorkerPool {
     }
 
     /// Records which memory batches are written into.
-    pub(crate) fn writes_into(self, block: Option<&Block>) -> Self {
-        Self { in_given_memory: block.is_some_and(Block::is_given), ..self }
+    pub(crate) fn writes_into(self, block: Option<&BatchMemory>) -> Self {
+        Self { in_given_memory: block.is_some_and(BatchMemory::is_given), ..self }
     }
 
     /// Whether this process was forked from the one with the threads, or with the memory of the batches.

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use crate::BoxError;
 use crate::dataset::{Dataset, Loadable, ManyError};
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::collate::region::Region;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::guarded;
 use crate::loader::error::run::By;
 use crate::loader::metrics::clock::next_timed;
-use crate::loader::worker::engine::Refuse;
+use crate::loader::worker::engine::IsBlocked;
 use crate::loader::worker::map_job::MapJob;
 use crate::rng::SampleRng;
 use crate::rng::rand_core::Rng;
@@ -62,7 +62,7 @@ pub(crate) struct SkipJob<'t, 'a, D> {
     by: By,
     /// Marks a row that will not be written as empty.
     leave_empty: &'t dyn Fn(usize),
-    refuse: Option<&'t Refuse>,
+    is_blocked: Option<&'t IsBlocked>,
     /// The number of substitutes so far for the current row, the last one, and whether it must still be read.
     attempts: u64,
     substitute: usize,
@@ -80,11 +80,11 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
         lengths: Option<&'t [u32]>,
         by: By,
         leave_empty: &'t dyn Fn(usize),
-        refuse: Option<&'t Refuse>,
+        is_blocked: Option<&'t IsBlocked>,
     ) -> Self {
         let (attempts, substitute, pending) = (0, 0, false);
         let (bad, gave_up) = (Vec::new(), false);
-        Self { job, end, replaces, lengths, by, leave_empty, refuse, attempts, substitute, pending, bad, gave_up }
+        Self { job, end, replaces, lengths, by, leave_empty, is_blocked, attempts, substitute, pending, bad, gave_up }
     }
 
     /// Records that the sample of the job's row is bad, and prepares what replaces it. Fails if nothing can, or if the
@@ -133,7 +133,7 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
                 self.attempts = 0;
                 let Range { start: row, end } = self.job.rows;
                 if row < end
-                    && let Some(error) = self.refuse.and_then(|refuse| refuse(self.job.indices.at(row)))
+                    && let Some(error) = self.is_blocked.and_then(|is_blocked| is_blocked(self.job.indices.at(row)))
                 {
                     (self.job.at, self.job.rows.start) = (row, row + 1);
                     return Err(error);
@@ -146,7 +146,7 @@ impl<'t, 'a, D: Dataset> SkipJob<'t, 'a, D> {
                 return Ok(None);
             }
             let (row, index) = (job.at, self.substitute);
-            if let Some(error) = self.refuse.and_then(|refuse| refuse(index)) {
+            if let Some(error) = self.is_blocked.and_then(|is_blocked| is_blocked(index)) {
                 return Err(error);
             }
             job.begin(row, index);
@@ -215,7 +215,7 @@ impl<D: Dataset> Job<D> for SkipJob<'_, '_, D> {
         Ok(())
     }
 
-    fn write_many(&mut self, region: &Region) -> Result<(), BoxError> {
+    fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
         while self.left() > 0 && !self.is_cancelled() {
             if self.pending {
                 let Some(read) = self.next_timed()? else { break };

@@ -9,7 +9,7 @@ use crate::dataset::StopToken;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::Activity;
-use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::liveness::WorkerLiveness;
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::watchdog::Watchdog;
 use crate::placed::Placed;
@@ -21,7 +21,7 @@ pub(crate) struct Workers {
     pub(crate) cancel: StopToken,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
-    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) liveness: Arc<WorkerLiveness>,
     pub(crate) watchdog: Option<Watchdog>,
     /// How long dropping the loader waits for its threads.
     pub(crate) close_timeout: Duration,
@@ -38,8 +38,8 @@ impl Workers {
     ) -> Result<Self, BuildError> {
         let start = |time_limit| Watchdog::start(time_limit, activities.clone(), listener.clone());
         let watchdog = time_limit.map(start).transpose().map_err(|source| BuildError::Watchdog { source })?;
-        let deaths = Arc::new(Deaths::new(activities.len() - 1));
-        Ok(Self { pool: WorkerPool::default(), cancel, activities, deaths, watchdog, close_timeout })
+        let liveness = Arc::new(WorkerLiveness::new(activities.len() - 1));
+        Ok(Self { pool: WorkerPool::default(), cancel, activities, liveness, watchdog, close_timeout })
     }
 
     /// Waits for the threads to end, until the deadline. Returns a warning if some have not.

@@ -2,7 +2,7 @@
 
 use slotline::dataset::Loadable;
 use slotline::loader::Samples;
-use slotline::sample::Apart;
+use slotline::sample::OwnedSample;
 
 use super::*;
 
@@ -106,7 +106,7 @@ where
     D: for<'a> Loadable<Item<'a> = Sheet<false>>,
 {
     let (mut apart, mut batch) =
-        (Apart::new(Fields::of(&Sheet::<false> { index: 0, word: 0, fault: None }))?, Vec::new());
+        (OwnedSample::new(Fields::of(&Sheet::<false> { index: 0, word: 0, fault: None }))?, Vec::new());
     let mut write = |sample: Sheet<false>| {
         let seen = Seen { index: sample.index, word: sample.word };
         apart.fill(|row| sample.write(row)).map(|()| seen)

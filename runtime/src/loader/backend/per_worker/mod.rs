@@ -10,7 +10,7 @@
 //! ready, and asks any worker that has room.
 //!
 //! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not
-//! carry the batch but refers to the memory cell that it is in ([`Slab`](crate::loader::collate::slab::Slab)), and the
+//! carry the batch but refers to the memory cell that it is in ([`CellPool`](crate::loader::collate::cell_pool::CellPool)), and the
 //! consumer leaves a free cell in its place, which the worker fills one lap later. Nothing is copied or allocated.
 //!
 //! Datasets by index can be loaded in this way, too, to match torch exactly: worker `i mod num_workers` makes batch
@@ -21,18 +21,18 @@
 //! gives cells away before it publishes a request or releases a reply; the worker fills a cell before it publishes the
 //! reply; and a batch that is dropped sets the flag with release, which the consumer reads with acquire.
 
-pub(crate) mod dispatch;
+pub(crate) mod request_queues;
 pub(crate) mod start;
 pub(crate) mod worker;
 
 use std::sync::Arc;
 
 use crate::fork::Process;
-use crate::loader::backend::per_worker::dispatch::Dispatch;
+use crate::loader::backend::per_worker::request_queues::RequestQueues;
 use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, StreamPosition};
 use crate::loader::checkpoint::state::{Stream, Streams};
 use crate::loader::collate::Storage;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;
@@ -40,7 +40,7 @@ use crate::wait::Until;
 
 /// The consumer's ends of all workers' rings.
 pub(crate) struct PerWorker<P> {
-    pub(crate) links: Dispatch<P>,
+    pub(crate) links: RequestQueues<P>,
     pub(crate) has_init: bool,
     /// Wakes worker threads that wait for their processes.
     pub(crate) rouse: Option<Rouse>,
@@ -69,7 +69,7 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
         Ok(Begun { failures, no_worker_left: false })
     }
 
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
         self.links.try_next(slab)
     }
 
@@ -77,7 +77,7 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
         self.links.wait(deadline)
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         slab.wait(deadline, || self.links.cancel.is_stopped())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use core_affinity::CoreId;
 use slotline_core::spsc::Slot;
 
-use crate::loader::backend::per_worker::dispatch::{Dispatch, WorkerLink};
+use crate::loader::backend::per_worker::request_queues::{RequestQueues, WorkerLink};
 use crate::loader::backend::per_worker::worker::{Reply, Ring, RingWorker};
 use crate::loader::backend::per_worker::{PerWorker, Rouse};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
@@ -54,11 +54,11 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
         let replies = Ring::<Reply<P>>::with_wait(slots(prefetch, reply), items, waiter());
         let ((ask, requests), (replies, answers)) = (requests.into_split(), replies.into_split());
         links.push(WorkerLink::new(ask, answers));
-        let (start, activities, deaths) = (init.clone(), threads.activities.clone(), threads.deaths.clone());
-        let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, deaths };
+        let (start, activities, liveness) = (init.clone(), threads.activities.clone(), threads.liveness.clone());
+        let mut worker = RingWorker { id, workers, requests, replies, start, maker, activities, liveness };
         lives.push(move || worker.work());
     }
-    let links = Dispatch::new(links, released, any, prefetch, threads.cancel.clone());
+    let links = RequestQueues::new(links, released, any, prefetch, threads.cancel.clone());
     threads.pool = WorkerPool::start(lives.into_iter(), cores, warnings, || links.close())?;
     Ok(PerWorker { links, has_init: init.is_some(), rouse })
 }

@@ -12,10 +12,10 @@ use crate::loader::collate::cell::Owned;
 use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
-use crate::loader::worker::deaths::Deaths;
 use crate::loader::worker::init_barrier::InitHook;
+use crate::loader::worker::liveness::WorkerLiveness;
 use crate::placed::Placed;
-use crate::sync::{Instant, mishap};
+use crate::sync::{Instant, fault_point};
 use crate::wait::Waiter;
 
 /// A ring of a link, in either direction.
@@ -40,7 +40,7 @@ pub(crate) struct RingWorker<P, H> {
     pub(crate) maker: H,
     /// The activities of all threads: of the workers, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
-    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) liveness: Arc<WorkerLiveness>,
 }
 
 impl<P, H: BatchWorker<P>> RingWorker<P, H> {
@@ -51,7 +51,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
         self.activities[self.id].leave_thread();
         if let Err(panic) = outcome {
             // Recorded before the ends of the rings are dropped, which makes the consumer check for it.
-            self.deaths.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
+            self.liveness.ends(self.id, format!("a panic in the loader's own code: {}", take_message(panic)));
         }
     }
 
@@ -59,7 +59,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
     fn answer(&mut self) {
         self.maker.start();
         while let Some(request) = self.next_request() {
-            mishap();
+            fault_point();
             let Ok(mut reply) = self.replies.claim() else { return };
             reply.outcome = match (request.task, &mut self.start) {
                 (Some(task), _) => {
@@ -76,9 +76,9 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
             if !matches!(reply.outcome, Outcome::Over) {
                 reply.publish();
             }
-            mishap();
+            fault_point();
             if let Some(message) = self.maker.over() {
-                self.deaths.ends(self.id, message);
+                self.liveness.ends(self.id, message);
                 return;
             }
         }

@@ -11,13 +11,13 @@ use slotline_core::robust::Shape;
 use crate::BoxError;
 use crate::arena::Pages;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::letter::{Facts, Letter, STRATEGIES, STREAM, words};
 use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::{has_socket, loader};
-use crate::loader::backend::processes::worker::Life;
+use crate::loader::backend::processes::spawn_config::{STRATEGIES, STREAM, SpawnConfig, SpawnFacts, words};
+use crate::loader::backend::processes::worker::WorkerMain;
 use crate::loader::collate::allocate::{PayloadAt, slot_size};
-use crate::loader::collate::region::Region;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::error::guard::caught;
 use crate::sample::{Fields, Layout};
 use crate::streaming;
@@ -86,9 +86,10 @@ fn meet(
     socket: &Socket,
     join: impl FnOnce(Given, &[u8]) -> Result<Joined, BoxError>,
 ) -> Result<(usize, bool, Joined), BoxError> {
-    let ([worker, core, replaces], [letter, control, batches]) = socket.take()?;
-    let pages = Pages::of_file(letter).map_err(|error| format!("the loader's letter cannot be mapped: {error}"))?;
-    let Letter { facts, fields, lengths, setup } = Letter::read(&pages)?;
+    let ([worker, core, replaces], [spawn_config, control, batches]) = socket.take()?;
+    let pages =
+        Pages::of_file(spawn_config).map_err(|error| format!("the loader's spawn_config cannot be mapped: {error}"))?;
+    let SpawnConfig { facts, fields, lengths, setup } = SpawnConfig::read(&pages)?;
     // Only that of this worker is looked up.
     let cores = if core > 0 { vec![CoreId { id: core - 1 }; worker + 1] } else { Vec::new() };
     let lengths = lengths.map(Arc::from);
@@ -100,7 +101,7 @@ fn meet(
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Given {
-    pub(crate) facts: Facts,
+    pub(crate) facts: SpawnFacts,
     /// The fields of the loader's samples, in words.
     fields: String,
     pub(crate) lengths: Option<Arc<[u32]>>,
@@ -112,7 +113,7 @@ pub struct Given {
 
 /// What a worker does from then on.
 #[doc(hidden)]
-pub struct Joined(pub(crate) Box<dyn Life>);
+pub struct Joined(pub(crate) Box<dyn WorkerMain>);
 
 impl std::fmt::Debug for Joined {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -159,7 +160,7 @@ impl Given {
     /// # Errors
     ///
     /// If the loader's samples have other fields, or the system refuses.
-    pub(crate) fn map(self, fields: Fields) -> Result<(Arc<Control>, PayloadAt<Region>), BoxError> {
+    pub(crate) fn map(self, fields: Fields) -> Result<(Arc<Control>, PayloadAt<BatchBuffer>), BoxError> {
         let Self { facts, fields: theirs, control, batches, .. } = self;
         let ours = words(&fields);
         if ours != theirs {
@@ -168,7 +169,7 @@ impl Given {
             )
             .into());
         }
-        let Facts { depth, parts, workers, rows, .. } = facts;
+        let SpawnFacts { depth, parts, workers, rows, .. } = facts;
         let mut layout = Layout::new(fields, if facts.is_collated != 0 { 1 } else { rows })?;
         layout.streaming = streaming::pays(slot_size(layout.size).saturating_mul(depth));
         let layout = Arc::new(layout);

@@ -13,7 +13,7 @@
 //! | slots | for each slot, which batch it is for, its memory and its indices | the loader, before it assigns the slot |
 //! | noted | for each slot, the last ticket of which a worker has told the loader about bad samples | the workers |
 //! | call | the pass for which workers run their `worker_init` | the loader |
-//! | killers | samples that ended a worker, and are not read again | the loader |
+//! | fatal_samples | samples that ended a worker, and are not read again | the loader |
 
 use std::cell::OnceCell;
 use std::mem::{align_of, size_of};
@@ -35,7 +35,7 @@ use crate::loader::backend::processes::child::{End, WorkerExit};
 use crate::loader::metrics::activity::Activity;
 use crate::loader::worker::cancel::CancelFlag;
 use crate::placed::Placed;
-use crate::sampler::Places;
+use crate::sampler::ReplicaStride;
 use crate::wait::{Until, WaitStrategy};
 
 /// What samples of a pass depend on besides their index.
@@ -47,7 +47,7 @@ pub(crate) struct PassFacts {
     pub(crate) seed: u64,
     pub(crate) epoch: u32,
     pub(crate) samples: usize,
-    pub(crate) places: Places,
+    pub(crate) places: ReplicaStride,
 }
 
 /// What a slot is for.
@@ -72,7 +72,7 @@ pub(crate) const SIZES: [usize; 8] = [
     size_of::<PassFacts>(),
     size_of::<CachePadded<SlotFacts>>(),
     size_of::<Call>(),
-    size_of::<Killers>(),
+    size_of::<FatalSamples>(),
 ];
 
 /// The shared memory, and where its blocks are.
@@ -99,7 +99,7 @@ struct Offsets {
     indices: usize,
     noted: usize,
     call: usize,
-    killers: usize,
+    fatal_samples: usize,
     end: usize,
 }
 
@@ -123,9 +123,9 @@ impl Offsets {
         let indices = block(depth.checked_mul(rows)?, size_of::<u64>())?;
         let noted = block(depth, size_of::<AtomicU64>())?;
         let call = block(1, size_of::<Call>())?;
-        let killers = block(1, size_of::<Killers>())?;
+        let fatal_samples = block(1, size_of::<FatalSamples>())?;
         block(0, 0)?;
-        Some(Self { waiters, cancel, activities, pass, facts, indices, noted, call, killers, end })
+        Some(Self { waiters, cancel, activities, pass, facts, indices, noted, call, fatal_samples, end })
     }
 }
 
@@ -145,7 +145,7 @@ impl Control {
         let mut pages = Pages::shared(at.end)?;
         pages.touch(at.end);
         const {
-            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<Killers>() <= LINE);
+            assert!(align_of::<CachePadded<Activity>>() <= LINE && align_of::<FatalSamples>() <= LINE);
         }
         let control = Self { pages, shape, workers, rows, strategy, at, alarm: SharedAlarm::new() };
         // SAFETY: the blocks lie within the new mapping and do not overlap; their starts are aligned.
@@ -157,7 +157,7 @@ impl Control {
             for worker in 0..=workers {
                 control.at::<CachePadded<Activity>>(at.activities).add(worker).write(CachePadded::default());
             }
-            let none = Places { first: 0, step: 1 };
+            let none = ReplicaStride { first: 0, step: 1 };
             let facts = PassFacts { pass: 0, seed: 0, epoch: 0, samples: 0, places: none };
             control.at::<PassFacts>(at.pass).write(facts);
         }
@@ -310,15 +310,15 @@ impl Control {
         if call.pass.load(Ordering::Relaxed) == pass { (pass, seed) } else { (0, seed) }
     }
 
-    fn killers(&self) -> &Killers {
+    fn fatal_samples(&self) -> &FatalSamples {
         // SAFETY: the block exists, and any value of its zeroed words is valid.
-        unsafe { self.at::<Killers>(self.at.killers).as_ref() }
+        unsafe { self.at::<FatalSamples>(self.at.fatal_samples).as_ref() }
     }
 
     /// Records a sample that ended a worker, so that nobody reads it again. Returns whether there was room. Only one
     /// thread may call this.
     pub(crate) fn add_killer(&self, index: usize, WorkerExit { worker, end }: WorkerExit) -> bool {
-        let Killers { count, entries } = self.killers();
+        let FatalSamples { count, entries } = self.fatal_samples();
         let known = count.load(Ordering::Relaxed);
         let Some(entry) = usize::try_from(known).ok().and_then(|at| entries.get(at)) else { return false };
         let (kind, value) = match end {
@@ -336,13 +336,13 @@ impl Control {
 
     /// Whether any sample has ended a worker.
     #[inline]
-    pub(crate) fn has_killers(&self) -> bool {
-        self.killers().count.load(Ordering::Relaxed) > 0
+    pub(crate) fn has_fatal_samples(&self) -> bool {
+        self.fatal_samples().count.load(Ordering::Relaxed) > 0
     }
 
     /// Returns how a worker ended that read the sample with this index.
     pub(crate) fn killed_by(&self, index: usize) -> Option<WorkerExit> {
-        let Killers { count, entries } = self.killers();
+        let FatalSamples { count, entries } = self.fatal_samples();
         let known = usize::try_from(count.load(Ordering::Acquire)).unwrap_or(usize::MAX);
         let read = |entry: &[AtomicU64; 4]| entry.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [_, worker, kind, value] = entries.iter().take(known).map(read).find(|entry| entry[0] == index as u64)?;
@@ -365,7 +365,7 @@ struct Call {
 
 /// Samples that ended a worker: for each its index, the worker's number, and how it ended.
 #[repr(C)]
-struct Killers {
+struct FatalSamples {
     count: AtomicU64,
     entries: [[AtomicU64; 4]; 1024],
 }

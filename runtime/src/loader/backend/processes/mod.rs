@@ -4,24 +4,24 @@
 //! [meet](attach) the loader and make their own. They share two mappings with the loader:
 //! the batches, and the [control](control) memory with the [robust ring](slotline_core::robust). The loader writes into
 //! a slot which batch it is for, with the indices of its rows, and assigns it; workers claim parts of it, write the rows
-//! into the batch's memory, and publish them. A worker may vanish at any instruction; the [keeper](keeper) notices, and
+//! into the batch's memory, and publish them. A worker may vanish at any instruction; the [supervisor](supervisor) notices, and
 //! gives what it left to others, or fails it.
 //!
-//! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::slab)), by the cell's number.
+//! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::cell_pool)), by the cell's number.
 //! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
 
 pub(crate) mod attach;
 pub(crate) mod child;
 pub(crate) mod control;
 pub(crate) mod events;
-pub(crate) mod keeper;
-pub(crate) mod letter;
 pub(crate) mod mail;
-pub(crate) mod remote;
+pub(crate) mod process_link;
 pub(crate) mod separate;
 pub(crate) mod socket;
 pub(crate) mod spawn;
+pub(crate) mod spawn_config;
 pub(crate) mod start;
+pub(crate) mod supervisor;
 pub(crate) mod worker;
 
 use std::fmt;
@@ -37,18 +37,18 @@ use crate::dataset::StopToken;
 use crate::fork::Process;
 use crate::loader::backend::processes::child::WorkerExit;
 use crate::loader::backend::processes::control::{Control, PassFacts, SlotFacts};
-use crate::loader::backend::processes::keeper::{Bell, Ledger};
 use crate::loader::backend::processes::mail::{Loss, Mail};
+use crate::loader::backend::processes::supervisor::{EventFd, Ledger};
 use crate::loader::backend::processes::worker::ProcessView;
 use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, NotReady, Ready};
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Owned;
-use crate::loader::collate::region::Region;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::run::By;
-use crate::loader::order::plan::{Drawn, Indices, Plan, Task};
+use crate::loader::order::plan::{DrawOutcome, Indices, Plan, Task};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
@@ -67,11 +67,11 @@ pub(crate) struct ProcessRing<P> {
     pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<EventFd>,
     pub(crate) cancel: StopToken,
     pub(crate) released: Arc<Waiter>,
     /// The memory of each slot, and the batch that it is assigned to.
-    pub(crate) places: Vec<Place<P>>,
+    pub(crate) places: Vec<SlotCell<P>>,
     /// The slot of the last batch, if there was no free cell to leave in it, so that the user has its cell.
     pub(crate) empty: Option<usize>,
     pub(crate) plan_cell: Arc<PlanCell>,
@@ -90,11 +90,11 @@ pub(crate) struct ProcessRing<P> {
     /// Whether workers run the user's `worker_init`.
     pub(crate) has_init: bool,
     /// Whether batches can have contents that must not be read.
-    pub(crate) can_be_unsound: bool,
+    pub(crate) can_be_invalid: bool,
 }
 
 /// A slot's memory, and the batch that it is for.
-pub(crate) struct Place<P> {
+pub(crate) struct SlotCell<P> {
     pub(crate) cell: Owned<P>,
     pub(crate) task: usize,
     pub(crate) first: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Place<P> {
     pub(crate) refused: Option<Cause>,
 }
 
-impl<P> Place<P> {
+impl<P> SlotCell<P> {
     /// Makes the place of a slot that is not assigned.
     fn new(cell: Owned<P>) -> Self {
         Self { cell, task: 0, first: 0, rows: 0, refused: None }
@@ -146,8 +146,8 @@ impl<P: Storage> ProcessRing<P> {
     #[inline]
     fn has_ended(&mut self, slot: usize) -> bool {
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
-        let Some(feed) = (unsafe { &self.plan_cell.plan().feed }) else { return false };
-        if let Drawn::End = feed.list(slot, (self.to_assign - self.start) as usize).outcome {
+        let Some(index_stream) = (unsafe { &self.plan_cell.plan().index_stream }) else { return false };
+        if let DrawOutcome::End = index_stream.list(slot, (self.to_assign - self.start) as usize).outcome {
             self.left = 0;
         }
         self.left == 0
@@ -161,7 +161,7 @@ impl<P: Storage> ProcessRing<P> {
         // SAFETY: only the loader calls `draft`, and not while `self` is borrowed.
         let plan: &Plan = unsafe { self.plan_cell.plan() };
         let number = (ticket - self.start) as usize;
-        let list = plan.feed.as_ref().map(|feed| feed.list(slot, number));
+        let list = plan.index_stream.as_ref().map(|index_stream| index_stream.list(slot, number));
         let place = &mut self.places[slot];
         let task = match &list {
             None => plan.task(plan.tickets.task(number)),
@@ -175,7 +175,7 @@ impl<P: Storage> ProcessRing<P> {
         let cell = place.cell.work().payload.region().expect("samples are stacked").number();
         // SAFETY: the slot is not assigned, and only this thread assigns slots.
         unsafe { self.control.set_slot(slot, SlotFacts { task, first, rows, cell }, |row| indices.at(row)) };
-        // The keeper reads it after a worker that claimed the ticket has ended.
+        // The supervisor reads it after a worker that claimed the ticket has ended.
         self.ledger.assigned[slot].store(ticket, Ordering::Release);
         self.ring.assign(slot, ticket);
         self.uncalled += 1;
@@ -223,8 +223,8 @@ impl<P: Storage> ProcessRing<P> {
         let work = place.cell.work();
         // SAFETY: all parts are finished, so no worker writes to the batch, unless it has gone mad, and then nothing is
         // certain.
-        let is_sound = |region: &Region| unsafe { region.is_sound(place.rows) };
-        if self.can_be_unsound && !work.has_failure() && !work.payload.region().is_none_or(is_sound) {
+        let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(place.rows) };
+        if self.can_be_invalid && !work.has_failure() && !work.payload.region().is_none_or(is_valid) {
             work.fail(overwritten(place.first));
         }
     }
@@ -238,7 +238,7 @@ impl<P: Storage> ProcessRing<P> {
         mail.collect();
         let (failures, skipped, losses) = mail.take(ticket, place.first, place.rows);
         if !mail.events.is_empty() {
-            self.bell.ring();
+            self.wakeup.signal();
         }
         drop(mail);
         let unknown = failures.is_empty() && losses.is_empty();
@@ -254,13 +254,13 @@ impl<P: Storage> ProcessRing<P> {
     }
 
     /// Returns the failure of a part whose worker has ended: at the sample that it was reading, as far as it is known.
-    fn lost(&self, place: &Place<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
+    fn lost(&self, place: &SlotCell<P>, Loss { part, worker, end, at, .. }: Loss) -> Failure {
         let plan = self.plan();
         let begin = (part * self.part_rows).min(place.rows.saturating_sub(1));
         let at = at.filter(|at| at.task == place.task && at.row < place.rows);
         let row = at.map_or(begin, |at| at.row);
         let position = place.first + row;
-        let index = match &plan.feed {
+        let index = match &plan.index_stream {
             Some(_) => at.map_or(0, |at| at.index),
             None if place.rows > 0 => Indices::from(&plan.order, place.first).at(row),
             None => 0,
@@ -349,7 +349,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         Ok(Begun { failures, no_worker_left: self.is_deserted() })
     }
 
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
         if let Some(slot) = self.empty {
             if self.cancel.is_stopped() {
                 return Err(NotReady::Closed);
@@ -390,10 +390,10 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         }
         self.ledger.assigned[slot].store(NONE, Ordering::Relaxed);
         self.next += 1;
-        let Place { cell, task, rows, .. } = &mut self.places[slot];
+        let SlotCell { cell, task, rows, .. } = &mut self.places[slot];
         let (task, rows) = (*task, *rows);
         let Some(lease) = slab.exchange(cell) else {
-            let lease = Slab::share(cell);
+            let lease = CellPool::share(cell);
             self.empty = Some(slot);
             self.call();
             return Ok(Ready { lease, task, rows });
@@ -413,7 +413,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         })
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         let own = || self.empty.is_some_and(|slot| self.places[slot].cell.is_free());
         slab.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
     }
@@ -434,7 +434,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
 
     fn close(&self) {
         self.ring.close();
-        self.bell.ring();
+        self.wakeup.signal();
         self.released.notify(|| true);
     }
 
@@ -443,21 +443,22 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn stopper(&self) -> Stopper {
-        let (ring, bell, released) =
-            (Arc::downgrade(&self.ring), Arc::downgrade(&self.bell), Arc::downgrade(&self.released));
+        let (ring, wakeup, released) =
+            (Arc::downgrade(&self.ring), Arc::downgrade(&self.wakeup), Arc::downgrade(&self.released));
         let (control, process) = (Arc::downgrade(&self.control), Process::this());
         Stopper::new(move || {
             // In a forked process this would stop the parent's loader.
             if !process.is_this() {
                 return;
             }
-            let (Some(control), Some(ring), Some(bell)) = (control.upgrade(), ring.upgrade(), bell.upgrade()) else {
+            let (Some(control), Some(ring), Some(wakeup)) = (control.upgrade(), ring.upgrade(), wakeup.upgrade())
+            else {
                 return;
             };
             // Set the flag first: a thread that finds the ring closed must know why.
             control.cancel().stop();
             ring.close();
-            bell.ring();
+            wakeup.signal();
             released.upgrade().inspect(|released| released.notify(|| true));
         })
     }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use crate::dataset::{Dataset, Iterable, IterableDataset};
 use crate::loader::backend::index_worker::make;
 use crate::loader::backend::processes::control::{Control, SlotFacts};
-use crate::loader::backend::processes::remote::{Serve, Service, Wanted};
+use crate::loader::backend::processes::process_link::{Serve, Service, Wanted};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::backend::stream_worker::{Start, StreamReader, Streaming};
 use crate::loader::checkpoint::state::Stream;
 use crate::loader::collate::Collate;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::guard::caught;
 use crate::loader::order::plan::{Indices, Plan, Task};
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
-use crate::sampler::Places;
+use crate::sampler::ReplicaStride;
 
 /// Workers that each read a part of an iterable dataset.
 pub(crate) struct Streams<D, C>(pub(crate) Arc<Streaming<D, C>>);
@@ -57,16 +57,16 @@ where
 }
 
 /// Workers to which the batches of a dataset by index are dealt.
-pub(crate) struct Deals<D: Dataset, C: Collate<D>> {
+pub(crate) struct RoundRobinService<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
 }
 
-impl<D: Dataset, C: Collate<D>> Service<C::Payload> for Deals<D, C> {
+impl<D: Dataset, C: Collate<D>> Service<C::Payload> for RoundRobinService<D, C> {
     fn maker(&self, worker: usize) -> impl Serve<C::Payload> {
         let (engine, control) = (self.engine.clone(), self.control.clone());
         let reader = engine.reader(Some(worker), ClaimSizer::fixed(1));
-        Dealt { engine, reader, control, plan: Plan::default() }
+        RoundRobinWorker { engine, reader, control, plan: Plan::default() }
     }
 
     fn stream(&self, _: usize) -> Stream {
@@ -90,7 +90,7 @@ impl<D: Dataset, C: Collate<D>> Service<C::Payload> for Deals<D, C> {
 }
 
 /// Makes the batches that are dealt to one worker, in its process.
-struct Dealt<D: Dataset, C: Collate<D>> {
+struct RoundRobinWorker<D: Dataset, C: Collate<D>> {
     engine: Arc<Engine<D, C>>,
     reader: Reader,
     control: Arc<Control>,
@@ -98,19 +98,19 @@ struct Dealt<D: Dataset, C: Collate<D>> {
     plan: Plan,
 }
 
-impl<D: Dataset, C: Collate<D>> Serve<C::Payload> for Dealt<D, C> {
+impl<D: Dataset, C: Collate<D>> Serve<C::Payload> for RoundRobinWorker<D, C> {
     fn begin(&mut self, _: Start, [samples, first, step]: [u64; 3]) {
         self.plan.samples = samples as usize;
-        self.plan.places = Places { first, step };
+        self.plan.places = ReplicaStride { first, step };
     }
 }
 
-impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for Dealt<D, C> {
+impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for RoundRobinWorker<D, C> {
     fn fill(
         &mut self,
         request: &Request,
         task: usize,
-        work: &SlotState<C::Payload>,
+        work: &BatchState<C::Payload>,
         _: &mut StreamPosition,
     ) -> Outcome {
         (self.plan.seed, self.plan.epoch) = (request.seed, request.epoch);
@@ -118,7 +118,7 @@ impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for Dealt<D, C> {
         let (SlotFacts { first, rows, .. }, indices) = unsafe { self.control.slot(self.reader.place) };
         let task = Task { number: task, first, rows, indices: Indices::U64(indices) };
         let Self { engine, reader, plan, .. } = self;
-        if !C::STACKS || !self.control.has_killers() {
+        if !C::STACKS || !self.control.has_fatal_samples() {
             make(engine, plan, &task, work, reader);
         } else if let Err(cause) = caught(|| engine.fill_around(work, plan, &task, 0..rows, reader)) {
             engine.spoil(work, &task, 0..rows, reader, cause);

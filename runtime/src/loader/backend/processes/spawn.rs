@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use crate::loader::backend::processes::child::Child;
 use crate::loader::backend::processes::control::Control;
-use crate::loader::backend::processes::letter::Letter;
 use crate::loader::backend::processes::socket::{GIVEN, Socket};
+use crate::loader::backend::processes::spawn_config::SpawnConfig;
 
 /// The variable in the environment of a worker, and of the programs that it starts. Its value is the id of the loader's
 /// process.
@@ -21,7 +21,7 @@ pub(crate) const VARIABLE: &str = "SLOTLINE_WORKER";
 #[derive(Debug)]
 pub(crate) struct Spawn {
     command: Command,
-    /// The letter, the control memory, and the batches.
+    /// The configuration, the control memory, and the batches.
     files: [OwnedFd; GIVEN],
     /// The core of each worker, if workers are bound.
     cores: Vec<usize>,
@@ -31,14 +31,14 @@ impl Spawn {
     /// Prepares to start workers for batches in a file.
     pub(crate) fn new(
         mut command: Command,
-        letter: &Letter<'_>,
+        spawn_config: &SpawnConfig<'_>,
         control: &Control,
         batches: BorrowedFd<'_>,
         cores: Vec<usize>,
     ) -> io::Result<Self> {
         command.env(VARIABLE, std::process::id().to_string());
         let control = control.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()?;
-        Ok(Self { command, files: [letter.write()?, control, batches.try_clone_to_owned()?], cores })
+        Ok(Self { command, files: [spawn_config.write()?, control, batches.try_clone_to_owned()?], cores })
     }
 
     /// Starts a worker, which has one end of a socket, while the loader has the other one. `replaces` says whether another

@@ -6,21 +6,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::dataset::Dataset;
-use crate::loader::backend::processes::keeper::{Bell, Keeper, Ledger};
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::worker::{Crew, view};
-use crate::loader::backend::processes::{Place, ProcessRing};
+use crate::loader::backend::processes::supervisor::{EventFd, Ledger, Supervisor};
+use crate::loader::backend::processes::worker::{ProcessWorkers, view};
+use crate::loader::backend::processes::{ProcessRing, SlotCell};
 use crate::loader::collate::Collate;
+use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Owned;
-use crate::loader::collate::memory::BatchMemory;
-use crate::loader::collate::region::Region;
+use crate::loader::collate::loader_memory::LoaderMemory;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 
 /// How worker processes start, and what is done about those that end.
-pub(crate) struct Care {
+pub(crate) struct Supervision {
     pub(crate) restarts: usize,
     pub(crate) sample_timeout: Option<Duration>,
     /// Whether a sample that ended its worker is passed over.
@@ -32,29 +32,29 @@ pub(crate) struct Care {
 
 /// Starts the workers of a ring with a slot for each of `places`. `not_started` makes the error for a worker that could not
 /// be started.
-pub(crate) fn start<D: Dataset, C: Collate<D, Payload = Region>>(
-    crew: Crew<D, C>,
-    Care { restarts, sample_timeout, passes_over, spawn, listener }: Care,
-    places: Vec<Owned<Region>>,
-    memory: &BatchMemory<Region>,
+pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
+    crew: ProcessWorkers<D, C>,
+    Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,
+    places: Vec<Owned<BatchBuffer>>,
+    memory: &LoaderMemory<BatchBuffer>,
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
     not_started: impl FnOnce((usize, io::Error)) -> BuildError,
-) -> Result<ProcessRing<Region>, BuildError> {
+) -> Result<ProcessRing<BatchBuffer>, BuildError> {
     let (control, plan_cell, part_rows, in_order) =
         (crew.control.clone(), crew.engine.plan_cell.clone(), crew.part_rows, crew.in_order);
     let (workers, has_init) = (crew.engine.workers(), crew.init.is_some());
-    let bell = Arc::new(Bell::new().map_err(|source| BuildError::Map { bytes: 0, source })?);
+    let wakeup = Arc::new(EventFd::new().map_err(|source| BuildError::Map { bytes: 0, source })?);
     let ring = Arc::new(view(&control, in_order));
     let ledger = Arc::new(Ledger::new(places.len(), workers, restarts));
-    let keeper = Keeper {
+    let supervisor = Supervisor {
         life: Arc::new(crew),
         spawn: spawn.map(RefCell::new),
         control: control.clone(),
         ring: ring.clone(),
         ledger: ledger.clone(),
-        bell: bell.clone(),
-        deaths: threads.deaths.clone(),
+        wakeup: wakeup.clone(),
+        liveness: threads.liveness.clone(),
         activities: threads.activities.clone(),
         sample_timeout,
         passes_over,
@@ -62,7 +62,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = Region>>(
         listener,
     };
     let (started, outcome) = mpsc::sync_channel(1);
-    let lives = std::iter::once(move || keeper.run(&started));
+    let lives = std::iter::once(move || supervisor.run(&started));
     threads.pool = WorkerPool::start(lives, &[], warnings, || {})?.of_workers(workers);
     match outcome.recv() {
         Ok(Ok(())) => {}
@@ -77,11 +77,11 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = Region>>(
         control,
         ring,
         ledger,
-        bell,
+        wakeup,
         cancel: threads.cancel.clone(),
         released: memory.slab.released().clone(),
-        can_be_unsound: layout.is_some_and(|layout| layout.can_be_unsound()),
-        places: places.into_iter().map(Place::new).collect(),
+        can_be_invalid: layout.is_some_and(|layout| layout.can_be_invalid()),
+        places: places.into_iter().map(SlotCell::new).collect(),
         empty: None,
         plan_cell,
         part_rows,

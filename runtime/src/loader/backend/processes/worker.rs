@@ -15,7 +15,7 @@ use crate::loader::backend::processes::mail;
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::PayloadAt;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::guard::caught;
 use crate::loader::order::plan::{Indices, Plan, Task};
 use crate::loader::worker::claim_size::ClaimSizer;
@@ -40,8 +40,8 @@ pub(crate) fn view(control: &Arc<Control>, in_order: bool) -> ProcessView {
 
 /// Lets an engine use what processes share.
 pub(crate) fn connect<D: Dataset, C: Collate<D>>(mut engine: Engine<D, C>, control: &Arc<Control>) -> Engine<D, C> {
-    let killers = control.clone();
-    engine.refuse = Some(Box::new(move |index| Some(killers.killed_by(index)?.into())));
+    let fatal_samples = control.clone();
+    engine.is_blocked = Some(Box::new(move |index| Some(fatal_samples.killed_by(index)?.into())));
     (engine.cancel, engine.activities) = (control.cancel(), control.activities());
     engine
 }
@@ -52,14 +52,14 @@ pub(crate) fn owner(worker: usize) -> Owner {
 }
 
 /// The work of a worker process.
-pub(crate) trait Life: Send + Sync {
+pub(crate) trait WorkerMain: Send + Sync {
     /// Works as worker number `worker` until the ring is closed. `replaces` says whether another process has ended as
     /// this worker.
     fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool);
 }
 
 /// Everything that a worker process needs, which it inherits when it is forked.
-pub(crate) struct Crew<D: Dataset, C: Collate<D>> {
+pub(crate) struct ProcessWorkers<D: Dataset, C: Collate<D>> {
     pub(crate) engine: Arc<Engine<D, C>>,
     pub(crate) control: Arc<Control>,
     pub(crate) in_order: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Crew<D: Dataset, C: Collate<D>> {
     pub(crate) cores: Vec<CoreId>,
 }
 
-impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
+impl<D: Dataset, C: Collate<D>> WorkerMain for ProcessWorkers<D, C> {
     fn work(&self, worker: usize, socket: Arc<Socket>, replaces: bool) {
         if let Some(&core) = self.cores.get(worker)
             && !core_affinity::set_for_current(core)
@@ -95,7 +95,7 @@ impl<D: Dataset, C: Collate<D>> Life for Crew<D, C> {
 }
 
 /// The batches as a worker process sees them, by the number of their memory.
-pub(crate) struct Cells<P>(Vec<Option<SlotState<P>>>);
+pub(crate) struct Cells<P>(Vec<Option<BatchState<P>>>);
 
 impl<P> Default for Cells<P> {
     fn default() -> Self {
@@ -105,12 +105,12 @@ impl<P> Default for Cells<P> {
 
 impl<P> Cells<P> {
     /// Returns a batch, whose memory is one of `all`.
-    pub(crate) fn get(&mut self, number: usize, all: &PayloadAt<P>) -> &SlotState<P> {
+    pub(crate) fn get(&mut self, number: usize, all: &PayloadAt<P>) -> &BatchState<P> {
         assert!(number < all.count, "the loader's memory was written over");
         if self.0.len() <= number {
             self.0.resize_with(number + 1, || None);
         }
-        self.0[number].get_or_insert_with(|| SlotState::new((all.make)(number)))
+        self.0[number].get_or_insert_with(|| BatchState::new((all.make)(number)))
     }
 }
 
@@ -133,7 +133,7 @@ struct Desk<P> {
     called: u64,
 }
 
-impl<D: Dataset, C: Collate<D>> Crew<D, C> {
+impl<D: Dataset, C: Collate<D>> ProcessWorkers<D, C> {
     /// Claims and fills parts until the ring is closed.
     fn load(&self, ring: &ProcessView, mut desk: Desk<C::Payload>, replaces: bool) {
         let (mut init, mut is_first, mut is_ready) = (self.init.clone(), replaces, true);
@@ -217,7 +217,7 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
         let rows = rows_of(claim.parts(), self.part_rows, rows);
         let work = desk.cells.get(cell, &self.payload_at);
         let (reader, plan) = (&mut desk.reader, &desk.plan);
-        if C::STACKS && self.control.has_killers() {
+        if C::STACKS && self.control.has_fatal_samples() {
             if let Err(cause) = caught(|| self.engine.fill_around(work, plan, &task, rows.clone(), reader)) {
                 self.engine.spoil(work, &task, rows, reader, cause);
             }
@@ -239,8 +239,8 @@ impl<D: Dataset, C: Collate<D>> Crew<D, C> {
     }
 }
 
-impl<D: Dataset, C: Collate<D>> fmt::Debug for Crew<D, C> {
+impl<D: Dataset, C: Collate<D>> fmt::Debug for ProcessWorkers<D, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("part_rows", &self.part_rows).finish_non_exhaustive()
+        f.debug_struct("ProcessWorkers").field("part_rows", &self.part_rows).finish_non_exhaustive()
     }
 }

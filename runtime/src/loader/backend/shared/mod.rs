@@ -1,6 +1,6 @@
 //! The consumer's end of the ring that all workers share.
 //!
-//! A slot refers to a cell (see [`slab`](crate::loader::collate::slab)). The consumer takes a finished cell out, leaves
+//! A slot refers to a cell (see [`slab`](crate::loader::collate::cell_pool)). The consumer takes a finished cell out, leaves
 //! a free one, and releases the slot. If no cell is free, the slot stays taken and the user gets its cell: the ring
 //! continues with one slot less until the next batch is asked for. So no more cells are needed than those of the slots
 //! and those that may be held.
@@ -17,8 +17,8 @@ use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, No
 use crate::loader::backend::shared::worker::{Help, Ring, Shared};
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
-use crate::loader::collate::slab::Slab;
-use crate::loader::order::plan::{Drawn, Plan};
+use crate::loader::collate::cell_pool::CellPool;
+use crate::loader::order::plan::{DrawOutcome, Plan};
 use crate::loader::order::plan_cell::PlanCell;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
@@ -44,7 +44,7 @@ impl<P: Storage> SharedRing<P> {
     /// next batch.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, slab: &mut Slab<P>) -> Option<NotReady> {
+    fn refill(&mut self, slab: &mut CellPool<P>) -> Option<NotReady> {
         let slot = self.empty.as_mut()?;
         if slab.refill(slot) {
             self.empty = None;
@@ -105,7 +105,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
 
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun> {
         let Begin { request, left, deadline, .. } = begin;
-        self.shared.deaths.begin(0);
+        self.shared.liveness.begin(0);
         let failures = match &self.shared.barrier {
             Some(barrier) => barrier.begin(request.seed, deadline).ok_or(NotBegun::Late)?,
             None => Vec::new(),
@@ -120,12 +120,12 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         if let Some(barrier) = &self.shared.barrier {
             barrier.open();
         }
-        let no_worker_left = self.shared.deaths.begin(failures.len()) && !self.helps;
+        let no_worker_left = self.shared.liveness.begin(failures.len()) && !self.helps;
         Ok(Begun { failures, no_worker_left })
     }
 
     #[inline(always)]
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut Slab<P>) -> Next<P> {
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
         if self.empty.is_some()
             && let Some(nothing) = self.refill(slab)
         {
@@ -159,14 +159,14 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         if let Some(lease) = slab.exchange(&mut slot) {
             return Ok(Ready { lease, task, rows });
         }
-        let lease = Slab::share(&slot);
+        let lease = CellPool::share(&slot);
         self.empty = Some(slot.keep(self.shared.ring.clone()));
         Ok(Ready { lease, task, rows })
     }
 
     /// It must help if it is the only one that can.
     fn set_helping(&mut self, helps: bool) -> bool {
-        let must = self.helps && self.shared.deaths.are_all();
+        let must = self.helps && self.shared.liveness.none_is_left();
         std::mem::replace(&mut self.helps, helps || must)
     }
 
@@ -174,7 +174,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         if self.helps { self.consumer.wait_or_work(deadline) } else { self.consumer.wait(deadline) }
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &Slab<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
         slab.wait(deadline, || own() || self.shared.cancel.is_stopped() || self.ended().is_some())
     }
@@ -235,8 +235,8 @@ fn task(plan: &Plan, ticket: usize) -> usize {
     plan.tickets.task(ticket)
 }
 
-/// Returns the number and the rows of the batch in a slot that a feed was drawn for; `None` if the feed had ended.
+/// Returns the number and the rows of the batch in a slot that an index stream was drawn for; `None` if the index stream had ended.
 fn fed(plan: &Plan, slot: usize) -> Option<(usize, usize)> {
-    let list = plan.feed.as_ref()?.peek(slot);
-    (!matches!(list.outcome, Drawn::End)).then_some((list.number, list.indices.len()))
+    let list = plan.index_stream.as_ref()?.peek(slot);
+    (!matches!(list.outcome, DrawOutcome::End)).then_some((list.number, list.indices.len()))
 }

@@ -88,7 +88,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
         part_rows,
         barrier: init.map(|init| InitBarrier::new(init, workers)),
         shares: helps,
-        deaths: threads.deaths.clone(),
+        liveness: threads.liveness.clone(),
         untouched,
         released,
     });

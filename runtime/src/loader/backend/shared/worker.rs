@@ -15,12 +15,12 @@ use crate::loader::error::guard::take_message;
 use crate::loader::order::passes::HasDataset;
 use crate::loader::spans;
 use crate::loader::worker::backoff::Backoff;
-use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::init_barrier::{InitBarrier, Visitor};
-use crate::loader::worker::portion::{Filled, Portion};
+use crate::loader::worker::liveness::WorkerLiveness;
 use crate::loader::worker::reader::Reader;
-use crate::sync::{Instant, mishap};
+use crate::sync::{Instant, fault_point};
 use crate::wait::Waiter;
 
 /// The ring of a loader whose batches are written into `P`.
@@ -36,7 +36,7 @@ pub(crate) struct Shared<P> {
     pub(crate) barrier: Option<InitBarrier>,
     /// Whether the consumer makes batches, too, so that workers can leave batches to it.
     pub(crate) shares: bool,
-    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) liveness: Arc<WorkerLiveness>,
     pub(crate) untouched: Option<Untouched>,
     /// The waiter on which the consumer waits for a cell.
     pub(crate) released: Arc<Waiter>,
@@ -112,7 +112,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         let Err(panic) = outcome else { return };
         // A consumer that loads does not need workers. Any other consumer must not wait for batches that no thread will
         // make.
-        if self.shared.deaths.ends(place, format!("a panic in the loader's own code: {}", take_message(panic)))
+        if self.shared.liveness.ends(place, format!("a panic in the loader's own code: {}", take_message(panic)))
             && !self.shared.shares
         {
             self.shared.close();
@@ -134,7 +134,7 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
         };
         let Some(visit) = visit else {
             loop {
-                mishap();
+                fault_point();
                 match self.claim(worker, reader) {
                     Ok(claim) => fill(claim, reader),
                     Err(ClaimError::Ended) if worker.wait_for_run().is_ok() => {}
@@ -143,10 +143,10 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
             }
         };
         while let Some(ready) = visit.next_pass() {
-            mishap();
+            fault_point();
             while ready && let Ok(claim) = self.claim(worker, reader) {
                 fill(claim, reader);
-                mishap();
+                fault_point();
             }
         }
     }
@@ -174,10 +174,10 @@ impl<D: Dataset, C: Collate<D>> Filler<D, C> {
     #[inline]
     pub(crate) fn fill(&self, claim: Claim<'_, Ring<C::Payload>>, reader: &mut Reader) {
         let (ticket, slot, parts) = (claim.ticket(), claim.slot(), claim.parts());
-        let portion = Portion { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().work() };
+        let claimed = ClaimedRows { ticket, slot, parts, part_rows: self.shared.part_rows, work: claim.get().work() };
         // SAFETY: a claim is out, so the plan is not written.
         let plan = unsafe { self.engine.plan_cell.plan() };
-        if portion.fill(&self.engine, plan, reader) == Filled::End {
+        if claimed.fill(&self.engine, plan, reader) == Filled::End {
             // The consumer skips tickets that were claimed beyond the end.
             self.shared.ring.seal();
         }

@@ -17,22 +17,22 @@ use crate::tensor::AnyTensorView;
 /// memory is reused for the next sample; packed fields have as much room as they need.
 ///
 /// ```
-/// use slotline::sample::{Apart, Fields, Packed, Sample};
+/// use slotline::sample::{OwnedSample, Fields, Packed, Sample};
 ///
 /// let sample = (7_i64, Packed::new(&[1.0_f32, 2.0, 3.0], 2));
-/// let mut apart = Apart::new(Fields::of(&sample))?;
+/// let mut apart = OwnedSample::new(Fields::of(&sample))?;
 /// apart.fill(|row| sample.write(row))?;
 /// assert_eq!(apart.columns().get(1).unwrap().shape(), [3]);
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
-pub struct Apart {
+pub struct OwnedSample {
     /// The layout of one row, with spilling.
     layout: Layout,
     /// Memory of the layout's size, owned exclusively.
     pages: Pages,
 }
 
-/// Why memory for an [`Apart`] cannot be allocated.
+/// Why memory for an [`OwnedSample`] cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApartError {
@@ -49,7 +49,7 @@ pub enum ApartError {
     },
 }
 
-impl Apart {
+impl OwnedSample {
     /// Allocates memory for a sample of these fields, filled with zeros.
     ///
     /// # Errors
@@ -91,14 +91,14 @@ impl Apart {
     }
 }
 
-impl Drop for Apart {
+impl Drop for OwnedSample {
     fn drop(&mut self) {
         // SAFETY: the pages are exclusively owned, and written by rows of this layout.
         unsafe { self.layout.free_spills(self.pages.start().as_ptr()) };
     }
 }
 
-impl Sample for &Apart {
+impl Sample for &OwnedSample {
     type Schema = Dynamic;
 
     fn declare(&self, fields: &mut Fields) {
@@ -127,9 +127,9 @@ impl Sample for &Apart {
     }
 }
 
-impl fmt::Debug for Apart {
+impl fmt::Debug for OwnedSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Apart").field("columns", &self.columns()).finish()
+        f.debug_struct("OwnedSample").field("columns", &self.columns()).finish()
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_single_sample_is_copied_into_batches() {
         let numbers: Vec<f64> = (0..100).map(f64::from).collect();
-        let mut apart = Apart::new(Fields::of(&mixed(&[], &[]))).unwrap();
+        let mut apart = OwnedSample::new(Fields::of(&mixed(&[], &[]))).unwrap();
         let mut slot = Slot::spilling(&mixed(&[], &[]), 3);
         let runs = [(&[7_i16][..], &numbers[..100]), (&[8, 9, 10], &numbers[..0]), (&[], &numbers[40..43])];
         for (row, (ragged, packed)) in runs.into_iter().enumerate() {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_sample_is_an_error() {
-        let mut apart = Apart::new(Fields::of(&(1_u8, 2_u8))).unwrap();
+        let mut apart = OwnedSample::new(Fields::of(&(1_u8, 2_u8))).unwrap();
         let error = apart.fill(|row| Ok(row.write_one(7_u8)?)).unwrap_err().to_string();
         assert!(error.contains("2 fields were declared, but the sample wrote 1"), "{error}");
         let beyond = |row: &mut Row<'_>| {

@@ -12,7 +12,7 @@
 //! then keeps its cell.
 //!
 //! There are as many spare cells as batches that the user may [hold](crate::loader::Builder::hold) while it asks for
-//! another one. If more are kept, the slab [grows](Slab::grow) by one cell at a time, which is used again like the
+//! another one. If more are kept, the slab [grows](CellPool::grow) by one cell at a time, which is used again like the
 //! others.
 
 use std::fmt;
@@ -58,7 +58,7 @@ impl<P> fmt::Debug for More<P> {
 }
 
 /// The spare cells of a loader.
-pub(crate) struct Slab<P> {
+pub(crate) struct CellPool<P> {
     spare: Vec<Owned<P>>,
     /// Where the search for a free cell begins: at the last one that was found. If its batch was dropped, it is used again
     /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone. With
@@ -83,7 +83,7 @@ pub(crate) struct Slab<P> {
     sanitizer: Option<AddressSanitizer>,
 }
 
-impl<P> Slab<P> {
+impl<P> CellPool<P> {
     /// Makes a cell for each payload. The first `placed` cells are for the slots of rings, and are returned with the
     /// slab. With the others, `hold` batches can be held while another one is asked for.
     pub(crate) fn new(

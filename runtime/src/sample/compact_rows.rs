@@ -10,7 +10,7 @@ use super::longest;
 ///
 /// The same as for [`Row::new`](super::Row::new), for the first `rows` rows, all of which the caller must have
 /// exclusively. The empty rows must be among them.
-pub(crate) unsafe fn close_up(layout: &Layout, slot: *mut u8, empty: &[usize], rows: usize) {
+pub(crate) unsafe fn compact_rows(layout: &Layout, slot: *mut u8, empty: &[usize], rows: usize) {
     debug_assert!(empty.is_sorted() && empty.iter().all(|&row| row < rows) && rows <= layout.rows);
     let word = size_of::<i64>();
     // SAFETY: each column has a piece of its size for each row, as have the indices and the ends (those of packed

@@ -11,14 +11,14 @@ use crate::fork::Process;
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::slot_size;
 use crate::loader::collate::batch::Tag;
-use crate::loader::collate::block::is_given;
+use crate::loader::collate::batch_memory::is_given;
 use crate::loader::collate::job::Read;
 use crate::loader::collate::overflow::Spills;
-use crate::sample::{Columns, Layout, Row, RowsMut, Sample, close_up};
+use crate::sample::{Columns, Layout, Row, RowsMut, Sample, compact_rows};
 
 /// The memory of one batch.
 #[doc(hidden)]
-pub struct Region {
+pub struct BatchBuffer {
     start: NonNull<u8>,
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
@@ -27,20 +27,20 @@ pub struct Region {
     process: Process,
 }
 
-impl fmt::Debug for Region {
+impl fmt::Debug for BatchBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("size", &self.layout.size).finish_non_exhaustive()
+        f.debug_struct("BatchBuffer").field("size", &self.layout.size).finish_non_exhaustive()
     }
 }
 
 // SAFETY: the region owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
 // and of the slab ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
 // packed fields belong to one claim.
-unsafe impl Send for Region {}
+unsafe impl Send for BatchBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for BatchBuffer {}
 
-impl Region {
+impl BatchBuffer {
     /// # Safety
     ///
     /// The `layout.size` bytes of `arena` from `start` must belong to this region alone, and be zeroed and aligned as
@@ -125,7 +125,7 @@ fn no_such_memory() -> ! {
     )
 }
 
-impl Drop for Region {
+impl Drop for BatchBuffer {
     fn drop(&mut self) {
         if !self.process.is_this() {
             // The memory may be absent, shared with the parent, or partly written by a thread that exists only in the
@@ -137,7 +137,7 @@ impl Drop for Region {
     }
 }
 
-impl Region {
+impl BatchBuffer {
     /// Leaves a row without a sample.
     ///
     /// # Safety
@@ -154,11 +154,11 @@ impl Region {
     ///
     /// No thread may write the batch during the call.
     #[cfg(processes)]
-    pub(crate) unsafe fn is_sound(&self, rows: usize) -> bool {
+    pub(crate) unsafe fn is_valid(&self, rows: usize) -> bool {
         // A collate function makes one row of any number of samples.
         let rows = rows.min(self.layout.rows);
         // SAFETY: the caller upholds the contract; only loaders whose workers are threads have spills.
-        unsafe { self.layout.is_sound(self.start.as_ptr(), rows) }
+        unsafe { self.layout.is_valid(self.start.as_ptr(), rows) }
     }
 
     /// Writes a sample into its row.
@@ -198,20 +198,20 @@ impl Region {
     }
 }
 
-impl Storage for Region {
+impl Storage for BatchBuffer {
     fn discard(&self) {}
 
-    unsafe fn close_up(&self, empty: &[usize], rows: usize) {
+    unsafe fn compact_rows(&self, empty: &[usize], rows: usize) {
         if rows > self.layout.rows {
             // A collate function has made one row of the good samples.
             return;
         }
-        // SAFETY: the caller upholds the contract of `Storage::close_up`: exclusive access, and rows that are written
+        // SAFETY: the caller upholds the contract of `Storage::compact_rows`: exclusive access, and rows that are written
         // or empty.
-        unsafe { close_up(&self.layout, self.start.as_ptr(), empty, rows) };
+        unsafe { compact_rows(&self.layout, self.start.as_ptr(), empty, rows) };
     }
 
-    fn region(&self) -> Option<&Region> {
+    fn region(&self) -> Option<&BatchBuffer> {
         Some(self)
     }
 

@@ -7,13 +7,13 @@ use super::Generator;
 
 /// The position of a generator in its sequence. As text it is `seed:drawn`, as in `42:1248`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct GeneratorState {
     pub(crate) seed: u64,
     /// The number of 32-bit words drawn.
     pub(crate) drawn: u64,
 }
 
-impl Place {
+impl GeneratorState {
     /// Returns the position of a generator.
     pub(crate) fn of(generator: &Generator) -> Self {
         Self { seed: generator.initial_seed(), drawn: generator.drawn() }
@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for GeneratorState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.seed, self.drawn)
     }
@@ -39,7 +39,7 @@ impl fmt::Display for Place {
 #[error("expected a generator's seed and the number of words drawn, as 42:1248")]
 pub(crate) struct NoPlace;
 
-impl FromStr for Place {
+impl FromStr for GeneratorState {
     type Err = NoPlace;
 
     fn from_str(text: &str) -> Result<Self, NoPlace> {
@@ -52,15 +52,15 @@ impl FromStr for Place {
 mod saved {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::Place;
+    use super::GeneratorState;
 
-    impl Serialize for Place {
+    impl Serialize for GeneratorState {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             serializer.collect_str(self)
         }
     }
 
-    impl<'de> Deserialize<'de> for Place {
+    impl<'de> Deserialize<'de> for GeneratorState {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             /// `Parts` is the format of version 1 of states.
             #[derive(Deserialize)]
@@ -83,24 +83,24 @@ mod tests {
 
     #[test]
     fn a_position_is_text_and_can_be_read_in_parts() {
-        let place = Place { seed: u64::MAX, drawn: 1248 };
+        let place = GeneratorState { seed: u64::MAX, drawn: 1248 };
         assert_eq!(serde_json::to_string(&place).unwrap(), "\"18446744073709551615:1248\"");
         for saved in ["\"18446744073709551615:1248\"", r#"{"seed": 18446744073709551615, "drawn": 1248}"#] {
-            assert_eq!(serde_json::from_str::<Place>(saved).unwrap(), place);
+            assert_eq!(serde_json::from_str::<GeneratorState>(saved).unwrap(), place);
         }
         for saved in ["\"42\"", "\"42:\"", "\"-1:3\"", "\"1:2:3\"", "7", "null", r#"{"seed": 1}"#] {
-            assert!(serde_json::from_str::<Place>(saved).is_err(), "{saved}");
+            assert!(serde_json::from_str::<GeneratorState>(saved).is_err(), "{saved}");
         }
     }
 
     #[test]
     fn a_generator_can_move_forward_and_back() {
-        let place = Place { seed: 7, drawn: 1000 };
+        let place = GeneratorState { seed: 7, drawn: 1000 };
         for (seed, drawn) in [(7, 0), (7, 1000), (7, 1001), (8, 5)] {
             let mut generator = Generator::from_seed(seed);
             generator.discard(drawn);
             place.put(&mut generator);
-            assert_eq!(Place::of(&generator), place);
+            assert_eq!(GeneratorState::of(&generator), place);
             let mut other = Generator::from_seed(7);
             other.discard(1000);
             assert_eq!(generator.random_i64(), other.random_i64());

@@ -12,7 +12,7 @@ use crate::loader::backend::per_worker::worker::{Reply, Ring};
 use crate::loader::backend::protocol::{Next, NotReady, Outcome, Ready, Request, StreamPosition};
 use crate::loader::checkpoint::state::State;
 use crate::loader::checkpoint::tickets::Tickets;
-use crate::loader::collate::slab::Slab;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::error::guard::dispose;
 use crate::wait::{Until, Waiter};
 
@@ -50,7 +50,7 @@ impl<P> WorkerLink<P> {
 }
 
 /// All links.
-pub(crate) struct Dispatch<P> {
+pub(crate) struct RequestQueues<P> {
     pub(crate) links: Vec<WorkerLink<P>>,
     /// The waiter on which the consumer waits for a free cell.
     released: Arc<Waiter>,
@@ -75,7 +75,7 @@ pub(crate) struct Dispatch<P> {
     request: Request,
 }
 
-impl<P> Dispatch<P> {
+impl<P> RequestQueues<P> {
     /// The bytes for each batch that a link may be asked for.
     pub(crate) const PLACE: usize = size_of::<(Slot<Request>, Slot<Reply<P>>, usize)>();
 
@@ -189,7 +189,7 @@ impl<P> Dispatch<P> {
     }
 
     /// Returns the next batch or failure, if it is ready.
-    pub(crate) fn try_next(&mut self, slab: &mut Slab<P>) -> Next<P> {
+    pub(crate) fn try_next(&mut self, slab: &mut CellPool<P>) -> Next<P> {
         loop {
             let index = match self.ready() {
                 Ok(link) => link,

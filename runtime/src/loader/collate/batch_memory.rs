@@ -9,12 +9,12 @@ use crate::loader::collate::Storage;
 use crate::sample::{Field, Layout};
 
 /// The memory of all batches of a loader, and their layout.
-pub(crate) struct Block {
+pub(crate) struct BatchMemory {
     layout: Arc<Layout>,
     arena: Arc<dyn Memory>,
 }
 
-impl Block {
+impl BatchMemory {
     /// Returns the memory of these batches, unless a collate function makes them.
     pub(crate) fn of(payloads: &[impl Storage]) -> Option<Self> {
         let region = payloads.first()?.region()?;
@@ -47,8 +47,8 @@ pub(crate) fn is_given(memory: &dyn Memory) -> bool {
     memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for BatchMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("arena", &self.arena).finish_non_exhaustive()
+        f.debug_struct("BatchMemory").field("arena", &self.arena).finish_non_exhaustive()
     }
 }

@@ -1,14 +1,14 @@
 //! The memory of all batches, as the loader has it.
 
-use crate::loader::collate::block::Block;
+use crate::loader::collate::batch_memory::BatchMemory;
+use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::collate::on_held::OnHeld;
-use crate::loader::collate::slab::Slab;
 
 /// The memory of all batches.
-pub(crate) struct BatchMemory<P> {
-    pub(crate) slab: Slab<P>,
+pub(crate) struct LoaderMemory<P> {
+    pub(crate) slab: CellPool<P>,
     /// `None` if a collate function makes the batches.
-    pub(crate) block: Option<Block>,
+    pub(crate) block: Option<BatchMemory>,
     /// The bytes of the loader's initial memory, and how many it may take.
     pub(crate) ceiling: usize,
     pub(crate) limit: Option<usize>,

@@ -20,20 +20,20 @@ use crate::dataset::WorkerInfo;
 use crate::loader::backend::processes::child::{Child, End, Restarts, WorkerExit, poll};
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::events::{Event, Forwarder};
-use crate::loader::backend::processes::keeper::{Bell, GRACE, LOOKS};
 use crate::loader::backend::processes::mail::{
     self, BEGUN, EVENT, FAILURE, MOST_TOLD, MOST_WAITING, READY, REFUSED, RemoteError, SKIPPED, Told,
 };
 use crate::loader::backend::processes::overwritten;
 use crate::loader::backend::processes::socket::{Message, PIECE, Socket};
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::worker::{Cells, Life};
+use crate::loader::backend::processes::supervisor::{EventFd, GRACE, LOOKS};
+use crate::loader::backend::processes::worker::{Cells, WorkerMain};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::backend::stream_worker::Start;
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
 use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::PayloadAt;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
@@ -99,7 +99,7 @@ pub(crate) struct Server<P, S> {
 }
 
 /// What the worker threads of a loader share.
-pub(crate) struct Remote<P, S> {
+pub(crate) struct LinkShared<P, S> {
     pub(crate) server: Server<P, S>,
     pub(crate) control: Arc<Control>,
     /// How often a worker that ended is replaced.
@@ -109,19 +109,19 @@ pub(crate) struct Remote<P, S> {
     /// Whether a sample that ends its worker is passed over.
     pub(crate) passes_over: bool,
     /// Rings when the rings of all workers are closed.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) wakeup: Arc<EventFd>,
     /// Starts processes by a command, instead of forks. Held by a thread that starts one, or that records a sample in the
     /// shared memory.
     pub(crate) spawn: Mutex<Option<Spawn>>,
 }
 
-impl<P, S> Remote<P, S> {
+impl<P, S> LinkShared<P, S> {
     fn lock(&self) -> MutexGuard<'_, Option<Spawn>> {
         self.spawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<P: Storage, S: Service<P>> Life for Server<P, S> {
+impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
     fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
         let (mut cells, mut mark, mut text) = (Cells::default(), StreamPosition::new(), String::new());
@@ -160,7 +160,7 @@ impl<P: Storage, S: Service<P>> Life for Server<P, S> {
 fn report<P>(
     socket: &Socket,
     task: usize,
-    work: &SlotState<P>,
+    work: &BatchState<P>,
     outcome: Outcome,
     mark: &StreamPosition,
 ) -> io::Result<()> {
@@ -216,9 +216,9 @@ enum Gone {
 }
 
 /// Makes the batches of a worker by asking its process for them.
-pub(crate) struct RemoteMaker<P, S> {
+pub(crate) struct ProcessLink<P, S> {
     worker: usize,
-    remote: Arc<Remote<P, S>>,
+    process_link: Arc<LinkShared<P, S>>,
     /// Told whether the process could be started.
     started: Option<mpsc::Sender<Result<(), (usize, io::Error)>>>,
     process: Option<Running>,
@@ -230,14 +230,14 @@ pub(crate) struct RemoteMaker<P, S> {
     over: Option<String>,
 }
 
-impl<P, S> RemoteMaker<P, S> {
+impl<P, S> ProcessLink<P, S> {
     pub(crate) fn new(
         worker: usize,
-        remote: Arc<Remote<P, S>>,
+        process_link: Arc<LinkShared<P, S>>,
         started: mpsc::Sender<Result<(), (usize, io::Error)>>,
     ) -> Self {
         let start = Start::default();
-        Self { worker, remote, started: Some(started), process: None, called: None, pass: 0, start, over: None }
+        Self { worker, process_link, started: Some(started), process: None, called: None, pass: 0, start, over: None }
     }
 
     /// Kills the process, unless it has ended, and learns how it ended.
@@ -245,8 +245,8 @@ impl<P, S> RemoteMaker<P, S> {
     fn reap(&mut self) -> Gone {
         let Some(mut process) = self.process.take() else { return Gone::Ended(End::Unknown, None) };
         // A command may close its input long before it ends, and how it ends says what is wrong.
-        while process.starts && !process.child.has_ended() && !self.remote.bell.has_rung() {
-            if poll(&[process.child.fd(), self.remote.bell.as_fd()], None).is_err() {
+        while process.starts && !process.child.has_ended() && !self.process_link.wakeup.has_rung() {
+            if poll(&[process.child.fd(), self.process_link.wakeup.as_fd()], None).is_err() {
                 std::thread::sleep(PAUSE);
             }
         }
@@ -254,13 +254,13 @@ impl<P, S> RemoteMaker<P, S> {
         process.child.kill();
         let end = process.child.reap().if_late(process.late);
         let late = process.sight.seen().filter(|_| matches!(end, End::Late(_)));
-        let at = self.remote.control.activities()[self.worker].bury(late);
+        let at = self.process_link.control.activities()[self.worker].reap(late);
         let told = std::iter::from_fn(|| process.socket.receive(false)).take(MOST_WAITING);
         for message in told.filter(|message| matches!(message.kind, READY | REFUSED)).collect::<Vec<_>>() {
             process.note(self.worker, message);
         }
         match mail::refusal(process.starts, process.refusal.as_deref(), end) {
-            _ if process.starts && self.remote.bell.has_rung() => Gone::Closed,
+            _ if process.starts && self.process_link.wakeup.has_rung() => Gone::Closed,
             Some(why) => Gone::Refused(why),
             None => Gone::Ended(end, at),
         }
@@ -276,7 +276,7 @@ impl<P, S> RemoteMaker<P, S> {
 
     /// Whether another process may take the place of one that ended.
     fn is_replaced(&self, end: End) -> bool {
-        matches!(end, End::Late(_)) || self.remote.restarts.take()
+        matches!(end, End::Late(_)) || self.process_link.restarts.take()
     }
 
     fn send(&mut self, message: &Message) -> Result<(), Gone> {
@@ -289,7 +289,7 @@ impl<P, S> RemoteMaker<P, S> {
             match process.socket.try_send(piece) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = poll(&[process.child.fd(), self.remote.bell.as_fd()], Some(PAUSE));
+                    let ready = poll(&[process.child.fd(), self.process_link.wakeup.as_fd()], Some(PAUSE));
                     match ready.unwrap_or_default()[..] {
                         [true, _] => return Err(self.reap()),
                         [_, true] => return Err(Gone::Closed),
@@ -304,7 +304,7 @@ impl<P, S> RemoteMaker<P, S> {
     /// Waits for the next message of the process, and emits its events.
     fn receive(&mut self) -> Result<Message, Gone> {
         let (mut text, mut is_last) = (String::new(), false);
-        let limit = self.remote.sample_timeout;
+        let limit = self.process_link.sample_timeout;
         let pause = limit.map(|limit| (limit / LOOKS).max(Duration::from_millis(1)));
         loop {
             let Some(process) = &mut self.process else { return Err(Gone::Ended(End::Unknown, None)) };
@@ -319,7 +319,7 @@ impl<P, S> RemoteMaker<P, S> {
                 Some(message) if matches!(message.kind, EVENT | READY | REFUSED) => {
                     process.note(self.worker, message);
                     // A worker that never stops to emit events must not keep this thread.
-                    if self.remote.bell.has_rung() {
+                    if self.process_link.wakeup.has_rung() {
                         return Err(Gone::Closed);
                     }
                     is_last = false;
@@ -327,7 +327,7 @@ impl<P, S> RemoteMaker<P, S> {
                 Some(message) => return Ok(Message { text: text + &message.text, ..message }),
                 None if is_last => return Err(self.reap()),
                 None => {
-                    let fds = [process.socket.as_fd(), process.child.fd(), self.remote.bell.as_fd()];
+                    let fds = [process.socket.as_fd(), process.child.fd(), self.process_link.wakeup.as_fd()];
                     let ready = poll(&fds, pause).unwrap_or_else(|_| {
                         std::thread::sleep(PAUSE);
                         vec![false, process.child.has_ended(), false]
@@ -339,7 +339,7 @@ impl<P, S> RemoteMaker<P, S> {
                     is_last = ready[0] || ready[1];
                 }
             }
-            let at = || self.remote.control.activities()[self.worker].at();
+            let at = || self.process_link.control.activities()[self.worker].at();
             if let Some(limit) = limit
                 && process.sight.look(at(), Instant::now(), limit).is_some()
             {
@@ -350,17 +350,17 @@ impl<P, S> RemoteMaker<P, S> {
     }
 }
 
-impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
+impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
     fn launch(&self) -> io::Result<Running> {
-        let (remote, worker) = (&*self.remote, self.worker);
-        let mut spawn = remote.lock();
+        let (process_link, worker) = (&*self.process_link, self.worker);
+        let mut spawn = process_link.lock();
         let (socket, theirs) = Socket::pair()?;
         let child = match &mut *spawn {
             // A process of a worker with its own rings need not know that it replaces another one.
             Some(spawn) => spawn.start(worker, false, &socket, theirs)?,
             None => self.fork(theirs)?,
         };
-        remote.control.activities()[worker].set_process(Some(child.id));
+        process_link.control.activities()[worker].set_process(Some(child.id));
         let starts = spawn.is_some();
         Ok(Running { child, socket, sight: Sight::default(), late: None, called: 0, told: 0, starts, refusal: None })
     }
@@ -374,7 +374,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
         // side but for that of the process.
         Child::start(|| {
             let socket = Arc::new(theirs);
-            forwarder.during(&socket, || self.remote.server.work(self.worker, socket.clone(), false));
+            forwarder.during(&socket, || self.process_link.server.work(self.worker, socket.clone(), false));
         })
     }
 
@@ -383,7 +383,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
     fn call(&mut self) -> Result<Result<(), BoxError>, Gone> {
         if self.process.is_none() {
             // Requests may wait that were made before the rings were closed.
-            if self.remote.bell.has_rung() {
+            if self.process_link.wakeup.has_rung() {
                 return Err(Gone::Closed);
             }
             let failed = |error| Gone::Over(format!("its process could not be started again: {error}"));
@@ -406,14 +406,14 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
     }
 
     /// Asks the process for a batch.
-    fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &SlotState<P>) -> Result<Outcome, Gone> {
+    fn make(&mut self, request: Request, wanted: Wanted<'_>, work: &BatchState<P>) -> Result<Outcome, Gone> {
         self.call()?.map_err(|error| Gone::Over(format!("its worker_init failed: {error}")))?;
         let Request { epoch, seed, pass, budget, .. } = request;
         if let Some(process) = &mut self.process
             && std::mem::replace(&mut process.told, pass) != pass
         {
             let Start { stream: Stream { samples, saved, .. }, until } = self.start.clone();
-            let [a, b, c] = self.remote.server.service.facts();
+            let [a, b, c] = self.process_link.server.service.facts();
             let numbers = [samples as u64, until as u64, u64::from(saved.is_some()), a, b, c];
             self.send(&Message { kind: PASS, numbers, text: saved.unwrap_or_default() })?;
         }
@@ -444,7 +444,7 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
 
     /// Returns the outcome of a batch that got no answer; `None` if the process is to be replaced, and asked again.
     #[cold]
-    fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &SlotState<P>) -> Option<Outcome> {
+    fn recover(&mut self, gone: Gone, wanted: Wanted<'_>, work: &BatchState<P>) -> Option<Outcome> {
         let (at, cause) = match gone {
             Gone::Closed => return Some(Outcome::End),
             Gone::Refused(message) => {
@@ -462,9 +462,9 @@ impl<P: Storage, S: Service<P>> RemoteMaker<P, S> {
                 let exit = WorkerExit { worker: self.worker, end };
                 let (is_late, replaced) = (matches!(end, End::Late(_)), self.is_replaced(end));
                 let redo = match at {
-                    Some(at) if self.remote.passes_over && replaced => {
-                        let _lock = self.remote.lock();
-                        self.remote.control.add_killer(at.index, WorkerExit { ..exit })
+                    Some(at) if self.process_link.passes_over && replaced => {
+                        let _lock = self.process_link.lock();
+                        self.process_link.control.add_killer(at.index, WorkerExit { ..exit })
                     }
                     // What is late is not asked for again.
                     _ => replaced && !is_late,
@@ -534,7 +534,7 @@ impl Answer {
         &mut self,
         Message { numbers, text, .. }: Message,
         wanted: Wanted<'_>,
-        work: &SlotState<P>,
+        work: &BatchState<P>,
     ) -> Option<(Outcome, Stream)> {
         let [what, rows, samples, ended, saves, _] = numbers;
         let (rows, samples) = (usize::try_from(rows).ok()?, usize::try_from(samples).ok()?);
@@ -547,9 +547,9 @@ impl Answer {
         if !fits || samples > MOST_COUNTED {
             return None;
         }
-        let region = work.payload.region().filter(|region| region.layout().can_be_unsound());
+        let region = work.payload.region().filter(|region| region.layout().can_be_invalid());
         // SAFETY: the process has finished the batch, which has room for these rows.
-        if what == BATCH && !region.is_none_or(|region| unsafe { region.is_sound(rows) }) {
+        if what == BATCH && !region.is_none_or(|region| unsafe { region.is_valid(rows) }) {
             // Also if the pass is abandoned, and rows were left out.
             work.fail(overwritten(wanted.first));
         }
@@ -561,7 +561,7 @@ impl Answer {
     }
 }
 
-impl<P: Storage, S: Service<P>> BatchWorker<P> for RemoteMaker<P, S> {
+impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
     fn start(&mut self) {
         let started = self.launch().map(|process| self.process = Some(process));
         let worker = self.worker;
@@ -588,18 +588,18 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for RemoteMaker<P, S> {
         }
     }
 
-    fn fill(&mut self, request: &Request, task: usize, work: &SlotState<P>, mark: &mut StreamPosition) -> Outcome {
+    fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, mark: &mut StreamPosition) -> Outcome {
         let request = *request;
-        let remote = self.remote.clone();
+        let process_link = self.process_link.clone();
         if self.pass != request.pass {
             self.pass = request.pass;
-            self.start = remote.server.service.stream(self.worker).into();
+            self.start = process_link.server.service.stream(self.worker).into();
         }
         let outcome = loop {
             if self.start.stream.ended {
                 break Outcome::End;
             }
-            let wanted = remote.server.service.wanted(self.worker, task);
+            let wanted = process_link.server.service.wanted(self.worker, task);
             match self.make(request, wanted, work) {
                 Ok(outcome) => break outcome,
                 Err(gone) => {
@@ -622,7 +622,7 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for RemoteMaker<P, S> {
     }
 }
 
-impl<P, S> Drop for RemoteMaker<P, S> {
+impl<P, S> Drop for ProcessLink<P, S> {
     fn drop(&mut self) {
         let Some(Running { child, socket, .. }) = self.process.take() else { return };
         socket.shut_down();
@@ -638,13 +638,13 @@ impl<P, S> Drop for RemoteMaker<P, S> {
             }
         }
         child.reap();
-        self.remote.control.activities()[self.worker].set_process(None);
+        self.process_link.control.activities()[self.worker].set_process(None);
     }
 }
 
-impl<P, S> fmt::Debug for RemoteMaker<P, S> {
+impl<P, S> fmt::Debug for ProcessLink<P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteMaker").field("worker", &self.worker).finish_non_exhaustive()
+        f.debug_struct("ProcessLink").field("worker", &self.worker).finish_non_exhaustive()
     }
 }
 
@@ -653,7 +653,7 @@ mod tests {
     use super::*;
     use crate::arena::{Memory, Pages};
     use crate::loader::collate::allocate::slot_size;
-    use crate::loader::collate::region::Region;
+    use crate::loader::collate::batch_buffer::BatchBuffer;
     use crate::sample::{Fields, Layout};
     use crate::wait::WaitStrategy;
     use slotline_core::robust::Shape;
@@ -672,8 +672,8 @@ mod tests {
 
     const ROWS: usize = 4;
 
-    impl Service<Region> for Way {
-        fn maker(&self, _: usize) -> impl Serve<Region> {
+    impl Service<BatchBuffer> for Way {
+        fn maker(&self, _: usize) -> impl Serve<BatchBuffer> {
             *self
         }
 
@@ -690,12 +690,18 @@ mod tests {
         }
     }
 
-    impl Serve<Region> for Way {
+    impl Serve<BatchBuffer> for Way {
         fn begin(&mut self, _: Start, _: [u64; 3]) {}
     }
 
-    impl BatchWorker<Region> for Way {
-        fn fill(&mut self, _: &Request, _: usize, work: &SlotState<Region>, mark: &mut StreamPosition) -> Outcome {
+    impl BatchWorker<BatchBuffer> for Way {
+        fn fill(
+            &mut self,
+            _: &Request,
+            _: usize,
+            work: &BatchState<BatchBuffer>,
+            mark: &mut StreamPosition,
+        ) -> Outcome {
             let fail = || {
                 let cause = Cause::Error("no".into());
                 work.fail(Failure { position: 0, index: 0, by: By::Consumer, cause });
@@ -735,10 +741,10 @@ mod tests {
             let layout = Arc::new(Layout::new(Fields::of(&0_i64), ROWS).unwrap());
             let pages = Arc::new(Pages::shared(slot_size(layout.size)).unwrap());
             // SAFETY: the pages have room for one batch, which the process and the test do not write at once.
-            let region = move || unsafe { Region::new(pages.start(), layout.clone(), pages.clone()) };
-            let work = SlotState::new(region());
+            let region = move || unsafe { BatchBuffer::new(pages.start(), layout.clone(), pages.clone()) };
+            let work = BatchState::new(region());
             let strategy = WaitStrategy::Park;
-            let remote = Arc::new(Remote {
+            let process_link = Arc::new(LinkShared {
                 server: Server {
                     service: way,
                     payload_at: PayloadAt { make: Box::new(move |_| region()), count: 1 },
@@ -749,11 +755,11 @@ mod tests {
                 restarts: Restarts::new(restarts),
                 sample_timeout: None,
                 passes_over: false,
-                bell: Arc::new(Bell::new().unwrap()),
+                wakeup: Arc::new(EventFd::new().unwrap()),
                 spawn: Mutex::default(),
             });
             let (started, _outcome) = mpsc::channel();
-            let (mut maker, mut mark) = (RemoteMaker::new(0, remote.clone(), started), StreamPosition::new());
+            let (mut maker, mut mark) = (ProcessLink::new(0, process_link.clone(), started), StreamPosition::new());
             maker.start();
             let request = Request { task: Some(7), pass: 1, ..Request::default() };
             let outcome = maker.fill(&request, 7, &work, &mut mark);

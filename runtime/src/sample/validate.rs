@@ -6,7 +6,7 @@ use crate::sample::longest::State;
 
 impl Layout {
     /// Whether rows of this layout can have contents that must not be read.
-    pub(crate) fn can_be_unsound(&self) -> bool {
+    pub(crate) fn can_be_invalid(&self) -> bool {
         self.columns.iter().any(|column| column.field.kind != Kind::Fixed || column.field.dtype == DType::Bool)
     }
 
@@ -17,7 +17,7 @@ impl Layout {
     ///
     /// `slot` must be the start of a slot with this layout and at least this many rows, and without spills. Nobody may
     /// write it during the call.
-    pub(crate) unsafe fn is_sound(&self, slot: *const u8, rows: usize) -> bool {
+    pub(crate) unsafe fn is_valid(&self, slot: *const u8, rows: usize) -> bool {
         debug_assert!(rows <= self.rows);
         // SAFETY: the caller upholds the contract.
         self.columns.iter().all(|column| unsafe { self.is_column_sound(column, slot, rows) })
@@ -25,7 +25,7 @@ impl Layout {
 
     /// # Safety
     ///
-    /// As for [`is_sound`](Self::is_sound).
+    /// As for [`is_valid`](Self::is_valid).
     unsafe fn is_column_sound(&self, column: &Column, slot: *const u8, rows: usize) -> bool {
         // SAFETY: a column that is not fixed has an i64 for each row there, and a packed one another one before them.
         let ends = |count| unsafe { std::slice::from_raw_parts(slot.add(column.ends).cast::<i64>(), count) };
@@ -79,7 +79,7 @@ mod tests {
         fields.packed(DType::Bool, &[2], 4);
         fields.padded(DType::U16, 5);
         let layout = Layout::new(fields, 3).unwrap();
-        assert!(layout.can_be_unsound());
+        assert!(layout.can_be_invalid());
         let mut slot = vec![0_u64; layout.size.div_ceil(8)];
         let [bools, ragged, packed, longest] = &layout.columns[..] else { panic!() };
         let mut check = |at: usize, bytes: &[u8], rows: usize| {
@@ -88,7 +88,7 @@ mod tests {
                 let slot = slot.as_mut_ptr().cast::<u8>();
                 let before = std::slice::from_raw_parts(slot.add(at), bytes.len()).to_vec();
                 slot.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                let sound = layout.is_sound(slot, rows);
+                let sound = layout.is_valid(slot, rows);
                 slot.add(at).copy_from_nonoverlapping(before.as_ptr(), before.len());
                 sound
             }

@@ -6,7 +6,7 @@ use crate::ranks::Ranks;
 
 /// The batches of one rank: it takes one of each group of as many batches as there are ranks. All ranks read all
 /// batches, so they end at the same one, and fail at the same one.
-pub(crate) struct Turns {
+pub(crate) struct RankBatches {
     batches: Box<dyn Batches>,
     ranks: Ranks,
     /// Whether a group that is not complete is dropped. Otherwise the ranks without a batch repeat the group's first one.
@@ -15,13 +15,13 @@ pub(crate) struct Turns {
     other: Vec<usize>,
 }
 
-impl Turns {
+impl RankBatches {
     pub(crate) fn new(batches: Box<dyn Batches>, ranks: Ranks, drop_last: bool) -> Self {
         Self { batches, ranks, drop_last, other: Vec::new() }
     }
 }
 
-impl Batches for Turns {
+impl Batches for RankBatches {
     fn next(&mut self, list: &mut Vec<usize>) -> Result<bool, BoxError> {
         if !self.batches.next(list)? {
             return Ok(false);

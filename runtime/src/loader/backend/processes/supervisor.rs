@@ -22,17 +22,17 @@ use crate::loader::backend::processes::events::Forwarder;
 use crate::loader::backend::processes::mail::{Loss, Mail};
 use crate::loader::backend::processes::socket::Socket;
 use crate::loader::backend::processes::spawn::Spawn;
-use crate::loader::backend::processes::worker::{Life, ProcessView, owner};
+use crate::loader::backend::processes::worker::{ProcessView, WorkerMain, owner};
 use crate::loader::backend::processes::{NONE, PULSE};
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::metrics::activity::{Activity, At};
 use crate::loader::spans;
-use crate::loader::worker::deaths::Deaths;
+use crate::loader::worker::liveness::WorkerLiveness;
 use crate::loader::worker::watchdog::Sight;
 use crate::placed::Placed;
 
-/// Ends the loader if the keeper panics: its workers end with it.
-struct Abandoned<'k>(&'k Keeper);
+/// Ends the loader if the supervisor panics: its workers end with it.
+struct Abandoned<'k>(&'k Supervisor);
 
 impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
@@ -46,14 +46,14 @@ impl Drop for Abandoned<'_> {
 
 /// How long a worker may take to end by itself when the loader is dropped; then it is killed.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How often the keeper looks within the time limit of a sample.
+/// How often the supervisor looks within the time limit of a sample.
 pub(crate) const LOOKS: u32 = 8;
 
-/// Wakes the keeper.
+/// Wakes the supervisor.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
-impl Bell {
+impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: makes a new descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -64,7 +64,7 @@ impl Bell {
         Ok(Self(above_stdio(unsafe { OwnedFd::from_raw_fd(fd) })?))
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         let one = 1_u64;
         // SAFETY: writes eight bytes from a local value.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
@@ -83,13 +83,13 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// What the loader and the keeper share in the loader's process.
+/// What the loader and the supervisor share in the loader's process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// The ticket that each slot is assigned to, or `NONE`.
@@ -195,15 +195,15 @@ fn suspicious(
 }
 
 /// The state of the thread.
-pub(crate) struct Keeper {
-    pub(crate) life: Arc<dyn Life>,
+pub(crate) struct Supervisor {
+    pub(crate) life: Arc<dyn WorkerMain>,
     /// Starts workers by a command, instead of forks that live this life.
     pub(crate) spawn: Option<RefCell<Spawn>>,
     pub(crate) control: Arc<Control>,
     pub(crate) ring: Arc<ProcessView>,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) bell: Arc<Bell>,
-    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) wakeup: Arc<EventFd>,
+    pub(crate) liveness: Arc<WorkerLiveness>,
     /// The activity of each worker, and last of the consumer.
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
     /// How long a sample may take until its worker is killed.
@@ -214,7 +214,7 @@ pub(crate) struct Keeper {
     pub(crate) listener: Listener,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts the workers, reports whether that succeeded, and looks after them until the ring is closed.
     pub(crate) fn run(self, started: &mpsc::SyncSender<Result<(), (usize, io::Error)>>) {
         let mut running = Vec::with_capacity(self.workers());
@@ -239,7 +239,7 @@ impl Keeper {
                 if self.ring.is_closed() {
                     ended.child.reap();
                 } else {
-                    running.extend(self.bury(&ended));
+                    running.extend(self.reap(&ended));
                 }
             }
             self.kill_late(&mut running);
@@ -279,12 +279,12 @@ impl Keeper {
         Ok(Running { worker, child, sight: Sight::default(), late: None })
     }
 
-    /// Waits for workers to tell something or to end, for the bell, or for `limit`, and passes on what they told. Returns
+    /// Waits for workers to tell something or to end, for a wakeup, or for `limit`, and passes on what they told. Returns
     /// the places of those that have ended, in ascending order.
     fn wait(&self, running: &[Running], limit: Option<Duration>) -> Vec<usize> {
         let sockets = self.ledger.mail().sockets();
         let mut fds: Vec<_> = running.iter().map(|running| running.child.fd()).collect();
-        fds.push(self.bell.as_fd());
+        fds.push(self.wakeup.as_fd());
         fds.extend(sockets.iter().map(|socket| (**socket).as_fd()));
         let ready = poll(&fds, limit).unwrap_or_else(|_| {
             // Too many descriptors for the limit: look at each, but not all the time.
@@ -292,7 +292,7 @@ impl Keeper {
             running.iter().map(|running| running.child.has_ended()).chain([true]).collect()
         });
         if ready[running.len()] {
-            self.bell.answer();
+            self.wakeup.answer();
         }
         if ready.len() != fds.len() || ready[running.len()..].contains(&true) {
             self.collect();
@@ -363,13 +363,13 @@ impl Keeper {
     }
 
     /// Recovers what a worker that has ended left, and starts another one in its place if there may be one.
-    fn bury(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
+    fn reap(&self, Running { worker, child, late, sight }: &Running) -> Option<Running> {
         let worker = *worker;
         let end = child.reap().if_late(*late);
         self.collect();
         self.ledger.mail().disconnect(worker);
         let is_late = matches!(end, End::Late(_));
-        let at = self.activities[worker].bury(sight.seen().filter(|_| is_late));
+        let at = self.activities[worker].reap(sight.seen().filter(|_| is_late));
         let refusal = self.ledger.mail().refusal_of(worker, end);
         let replaced = is_late || refusal.is_none() && self.ledger.restarts.take();
         let others = self.ledger.mail().active() > 1;
@@ -410,7 +410,7 @@ impl Keeper {
         mail.ended(worker, end, refusal.as_deref());
         let failure = refusal.or_else(|| mail.failure_of(worker));
         // Before the count: who finds that no worker is left asks why.
-        self.deaths.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
+        self.liveness.ends(worker, failure.unwrap_or_else(|| format!("its process {end}")));
         self.ledger.count(&mail);
         drop(mail);
         self.ledger.changed.notify_all();
@@ -438,9 +438,9 @@ impl Keeper {
     }
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").field("workers", &self.workers()).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("workers", &self.workers()).finish_non_exhaustive()
     }
 }
 

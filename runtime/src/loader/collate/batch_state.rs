@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch, finished or not, and its errors.
-pub(crate) struct SlotState<P> {
+pub(crate) struct BatchState<P> {
     /// Dropped by hand, since a user's batch may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
     /// Whether there are errors. The ring's publication orders it.
@@ -18,7 +18,7 @@ pub(crate) struct SlotState<P> {
     errors: Mutex<SlotErrors>,
 }
 
-impl<P> Drop for SlotState<P> {
+impl<P> Drop for BatchState<P> {
     fn drop(&mut self) {
         let payload = &mut self.payload;
         // SAFETY: the payload is dropped only here, and not used afterwards.
@@ -26,7 +26,7 @@ impl<P> Drop for SlotState<P> {
     }
 }
 
-impl<P> SlotState<P> {
+impl<P> BatchState<P> {
     pub(crate) fn new(payload: P) -> Self {
         Self { payload: ManuallyDrop::new(payload), failed: AtomicBool::new(false), errors: Mutex::default() }
     }
@@ -82,7 +82,7 @@ impl<P> SlotState<P> {
     }
 }
 
-impl<P> fmt::Debug for SlotState<P> {
+impl<P> fmt::Debug for BatchState<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work").field("failed", &self.failed).finish_non_exhaustive()
     }

@@ -15,8 +15,8 @@ const LEN: usize = size_of::<usize>();
 
 /// Everything that a worker must know, except for its number.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Letter<'a> {
-    pub(crate) facts: Facts,
+pub(crate) struct SpawnConfig<'a> {
+    pub(crate) facts: SpawnFacts,
     /// The fields of a sample, in words.
     pub(crate) fields: Cow<'a, str>,
     /// The lengths of all samples, if what replaces one must not be longer.
@@ -27,8 +27,8 @@ pub(crate) struct Letter<'a> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
-pub(crate) struct Facts {
-    /// How batches are made: [`SHARED`], [`DEALT`] or [`STREAM`].
+pub(crate) struct SpawnFacts {
+    /// How batches are made: [`SHARED`], [`ROUND_ROBIN`] or [`STREAM`].
     pub(crate) kind: usize,
     /// Samples of a dataset by index.
     pub(crate) len: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Facts {
 
 /// All workers make the next batch; the batches are dealt out to them; each reads a part of an iterable dataset.
 pub(crate) const SHARED: usize = 0;
-pub(crate) const DEALT: usize = 1;
+pub(crate) const ROUND_ROBIN: usize = 1;
 pub(crate) const STREAM: usize = 2;
 
 /// The ways of waiting.
@@ -86,13 +86,13 @@ pub(crate) fn words(fields: &Fields) -> String {
 
 /// Names the version of slotline, and the sizes of what processes share.
 fn version() -> String {
-    format!("slotline {} with sizes {SIZES:?} and {}", env!("CARGO_PKG_VERSION"), size_of::<Facts>())
+    format!("slotline {} with sizes {SIZES:?} and {}", env!("CARGO_PKG_VERSION"), size_of::<SpawnFacts>())
 }
 
-impl<'a> Letter<'a> {
-    /// Writes the letter into memory, and returns its file.
+impl<'a> SpawnConfig<'a> {
+    /// Writes the configuration into memory, and returns its file.
     pub(crate) fn write(&self) -> io::Result<OwnedFd> {
-        let (facts, size) = ((&raw const self.facts).cast(), size_of::<Facts>());
+        let (facts, size) = ((&raw const self.facts).cast(), size_of::<SpawnFacts>());
         // SAFETY: the facts are numbers without gaps between them.
         let facts: &[u8] = unsafe { std::slice::from_raw_parts(facts, size) };
         let version = version();
@@ -111,9 +111,9 @@ impl<'a> Letter<'a> {
         pages.file().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()
     }
 
-    /// Reads a letter in memory, or says why it cannot be understood.
+    /// Reads a configuration in memory, or says why it cannot be understood.
     pub(crate) fn read(pages: &'a Pages) -> Result<Self, String> {
-        // SAFETY: the loader wrote the letter before it sent the file, and nobody writes it again, unless another worker
+        // SAFETY: the loader wrote the configuration before it sent the file, and nobody writes it again, unless another worker
         // has gone mad.
         Self::parse(unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) })
     }
@@ -133,9 +133,9 @@ impl<'a> Letter<'a> {
         }
         let mut parts = || {
             let (facts, fields, lengths, setup) = (next()?, next()?, next()?, next()?);
-            let facts = Some(facts).filter(|facts| facts.len() == size_of::<Facts>())?;
+            let facts = Some(facts).filter(|facts| facts.len() == size_of::<SpawnFacts>())?;
             // SAFETY: there are so many bytes, and any bytes are valid numbers.
-            let facts = unsafe { facts.as_ptr().cast::<Facts>().read_unaligned() };
+            let facts = unsafe { facts.as_ptr().cast::<SpawnFacts>().read_unaligned() };
             let lengths = lengths.as_chunks().0.iter().map(|&length| u32::from_ne_bytes(length)).collect();
             let lengths = Some(lengths).filter(|lengths: &Vec<u32>| !lengths.is_empty());
             Some(Self { facts, fields: String::from_utf8_lossy(fields), lengths, setup })
@@ -148,34 +148,35 @@ impl<'a> Letter<'a> {
 mod tests {
     use super::*;
 
-    fn letter(setup: &[u8]) -> Letter<'_> {
-        let facts = Facts { kind: 1, len: 2, rows: 3, strategy: usize::MAX, is_persistent: 4, ..Facts::default() };
+    fn spawn_config(setup: &[u8]) -> SpawnConfig<'_> {
+        let facts =
+            SpawnFacts { kind: 1, len: 2, rows: 3, strategy: usize::MAX, is_persistent: 4, ..SpawnFacts::default() };
         let lengths = setup.first().map(|&byte| vec![u32::from(byte), u32::MAX]);
-        Letter { facts, fields: "0: i64 []".into(), lengths, setup }
+        SpawnConfig { facts, fields: "0: i64 []".into(), lengths, setup }
     }
 
     #[test]
     fn a_letter_is_read_as_it_was_written() {
         for len in [0, 1, 100_000] {
             let setup: Vec<u8> = (0..=255).cycle().take(len).collect();
-            let pages = Pages::of_file(letter(&setup).write().unwrap()).unwrap();
-            assert_eq!(Letter::read(&pages), Ok(letter(&setup)));
+            let pages = Pages::of_file(spawn_config(&setup).write().unwrap()).unwrap();
+            assert_eq!(SpawnConfig::read(&pages), Ok(spawn_config(&setup)));
         }
     }
 
     #[test]
     fn letters_of_others_are_refused() {
-        let pages = Pages::of_file(letter(&[7; 40_000]).write().unwrap()).unwrap();
+        let pages = Pages::of_file(spawn_config(&[7; 40_000]).write().unwrap()).unwrap();
         // SAFETY: only this test uses the pages.
         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) };
-        assert!(Letter::parse(bytes).is_ok());
+        assert!(SpawnConfig::parse(bytes).is_ok());
         for len in (0..2000).chain([30_000]) {
-            assert!(Letter::parse(&bytes[..len]).is_err(), "{len} bytes");
+            assert!(SpawnConfig::parse(&bytes[..len]).is_err(), "{len} bytes");
         }
         let mut other = bytes.to_vec();
         let digit = other.iter().position(u8::is_ascii_digit).unwrap();
         other[digit] = b'?';
-        let error = Letter::parse(&other).unwrap_err();
+        let error = SpawnConfig::parse(&other).unwrap_err();
         assert!(error.contains("build both from the same version") && error.contains("slotline ?"), "{error}");
     }
 }

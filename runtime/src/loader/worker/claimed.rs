@@ -4,22 +4,22 @@ use std::ops::Range;
 
 use crate::dataset::Dataset;
 use crate::loader::collate::Collate;
-use crate::loader::collate::slot_state::SlotState;
+use crate::loader::collate::batch_state::BatchState;
 use crate::loader::error::failure::{Cause, Failure};
-use crate::loader::order::plan::{Drawn, Feed, Plan, Task};
+use crate::loader::order::plan::{DrawOutcome, IndexStream, Plan, Task};
 use crate::loader::worker::engine::{Engine, rows_of};
 use crate::loader::worker::reader::Reader;
 use crate::loader::worker::timing::timed_if_wanted;
 
 /// Some rows of the batch of a ticket.
-pub(crate) struct Portion<'a, P> {
+pub(crate) struct ClaimedRows<'a, P> {
     pub(crate) ticket: usize,
-    /// Where a feed has the batch's indices.
+    /// Where an index stream has the batch's indices.
     pub(crate) slot: usize,
     /// The parts of the batch, and the rows of each.
     pub(crate) parts: Range<usize>,
     pub(crate) part_rows: usize,
-    pub(crate) work: &'a SlotState<P>,
+    pub(crate) work: &'a BatchState<P>,
 }
 
 /// What was filled.
@@ -31,7 +31,7 @@ pub(crate) enum Filled {
     End,
 }
 
-impl<P> Portion<'_, P> {
+impl<P> ClaimedRows<'_, P> {
     /// Fills the rows; errors and panics are kept in the slot.
     #[inline(always)]
     pub(crate) fn fill<D: Dataset, C: Collate<D, Payload = P>>(
@@ -40,14 +40,14 @@ impl<P> Portion<'_, P> {
         plan: &Plan,
         reader: &mut Reader,
     ) -> Filled {
-        let Some(feed) = &plan.feed else {
+        let Some(index_stream) = &plan.index_stream else {
             let number = plan.tickets.task(self.ticket);
             let task = plan.task(number);
             let of = (self.ticket, self.parts.len());
             engine.make(self.work, plan, &task, self.rows(&task), of, reader);
             return Filled::Rows;
         };
-        self.fill_from_feed(feed, engine, plan, reader)
+        self.fill_from_stream(index_stream, engine, plan, reader)
     }
 
     /// Returns the rows of these parts of a batch.
@@ -56,41 +56,41 @@ impl<P> Portion<'_, P> {
         rows_of(self.parts.clone(), self.part_rows, task.rows)
     }
 
-    /// Fills rows whose indices come from a feed. A separate function, so that it costs those without a feed nothing.
+    /// Fills rows whose indices come from an index stream. A separate function, so that it costs those without an index stream nothing.
     #[inline(never)]
-    fn fill_from_feed<D: Dataset, C: Collate<D, Payload = P>>(
+    fn fill_from_stream<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
-        feed: &Feed,
+        index_stream: &IndexStream,
         engine: &Engine<D, C>,
         plan: &Plan,
         reader: &mut Reader,
     ) -> Filled {
         let (activity, of) = (&*engine.activities[reader.place], (self.ticket, self.parts.len()));
         let outcome =
-            timed_if_wanted(reader, activity, of, |reader, timed| self.draw(feed, engine, plan, reader, timed));
-        outcome.unwrap_or_else(|cause| self.spoil(feed, engine, plan, reader, cause))
+            timed_if_wanted(reader, activity, of, |reader, timed| self.draw(index_stream, engine, plan, reader, timed));
+        outcome.unwrap_or_else(|cause| self.spoil(index_stream, engine, plan, reader, cause))
     }
 
     /// Draws the indices, if no other thread has, and fills the rows.
     fn draw<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
-        feed: &Feed,
+        index_stream: &IndexStream,
         engine: &Engine<D, C>,
         plan: &Plan,
         reader: &mut Reader,
         timed: bool,
     ) -> Filled {
-        let list = feed.list(self.slot, self.ticket);
+        let list = index_stream.list(self.slot, self.ticket);
         if timed {
             reader.watch.laps().inspect(|laps| laps.drawn());
         }
         match &list.outcome {
-            Drawn::Batch => {
+            DrawOutcome::Batch => {
                 let task = list.task();
                 let rows = self.rows(&task);
                 engine.fill(self.work, plan, &task, rows, reader, timed);
             }
-            Drawn::End => return Filled::End,
+            DrawOutcome::End => return Filled::End,
             failed => {
                 if let Some(cause) = failed.failure(plan.rows) {
                     self.work.fail(Failure { position: list.first, index: 0, by: reader.by(), cause });
@@ -105,20 +105,20 @@ impl<P> Portion<'_, P> {
     #[inline(never)]
     fn spoil<D: Dataset, C: Collate<D, Payload = P>>(
         &self,
-        feed: &Feed,
+        index_stream: &IndexStream,
         engine: &Engine<D, C>,
         plan: &Plan,
         reader: &mut Reader,
         cause: Cause,
     ) -> Filled {
-        let list = feed.list(self.slot, self.ticket);
-        if let Drawn::Batch = list.outcome {
+        let list = index_stream.list(self.slot, self.ticket);
+        if let DrawOutcome::Batch = list.outcome {
             let task = list.task();
             engine.spoil(self.work, &task, self.rows(&task), reader, cause);
             return Filled::Rows;
         }
         // There is no batch to fail, or it has an error already.
         drop(list);
-        self.draw(feed, engine, plan, reader, false)
+        self.draw(index_stream, engine, plan, reader, false)
     }
 }

@@ -12,7 +12,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Tracks which of a loader's workers are alive.
 #[derive(Debug)]
-pub(crate) struct Deaths(Mutex<Living>);
+pub(crate) struct WorkerLiveness(Mutex<Living>);
 
 #[derive(Debug)]
 struct Living {
@@ -24,7 +24,7 @@ struct Living {
     first: Option<(usize, String)>,
 }
 
-impl Deaths {
+impl WorkerLiveness {
     pub(crate) fn new(workers: usize) -> Self {
         Self(Mutex::new(Living { alive: workers, active: workers, first: None }))
     }
@@ -47,7 +47,7 @@ impl Deaths {
     }
 
     /// Whether no worker is left that takes part in the pass.
-    pub(crate) fn are_all(&self) -> bool {
+    pub(crate) fn none_is_left(&self) -> bool {
         self.lock().active == 0
     }
 
