@@ -126,3 +126,32 @@ def test_workers_without_a_core_of_their_own_are_starved():
 class Computed(Planted):
     def __getitem__(self, k):
         return sum(range(500_000)) % 7
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_workers_are_not_busier_than_the_pass_is_long(kind):
+    loader = DataLoader(Planted(1.0, 17), 2, **kind)
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.6)
+    # In a step, one worker makes the slow batch, and the pass so far was short.
+    for _ in range(2):
+        stats = loader.stats()
+        assert max(stats["busy"]) <= stats["elapsed"] < 0.6
+        time.sleep(0.1)
+    assert "has not ended" not in loader.verdict()
+
+
+def test_a_worker_that_was_killed_is_not_busy():
+    loader = DataLoader(Planted(60.0, 4), 2, num_workers=2, worker_method="multiprocessing")
+    batches = iter(loader)
+    time.sleep(0.3)
+    next(batches), next(batches)
+    victim = batches._workers[0]
+    os.kill(victim.pid, 9)
+    with pytest.raises(RuntimeError, match="exited unexpectedly|is killed by signal"):
+        victim.join()
+        next(batches)
+    busy = loader.stats()["busy"][0]
+    time.sleep(0.2)
+    assert loader.stats()["busy"][0] == busy and "has not ended" not in loader.verdict()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import threading
 import time
@@ -336,16 +337,20 @@ class ProcessIterator(BaseIterator):
             self._shutdown_workers()
         raise StopIteration
 
-    def _count(self):
-        """Counts what workers have done in this pass, also what they have not ended."""
-        stats, now = self._pass.stats, time.perf_counter()
+    def _count(self, first=-math.inf, last=math.inf):
+        """Counts what workers have done in this pass, and what they have not ended as far as it is between these times."""
+        if self.belongs_to_parent():
+            return
+        stats, now = self._pass.stats, min(time.perf_counter(), last)
         stats.now, writing = [], 0.0
         for worker_id, (_, replies) in enumerate(self._channels):
             figures, (busy_before, writing_before, delay_before) = replies.figures, self._before[worker_id]
             busy, copied, task, begun, slowest, longest = figures
-            if task >= self._base and task > 0:
-                stats.now.append((now - begun, worker_id, task - self._base))
-                busy += now - begun
+            took = now - max(begun, first)
+            # A worker that is dead makes nothing any more.
+            if task >= self._base and task > 0 and took > 0 and self._workers[worker_id].is_alive():
+                stats.now.append((took, worker_id, task - self._base))
+                busy += took
             stats.busy[worker_id] = busy - busy_before
             writing += copied - writing_before
             if slowest >= self._base and longest > stats.slowest[0]:
