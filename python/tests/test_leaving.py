@@ -355,3 +355,37 @@ def test_a_dataset_that_looks_holds_up_nobody(kind, method):
     assert time.monotonic() - begun < 3
     assert all(getattr(worker, "exitcode", 0) == 0 for worker in workers)
     assert not slotline.is_stopping()
+
+
+class Stalled(Dataset):
+    """A sample of the first pass stalls until the worker is told to stop."""
+
+    def __init__(self):
+        # Whether a sample has begun to stall, and whether one was told to stop.
+        self.began, self.told = torch.zeros(2, dtype=torch.int64).share_memory_()
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i > 1 and not self.told:
+            self.began.fill_(1)
+            while not slotline.is_stopping():
+                time.sleep(0.01)
+            self.told.fill_(1)
+            raise InterruptedError
+        return slotline.is_stopping(), i
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_the_next_pass_stops_what_the_last_one_stalls_in(method, workers):
+    dataset = Stalled()
+    loader = DataLoader(dataset, num_workers=workers, worker_method=method, persistent_workers=True, on_error="skip")
+    for _ in loader:
+        break
+    while not dataset.began:
+        time.sleep(0.01)
+    assert [(stopping.item(), i.item()) for stopping, i in loader] == [(False, i) for i in range(12)]
+    # What was left out of the pass before is none of this one.
+    assert dataset.told and loader.stats()["bad_samples"] == 0

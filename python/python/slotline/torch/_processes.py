@@ -29,7 +29,7 @@ from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
 from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 from slotline.torch._pass import worker_states
-from slotline.torch._stats import run_delay
+from slotline.torch._stats import Stats, run_delay
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
 _MOST_TASKS = 250
@@ -176,6 +176,8 @@ class ProcessIterator(BaseIterator):
             self._sent = 0
         else:
             first = self._sent + self._num_workers + 1
+            for _, replies in self._channels:
+                replies.want(self._sent + 1)
             for worker_id, port in enumerate(self._ports):
                 self._sent += 1
                 port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
@@ -186,6 +188,8 @@ class ProcessIterator(BaseIterator):
                     self._deadline = None
                 if (state := self._states.pop(worker_id, None)) is not None:
                     self._pass.workers[worker_id].begin(state)
+            # Samples that were left out of those batches.
+            self._pass.stats = Stats(self._num_workers)
         for worker, port in zip(self._pass.workers, self._ports):
             worker.port = port
         self._before = [

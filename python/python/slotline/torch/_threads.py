@@ -48,6 +48,8 @@ class _End:
         self.generators = self._next_generators = None
         # Whether the loader wants no more batches.
         self.closed = False
+        # The first task whose answer it wants.
+        self.wanted = 0
         # What this end's thread has done, as `Channel.figures` of a process.
         self.figures = (0.0, 0.0, 0, 0.0, 0, 0.0)
 
@@ -89,6 +91,9 @@ class _End:
 
     def trim(self):
         pass
+
+    def want(self, first):
+        self.wanted = first
 
     def begin(self, task, begun):
         busy, writing, _, _, *slowest = self.figures
