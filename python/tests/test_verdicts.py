@@ -103,6 +103,17 @@ def test_a_slow_loop_is_the_limit():
         assert loader.verdict().startswith("bound by the loop"), kind
 
 
+def test_small_batches_are_the_limit():
+    seen = verdict(range(20_000), 1, num_workers=0)
+    assert seen.startswith("bound by loading") and "a greater batch_size would help" in seen and "num_workers" not in seen
+    for _ in range(5):
+        seen = verdict(range(20_000), 1, num_workers=2, worker_method="thread")
+        if seen.startswith("bound by handing over small batches: there is one every"):
+            return
+    # Other programs may take the cores meanwhile.
+    assert seen.startswith("starved of cores"), seen
+
+
 def test_workers_without_a_core_of_their_own_are_starved():
     cores = sorted(os.sched_getaffinity(0))
     spinning = []

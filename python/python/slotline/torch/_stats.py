@@ -124,11 +124,12 @@ class Stats:
             return f"held up by one batch: batch {self.slowest[1]} alone took {min(self.slowest[0] / elapsed, 1.0):.0%} of the time"
         collating = self.writing > (sum(self.busy) if self.busy else waiting) / 2
         mostly = ", more than half of it collating and copying batches" if collating else ""
+        each = elapsed / max(self.batches, 1)
         if not self.busy:
-            return (
-                f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time{mostly}; "
-                f"num_workers={min(cores, 2)} would do it beside the loop"
-            )
+            advice = f"num_workers={min(cores, 2)} would do it beside the loop"
+            if each < _SMALL:
+                advice = f"batches take {each * 1e6:.0f} µs, and handing them over takes as long: a greater batch_size would help"
+            return f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time{mostly}; {advice}"
         shares = [busy / elapsed for busy in self._busy(elapsed)]
         mean = sum(shares) / len(shares)
         most = max(range(len(shares)), key=shares.__getitem__)
@@ -147,7 +148,6 @@ class Stats:
                 else f"there are as many workers as cores ({cores}), so samples must become cheaper"
             )
             return f"bound by the workers: they were busy {mean:.0%} of the time{mostly}; {more}"
-        each = elapsed / max(self.batches, 1)
         if each < _SMALL:
             return (
                 f"bound by handing over small batches: there is one every {each * 1e6:.0f} µs, and the loop waited "
