@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from slotline._checks import is_integer
 from slotline._slotline import Pool
 from slotline.torch import _threads
 from slotline.torch._base import BaseIterator, warn
@@ -97,15 +98,15 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         watchdog: float | None = None,
         affinity: Sequence[int] | None = None,
     ) -> None:
-        if not isinstance(snapshot_every_n_steps, int) or snapshot_every_n_steps < 0:
+        if not is_integer(snapshot_every_n_steps) or snapshot_every_n_steps < 0:
             raise ValueError(f"snapshot_every_n_steps is a number from 0 on, and not {snapshot_every_n_steps!r}")
         if worker_method not in (None, "multiprocessing", "thread"):
             raise ValueError(f"worker_method is 'multiprocessing' or 'thread', and not {worker_method!r}")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', and not {on_error!r}")
-        if memory_limit is not None and not (isinstance(memory_limit, Integral) and memory_limit > 0):
+        if memory_limit is not None and not (is_integer(memory_limit) and memory_limit > 0):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
-        if watchdog is not None and not (isinstance(watchdog, Real) and watchdog > 0):
+        if watchdog is not None and (isinstance(watchdog, bool) or not (isinstance(watchdog, Real) and watchdog > 0)):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
         if copy_dataset is not None and not isinstance(copy_dataset, bool):
             raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
@@ -252,7 +253,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
 def _cores(affinity):
     cores = list(affinity) if isinstance(affinity, Iterable) and not isinstance(affinity, str) else []
-    if not cores:
+    if not cores or not all(map(is_integer, cores)):
         raise ValueError(f"affinity is a list of cores, such as [0, 1], and not {affinity!r}")
     allowed = os.sched_getaffinity(0)
     if missing := [core for core in cores if core not in allowed]:
