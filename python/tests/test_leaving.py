@@ -389,3 +389,20 @@ def test_the_next_pass_stops_what_the_last_one_stalls_in(method, workers):
     assert [(stopping.item(), i.item()) for stopping, i in loader] == [(False, i) for i in range(12)]
     # What was left out of the pass before is none of this one.
     assert dataset.told and loader.stats()["bad_samples"] == 0
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_workers_that_do_not_stop_are_named_and_share_the_time(method, monkeypatch):
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 1.0)
+    dataset = Slow(8.0)
+    batches = iter(DataLoader(dataset, 1, num_workers=4, worker_method=method))
+    while min(replies.figures[2] for _, replies in batches._channels) == 0:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="did not stop within 1 s") as caught:
+        batches._shutdown_workers()
+    assert time.monotonic() - begun < 3
+    assert [str(w.message).partition(" when")[0] for w in caught] == [f"worker {k} was making batch {k}" for k in range(4)]
+    assert all(("was killed" in str(w.message)) == (method == "multiprocessing") for w in caught)
+    for worker in batches._workers:
+        worker.join()

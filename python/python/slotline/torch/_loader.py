@@ -53,7 +53,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
         not come; and in a stream the next sample takes the place. A generator ends with its error, which is raised, and so is
         an error of ``collate_fn``. If more than half of 1,000 samples in a row are left out, that is a
-        :class:`slotline.SampleError`; each worker counts its own. At the end of a pass there is a ``RuntimeWarning`` with
+        :class:`slotline.SampleError`; each worker counts its own. The good samples of a stream come before its error, in a
+        smaller batch, unless ``drop_last`` is set; in other datasets, the error is that of its batch. At the end of a pass there is a ``RuntimeWarning`` with
         their number, and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
         The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
@@ -233,7 +234,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         """Returns what happened in the latest pass so far.
 
         ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
-        1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first
+        1,000 at most, each as an index (in a stream, ``None``) and an error. After a resume, they count from there. Times are in seconds: ``elapsed`` from the first
         batch that was asked for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
         While the loop waits for a batch, from another thread, they include the time until now.
         """

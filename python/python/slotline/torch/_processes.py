@@ -482,19 +482,34 @@ class ProcessIterator(BaseIterator):
             for channels in self._channels:
                 for channel in channels:
                     channel.close()
-            for worker in self._workers:
-                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            self._join("was killed")
         finally:
             if self._worker_pids_set:
                 _utils.signal_handling._remove_worker_pids(id(self))
                 self._worker_pids_set = False
-            for worker in self._workers:
-                if worker.is_alive():
-                    worker.terminate()
-                    worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            stuck = [worker for worker in self._workers if worker.is_alive()]
+            for worker in stuck:
+                worker.terminate()
+            for worker in stuck:
+                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
             # Their memory goes back to the system, except for what the program has kept.
             self._ports.clear()
             self._channels.clear()
+
+    def _join(self, outcome):
+        """Gives all workers together some seconds to end, and warns of those that do not."""
+        until = time.monotonic() + _utils.MP_STATUS_CHECK_INTERVAL
+        for worker in self._workers:
+            if worker is not threading.current_thread():
+                worker.join(timeout=max(until - time.monotonic(), 0.0))
+        for worker_id, (worker, (_, replies)) in enumerate(zip(self._workers, self._channels)):
+            task = replies.figures[2]
+            if task > 0 and worker.is_alive() and worker is not threading.current_thread():
+                number = "of the pass before" if task < self._base else task - self._base
+                warn(
+                    f"worker {worker_id} was making batch {number} when the loader ended, did not stop within "
+                    f"{_utils.MP_STATUS_CHECK_INTERVAL:.0f} s, and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
+                )
 
     def _let_go(self):
         """Keeps what a state of the latest pass needs without the workers."""

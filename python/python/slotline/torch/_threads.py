@@ -18,7 +18,6 @@ from collections import deque
 
 import torch
 import torch.utils.data._utils.worker as _torch_worker
-from torch.utils.data import _utils
 
 from slotline._slotline import Closed, Collator
 from slotline.torch import _generators, _worker
@@ -144,9 +143,7 @@ class ThreadIterator(ProcessIterator):
                 except queue.Empty:
                     break
             requests.put(_CLOSED)
-        for worker in self._workers:
-            if worker is not threading.current_thread():
-                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+        self._join("goes on until the end of the program")
 
 
 class _Copying(threading.local):
