@@ -1,5 +1,6 @@
 """What becomes of workers when nobody wants their batches any more, and what a loop is told at its end."""
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -406,3 +407,16 @@ def test_workers_that_do_not_stop_are_named_and_share_the_time(method, monkeypat
     assert all(("was killed" in str(w.message)) == (method == "multiprocessing") for w in caught)
     for worker in batches._workers:
         worker.join()
+
+
+class Asking:
+    """Asks while it is pickled."""
+
+    def __reduce__(self):
+        return bool, (slotline.is_stopping(),)
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_a_sample_can_ask_while_its_batch_is_sent(method):
+    loader = DataLoader([0, 1], 2, num_workers=1, worker_method=method, collate_fn=lambda samples: [Asking()])
+    assert [pickle.loads(pickle.dumps(batch)) for batch in loader] == [[False]]
