@@ -507,8 +507,9 @@ class ProcessIterator(BaseIterator):
             if task > 0 and worker.is_alive() and worker is not threading.current_thread():
                 number = "of the pass before" if task < self._base else task - self._base
                 warn(
-                    f"worker {worker_id} was making batch {number} when the loader ended, did not stop within "
-                    f"{_utils.MP_STATUS_CHECK_INTERVAL:.0f} s, and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
+                    f"worker {worker_id} was making batch {number} when the loader ended, did not stop "
+                    f"within {_utils.MP_STATUS_CHECK_INTERVAL:.0f} s, "
+                    f"and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
                 )
 
     def _let_go(self):
