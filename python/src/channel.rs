@@ -85,6 +85,8 @@ struct Head {
     given: AtomicU32,
     /// Whether the receiver page-locks the memory.
     is_locked: AtomicBool,
+    /// The first task whose answer is wanted.
+    wanted: AtomicU64,
     /// The number of the containers that the receiver knows.
     known: AtomicU64,
     /// For each block whether it is in use.
@@ -223,7 +225,7 @@ pub(crate) fn attach(file: OwnedFd) -> io::Result<Memory> {
 }
 
 /// The memory of a channel, of which either side can be taken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Memory(Arc<Shared>);
 
 impl Memory {
@@ -245,6 +247,16 @@ impl Memory {
     /// Returns what the sender has done.
     pub(crate) fn figures(&self) -> &Figures {
         &self.0.head().figures
+    }
+
+    /// Whether nobody will receive what is sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.head().ring.is_closed()
+    }
+
+    /// The first task whose answer the receiver wants.
+    pub(crate) fn wanted(&self) -> &AtomicU64 {
+        &self.0.head().wanted
     }
 
     /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
@@ -453,11 +465,6 @@ impl Sender {
     /// Returns the number of the containers that the receiver knows.
     pub(crate) fn known(&self) -> u64 {
         self.shared.head().known.load(Ordering::Relaxed)
-    }
-
-    /// Whether nobody will receive what is sent.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.producer.is_closed()
     }
 
     /// Records that this side begins a task, at this value of `time.perf_counter`.

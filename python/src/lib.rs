@@ -166,6 +166,11 @@ impl Channel {
         (busy, writing, task, begun, read(&figures.slowest), seconds(&figures.longest))
     }
 
+    /// Tells the sender that nobody wants the answers of tasks before this one.
+    fn want(&self, first: u64) {
+        self.0.wanted().store(first, Ordering::Relaxed);
+    }
+
     fn close(&self) {
         self.0.close();
     }
@@ -219,6 +224,8 @@ struct Port {
     tools: &'static Tools,
     pickle: Pickle,
     pool: Arc<Pool>,
+    /// The memory that is sent to. What a batch is made of may ask about it meanwhile.
+    to: Memory,
     /// In boxes, since Python's allocator does not align as much as they want.
     sending: Box<Mutex<Sending>>,
     receiving: Box<Mutex<Receiving>>,
@@ -313,6 +320,7 @@ impl Port {
             tools: Tools::get(py)?,
             pickle: Pickle::new(py)?,
             pool: pool_of(pool),
+            to: to.0.clone(),
             sending: Box::new(Mutex::new(Sending {
                 sender: to.0.sender().ok_or_else(taken)?,
                 containers: Containers::default(),
@@ -386,8 +394,14 @@ impl Port {
 
     /// Whether nobody will receive what is sent.
     #[getter]
-    fn closed(&self) -> PyResult<bool> {
-        Ok(lock(&self.sending)?.sender.is_closed())
+    fn closed(&self) -> bool {
+        self.to.is_closed()
+    }
+
+    /// The first task whose answer is wanted.
+    #[getter]
+    fn wanted(&self) -> u64 {
+        self.to.wanted().load(Ordering::Relaxed)
     }
 
     /// How many messages can be received without waiting.

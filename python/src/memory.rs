@@ -14,6 +14,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyMemoryError;
+
 /// The alignment of all blocks, a cache line.
 pub(crate) const ALIGN: usize = 64;
 /// A file grows by at least as much.
@@ -219,7 +221,8 @@ impl Mapping {
     /// Makes the file longer by a region.
     fn grow(&self, added: Range<usize>) -> io::Result<()> {
         let mut regions = self.regions();
-        // First, since a file cannot be made shorter.
+        admit(added.len())?;
+        // Before the file grows, since it cannot be made shorter.
         let region = Region::map(&self.file, added)?;
         lengthen(&self.file, region.range.end)?;
         regions.push(Arc::new(region));
@@ -242,6 +245,23 @@ impl Mapping {
             regions.get(index).filter(|region| region.range.start <= block.start && block.end <= region.range.end);
         Ok(region.cloned())
     }
+}
+
+/// Fails if the machine has less memory than that. A file gets its memory only when it is written, and a process that then
+/// wants too much is killed.
+fn admit(len: usize) -> io::Result<()> {
+    // SAFETY: the struct has numbers, for which zeros are valid.
+    let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: writes into the local variable.
+    if unsafe { libc::sysinfo(&raw mut info) } < 0 {
+        return Ok(());
+    }
+    let all = u128::from(info.totalram) + u128::from(info.totalswap);
+    if len as u128 <= all * u128::from(info.mem_unit) {
+        return Ok(());
+    }
+    let text = format!("a batch takes {len} bytes, and the machine has less memory: make batches or samples smaller");
+    Err(io::Error::other(PyMemoryError::new_err(text)))
 }
 
 fn lengthen(file: &OwnedFd, length: usize) -> io::Result<()> {

@@ -86,7 +86,7 @@ def test_an_interrupt_comes_at_once():
 
 
 def test_what_cannot_be_is_an_error():
-    for prefetch in (0, "2", 1.5):
+    for prefetch in (0, "2", 1.5, True):
         with pytest.raises(ValueError, match=f"prefetch is a number of batches from 1 on, and not {prefetch!r}"):
             DeviceLoader([], "cpu", prefetch=prefetch)
     for loader in (None, 3, object()):

@@ -127,6 +127,68 @@ def test_a_generator_that_ends_with_its_error_raises_it(kind):
         next(batches)
 
 
+class Part(IterableDataset):
+    """Each worker has a good sample and then only bad ones."""
+
+    def __iter__(self):
+        self.at = -1
+        return self
+
+    def __next__(self):
+        self.at += 1
+        if self.at > 0 and self.at <= 1000:
+            raise ValueError(f"sample {self.at} is broken")
+        if self.at > 1002:
+            raise StopIteration
+        return self.at
+
+
+class Ended(IterableDataset):
+    def __iter__(self):
+        yield 0
+        raise ValueError("the generator is broken")
+
+
+@pytest.mark.parametrize("kind", [dict(KINDS[0]), *(dict(kind, num_workers=1) for kind in KINDS[1:])], ids=IDS)
+def test_good_samples_come_before_the_error_of_a_stream(kind):
+    batches = iter(DataLoader(Part(), 4, on_error="skip", **kind))
+    assert next(batches).tolist() == [0]
+    with pytest.raises(slotline.SampleError, match="1000 of the last 1000 samples raised exceptions"):
+        next(batches)
+    with pytest.warns(RuntimeWarning, match="samples were left out"):
+        assert [batch.tolist() for batch in batches] == [[1001, 1002]]
+    batches = iter(DataLoader(Ended(), 4, on_error="skip", **kind))
+    assert next(batches).tolist() == [0]
+    with pytest.raises(ValueError, match="the generator is broken"):
+        next(batches)
+    assert list(batches) == []
+    # A batch that is not full does not come.
+    with pytest.raises(ValueError, match="the generator is broken"):
+        next(iter(DataLoader(Ended(), 4, on_error="skip", drop_last=True, **kind)))
+
+
+@pytest.mark.filterwarnings("ignore:.*samples were left out")
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_resumed_stream_counts_what_it_leaves_out_itself(kind):
+    def make():
+        return DataLoader(Stream([1, 2, 7, 8, 11, 12, 18]), 2, on_error="skip", **kind)
+
+    loader = make()
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    state = loader.state_dict()
+    before = loader.stats()["bad_samples"]
+    expected = [batch.tolist() for batch in batches]
+    assert before >= 2 and loader.stats()["bad_samples"] == 7
+    loader = make()
+    loader.load_state_dict(state)
+    assert [batch.tolist() for batch in loader] == expected
+    stats = loader.stats()
+    assert 0 < stats["bad_samples"] <= 5
+    assert {"sample 1 is", "sample 2 is"}.isdisjoint(text[12:23] for _, text in stats["bad_causes"])
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_an_error_of_collation_is_raised(kind):
     def refuse(samples):
@@ -233,6 +295,10 @@ def test_workers_run_on_their_cores(kind):
         (dict(memory_limit=0), "memory_limit is a number of bytes, and not 0"),
         (dict(memory_limit="1G"), "memory_limit is a number of bytes, and not '1G'"),
         (dict(memory_limit=1.5), "memory_limit is a number of bytes, and not 1.5"),
+        (dict(memory_limit=True), "memory_limit is a number of bytes, and not True"),
+        (dict(watchdog=True), "watchdog is a number of seconds, and not True"),
+        (dict(snapshot_every_n_steps=True), "snapshot_every_n_steps is a number from 0 on, and not True"),
+        (dict(affinity=[True]), "affinity is a list of cores, such as .*, and not .True."),
         (dict(watchdog=-1), "watchdog is a number of seconds, and not -1"),
         (dict(watchdog="60"), "watchdog is a number of seconds, and not '60'"),
         (dict(watchdog=float("nan")), "watchdog is a number of seconds, and not nan"),

@@ -1,5 +1,6 @@
 """What becomes of workers when nobody wants their batches any more, and what a loop is told at its end."""
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -355,3 +356,67 @@ def test_a_dataset_that_looks_holds_up_nobody(kind, method):
     assert time.monotonic() - begun < 3
     assert all(getattr(worker, "exitcode", 0) == 0 for worker in workers)
     assert not slotline.is_stopping()
+
+
+class Stalled(Dataset):
+    """A sample of the first pass stalls until the worker is told to stop."""
+
+    def __init__(self):
+        # Whether a sample has begun to stall, and whether one was told to stop.
+        self.began, self.told = torch.zeros(2, dtype=torch.int64).share_memory_()
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i > 1 and not self.told:
+            self.began.fill_(1)
+            while not slotline.is_stopping():
+                time.sleep(0.01)
+            self.told.fill_(1)
+            raise InterruptedError
+        return slotline.is_stopping(), i
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_the_next_pass_stops_what_the_last_one_stalls_in(method, workers):
+    dataset = Stalled()
+    loader = DataLoader(dataset, num_workers=workers, worker_method=method, persistent_workers=True, on_error="skip")
+    for _ in loader:
+        break
+    while not dataset.began:
+        time.sleep(0.01)
+    assert [(stopping.item(), i.item()) for stopping, i in loader] == [(False, i) for i in range(12)]
+    # What was left out of the pass before is none of this one.
+    assert dataset.told and loader.stats()["bad_samples"] == 0
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_workers_that_do_not_stop_are_named_and_share_the_time(method, monkeypatch):
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 1.0)
+    dataset = Slow(8.0)
+    batches = iter(DataLoader(dataset, 1, num_workers=4, worker_method=method))
+    while min(replies.figures[2] for _, replies in batches._channels) == 0:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="did not stop within 1 s") as caught:
+        batches._shutdown_workers()
+    assert time.monotonic() - begun < 3
+    assert [str(w.message).partition(" when")[0] for w in caught] == [f"worker {k} was making batch {k}" for k in range(4)]
+    assert all(("was killed" in str(w.message)) == (method == "multiprocessing") for w in caught)
+    for worker in batches._workers:
+        worker.join()
+
+
+class Asking:
+    """Asks while it is pickled."""
+
+    def __reduce__(self):
+        return bool, (slotline.is_stopping(),)
+
+
+@pytest.mark.parametrize("method", ["multiprocessing", "thread"])
+def test_a_sample_can_ask_while_its_batch_is_sent(method):
+    loader = DataLoader([0, 1], 2, num_workers=1, worker_method=method, collate_fn=lambda samples: [Asking()])
+    assert [pickle.loads(pickle.dumps(batch)) for batch in loader] == [[False]]

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -435,3 +436,31 @@ def test_a_copy_without_memory_is_a_memory_error():
     finally:
         resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
     assert np.array_equal(np.from_dlpack(batch), data)
+
+
+class Huge(Dataset):
+    """Samples of so many TiB, of which one byte is there."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        return torch.zeros(1, dtype=torch.uint8).expand(1 << 42) if k == 1 else torch.zeros(1, dtype=torch.uint8)
+
+
+def refuses():
+    """Whether the system refuses memory that it does not have to an allocation, as torch makes it without processes."""
+    return Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "1"
+
+
+@pytest.mark.parametrize("kind", [dict(num_workers=1), *([dict(), dict(num_workers=1, worker_method="thread")] if refuses() else [])])
+def test_a_batch_that_no_machine_holds_is_an_error_at_once(kind):
+    batches, found = iter(DataLoader(Huge(), 1, **kind)), []
+    for _ in range(4):
+        begun = time.monotonic()
+        try:
+            found.append(next(batches).shape)
+        except (MemoryError, RuntimeError) as error:
+            assert "4398046511104" in str(error) and "emory" in str(error)
+        assert time.monotonic() - begun < 5
+    assert found == [(1, 1)] * 3

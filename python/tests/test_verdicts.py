@@ -103,6 +103,17 @@ def test_a_slow_loop_is_the_limit():
         assert loader.verdict().startswith("bound by the loop"), kind
 
 
+def test_small_batches_are_the_limit():
+    seen = verdict(range(20_000), 1, num_workers=0)
+    assert seen.startswith("bound by loading") and "a greater batch_size would help" in seen and "num_workers" not in seen
+    for _ in range(5):
+        seen = verdict(range(20_000), 1, num_workers=2, worker_method="thread")
+        if seen.startswith("bound by handing over small batches: there is one every"):
+            return
+    # Other programs may take the cores meanwhile.
+    assert seen.startswith("starved of cores"), seen
+
+
 def test_workers_without_a_core_of_their_own_are_starved():
     cores = sorted(os.sched_getaffinity(0))
     spinning = []
@@ -126,3 +137,32 @@ def test_workers_without_a_core_of_their_own_are_starved():
 class Computed(Planted):
     def __getitem__(self, k):
         return sum(range(500_000)) % 7
+
+
+@pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
+def test_workers_are_not_busier_than_the_pass_is_long(kind):
+    loader = DataLoader(Planted(1.0, 17), 2, **kind)
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.6)
+    # In a step, one worker makes the slow batch, and the pass so far was short.
+    for _ in range(2):
+        stats = loader.stats()
+        assert max(stats["busy"]) <= stats["elapsed"] < 0.6
+        time.sleep(0.1)
+    assert "has not ended" not in loader.verdict()
+
+
+def test_a_worker_that_was_killed_is_not_busy():
+    loader = DataLoader(Planted(60.0, 4), 2, num_workers=2, worker_method="multiprocessing")
+    batches = iter(loader)
+    time.sleep(0.3)
+    next(batches), next(batches)
+    victim = batches._workers[0]
+    os.kill(victim.pid, 9)
+    with pytest.raises(RuntimeError, match="exited unexpectedly|is killed by signal"):
+        victim.join()
+        next(batches)
+    busy = loader.stats()["busy"][0]
+    time.sleep(0.2)
+    assert loader.stats()["busy"][0] == busy and "has not ended" not in loader.verdict()

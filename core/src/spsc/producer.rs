@@ -156,7 +156,7 @@ impl<R: Handle<Target: AnyRing>> Producer<R> {
 
     /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
     pub fn is_closed(&self) -> bool {
-        ring(&self.handle).state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
+        ring(&self.handle).is_closed()
     }
 
     /// Returns the number of the next item to be published, counted from 0 and wrapping.

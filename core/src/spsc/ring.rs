@@ -225,6 +225,11 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.space.notify(|| true);
     }
 
+    /// Whether the ring is closed or its consumer was dropped, so that items published now will not be read.
+    pub fn is_closed(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & (CLOSED | CONSUMER_GONE) != 0
+    }
+
     /// Takes the side whose bit is `taken`. Returns `false` if it was taken before.
     pub(super) fn take(&self, taken: u32) -> bool {
         assert!(self.capacity() > 0, "a ring needs at least one slot");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from slotline._errors import StateError
@@ -20,7 +21,12 @@ def integer(first: int, last: int) -> Kind:
     """Integers from ``first`` to ``last``; a ``bool`` is none."""
     bits = last.bit_length()
     words = f"an integer from {first} to {last if bits < 32 else f'2**{bits} - 1'}"
-    return Kind(lambda value: isinstance(value, int) and not isinstance(value, bool) and first <= value <= last, words)
+    return Kind(lambda value: isinstance(value, int) and is_integer(value) and first <= value <= last, words)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer; a ``bool`` is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def nullable(kind: Kind) -> Kind:

@@ -141,6 +141,8 @@ class Loader:
         for name, number in numbers.items():
             if number is not None:
                 _check_integer(name, number, 64)
+        for core in () if affinity is None or isinstance(affinity, str) else affinity:
+            _check_integer("a core of affinity", core, 64)
         for name, flag in flags.items():
             if not isinstance(flag, (bool, np.bool_)):
                 raise TypeError(f"{name} is {flag!r}; it must be True or False")
@@ -323,7 +325,8 @@ def _of_engine(state: dict[str, Any]) -> str:
 
 def _check_integer(name: str, number: Any, bits: int) -> None:
     try:
-        value = operator.index(number)
+        # A flag in the place of a number is a mistake.
+        value = operator.index(None if isinstance(number, bool) else number)
     except TypeError:
         raise TypeError(f"{name} is {number!r}; it must be an integer") from None
     if value < 0:

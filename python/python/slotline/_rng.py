@@ -86,11 +86,13 @@ def rng() -> Generators:
 
 
 def is_stopping() -> bool:
-    """Whether nobody waits for the batch that this worker makes, since its iterator was left or the program ends.
+    """Whether nobody waits for the batch that this worker makes, since its iterator was left, the next pass of persistent workers
+    begins, or the program ends.
 
     To be called between the steps of something that takes long, such as waiting for a server, by a dataset that
-    ``slotline.torch.DataLoader`` calls; then raise any exception, which nobody sees. A worker that does not return in time
-    is killed if it is a process, and holds up the end of the program if it is a thread. ``False`` outside of workers, and in
+    ``slotline.torch.DataLoader`` calls; then raise any exception, which nobody sees. There is a
+    warning of a worker that does not return in time. It is killed if it is a process, and holds up the end of the program if it is
+    a thread. ``False`` outside of workers, and in
     threads that the dataset has started.
 
     Example::

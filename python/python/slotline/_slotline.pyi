@@ -97,6 +97,9 @@ class Channel:
         Then the task that it is at (or 0), and when that began; and the task that took longest, and how long.
         """
 
+    def want(self, first: int) -> None:
+        """Tells the sender that nobody wants the answers of tasks before this one."""
+
     def close(self) -> None:
         """Ends the channel for both sides."""
 
@@ -130,6 +133,10 @@ class Port:
     @property
     def closed(self) -> bool:
         """Whether nobody will receive what is sent."""
+
+    @property
+    def wanted(self) -> int:
+        """The first task whose answer is wanted."""
 
     @property
     def ready(self) -> int:

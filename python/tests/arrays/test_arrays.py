@@ -325,6 +325,9 @@ def test_options_that_are_refused(options, words):
         ({"batch_size": "a"}, "batch_size is 'a'; it must be an integer"),
         ({"num_workers": 1.5}, "num_workers is 1.5; it must be an integer"),
         ({"seed": "a"}, "seed is 'a'; it must be an integer"),
+        ({"seed": True}, "seed is True; it must be an integer"),
+        ({"batch_size": True}, "batch_size is True; it must be an integer"),
+        ({"affinity": [True]}, "a core of affinity is True; it must be an integer"),
         ({"shuffle": "yes"}, "shuffle is 'yes'; it must be True or False"),
         ({"drop_last": None}, "drop_last is None; it must be True or False"),
     ],
@@ -335,8 +338,9 @@ def test_options_of_another_type_are_named(options, words):
 
 
 def test_an_epoch_that_is_no_integer_is_refused():
-    with pytest.raises(TypeError, match="epoch is 'a'; it must be an integer"):
-        Loader(DATA).set_epoch("a")
+    for wrong in ("a", True, np.True_):
+        with pytest.raises(TypeError, match=f"epoch is {wrong!r}; it must be an integer"):
+            Loader(DATA).set_epoch(wrong)
 
 
 def test_tensors_need_torch(monkeypatch):

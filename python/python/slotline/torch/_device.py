@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from slotline._checks import is_integer
 from slotline.torch._loader import DataLoader
 
 
@@ -34,7 +35,7 @@ class DeviceLoader:
     def __init__(self, loader: Any, device: torch.device | str | int = "cuda", *, prefetch: int = 2) -> None:
         if not isinstance(loader, Iterable) and not hasattr(loader, "__getitem__"):
             raise TypeError(f"DeviceLoader needs a loader, or another iterable of batches, but got {type(loader).__name__}")
-        if not isinstance(prefetch, int) or prefetch < 1:
+        if not is_integer(prefetch) or prefetch < 1:
             raise ValueError(f"prefetch is a number of batches from 1 on, and not {prefetch!r}")
         self.loader = loader
         self.device = torch.device(device)

@@ -122,6 +122,12 @@ class _SkippingStream(_Skipping):
         super().__init__(*arguments)
         self.dataset_iter = iter(self.dataset)
         self.ended = False
+        # Raised in the place of the next batch.
+        self._error = None
+
+    def _take_error(self):
+        error, self._error = self._error, None
+        return error
 
     def _next(self):
         while True:
@@ -139,6 +145,8 @@ class _SkippingStream(_Skipping):
                 return sample
 
     def fetch(self, index):
+        if self._error is not None:
+            raise self._take_error()
         if self.ended:
             raise StopIteration
         if not self._auto_collation:
@@ -149,6 +157,12 @@ class _SkippingStream(_Skipping):
                 samples.append(self._next())
             except StopIteration:
                 self.ended = True
+                break
+            except Exception as error:
+                # A batch that is not full is for nobody.
+                if not samples or self._drop_last:
+                    raise
+                self._error = error
                 break
         if not samples or (self._drop_last and len(samples) < len(index)):
             raise StopIteration

@@ -59,6 +59,7 @@ class InlineIterator(BaseIterator):
                         _state.skip(source, index, self._draws.done, self._begin_again)
                 finally:
                     _rng.current.key = before
+                    self._pass.stats.writing = 0.0
         if _state.has_state(source, self._is_iterable):
             self._pass.fetcher = source
         self._source = source

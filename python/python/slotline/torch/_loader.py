@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from slotline._checks import is_integer
 from slotline._slotline import Pool
 from slotline.torch import _threads
 from slotline.torch._base import BaseIterator, warn
@@ -52,7 +53,8 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         ``"skip"`` leaves samples out that raise an exception, so their batch is smaller; a batch of which none is left does
         not come; and in a stream the next sample takes the place. A generator ends with its error, which is raised, and so is
         an error of ``collate_fn``. If more than half of 1,000 samples in a row are left out, that is a
-        :class:`slotline.SampleError`; each worker counts its own. At the end of a pass there is a ``RuntimeWarning`` with
+        :class:`slotline.SampleError`; each worker counts its own. The good samples of a stream come before its error, in a
+        smaller batch, unless ``drop_last`` is set; in other datasets, the error is that of its batch. At the end of a pass there is a ``RuntimeWarning`` with
         their number, and :meth:`stats` lists them. Default: ``"raise"``.
     memory_limit (int):
         The most bytes that the batches in use of all worker processes may take together; each worker has an equal part. A
@@ -97,15 +99,15 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         watchdog: float | None = None,
         affinity: Sequence[int] | None = None,
     ) -> None:
-        if not isinstance(snapshot_every_n_steps, int) or snapshot_every_n_steps < 0:
+        if not is_integer(snapshot_every_n_steps) or snapshot_every_n_steps < 0:
             raise ValueError(f"snapshot_every_n_steps is a number from 0 on, and not {snapshot_every_n_steps!r}")
         if worker_method not in (None, "multiprocessing", "thread"):
             raise ValueError(f"worker_method is 'multiprocessing' or 'thread', and not {worker_method!r}")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error is 'raise' or 'skip', and not {on_error!r}")
-        if memory_limit is not None and not (isinstance(memory_limit, Integral) and memory_limit > 0):
+        if memory_limit is not None and not (is_integer(memory_limit) and memory_limit > 0):
             raise ValueError(f"memory_limit is a number of bytes, and not {memory_limit!r}")
-        if watchdog is not None and not (isinstance(watchdog, Real) and watchdog > 0):
+        if watchdog is not None and (isinstance(watchdog, bool) or not (isinstance(watchdog, Real) and watchdog > 0)):
             raise ValueError(f"watchdog is a number of seconds, and not {watchdog!r}")
         if copy_dataset is not None and not isinstance(copy_dataset, bool):
             raise ValueError(f"copy_dataset option should be a bool, but got {copy_dataset=}")
@@ -232,7 +234,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         """Returns what happened in the latest pass so far.
 
         ``batches``, ``errors`` and ``bad_samples`` are numbers; ``bad_causes`` lists the samples that were left out, the last
-        1,000 at most, each as an index (in a stream, ``None``) and an error. Times are in seconds: ``elapsed`` from the first
+        1,000 at most, each as an index (in a stream, ``None``) and an error. After a resume, they count from there. Times are in seconds: ``elapsed`` from the first
         batch that was asked for to the last one that came, ``waited`` of it for the loader, and ``busy`` for each worker.
         While the loop waits for a batch, from another thread, they include the time until now.
         """
@@ -252,7 +254,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
 
 def _cores(affinity):
     cores = list(affinity) if isinstance(affinity, Iterable) and not isinstance(affinity, str) else []
-    if not cores:
+    if not cores or not all(map(is_integer, cores)):
         raise ValueError(f"affinity is a list of cores, such as [0, 1], and not {affinity!r}")
     allowed = os.sched_getaffinity(0)
     if missing := [core for core in cores if core not in allowed]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import threading
 import time
@@ -28,7 +29,7 @@ from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
 from slotline.torch._base import BaseIterator, warn
 from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
 from slotline.torch._pass import worker_states
-from slotline.torch._stats import run_delay
+from slotline.torch._stats import Stats, run_delay
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
 _MOST_TASKS = 250
@@ -175,6 +176,8 @@ class ProcessIterator(BaseIterator):
             self._sent = 0
         else:
             first = self._sent + self._num_workers + 1
+            for _, replies in self._channels:
+                replies.want(self._sent + 1)
             for worker_id, port in enumerate(self._ports):
                 self._sent += 1
                 port.ask(RESUME, self._sent, [self._pass_number, first, self._shared_seed])
@@ -185,6 +188,8 @@ class ProcessIterator(BaseIterator):
                     self._deadline = None
                 if (state := self._states.pop(worker_id, None)) is not None:
                     self._pass.workers[worker_id].begin(state)
+            # Samples that were left out of those batches.
+            self._pass.stats = Stats(self._num_workers)
         for worker, port in zip(self._pass.workers, self._ports):
             worker.port = port
         self._before = [
@@ -336,16 +341,20 @@ class ProcessIterator(BaseIterator):
             self._shutdown_workers()
         raise StopIteration
 
-    def _count(self):
-        """Counts what workers have done in this pass, also what they have not ended."""
-        stats, now = self._pass.stats, time.perf_counter()
+    def _count(self, first=-math.inf, last=math.inf):
+        """Counts what workers have done in this pass, and what they have not ended as far as it is between these times."""
+        if self.belongs_to_parent():
+            return
+        stats, now = self._pass.stats, min(time.perf_counter(), last)
         stats.now, writing = [], 0.0
         for worker_id, (_, replies) in enumerate(self._channels):
             figures, (busy_before, writing_before, delay_before) = replies.figures, self._before[worker_id]
             busy, copied, task, begun, slowest, longest = figures
-            if task >= self._base and task > 0:
-                stats.now.append((now - begun, worker_id, task - self._base))
-                busy += now - begun
+            took = now - max(begun, first)
+            # A worker that is dead makes nothing any more.
+            if task >= self._base and task > 0 and took > 0 and self._workers[worker_id].is_alive():
+                stats.now.append((took, worker_id, task - self._base))
+                busy += took
             stats.busy[worker_id] = busy - busy_before
             writing += copied - writing_before
             if slowest >= self._base and longest > stats.slowest[0]:
@@ -473,19 +482,35 @@ class ProcessIterator(BaseIterator):
             for channels in self._channels:
                 for channel in channels:
                     channel.close()
-            for worker in self._workers:
-                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            self._join("was killed")
         finally:
             if self._worker_pids_set:
                 _utils.signal_handling._remove_worker_pids(id(self))
                 self._worker_pids_set = False
-            for worker in self._workers:
-                if worker.is_alive():
-                    worker.terminate()
-                    worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+            stuck = [worker for worker in self._workers if worker.is_alive()]
+            for worker in stuck:
+                worker.terminate()
+            for worker in stuck:
+                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
             # Their memory goes back to the system, except for what the program has kept.
             self._ports.clear()
             self._channels.clear()
+
+    def _join(self, outcome):
+        """Gives all workers together some seconds to end, and warns of those that do not."""
+        until = time.monotonic() + _utils.MP_STATUS_CHECK_INTERVAL
+        for worker in self._workers:
+            if worker is not threading.current_thread():
+                worker.join(timeout=max(until - time.monotonic(), 0.0))
+        for worker_id, (worker, (_, replies)) in enumerate(zip(self._workers, self._channels)):
+            task = replies.figures[2]
+            if task > 0 and worker.is_alive() and worker is not threading.current_thread():
+                number = "of the pass before" if task < self._base else task - self._base
+                warn(
+                    f"worker {worker_id} was making batch {number} when the loader ended, did not stop "
+                    f"within {_utils.MP_STATUS_CHECK_INTERVAL:.0f} s, "
+                    f"and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
+                )
 
     def _let_go(self):
         """Keeps what a state of the latest pass needs without the workers."""

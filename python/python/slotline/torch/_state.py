@@ -159,6 +159,8 @@ def skip(fetcher, index, count, begin):
     """Reads the first ``count`` batches of a stream again, and leaves them out. ``begin`` is called before each."""
     if fetcher.ended:
         return
+    # Samples that were left out there are not those of this pass.
+    forget = getattr(fetcher, "take_bad", list)
     for number in range(count):
         begin()
         try:
@@ -171,6 +173,7 @@ def skip(fetcher, index, count, begin):
         except Exception:
             # It was the error of a batch that is done with.
             pass
+        forget()
 
 
 def order_of(loader):

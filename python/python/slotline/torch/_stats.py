@@ -62,8 +62,8 @@ class Stats:
     def count(self, begun):
         """Counts a call into the loader that began at ``begun``, as ``time.perf_counter`` tells it."""
         now = time.perf_counter()
-        self._entered = None
         self._last = now
+        self._entered = None
         self.waited += now - begun
         if not self.busy and now - begun > self.slowest[0]:
             self.slowest = now - begun, self.batches
@@ -77,12 +77,15 @@ class Stats:
         """Returns the time of the pass, and that of it inside the loader, up to now if a call has not ended."""
         if self._begun is None:
             return 0.0, 0.0
-        if (look := self.look and self.look()) is not None:
-            look()
         entered, now = self._entered, time.perf_counter()
-        if entered is None:
-            return self._last - self._begun, self.waited
-        return now - self._begun, self.waited + now - entered
+        until = self._last if entered is None else now
+        if (look := self.look and self.look()) is not None:
+            look(self._begun, until)
+        return until - self._begun, self.waited + (0.0 if entered is None else now - entered)
+
+    def _busy(self, elapsed):
+        """Returns for how long each worker was busy. They also work before the first batch is asked for, and in a step."""
+        return [min(busy, elapsed) for busy in self.busy]
 
     def as_dict(self):
         elapsed, waited = self._times()
@@ -93,7 +96,7 @@ class Stats:
             "bad_causes": list(self.bad_causes),
             "elapsed": elapsed,
             "waited": waited,
-            "busy": list(self.busy),
+            "busy": self._busy(elapsed),
         }
 
     def verdict(self):
@@ -111,22 +114,23 @@ class Stats:
         if longest > elapsed / 2:
             who = "the loop's own thread" if worker is None else f"worker {worker}"
             return f"held up by a batch that has not ended: {who} has been making batch {number} for {longest:.1f} s"
-        starved = sum(self.starved) / max(len(self.starved), 1) / elapsed
+        starved = sum(min(delay, elapsed) for delay in self.starved) / max(len(self.starved), 1) / elapsed
         if starved > _STARVED:
             return (
                 f"starved of cores: workers could run, but waited {starved:.0%} of the time for one of {cores} cores; "
                 f"{'fewer workers, or ' if len(self.busy) > cores else ''}fewer other threads and programs would help"
             )
         if self.slowest[0] > elapsed / 2 and self.batches > 1:
-            return f"held up by one batch: batch {self.slowest[1]} alone took {self.slowest[0] / elapsed:.0%} of the time"
+            return f"held up by one batch: batch {self.slowest[1]} alone took {min(self.slowest[0] / elapsed, 1.0):.0%} of the time"
         collating = self.writing > (sum(self.busy) if self.busy else waiting) / 2
         mostly = ", more than half of it collating and copying batches" if collating else ""
+        each = elapsed / max(self.batches, 1)
         if not self.busy:
-            return (
-                f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time{mostly}; "
-                f"num_workers={min(cores, 2)} would do it beside the loop"
-            )
-        shares = [busy / elapsed for busy in self.busy]
+            advice = f"num_workers={min(cores, 2)} would do it beside the loop"
+            if each < _SMALL:
+                advice = f"batches take {each * 1e6:.0f} µs, and handing them over takes as long: a greater batch_size would help"
+            return f"bound by loading: the loop's own thread loads everything, {waited:.0%} of the time{mostly}; {advice}"
+        shares = [busy / elapsed for busy in self._busy(elapsed)]
         mean = sum(shares) / len(shares)
         most = max(range(len(shares)), key=shares.__getitem__)
         others = (sum(shares) - shares[most]) / max(len(shares) - 1, 1)
@@ -144,7 +148,6 @@ class Stats:
                 else f"there are as many workers as cores ({cores}), so samples must become cheaper"
             )
             return f"bound by the workers: they were busy {mean:.0%} of the time{mostly}; {more}"
-        each = elapsed / max(self.batches, 1)
         if each < _SMALL:
             return (
                 f"bound by handing over small batches: there is one every {each * 1e6:.0f} µs, and the loop waited "

@@ -18,7 +18,6 @@ from collections import deque
 
 import torch
 import torch.utils.data._utils.worker as _torch_worker
-from torch.utils.data import _utils
 
 from slotline._slotline import Closed, Collator
 from slotline.torch import _generators, _worker
@@ -48,6 +47,8 @@ class _End:
         self.generators = self._next_generators = None
         # Whether the loader wants no more batches.
         self.closed = False
+        # The first task whose answer it wants.
+        self.wanted = 0
         # What this end's thread has done, as `Channel.figures` of a process.
         self.figures = (0.0, 0.0, 0, 0.0, 0, 0.0)
 
@@ -89,6 +90,9 @@ class _End:
 
     def trim(self):
         pass
+
+    def want(self, first):
+        self.wanted = first
 
     def begin(self, task, begun):
         busy, writing, _, _, *slowest = self.figures
@@ -139,9 +143,7 @@ class ThreadIterator(ProcessIterator):
                 except queue.Empty:
                     break
             requests.put(_CLOSED)
-        for worker in self._workers:
-            if worker is not threading.current_thread():
-                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+        self._join("goes on until the end of the program")
 
 
 class _Copying(threading.local):

@@ -97,7 +97,9 @@ class Worker:
         self._origin = origin
         self._port = port
         self._is_wanted = is_wanted
-        _rng.current.is_wanted = self._is_awaited
+        # The request that it is at.
+        self._request = 0
+        _rng.current.is_wanted = self._is_batch_awaited
         self._is_stream = spec.kind == _DatasetKind.Iterable
         self._where = where
         self._rng = torch.Generator()
@@ -169,6 +171,7 @@ class Worker:
                     port.trim()
                     continue
                 kind, task, value = message
+                self._request = task
                 if kind == TASK:
                     begun = time.perf_counter()
                     port.begin(task, begun)
@@ -194,6 +197,10 @@ class Worker:
 
     def _is_awaited(self):
         return not self._port.closed and self._is_wanted()
+
+    def _is_batch_awaited(self):
+        # Those that were asked for in the pass before are made all the same: what they draw at random is that of torch's workers.
+        return (self._request == 0 or self._request >= self._port.wanted) and self._is_awaited()
 
     def _begin(self, value):
         """Begins another pass."""
