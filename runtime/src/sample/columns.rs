@@ -32,7 +32,7 @@ pub struct Columns<'a> {
 /// The position of a batch's field in [`Columns::bytes`]. Positions are multiples of 256 bytes, relative to the first
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GeneratorState {
+pub struct Place {
     /// The byte range of the elements.
     pub data: Range<usize>,
     /// The shape of the elements, as in [`Columns::get`].
@@ -170,7 +170,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns the position of field `i` in [`bytes`](Self::bytes); `None` if there is no field `i`.
-    pub fn place(&self, i: usize) -> Option<GeneratorState> {
+    pub fn place(&self, i: usize) -> Option<Place> {
         let column = self.columns.get(i)?;
         let (_, shape, elements) = self.extent(column);
         let from = |offset: usize, len: usize| offset - self.first()..offset - self.first() + len;
@@ -179,7 +179,7 @@ impl<'a> Columns<'a> {
         // A batch without rows did not overwrite the state of an earlier batch.
         let spilled = elements > 0 && self.spill(column).is_some();
         let bytes = if spilled { 0 } else { elements * column.field.dtype.size() };
-        Some(GeneratorState { data: from(column.offset, bytes), shape, ends, spilled })
+        Some(Place { data: from(column.offset, bytes), shape, ends, spilled })
     }
 
     /// Returns the offset of the first field.

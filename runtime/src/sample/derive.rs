@@ -22,14 +22,14 @@ use super::Text;
 /// struct Face<'a> {
 ///     pixels: &'a [u8],
 ///     name: Text<'a>,
-///     place: GeneratorState,
+///     place: Place,
 /// }
 ///
 /// /// A sample can be part of another one.
 /// #[derive(Clone, Copy, Sample)]
 /// struct Place(f32, f32);
 ///
-/// struct Album(Vec<(Vec<u8>, String, GeneratorState)>);
+/// struct Album(Vec<(Vec<u8>, String, Place)>);
 ///
 /// impl Dataset for Album {
 ///     type Sample<'a> = Face<'a>;

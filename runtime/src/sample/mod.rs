@@ -70,7 +70,7 @@ mod tests;
 #[cfg(processes)]
 mod validate;
 
-pub use self::columns::{Columns, GeneratorState};
+pub use self::columns::{Columns, Place};
 pub(crate) use self::compact_rows::compact_rows;
 #[doc(inline)]
 pub use self::derive::Sample;
