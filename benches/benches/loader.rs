@@ -1,6 +1,6 @@
 //! The cost of the loader per batch, and of a gather compared with a plain loop.
 //!
-//! Times are per batch over whole passes, with one batch alive at a time. Run with `cargo bench -p slotline-benches`.
+//! Times are per batch over whole passes, with one batch alive at a time. Run with `cargo bench`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;

@@ -1,6 +1,6 @@
 //! Throughput of the two rings, and of the ordered ring's operations on one thread.
 //!
-//! Times are per item. Run with `cargo bench -p slotline-benches --bench rings`.
+//! Times are per item. Run with `cargo bench --bench rings`.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
