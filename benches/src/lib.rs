@@ -1,7 +1,6 @@
 //! Benchmarks of slotline's rings and loader.
 //!
-//! `benches/` holds micro benchmarks for `cargo bench`. This crate is the comparison with other loaders, which
-//! `cargo run --release -- report` runs:
+//! The comparison with other loaders, which `cargo run --release -- report` runs:
 //!
 //! - [`workload`]: the workloads, each in a separate file.
 //! - [`peer`]: the contenders: slotline, other loaders in Rust, programs in other languages, and the limits of the machine.
