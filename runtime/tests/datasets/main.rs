@@ -7,7 +7,6 @@ mod support;
 mod files;
 
 #[cfg(feature = "npy")]
-mod any_bytes;
 #[cfg(feature = "npy")]
 mod bad_files;
 mod bulk;
