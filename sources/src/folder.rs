@@ -101,7 +101,7 @@ impl FolderOptions {
             starts.push(list.len());
         }
         self.check(root, &classes, &starts)?;
-        Ok(Folder::new(Files::each(root, &list), classes, starts))
+        Ok(Folder::new(Files::open_per_read(root, &list), classes, starts))
     }
 
     /// Lists all objects below a URL, sorted by name.

@@ -8,7 +8,7 @@ use slotline::dtype::DType;
 use crate::files::{Files, Span, below, is_url, names_in};
 use crate::format::place;
 use crate::saved::is_index;
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// The maximum depth of folders.
 const DEEPEST: usize = 16;
@@ -126,7 +126,7 @@ impl Hive {
             let text = |text: &str| if text == NULL { String::new() } else { text.to_owned() };
             let kind = match is_integer {
                 true => FieldKind::Number(DType::I64),
-                false => FieldKind::Text(Room::of(texts().map(|value| text(value).len() as u64))),
+                false => FieldKind::Text(CapacityHint::of(texts().map(|value| text(value).len() as u64))),
             };
             fields.push((name.clone(), kind));
             let value = |value: &str| match is_integer {

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::{Apply, ResizeTo, Size, check_p, check_range};
+use crate::axis_map::PaddingMode;
 use crate::decode::MAX_SIDE;
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
-use crate::places::PaddingMode;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value, word_of};
 

@@ -11,7 +11,7 @@ use self::index::Index;
 use self::serializer::{Array, Serializer, check};
 use crate::columns::needed;
 use crate::files::{Files, Span};
-use crate::record::{Room, check_count};
+use crate::record::{CapacityHint, check_count};
 use crate::shards::{ADVICE, Compression, Cut, Listed, Store, inside};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
@@ -150,7 +150,7 @@ impl LitDataOptions {
         let mut litdata = LitData { store, leaves, tokens, fields: RecordFields::default() };
         litdata.fields = match (tokens, self.block_size) {
             (Some(dtype), Some(block)) => RecordFields::new([("tokens", FieldKind::Tensor(dtype, vec![block]))]),
-            _ => litdata.look()?,
+            _ => litdata.infer_fields()?,
         };
         Ok(Records::new(litdata))
     }
@@ -202,9 +202,9 @@ impl LitData {
     }
 
     /// Looks at items of the first chunk to choose the fields.
-    fn look(&self) -> Result<RecordFields, Error> {
+    fn infer_fields(&self) -> Result<RecordFields, Error> {
         let mut found = vec![Vec::new(); self.leaves.len()];
-        self.store.look(LOOKED_AT, |index, item| {
+        self.store.visit_first(LOOKED_AT, |index, item| {
             self.split(index, item, |leaf, bytes| {
                 let (len, dims, dtype) = match self.leaves[leaf].serializer {
                     Serializer::Vector(dtype) => (bytes.len() / dtype.size(), 0, dtype),
@@ -220,7 +220,7 @@ impl LitData {
         })?;
         let mut fields: Vec<(String, FieldKind)> = Vec::new();
         for (leaf, found) in self.leaves.iter().zip(found).filter(|(leaf, _)| leaf.chosen) {
-            let room = Room::estimate(found.iter().map(|found| found.0));
+            let room = CapacityHint::estimate(found.iter().map(|found| found.0));
             let kind = match leaf.serializer {
                 Serializer::Bytes => FieldKind::Bytes(room),
                 Serializer::Text => FieldKind::Text(room),
@@ -231,7 +231,7 @@ impl LitData {
                 Serializer::Array { .. } => {
                     let dtype = found.first().map_or(DType::U8, |found| found.2);
                     fields.push((leaf.name.clone(), FieldKind::List(dtype, room)));
-                    let room = Room::estimate(found.iter().map(|found| found.1));
+                    let room = CapacityHint::estimate(found.iter().map(|found| found.1));
                     fields.push((format!("{}.shape", leaf.name), FieldKind::List(DType::I64, room)));
                     continue;
                 }

@@ -32,7 +32,7 @@ use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use crate::files::{Files, Span, below, read_whole};
-use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{CapacityHint, DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 use table::{Cell, Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
@@ -320,7 +320,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
         let root = root.to_string_lossy();
         return Files::open(paths.iter().map(|name| crate::remote::below(&root, name)));
     }
-    Ok(Files::each(root, paths))
+    Ok(Files::open_per_read(root, paths))
 }
 
 impl Format for Manifest {
@@ -359,9 +359,9 @@ impl Values {
             Self::Lists(dtype, _, ends) => {
                 let starts = std::iter::once(&0).chain(ends);
                 let items = starts.zip(ends).map(|(start, end)| ((end - start) / dtype.size()) as u64);
-                FieldKind::List(*dtype, Room::of(items))
+                FieldKind::List(*dtype, CapacityHint::of(items))
             }
-            Self::Texts(texts) => FieldKind::Text(Room::of(texts.iter().map(|text| text.len() as u64))),
+            Self::Texts(texts) => FieldKind::Text(CapacityHint::of(texts.iter().map(|text| text.len() as u64))),
         }
     }
 

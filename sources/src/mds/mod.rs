@@ -10,7 +10,7 @@ use slotline::dtype::DType;
 use self::encoding::{AnyArray, Encoding, digits};
 use crate::columns::needed;
 use crate::files::{Files, Span};
-use crate::record::{Room, check_count};
+use crate::record::{CapacityHint, check_count};
 use crate::shards::{ADVICE, Cut, Listed, Store};
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
@@ -139,7 +139,7 @@ impl MdsOptions {
         });
         let store = Store::new(files, &path, listed, self.memory_limit)?;
         let mut mds = Mds { store, columns, fields: RecordFields::default() };
-        mds.fields = mds.look()?;
+        mds.fields = mds.infer_fields()?;
         Ok(Records::new(mds))
     }
 
@@ -179,10 +179,10 @@ impl Mds {
     }
 
     /// Looks at samples of the first shard to choose the fields.
-    fn look(&mut self) -> Result<RecordFields, Error> {
+    fn infer_fields(&mut self) -> Result<RecordFields, Error> {
         let mut lengths = vec![(Vec::new(), Vec::new()); self.columns.len()];
         if self.columns.iter().any(|column| column.chosen && column.encoding.size().is_none()) {
-            self.store.look(LOOKED_AT, |index, sample| {
+            self.store.visit_first(LOOKED_AT, |index, sample| {
                 let mut found = Vec::new();
                 self.split(index, sample, |column, bytes| found.push((column, bytes)))?;
                 for (column, bytes) in found {
@@ -200,7 +200,7 @@ impl Mds {
         }
         let mut fields = Vec::new();
         for (column, (lengths, arrays)) in self.columns.iter().zip(lengths).filter(|(column, _)| column.chosen) {
-            let room = Room::estimate(lengths);
+            let room = CapacityHint::estimate(lengths);
             let kind = match &column.encoding {
                 Encoding::Bytes => FieldKind::Bytes(room),
                 Encoding::Text => FieldKind::Text(room),
@@ -211,7 +211,7 @@ impl Mds {
                 Encoding::AnyArray(dtype) => {
                     let dtype = dtype.or(arrays.first().map(|array| array.1)).unwrap_or(DType::U8);
                     fields.push((column.name.clone(), FieldKind::List(dtype, room)));
-                    let room = Room::estimate(arrays.iter().map(|array| array.0));
+                    let room = CapacityHint::estimate(arrays.iter().map(|array| array.0));
                     fields.push((format!("{}.shape", column.name), FieldKind::List(DType::I64, room)));
                     continue;
                 }

@@ -15,7 +15,7 @@ use slotline::BoxError;
 use slotline::dtype::DType;
 use slotline::sample::Row;
 
-use super::schema::{Holds, Leaf};
+use super::schema::{ColumnType, Leaf};
 use crate::decimal;
 
 /// Some rows of a table: a column for each of its fields.
@@ -142,10 +142,15 @@ impl Column {
     /// Takes a column of a batch. `default` is what a missing value is, if that is no error.
     pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
-        Self::new(&array, &leaf.holds, missing, default)
+        Self::new(&array, &leaf.column_type, missing, default)
     }
 
-    fn new(array: &ArrayRef, holds: &Holds, above: Option<NullBuffer>, default: Option<&[u8]>) -> Result<Self, String> {
+    fn new(
+        array: &ArrayRef,
+        column_type: &ColumnType,
+        above: Option<NullBuffer>,
+        default: Option<&[u8]>,
+    ) -> Result<Self, String> {
         let missing =
             NullBuffer::union(above.as_ref(), array.logical_nulls().as_ref()).filter(|nulls| nulls.null_count() > 0);
         let mut holes = None;
@@ -179,7 +184,7 @@ impl Column {
             }
             DataType::ListView(_) => of_list_views::<i32>(array, &mut holes)?,
             DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes)?,
-            DataType::Dictionary(..) => of_dictionary(array, holds, default)?,
+            DataType::Dictionary(..) => of_dictionary(array, column_type, default)?,
             _ => {
                 let (elements, size) = elements(array)?;
                 Values::Fixed(elements, size)
@@ -188,7 +193,7 @@ impl Column {
         let holes = holes.filter(|nulls| nulls.null_count() > 0);
         let gaps = (missing.is_some() || holes.is_some())
             .then(|| Box::new(Gaps { missing, holes, default: default.map(Into::into) }));
-        Ok(Self { dtype: holds.dtype(), values, gaps })
+        Ok(Self { dtype: column_type.dtype(), values, gaps })
     }
 
     fn has_default(&self) -> bool {
@@ -330,9 +335,9 @@ fn of_list_views<O: OffsetSizeTrait>(array: &ArrayRef, holes: &mut Option<NullBu
     Ok(Values::Wide(bytes.into(), size, ends.into()))
 }
 
-fn of_dictionary(array: &ArrayRef, holds: &Holds, default: Option<&[u8]>) -> Result<Values, String> {
+fn of_dictionary(array: &ArrayRef, column_type: &ColumnType, default: Option<&[u8]>) -> Result<Values, String> {
     let array = array.as_any_dictionary();
-    let of = Column::new(array.values(), holds, None, default)?;
+    let of = Column::new(array.values(), column_type, None, default)?;
     // A missing value may have any key, also if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =

@@ -54,15 +54,15 @@ use slotline::sample::{Row, RowsMut};
 
 use self::column::{Chunk, Column, Missing};
 use self::gather::Gather;
-use self::schema::{Columns, Holds, Leaf};
+use self::schema::{ColumnType, Columns, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::format::place;
-use crate::kept::Kept;
-use crate::parallel::each;
+use crate::parallel::par_map;
+use crate::part_cache::PartCache;
 use crate::paths::expand;
 use crate::record::Rows;
-use crate::{DefaultNumber, Error, Format, Input, Record, RecordFields, Records, Room};
+use crate::{CapacityHint, DefaultNumber, Error, Format, Input, Record, RecordFields, Records};
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
@@ -95,7 +95,7 @@ pub struct Table {
     fields: RecordFields,
     /// Of each file, where the columns are in what its parts are decoded to.
     leaves: Vec<Vec<Leaf>>,
-    kept: Kept<Chunk, Vec<Column>>,
+    kept: PartCache<Chunk, Vec<Column>>,
     /// The size of all parts, as the files say.
     size: u64,
     /// How many times larger a part was than its size, at most, in 1/256; 0 if none was decoded.
@@ -222,7 +222,7 @@ impl TableOptions {
         let files = Arc::new(files);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let spent = AtomicU64::new(0);
-        let mut opened = each(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
+        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
         let first = opened[0].columns();
         let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let names: HashSet<String> = first.names().map(str::to_owned).collect();
@@ -236,7 +236,7 @@ impl TableOptions {
             }
             let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
-                let found = known.get(&*leaf.name).filter(|found| found.holds == leaf.holds);
+                let found = known.get(&*leaf.name).filter(|found| found.column_type == leaf.column_type);
                 found.map(|&found| found.clone()).ok_or_else(|| {
                     let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
                     let advice = "open files of the same columns, or choose others with `columns`";
@@ -261,7 +261,7 @@ impl TableOptions {
         let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
-            kept: Kept::new(parts.len(), self.memory_limit),
+            kept: PartCache::new(parts.len(), self.memory_limit),
             files,
             parts,
             starts,
@@ -273,7 +273,7 @@ impl TableOptions {
             is_parquet,
             number: TABLES.fetch_add(1, Ordering::Relaxed),
         };
-        table.fields = table.look(&leaves);
+        table.fields = table.infer_fields(&leaves);
         Ok(Records::new(table))
     }
 }
@@ -289,11 +289,11 @@ impl TableOptions {
             ));
         }
         let missing = |leaf: &Leaf| {
-            let kind = leaf.holds.kind(|_| Room { items: 1, exceeded: true });
+            let kind = leaf.column_type.kind(|_| CapacityHint { items: 1, exceeded: true });
             let Some(&number) = self.defaults.get(&leaf.name) else {
                 return Ok(self.missing_as_zero.then(|| kind.zero().bytes().into()));
             };
-            let found = leaf.holds.number(number);
+            let found = leaf.column_type.number(number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
@@ -470,8 +470,9 @@ impl Table {
     }
 
     /// Chooses the fields, with room for the first rows.
-    fn look(&self, leaves: &[Leaf]) -> RecordFields {
-        let is_packed = |leaf: &Leaf| matches!(leaf.holds, Holds::List(_) | Holds::Bytes | Holds::Text);
+    fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
+        let is_packed =
+            |leaf: &Leaf| matches!(leaf.column_type, ColumnType::List(_) | ColumnType::Bytes | ColumnType::Text);
         // Rows that can't be read are errors when they are asked for.
         let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
@@ -479,9 +480,9 @@ impl Table {
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
             let room = |size: usize| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
-                Room::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
+                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
             };
-            (leaf.name.clone(), leaf.holds.kind(room))
+            (leaf.name.clone(), leaf.column_type.kind(room))
         });
         RecordFields::new(fields)
     }

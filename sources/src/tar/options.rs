@@ -11,12 +11,12 @@ use super::stream::{Shards, TarStream};
 use super::{KEY, Shard, Source, Tar, alternatives, kind, saved, value};
 use crate::columns::choose;
 use crate::files::{Files, Span};
-use crate::parallel::each;
+use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::saved::IndexFiles;
 use crate::window::{Progress, Tell};
-use crate::{Error, RecordFields, Records, Room};
+use crate::{CapacityHint, Error, RecordFields, Records};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
 ///
@@ -185,7 +185,7 @@ impl TarOptions {
         let progress = Progress::new(self.progress.clone(), &files);
         let shards: Vec<usize> = (0..files.len()).collect();
         let mut indexes = match &self.dali {
-            None => each(&files, &shards, |&shard| {
+            None => par_map(&files, &shards, |&shard| {
                 let build = || Index::build(&files, shard, &progress, self.missing_end);
                 // An index of a tar without its end is not one for readers that require it.
                 if self.missing_end {
@@ -200,7 +200,7 @@ impl TarOptions {
                     let problem = format!("{} indexes for {} shards", given.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each shard, in the same order"));
                 }
-                each(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
+                par_map(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
             }
         };
         for (file, index) in indexes.iter().enumerate() {
@@ -329,7 +329,7 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
                 let keys = shards.iter().flat_map(|shard| {
                     (0..shard.index.samples.len()).map(|sample| shard.index.key(sample).len() as u64)
                 });
-                (KEY, crate::FieldKind::Text(Room::of(keys)))
+                (KEY, crate::FieldKind::Text(CapacityHint::of(keys)))
             }
             Source::Member(name, decode) => {
                 let members = || {

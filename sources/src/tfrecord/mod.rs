@@ -29,12 +29,12 @@ use smallvec::SmallVec;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::format::place;
-use crate::parallel::each;
+use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
 use crate::saved::IndexFiles;
 use crate::window::{Progress, Tell};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 use example::{Feature, Found};
 
 /// The records of one or more TFRecord files.
@@ -180,7 +180,7 @@ impl TfRecordOptions {
         let progress = Progress::new(self.progress.clone(), &files);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let ends = match &self.indexes {
-            None => each(&files, &numbers, |&file| {
+            None => par_map(&files, &numbers, |&file| {
                 self.index_files.load_or(&files, file, &walk::CODEC, &progress, || walk::walk(&files, file, &progress))
             })?,
             Some(indexes) => {
@@ -189,7 +189,7 @@ impl TfRecordOptions {
                     let problem = format!("{} indexes for {} files", indexes.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each file, in the same order"));
                 }
-                each(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
+                par_map(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
             }
         };
         let mut starts = vec![0];
@@ -309,7 +309,7 @@ impl TfRecordOptions {
                 {
                     let room = || {
                         let lengths = lengths.iter().copied();
-                        if count == records.len() { Room::of(lengths) } else { Room::estimate(lengths) }
+                        if count == records.len() { CapacityHint::of(lengths) } else { CapacityHint::estimate(lengths) }
                     };
                     let is_one_length = step.is_none() && lengths.iter().all(|&len| len == lengths[0]);
                     let kind = match (dtype, lengths[0], is_one_length) {

@@ -7,7 +7,7 @@ use slotline::dtype::DType;
 use super::indexed::Index;
 use super::layout::{tokens, widened};
 use crate::files::{Files, Span};
-use crate::record::Room;
+use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// The sequences of Megatron's `IndexedDataset`: `tokens`, a list, and `mode: i8` if the file has modes.
@@ -66,7 +66,7 @@ impl SequenceOptions {
 
     fn of(&self, index: Index, files: Files) -> Result<Records<Sequences>, Error> {
         let dtype = widened(index.dtype, self.widen)?;
-        let room = Room::of(index.lengths.iter().map(|&length| length.into()));
+        let room = CapacityHint::of(index.lengths.iter().map(|&length| length.into()));
         let mut fields = vec![("tokens", FieldKind::List(dtype, room))];
         if !index.modes.is_empty() {
             fields.push(("mode", FieldKind::Number(DType::I8)));

@@ -13,9 +13,9 @@ use slotline::sample::Fields;
 use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
-use self::shard::{Kept, Reader, Sample, ShardReader};
+use self::shard::{Reader, Sample, ShardReader, TeeReader};
 use super::{Decode, KEY, Source, TarOptions, alternatives, kind, value};
-use crate::record::Room;
+use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
 /// How many samples are read to learn the fields, and about how many bytes at most.
@@ -287,12 +287,12 @@ fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::
 }
 
 /// Reads the first samples, and returns them with what was read of a reader.
-fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, Option<Kept>), Error> {
+fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
     let (mut samples, mut bytes) = (Vec::new(), 0);
     let limit = options.stream_limit.unwrap_or(LIMIT).max(LIMIT);
     for shard in 0..shards.len() {
-        let mut kept = Kept { reader: shards.open(shard)?, bytes: Vec::new() };
-        let by_ref: &mut Kept = &mut kept;
+        let mut kept = TeeReader { reader: shards.open(shard)?, bytes: Vec::new() };
+        let by_ref: &mut TeeReader = &mut kept;
         let mut reader = ShardReader::new(shards.path(shard), shard, by_ref, options.missing_end, limit)?;
         while samples.len() < FIRST && bytes < FIRST_BYTES {
             let wanted = |field: &str| {
@@ -317,7 +317,9 @@ fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, 
 /// Returns a field as the first samples have it. Others may be longer.
 fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&'a str, FieldKind), Error> {
     Ok(match source {
-        Source::Key => (KEY, FieldKind::Text(Room::estimate(first.iter().map(|sample| sample.key.len() as u64)))),
+        Source::Key => {
+            (KEY, FieldKind::Text(CapacityHint::estimate(first.iter().map(|sample| sample.key.len() as u64))))
+        }
         Source::Member(name, decode) => {
             let files = || first.iter().filter_map(|sample| Some((sample, sample.first_file(name)?)));
             let Some((sample, (_, start, data))) = files().next() else {
@@ -331,7 +333,7 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
                 }
                 _ => kind(*decode, files().map(|(_, (.., data))| data.len() as u64)),
             };
-            let estimated = |room: Room| Room { exceeded: true, ..room };
+            let estimated = |room: CapacityHint| CapacityHint { exceeded: true, ..room };
             let kind = match kind {
                 FieldKind::Text(room) => FieldKind::Text(estimated(room)),
                 FieldKind::Bytes(room) => FieldKind::Bytes(estimated(room)),
