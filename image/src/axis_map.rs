@@ -38,8 +38,8 @@ impl PaddingMode {
 
 /// One direction of a crop that is resized, then cropped, flipped and padded.
 ///
-/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` places, numbered from 0. The target has `out` of
-/// these, from `at` on, backwards if `mirrored`. Places outside of `bounds` are padding.
+/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` pixels, the places 0 to `size - 1`. The target has `out`
+/// of these places, from `at` on, backwards if `mirrored`. Those outside of `bounds` are padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct AxisMap {
     pub(crate) crop: [usize; 2],
@@ -62,7 +62,7 @@ impl AxisMap {
         self.size == self.crop[1] - self.crop[0] && self.bounds.is_none()
     }
 
-    /// Resizes what there is to `size` places.
+    /// Resizes the pixels that are left to `size` places.
     pub(crate) fn resize(&mut self, size: usize) {
         let from = self.crop[0] + self.at as usize;
         self.crop = [from, from + self.out];

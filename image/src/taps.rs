@@ -39,7 +39,7 @@ impl Axis {
 /// The samples for each place of the target: `per` adjacent samples, with weights that sum up to 1.
 ///
 /// The filter is a triangle as wide as two samples of the target (two of the plane, if that is more), which PIL and
-/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Places of padding have none.
+/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Padding has none.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     axis: Axis,

@@ -3,10 +3,10 @@
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
 //! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
 //! the mean size of a sample, and the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one
-//! of them looks at it every [`LOOK`].
+//! of them checks every [`LOOK`] whether they still are.
 //!
-//! Where the bytes are in memory already, asking for them is wasted work. So after [`CALM`] samples in a row that are, the
-//! threads look at one sample in [`SPARSE`] only, until they find one that is not.
+//! Asking for bytes that are in memory already is wasted work. So after [`CALM`] samples in a row whose bytes are in memory,
+//! the threads ask for only one sample in [`SPARSE`], until they find one whose bytes are not.
 
 use std::fmt;
 use std::io;

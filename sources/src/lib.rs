@@ -96,7 +96,7 @@ pub use default_number::DefaultNumber;
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, Options};
 pub use record::{CapacityHint, FieldKind, Number, Record, RecordField, RecordFields, Value};
 #[cfg(feature = "remote")]
 pub use remote::RequestOptions;

@@ -6,48 +6,27 @@ use std::path::Path;
 use slotline::source::NpyHeader;
 
 use crate::columns::is_in;
-use crate::files::{Files, Span};
+use crate::files::Span;
+use crate::open::{NPZ, Settings};
 use crate::rows::{Column, Place, Rows};
 use crate::window::{Cursor, Progress, Window};
-use crate::{Error, Records};
+use crate::{Error, Options, Records};
 
 const ADVICE: &str = "write the file again with NumPy's `np.savez`, or copy it again";
 
-/// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file.
+/// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file. By default all arrays are read,
+/// which must have the same length.
 ///
 /// Arrays that `np.savez` wrote are read in place, row by row, and their check sums are not looked at. Those of
-/// `np.savez_compressed` are unpacked into memory when the file is opened, up to a [limit](Self::memory_limit), and
-/// checked.
-#[derive(Clone, Debug)]
-pub struct NpzOptions {
-    columns: Option<Vec<String>>,
-    memory_limit: u64,
-}
+/// `np.savez_compressed` are unpacked into memory when the file is opened, up to
+/// [`memory_limit`](crate::Options::memory_limit), and checked.
+pub type NpzOptions = Options<Npz>;
 
-impl Default for NpzOptions {
-    fn default() -> Self {
-        Self { columns: None, memory_limit: 1 << 30 }
-    }
-}
+/// NumPy's .npz files. Their rows are those of [`Rows`].
+#[derive(Debug)]
+pub enum Npz {}
 
 impl NpzOptions {
-    /// Makes the default options: all arrays, which must have the same length.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the arrays to read, in this order.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets how many bytes compressed arrays may have together when they are unpacked, 1 GiB by default.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
     /// Opens a file.
     ///
     /// # Errors
@@ -55,31 +34,21 @@ impl NpzOptions {
     /// If the file can't be read or is not an .npz file, or its arrays are big-endian, in Fortran order, of other types
     /// than those that [`DType`](slotline::dtype::DType) names, of different lengths, or beyond the memory limit.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        self.of(path.as_ref(), Files::open([path.as_ref()])?)
+        self.set.open_npz(path.as_ref())
     }
+}
 
-    /// Opens a file as [`open`](Self::open) does, and maps it.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(path.as_ref(), unsafe { Files::open([path.as_ref()])?.map() }?)
-    }
-
-    fn of(&self, path: &Path, files: Files) -> Result<Records<Rows>, Error> {
+impl Settings {
+    pub(crate) fn open_npz(&self, path: &Path) -> Result<Records<Rows>, Error> {
+        self.check(NPZ)?;
+        let files = self.files([path])?;
         let wrong = |offset: Option<u64>, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
         let progress = Progress::default();
         let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0, &progress)))
             .map_err(|error| wrong(None, format!("not a zip archive: {error}")))?;
         let (mut columns, mut listed) = (Vec::<Column>::new(), Vec::new());
-        let (mut memory, mut left) = (Vec::new(), self.memory_limit);
+        let (mut memory, mut left) = (Vec::new(), self.memory_limit());
         for i in 0..archive.len() {
             let member = archive.by_index_raw(i).map_err(|error| wrong(None, format!("member {i}: {error}")))?;
             let name = member.name().map_err(|error| wrong(None, format!("the name of member {i}: {error}")))?;

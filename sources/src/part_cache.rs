@@ -8,8 +8,8 @@ use slotline::fork::Process;
 
 use crate::Error;
 
-/// The parts of a dataset that are in memory. Those that were not used for longest are dropped first. They are made in steps,
-/// each of which makes an `S`, by all threads that wait for the part.
+/// A cache of decoded parts of a dataset, which drops the least recently used first. A part is made in steps, each of which
+/// makes an `S`. All threads that wait for the part share its steps.
 pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,
@@ -21,7 +21,7 @@ pub(crate) struct PartCache<T, S> {
 struct Parts<T, S> {
     parts: Vec<Part<T, S>>,
     held: Mutex<Held>,
-    /// The time: it goes on by two with each part that is made.
+    /// A logical time, which advances by two with each part that is made.
     clock: AtomicU64,
 }
 
@@ -30,9 +30,9 @@ struct Part<T, S> {
     made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
     used: AtomicU64,
-    /// What is wrong with its contents, so that it is not decoded again for each sample.
+    /// The error in its contents, kept so that the part is not decoded again for each sample.
     wrong: OnceLock<Box<Error>>,
-    /// What the threads share that are making it.
+    /// The state that the threads share that are making it.
     making: Mutex<Option<Arc<Making<T, S>>>>,
 }
 

@@ -37,9 +37,9 @@ fn rows_are_those_of_the_libraries() {
         // SAFETY: nobody writes to the files.
         let mapped = unsafe {
             if file.ends_with("npz") {
-                NpzOptions::new().map(data(file))
+                NpzOptions::new().mapped().open(data(file))
             } else {
-                SafetensorsOptions::new().map(data(file))
+                SafetensorsOptions::new().mapped().open(data(file))
             }
         };
         for rows in [open(&data(file), &[]).unwrap(), mapped.unwrap()] {

@@ -176,8 +176,8 @@ impl Cached {
         }
     }
 
-    /// Looks at what is in the folder, and returns how much room is left: below 0, if too much is there. Removes parts that nobody writes, and while
-    /// there is no room for any object, the oldest files of other datasets.
+    /// Looks at what is in the folder, and returns how much room is left; below 0 if too much is there. Removes parts that
+    /// nobody writes, and while there is no room for any object, the oldest files of other datasets.
     fn scan(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];

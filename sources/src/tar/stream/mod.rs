@@ -4,6 +4,7 @@ mod shard;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset, WorkerInfo};
@@ -14,7 +15,9 @@ use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
 use self::shard::{Reader, Sample, ShardReader, TeeReader};
-use super::{Decode, KEY, Source, TarOptions, alternatives, kind, value};
+use super::{Decode, KEY, Source, alternatives, kind, value};
+use crate::open::{Settings, TARS};
+use crate::paths::expand;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
@@ -83,7 +86,13 @@ pub struct TarStream {
 }
 
 impl TarStream {
-    pub(super) fn new(options: &TarOptions, shards: Shards) -> Result<Self, Error> {
+    /// Opens tars, whose paths are expanded.
+    pub(crate) fn open(options: &Settings, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, Error> {
+        options.check(TARS)?;
+        Self::new(options, Shards::files(expand(paths)?)?)
+    }
+
+    pub(super) fn new(options: &Settings, shards: Shards) -> Result<Self, Error> {
         let (first, kept) = first_samples(&shards, options)?;
         let names = options.columns.clone().unwrap_or_else(|| {
             let mut names = Vec::<String>::new();
@@ -95,7 +104,7 @@ impl TarStream {
             names
         });
         let paths: Vec<_> = (0..shards.len()).map(|shard| shards.path(shard).to_owned()).collect();
-        let sources = options.sources(&names, &paths)?;
+        let sources = options.tar_sources(&names, &paths)?;
         let fields = sources.iter().map(|source| field(source, &first, &shards)).collect::<Result<Vec<_>, _>>()?;
         if let Some(kept) = kept {
             shards.rewind(kept);
@@ -109,7 +118,7 @@ impl TarStream {
             skip_incomplete: options.skip_incomplete,
             missing_end: options.missing_end,
             buffer: 1,
-            limit: options.stream_limit.unwrap_or(LIMIT),
+            limit: options.memory_limit.unwrap_or(LIMIT),
             ranks: Ranks::ALONE,
         })
     }
@@ -287,9 +296,9 @@ fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::
 }
 
 /// Reads the first samples, and returns them with what was read of a reader.
-fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
+fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
     let (mut samples, mut bytes) = (Vec::new(), 0);
-    let limit = options.stream_limit.unwrap_or(LIMIT).max(LIMIT);
+    let limit = options.memory_limit.unwrap_or(LIMIT).max(LIMIT);
     for shard in 0..shards.len() {
         let mut kept = TeeReader { reader: shards.open(shard)?, bytes: Vec::new() };
         let by_ref: &mut TeeReader = &mut kept;
@@ -314,7 +323,7 @@ fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, 
     Ok((samples, None))
 }
 
-/// Returns a field as the first samples have it. Others may be longer.
+/// Returns the field that the first samples show. Values of later samples may be longer.
 fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&'a str, FieldKind), Error> {
     Ok(match source {
         Source::Key => {
