@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, below, is_url, read_whole};
-use crate::hive::{Hive, is_part, keys, parts};
+use crate::hive::{is_part, keys, parts, with_values};
 use crate::kind::{Kind, is_web, one_kind, without_query};
 use crate::listing::{Found, INDEX, Listing, below_url, data_of, find, index, kind_of, start};
 use crate::open::{MEGATRON, Settings};
@@ -222,7 +222,7 @@ impl Settings {
         let names = self.columns.iter().flatten().filter(|name| !keys.contains(&name.as_str())).cloned();
         of_files.columns = Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty());
         let records = of_files.open_several(kind, &paths)?;
-        Ok(Some(Hive::new(records.shared(), &parts, self.missing_as_zero)?.erased()))
+        Ok(Some(with_values(records.shared(), &parts, self.missing_as_zero)?.erased()))
     }
 
     /// Opens the dataset that is in one of these folders, or the folders of classes.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::ahead::{Ahead, ReadCounters, Readahead, Readiness};
 #[cfg(feature = "remote")]
 use crate::cache::{Cache, Planner};
-use crate::columns::Chosen;
+use crate::columns::View;
 use crate::files::{Files, Span};
 use crate::{Error, Record, RecordFields};
 
@@ -365,7 +365,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// If there is no field with one of the names, or one is listed twice.
     pub fn columns(self, names: impl IntoIterator<Item = impl Into<String>>) -> Result<Records<dyn Format>, Error> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let (chosen, budget) = (Chosen::new(self.format.clone(), &names)?, self.budget);
+        let (chosen, budget) = (View::new(self.format.clone(), &names)?, self.budget);
         Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
@@ -384,7 +384,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn room(self, times: usize) -> Records<dyn Format> {
-        Records { budget: self.budget, ..Records::new(Chosen::with_room(self.format, times)) }.erased()
+        Records { budget: self.budget, ..Records::new(View::with_room(self.format, times)) }.erased()
     }
 
     /// Returns what a user of the samples should know, such as that connections to a server failed, or that an

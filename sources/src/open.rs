@@ -305,9 +305,7 @@ impl Settings {
 
     /// Opens files, and maps them if that is set.
     pub(crate) fn files(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Files, Error> {
-        let files = Files::open(paths)?;
-        // SAFETY: the caller of `mapped` or `map_arrow` guarantees that the files do not change.
-        if self.maps { unsafe { files.map() } } else { Ok(files) }
+        opened(paths, self.maps)
     }
 
     /// Returns these settings for Arrow files.
@@ -328,8 +326,17 @@ impl Settings {
     pub(crate) fn blocks(&self) -> Result<crate::tokens::BlockOptions, Error> {
         self.check(TOKENS)?;
         let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
+        // SAFETY: the caller of `mapped` guarantees that the files do not change.
+        let options = if self.maps { unsafe { options.mapped() } } else { options };
         Ok(if let Some(dtype) = self.dtype { options.dtype(dtype) } else { options })
     }
+}
+
+/// Opens files, and maps them if `maps` is set, which only unsafe functions set.
+pub(crate) fn opened(paths: impl IntoIterator<Item = impl Into<PathBuf>>, maps: bool) -> Result<Files, Error> {
+    let files = Files::open(paths)?;
+    // SAFETY: the callers of these functions guarantee that the files do not change.
+    if maps { unsafe { files.map() } } else { Ok(files) }
 }
 
 impl<F: ?Sized> Clone for Options<F> {

@@ -7,6 +7,7 @@ use slotline::dtype::DType;
 use super::indexed::Index;
 use super::layout::{tokens, widened};
 use crate::files::{Files, Span};
+use crate::open::opened;
 use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
@@ -25,6 +26,7 @@ pub struct Sequences {
 #[derive(Clone, Debug, Default)]
 pub struct SequenceOptions {
     widen: bool,
+    maps: bool,
 }
 
 impl SequenceOptions {
@@ -39,6 +41,16 @@ impl SequenceOptions {
         self
     }
 
+    /// Maps the tokens of a file of this machine. It is an error if it can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    pub unsafe fn mapped(mut self) -> Self {
+        self.maps = true;
+        self
+    }
+
     /// Opens `<prefix>.bin` and `<prefix>.idx`.
     ///
     /// # Errors
@@ -46,22 +58,7 @@ impl SequenceOptions {
     /// If a file can't be read, or the index is not one of these tokens.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
         let (index, bin) = Index::open(prefix.as_ref())?;
-        self.of(index, Files::open([bin])?)
-    }
-
-    /// Opens files as [`open`](Self::open) does, and maps the tokens.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
-        let (index, bin) = Index::open(prefix.as_ref())?;
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(index, unsafe { Files::open([bin])?.map() }?)
+        self.of(index, opened([bin], self.maps)?)
     }
 
     fn of(&self, index: Index, files: Files) -> Result<Records<Sequences>, Error> {
