@@ -7,7 +7,7 @@ use crate::files::{Files, below, is_url, read_whole};
 use crate::hive::{is_part, keys, parts, with_values};
 use crate::kind::{Kind, is_web, one_kind, without_query};
 use crate::listing::{Found, INDEX, Listing, below_url, data_of, find, index, kind_of, start};
-use crate::open::{MEGATRON, Settings};
+use crate::open::Settings;
 use crate::{Error, Format, OpenOptions, Records};
 
 /// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
@@ -180,10 +180,8 @@ impl Settings {
         }
         #[cfg(feature = "tokens")]
         {
-            use crate::tokens::Sequences;
             if start.starts_with(b"MMIDIDX\0") {
-                self.check(MEGATRON)?;
-                return Ok(Sequences::open(path.with_extension(""))?.erased());
+                return Ok(self.sequences()?.open(path.with_extension(""))?.erased());
             }
             let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
             if self.dtype.is_none() && matches!(magic, Some(20_240_520 | 20_240_801)) {
@@ -191,8 +189,7 @@ impl Settings {
             }
             if has_extension(path, "bin") {
                 if Files::open([path.with_extension("idx")]).is_ok() {
-                    self.check(MEGATRON)?;
-                    return Ok(Sequences::open(path.with_extension(""))?.erased());
+                    return Ok(self.sequences()?.open(path.with_extension(""))?.erased());
                 }
                 return Ok(self.blocks()?.open_raw([path])?.erased());
             }

@@ -84,7 +84,7 @@ pub(crate) const LITDATA: &str = "LitData";
 pub(crate) const MDS: &str = "MDS";
 pub(crate) const NPZ: &str = "npz";
 pub(crate) const SAFETENSORS: &str = "safetensors";
-pub(crate) const MEGATRON: &str = "sequences of Megatron";
+const MEGATRON: &str = "sequences of Megatron";
 
 impl<F: ?Sized> Options<F> {
     /// Makes the default options, which are each format's own.
@@ -183,8 +183,8 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Maps the files that stay open of this machine, so that what is not compressed is copied once, into the batch. It is an
-    /// error if one can't be mapped.
+    /// Maps the files of this machine, except those that are opened for each read. What is not compressed is then copied once,
+    /// into the batch. It is an error if one can't be mapped.
     ///
     /// # Safety
     ///
@@ -194,21 +194,23 @@ impl<F: ?Sized> Options<F> {
         self
     }
 
-    /// Maps Arrow files of this machine, and no others. What is not compressed is then not copied before the batch, and not kept in memory;
-    /// otherwise whole batches of the file are read.
+    /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
+    /// MDS and LitData, arrays of npz. 1 GiB by default.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.set.memory_limit = Some(bytes);
+        self
+    }
+}
+
+impl OpenOptions {
+    /// Maps Arrow files of this machine, and no others. What is not compressed is then not copied before the batch, and not
+    /// kept in memory; otherwise whole batches of the file are read.
     ///
     /// # Safety
     ///
     /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
     pub unsafe fn map_arrow(mut self) -> Self {
         self.set.maps_arrow = true;
-        self
-    }
-
-    /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
-    /// MDS and LitData, arrays of npz. 1 GiB by default.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.set.memory_limit = Some(bytes);
         self
     }
 
@@ -243,9 +245,7 @@ impl<F: ?Sized> Options<F> {
         self.set.requests = Some(set(self.set.requests.unwrap_or_default()));
         self
     }
-}
 
-impl OpenOptions {
     /// Sets what a field of tars or TFRecord files holds, instead of what follows from its name or from the first records.
     /// In tars it may be bytes, text or `i64`. Room need not be given.
     pub fn decode(mut self, field: impl Into<String>, kind: FieldKind) -> Self {
@@ -329,6 +329,14 @@ impl Settings {
         // SAFETY: the caller of `mapped` guarantees that the files do not change.
         let options = if self.maps { unsafe { options.mapped() } } else { options };
         Ok(if let Some(dtype) = self.dtype { options.dtype(dtype) } else { options })
+    }
+
+    #[cfg(feature = "tokens")]
+    pub(crate) fn sequences(&self) -> Result<crate::tokens::SequenceOptions, Error> {
+        self.check(MEGATRON)?;
+        let options = crate::tokens::SequenceOptions::new();
+        // SAFETY: the caller of `mapped` guarantees that the file does not change.
+        Ok(if self.maps { unsafe { options.mapped() } } else { options })
     }
 }
 

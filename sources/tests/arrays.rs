@@ -114,6 +114,12 @@ fn compressed_arrays_beyond_the_limit_are_errors() {
 }
 
 #[test]
+fn an_option_of_other_formats_is_an_error() {
+    let error = NpzOptions::new().block_size(4).open(data("stored.npz")).unwrap_err().to_string();
+    assert!(error.contains("`block_size` is an option of files of tokens, LitData, and not of npz"), "{error}");
+}
+
+#[test]
 fn passes_resume() {
     for file in ["stored.npz", "packed.npz", "all.safetensors"] {
         support::resumes(|| open(&data(file), &[]).unwrap());

@@ -92,8 +92,7 @@ impl TarOptions {
 
     /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or zstd.
     /// [Patterns](crate::paths) are expanded. The first samples are read to learn the fields: those of them that
-    /// [`columns`](Self::columns) lists,
-    /// or all. Options about indexes have no effect.
+    /// [`columns`](Self::columns) lists, or all. Options about indexes have no effect.
     ///
     /// # Errors
     ///

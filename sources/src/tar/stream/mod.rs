@@ -86,13 +86,13 @@ pub struct TarStream {
 }
 
 impl TarStream {
-    /// Opens tars, whose paths are expanded.
+    /// Opens tars, with expanded paths.
     pub(crate) fn open(options: &Settings, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, Error> {
-        options.check(TARS)?;
         Self::new(options, Shards::files(expand(paths)?)?)
     }
 
     pub(super) fn new(options: &Settings, shards: Shards) -> Result<Self, Error> {
+        options.check(TARS)?;
         let (first, kept) = first_samples(&shards, options)?;
         let names = options.columns.clone().unwrap_or_else(|| {
             let mut names = Vec::<String>::new();
