@@ -50,9 +50,8 @@ fn blocks_are_those_of_nanogpt() {
             assert_eq!(all(&options.open_raw(&path).unwrap(), "tokens"), want, "{name} {block} {stride}");
             let options = options.labels(true);
             // SAFETY: nobody writes to the file.
-            for records in
-                [options.open_raw(&path).unwrap(), unsafe { options.clone().mapped() }.open_raw(&path).unwrap()]
-            {
+            let mapped = unsafe { options.clone().mapped() };
+            for records in [options.open_raw(&path).unwrap(), mapped.open_raw(&path).unwrap()] {
                 let cut =
                     |range: std::ops::Range<usize>| want.iter().map(|w| w[range.clone()].to_vec()).collect::<Vec<_>>();
                 assert_eq!(all(&records, "tokens"), cut(0..block));
