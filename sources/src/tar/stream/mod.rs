@@ -28,8 +28,8 @@ const FIRST_BYTES: u64 = 16 << 20;
 /// How many bytes a shuffle buffer may have by default.
 const LIMIT: u64 = 256 << 20;
 
-/// The samples of tars, read from front to back. Made by [`TarOptions::stream`] and
-/// [`stream_reader`](TarOptions::stream_reader).
+/// The samples of tars, read from front to back. Made by [`TarOptions::stream`](super::TarOptions::stream) and
+/// [`stream_reader`](super::TarOptions::stream_reader).
 ///
 /// This is for tars that can't be indexed: packed by gzip, bzip2 or zstd, or from the standard input. For all others [`Tar`](super::Tar)
 /// is better: it shuffles completely, resumes at once, and divides samples evenly among any number of workers and ranks.
