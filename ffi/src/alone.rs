@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
-use slotline::sample::{OwnedSample, OwnedSampleError, Columns, Fields, Row, Sample};
+use slotline::sample::{Columns, Fields, OwnedSample, OwnedSampleError, Row, Sample};
 
 use crate::batch::{Made, slotline_batch};
 use crate::cause::find;

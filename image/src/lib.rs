@@ -119,6 +119,7 @@
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
 mod any;
+mod axis_map;
 mod boxes;
 mod colour;
 mod decode;
@@ -134,7 +135,6 @@ mod mix;
 mod operation;
 mod paint;
 mod pipeline;
-mod places;
 mod plan;
 mod resample;
 mod sample;
@@ -144,6 +144,7 @@ mod text;
 pub mod transform;
 
 pub use self::any::{AnyImage, AnyPipeline};
+pub use self::axis_map::PaddingMode;
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::colour::Pixel;
 pub use self::draw::{Draw, Operations, Seed, Step};
@@ -153,5 +154,4 @@ pub use self::mask::{ClassId, Mask};
 pub use self::mix::{CutMix, Mix, MixUp};
 pub use self::operation::{Affine, Erasing, Interpolation, Operation};
 pub use self::pipeline::{Pipeline, PipelineBuilder};
-pub use self::places::PaddingMode;
 pub use self::sample::Image;

@@ -91,7 +91,7 @@ impl Arguments {
                 let path = [data.join("tokens.bin")];
                 let blocks = if self.is_mapped() {
                     // SAFETY: nobody changes the file.
-                    unsafe { options.map_raw(path)? }
+                    unsafe { options.mapped() }.open_raw(path)?
                 } else {
                     options.open_raw(path)?
                 };
@@ -103,7 +103,7 @@ impl Arguments {
                 let prefix = data.join("tokens");
                 let blocks = if self.is_mapped() {
                     // SAFETY: nobody changes the files.
-                    unsafe { options.map(prefix)? }
+                    unsafe { options.mapped() }.open(prefix)?
                 } else {
                     options.open(prefix)?
                 };

@@ -8,9 +8,9 @@ use slotline::fork::Process;
 
 use crate::Error;
 
-/// The parts of a dataset that are in memory. Those that were not used for longest are dropped first. They are made in steps,
-/// each of which makes an `S`, by all threads that wait for the part.
-pub(crate) struct Kept<T, S> {
+/// A cache of decoded parts of a dataset, which drops the least recently used first. A part is made in steps, each of which
+/// makes an `S`. All threads that wait for the part share its steps.
+pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,
     own: Parts<T, S>,
@@ -21,7 +21,7 @@ pub(crate) struct Kept<T, S> {
 struct Parts<T, S> {
     parts: Vec<Part<T, S>>,
     held: Mutex<Held>,
-    /// The time: it goes on by two with each part that is made.
+    /// A logical time, which advances by two with each part that is made.
     clock: AtomicU64,
 }
 
@@ -30,9 +30,9 @@ struct Part<T, S> {
     made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
     used: AtomicU64,
-    /// What is wrong with its contents, so that it is not decoded again for each sample.
+    /// The error in its contents, kept so that the part is not decoded again for each sample.
     wrong: OnceLock<Box<Error>>,
-    /// What the threads share that are making it.
+    /// The state that the threads share that are making it.
     making: Mutex<Option<Arc<Making<T, S>>>>,
 }
 
@@ -61,7 +61,7 @@ struct Held {
     bytes: u64,
 }
 
-impl<T, S> Kept<T, S> {
+impl<T, S> PartCache<T, S> {
     /// Keeps up to `limit` bytes of `parts` parts, and at least the last one.
     pub(crate) fn new(parts: usize, limit: u64) -> Self {
         Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
@@ -250,10 +250,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T, S> fmt::Debug for Kept<T, S> {
+impl<T, S> fmt::Debug for PartCache<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = self.own.parts.len();
-        f.debug_struct("Kept").field("parts", &parts).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("PartCache").field("parts", &parts).field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
-        let kept = Kept::new(4, 25);
+        let kept = PartCache::new(4, 25);
         let get = |part: usize| {
             let made = AtomicUsize::new(0);
             let step = |_, _: &AtomicU64| Ok(made.fetch_add(1, Ordering::Relaxed));
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_forked_process_waits_for_no_thread_that_it_lacks() {
-        let kept = Kept::new(2, 25);
+        let kept = PartCache::new(2, 25);
         let get = |part| kept.get(part, 1, |_, _| Ok(()), |_| (vec![1_u8; 10], 10)).unwrap();
         get(0);
         let (making, held) = (lock(&kept.own.parts[1].making), lock(&kept.own.held));
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn threads_that_wait_for_a_part_make_its_steps() {
-        let kept = Kept::new(1, 25);
+        let kept = PartCache::new(1, 25);
         let (barrier, asked) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
         let step = |number: usize, spent: &AtomicU64| {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_or_panics_fails_for_everyone_who_asks() {
-        let kept = Kept::<(), ()>::new(1, 25);
+        let kept = PartCache::<(), ()>::new(1, 25);
         let step = |number: usize, _: &AtomicU64| {
             std::thread::sleep(std::time::Duration::from_millis(2));
             match number {
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn wrong_contents_are_looked_at_once() {
-        let (kept, asked) = (Kept::<(), ()>::new(1, 25), AtomicUsize::new(0));
+        let (kept, asked) = (PartCache::<(), ()>::new(1, 25), AtomicUsize::new(0));
         let step = |_, _: &AtomicU64| {
             asked.fetch_add(1, Ordering::Relaxed);
             Err(Error::format("a file", 7, "damage", "none"))

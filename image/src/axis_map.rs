@@ -38,10 +38,10 @@ impl PaddingMode {
 
 /// One direction of a crop that is resized, then cropped, flipped and padded.
 ///
-/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` places, numbered from 0. The target has `out` of
-/// these, from `at` on, backwards if `mirrored`. Places outside of `bounds` are padding.
+/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` pixels, the places 0 to `size - 1`. The target has `out`
+/// of these places, from `at` on, backwards if `mirrored`. Those outside of `bounds` are padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Places {
+pub(crate) struct AxisMap {
     pub(crate) crop: [usize; 2],
     pub(crate) size: usize,
     pub(crate) at: i64,
@@ -51,7 +51,7 @@ pub(crate) struct Places {
     pub(crate) padding: PaddingMode,
 }
 
-impl Places {
+impl AxisMap {
     /// A direction of `len` pixels as it is.
     pub(crate) fn all(len: usize) -> Self {
         Self { crop: [0, len], size: len, out: len, ..Self::default() }
@@ -62,7 +62,7 @@ impl Places {
         self.size == self.crop[1] - self.crop[0] && self.bounds.is_none()
     }
 
-    /// Resizes what there is to `size` places.
+    /// Resizes the pixels that are left to `size` places.
     pub(crate) fn resize(&mut self, size: usize) {
         let from = self.crop[0] + self.at as usize;
         self.crop = [from, from + self.out];
@@ -153,7 +153,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn list(places: &Places) -> Vec<Option<usize>> {
+    fn list(places: &AxisMap) -> Vec<Option<usize>> {
         (0..places.out).map(|i| places.of(i)).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn combined_operations_equal_separate_ones() {
         let some = |list: &[usize]| list.iter().map(|&place| Some(place)).collect::<Vec<_>>();
-        let mut places = Places::all(10);
+        let mut places = AxisMap::all(10);
         places.mirror();
         places.cut(1, 6); // 8 to 3
         assert_eq!(list(&places), some(&[8, 7, 6, 5, 4, 3]));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_crop_is_resized_inside_its_window() {
-        let mut places = Places::all(100);
+        let mut places = AxisMap::all(100);
         places.cut(20, 50);
         assert!(places.can_resize());
         places.resize(10);
