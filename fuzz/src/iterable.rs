@@ -116,7 +116,7 @@ impl What {
     }
 }
 
-/// Runs passes of a loader over a stream, as [`run_passes`] does. Their results must be those of a plain loop over the workers'
+/// Runs passes of a loader over a stream, as `run_passes` does. Their results must be those of a plain loop over the workers'
 /// shares.
 pub fn iterable(data: &[u8]) {
     let mut choices = Choices::new(data);

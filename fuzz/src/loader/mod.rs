@@ -10,7 +10,7 @@ use self::what::{How, What, build};
 use crate::choices::Choices;
 use crate::received::run_passes;
 
-/// Runs passes of a loader as [`run_passes`] does. Their results must be those of a plain loop, and memory must stay within its
+/// Runs passes of a loader as `run_passes` does. Their results must be those of a plain loop, and memory must stay within its
 /// limit.
 pub fn loader(data: &[u8]) {
     let mut choices = Choices::new(data);
