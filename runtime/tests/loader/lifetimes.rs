@@ -493,7 +493,7 @@ fn end_epoch_ends_a_pass_begun_with_begin_epoch() {
         let kept = loader.next_batch().unwrap().unwrap();
         loader.end_epoch();
         loader.end_epoch();
-        assert!(loader.next_batch().is_none() && !loader.is_ready());
+        assert!(loader.next_batch().is_none() && loader.is_ready());
         let state = loader.state();
         assert_eq!(pass(&mut loader), expected[1]);
         assert_eq!(Got::from(&kept), expected[0][0]);

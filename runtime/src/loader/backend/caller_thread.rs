@@ -98,6 +98,10 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
         Ok(Ready { lease: cell.lend(), task, rows })
     }
 
+    fn is_ready(&self) -> bool {
+        self.ticket >= self.end || self.is_closed()
+    }
+
     fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
         slab.wait(deadline, || self.is_closed())
     }

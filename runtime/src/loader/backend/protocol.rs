@@ -45,10 +45,8 @@ pub(crate) trait Backend<P> {
         None
     }
 
-    /// Whether the next batch is ready.
-    fn is_ready(&self) -> bool {
-        self.ready() > 0
-    }
+    /// Whether the next batch, or the end of the pass, is ready.
+    fn is_ready(&self) -> bool;
 
     /// The number of finished batches.
     fn ready(&self) -> usize {

@@ -243,7 +243,7 @@ impl<P: Storage> LoaderCore<P> {
 
     /// Whether [`next`](Self::next) returns without waiting.
     pub(crate) fn is_ready(&self) -> bool {
-        self.position.pass.open && (!self.position.pass.failures.is_empty() || self.backend.is_ready())
+        !self.position.pass.open || !self.position.pass.failures.is_empty() || self.backend.is_ready()
     }
 
     /// Records how many finished batches there are.

@@ -274,7 +274,7 @@ impl<B: Output> Loader<B> {
         next
     }
 
-    /// Whether the next batch of the pass, or an error instead of it, is ready: see [`Pass::is_ready`].
+    /// Whether the next batch of the pass, an error instead of it, or its end is ready: see [`Pass::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.core.is_ready()
     }

@@ -61,9 +61,9 @@ impl<'a, B: Output> Pass<'a, B> {
         self.loader.state()
     }
 
-    /// Whether the next batch, or an error instead of it, is ready, so that `next` neither waits nor loads. At the end
-    /// of the pass this is always false. With an iterable dataset it may be true when a worker has reached its end, and
-    /// `next` then asks another worker.
+    /// Whether the next batch, an error instead of it, or the end of the pass is ready, so that `next` neither waits nor
+    /// loads. With an iterable dataset it may be true when a worker has reached its end, and `next` then asks another
+    /// worker. Without workers, the end of an iterator or a stream is known only when `next` has come to it.
     pub fn is_ready(&self) -> bool {
         self.loader.is_ready()
     }

@@ -252,11 +252,16 @@ impl<P> RequestQueues<P> {
         self.links.iter().map(|link| link.replies.ready()).sum()
     }
 
-    /// Whether the reply to take next is ready.
+    /// Whether the reply to take next is ready, or there is none to come.
     pub(crate) fn is_ready(&self) -> bool {
+        let is_ready = |link: &WorkerLink<P>| link.replies.ready() > 0 || link.replies.is_ended();
         match self.asked.front() {
-            Some(&link) if self.any.is_none() => self.links[link].replies.ready() > 0,
-            _ => self.ready_count() > 0,
+            _ if self.cancel.is_stopped() => true,
+            Some(&link) if self.any.is_none() => is_ready(&self.links[link]),
+            _ => {
+                let mut asked = self.links.iter().filter(|link| link.outstanding > 0).peekable();
+                asked.peek().is_none() || asked.any(is_ready)
+            }
         }
     }
 

@@ -408,9 +408,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     fn wait(&mut self, deadline: &Until) -> bool {
         self.call();
         let awaited = self.in_order.then_some(self.next);
-        self.ring.wait(awaited, deadline, || {
-            self.finished().is_some() || self.ring.is_closed() || self.is_deserted() || !self.has_more()
-        })
+        self.ring.wait(awaited, deadline, || self.is_ready())
     }
 
     fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
@@ -419,7 +417,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 
     fn is_ready(&self) -> bool {
-        self.finished().is_some()
+        self.finished().is_some() || self.ring.is_closed() || self.is_deserted() || !self.has_more()
     }
 
     fn ready(&self) -> usize {

@@ -180,7 +180,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
     }
 
     fn is_ready(&self) -> bool {
-        self.consumer.is_ready()
+        self.consumer.is_ready() || self.ended().is_some()
     }
 
     fn ready(&self) -> usize {
