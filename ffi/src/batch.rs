@@ -278,9 +278,9 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
 ///
 /// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
+pub unsafe extern "C" fn slotline_batch_index(batch: *const slotline_batch) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::task, |batch| batch.task, |_| 0) }
+    unsafe { ask(batch, 0, Batch::batch_index, |batch| batch.task, |_| 0) }
 }
 
 /// Returns the number of the batch's pass, from 0. 0 for NULL.
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch)
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
 ///
 /// # Safety
 ///

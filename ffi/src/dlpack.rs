@@ -248,7 +248,7 @@ unsafe fn export_field<M: Managed>(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a field that does not exist.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! The state behind a loader handle, for loaders on the host and on a device.
 //!
-//! At most one call at a time may use the loader itself ([`Inside`]). A second call, from another thread or from a callback
-//! that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its constants
-//! ([`Visit`]), even while another call uses it.
+//! At most one call at a time may use the loader itself ([`ExclusiveGuard`]). A second call, from another thread or from a
+//! callback that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its
+//! constants ([`SharedGuard`]), even while another call uses it.
 //!
 //! C may free a loader while calls are in progress, so the handle counts each call from its first access to the handle to its
 //! last. A single word holds the whole state:
@@ -36,7 +36,7 @@ use crate::boundary::guarded;
 use crate::check;
 use crate::failure::Failure;
 use crate::field::About;
-use crate::running::{Facts, Loads, Next, Running};
+use crate::running::{LoaderInfo, LoaderOps, Next, Running};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, Step, step};
 
 /// A loader, and the state of the calls in it.
@@ -46,7 +46,7 @@ pub(crate) struct Handle<L> {
     /// Accessed only by the call that has set `BUSY`, until `GONE` is set.
     inner: UnsafeCell<ManuallyDrop<Running<L>>>,
     pub(crate) fields: Arc<[About]>,
-    pub(crate) facts: Facts,
+    pub(crate) facts: LoaderInfo,
     pub(crate) stats: StatsReader,
     stopper: Stopper,
     stopped: AtomicBool,
@@ -60,7 +60,7 @@ const VISITOR: usize = 1 << 3;
 // SAFETY: the inner loader is Send, and only the call that has set `BUSY` uses it; everything else is changed through atomics.
 unsafe impl<L: Send> Sync for Handle<L> {}
 
-impl<L: Loads> Handle<L> {
+impl<L: LoaderOps> Handle<L> {
     pub(crate) fn new(loader: L) -> Self {
         let mut facts = loader.facts();
         Self {
@@ -103,7 +103,7 @@ impl<L> fmt::Debug for Handle<L> {
 /// A type that represents a loader in C.
 pub(crate) trait Handled {
     /// The type of the loader behind the handle.
-    type Loader: Loads;
+    type Loader: LoaderOps;
 
     fn handle(&self) -> &Handle<Self::Loader>;
 }
@@ -114,12 +114,12 @@ pub(crate) trait Handled {
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
-pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<Visit<H>, Failure> {
+pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<SharedGuard<H>, Failure> {
     // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access. Like cloning an `Arc`, it
     // needs no memory ordering.
     unsafe { check::reference(loader, "loader")?.handle().state.fetch_add(VISITOR, Ordering::Relaxed) };
     step(Step::In);
-    Ok(Visit { loader: loader.cast_mut() })
+    Ok(SharedGuard { loader: loader.cast_mut() })
 }
 
 /// Enters a loader to use it, unless another call uses it.
@@ -128,7 +128,7 @@ pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<Visit<H>, Fai
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
-pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Failure> {
+pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<ExclusiveGuard<H>, Failure> {
     // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access; if the call is refused,
     // it is also the last.
     let before = unsafe { check::reference(loader, "loader")?.handle().state.fetch_or(BUSY, Ordering::Acquire) };
@@ -136,7 +136,7 @@ pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Fail
         return Err(if before & GONE == 0 { in_use() } else { freed() });
     }
     step(Step::In);
-    Ok(Inside { loader })
+    Ok(ExclusiveGuard { loader })
 }
 
 #[cold]
@@ -156,7 +156,7 @@ fn freed() -> Failure {
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
-pub(crate) unsafe fn ask<H: Handled, T>(loader: *const H, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
+pub(crate) unsafe fn ask<H: Handled, T>(loader: *const H, otherwise: T, question: impl FnOnce(&LoaderInfo) -> T) -> T {
     // SAFETY: the caller upholds this function's safety contract.
     unsafe { visit(loader) }.map_or(otherwise, |visit| question(&visit.handle().facts))
 }
@@ -264,11 +264,11 @@ pub(crate) fn freed_twice(what: &str) -> ! {
 }
 
 /// A call that visits a loader. It keeps the handle alive, but the loader behind the handle may have been dropped.
-pub(crate) struct Visit<H: Handled> {
+pub(crate) struct SharedGuard<H: Handled> {
     loader: *mut H,
 }
 
-impl<H: Handled> Visit<H> {
+impl<H: Handled> SharedGuard<H> {
     #[inline]
     pub(crate) fn handle(&self) -> &Handle<H::Loader> {
         // SAFETY: this visit is counted, so the handle is alive; its contents are changed only through cells.
@@ -290,7 +290,7 @@ impl<H: Handled> Visit<H> {
     }
 }
 
-impl<H: Handled> Drop for Visit<H> {
+impl<H: Handled> Drop for SharedGuard<H> {
     #[inline]
     fn drop(&mut self) {
         step(Step::Out);
@@ -300,11 +300,11 @@ impl<H: Handled> Drop for Visit<H> {
 }
 
 /// The call that uses a loader. It keeps the loader alive.
-pub(crate) struct Inside<H: Handled> {
+pub(crate) struct ExclusiveGuard<H: Handled> {
     loader: *mut H,
 }
 
-impl<H: Handled> Inside<H> {
+impl<H: Handled> ExclusiveGuard<H> {
     #[inline]
     fn handle(&self) -> &Handle<H::Loader> {
         // SAFETY: `BUSY` keeps the handle alive; its contents are changed only through cells.
@@ -324,7 +324,7 @@ impl<H: Handled> Inside<H> {
 
     /// Returns the next batch of the pass; `None` at its end.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Box<Failure>> {
+    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as LoaderOps>::Item>, Box<Failure>> {
         match self.running().next_batch() {
             Next::Batch(batch) => Ok(Some(batch)),
             Next::Failed(failure) => Err(failure),
@@ -342,7 +342,7 @@ impl<H: Handled> Inside<H> {
     }
 }
 
-impl<H: Handled> Drop for Inside<H> {
+impl<H: Handled> Drop for ExclusiveGuard<H> {
     #[inline]
     fn drop(&mut self) {
         step(Step::Out);
@@ -360,6 +360,6 @@ impl<H: Handled> Drop for Inside<H> {
         // handle alive.
         state.fetch_add(VISITOR, Ordering::Relaxed);
         // SAFETY: this call has set `BUSY`, and `free` has set `FREED`.
-        unsafe { Visit { loader: self.loader }.leave_gone() };
+        unsafe { SharedGuard { loader: self.loader }.leave_gone() };
     }
 }

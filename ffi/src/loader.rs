@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
 use crate::indexed::Indexed;
 use crate::options::{Owned, slotline_options};
-use crate::running::{Facts, HostLoader, Loads};
+use crate::running::{HostLoader, LoaderInfo, LoaderOps};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
@@ -90,8 +90,8 @@ pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value. `SLOTLINE_BUILD`:
-/// options that exclude each other, or memory, threads or processes that are not available.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value.
+/// `SLOTLINE_ERROR_BUILD`: options that exclude each other, or memory, threads or processes that are not available.
 ///
 /// # Safety
 ///
@@ -123,9 +123,9 @@ pub unsafe extern "C" fn slotline_loader_new(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `loader` is NULL or in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
-/// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass. `SLOTLINE_WORKER_DIED`: the
-/// workers have ended.
+/// `SLOTLINE_ERROR_INVALID`: `loader` is NULL or in use. `SLOTLINE_ERROR_SAMPLER`: the order could not be drawn.
+/// `SLOTLINE_ERROR_TIMEOUT`: a worker is stuck in the previous pass. `SLOTLINE_ERROR_STATE`: a loaded state does not match the
+/// pass. `SLOTLINE_ERROR_WORKER_DIED`: the workers have ended.
 ///
 /// # Safety
 ///
@@ -149,10 +149,11 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
-/// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call
-/// continues the pass. After `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After
-/// `SLOTLINE_SAMPLER` the pass has ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
+/// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
+/// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
+/// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
+/// ended.
 ///
 /// # Safety
 ///
@@ -187,7 +188,7 @@ pub unsafe extern "C" fn slotline_loader_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> i64 {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { handle::ask(loader, -1, Facts::len) }
+    unsafe { handle::ask(loader, -1, LoaderInfo::len) }
 }
 
 /// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
@@ -238,14 +239,14 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 }
 
 /// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
+/// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
 /// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
 /// resume from it.
 ///
 /// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
 /// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
 /// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
-/// NULL. A thread that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and, except for handlers,
+/// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
 /// may free the loader even if this call has not returned.
 ///
 /// # Safety
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 ///
 /// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
 /// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
-/// of `slotline_loader_stop`, another call has returned `SLOTLINE_STOPPED`. In all other cases, wait until the call has
+/// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
 /// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
 /// in use.
 ///

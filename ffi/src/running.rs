@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::field::About;
 
 /// The functions of a loader that a handle needs.
-pub(crate) trait Loads: Send + 'static {
+pub(crate) trait LoaderOps: Send + 'static {
     /// The type of the batches.
     type Item;
 
@@ -17,7 +17,7 @@ pub(crate) trait Loads: Send + 'static {
     /// A failure is boxed, so that it does not take room in the result of every call.
     fn next_batch(&mut self) -> Option<Result<Self::Item, Box<Failure>>>;
     fn next_epoch(&self) -> u32;
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> LoaderInfo;
     fn stopper(&self) -> Stopper;
     fn state(&self) -> Result<State, Failure>;
     fn load_state(&mut self, state: &State) -> Result<(), Failure>;
@@ -44,7 +44,7 @@ macro_rules! either {
     };
 }
 
-impl Loads for HostLoader {
+impl LoaderOps for HostLoader {
     type Item = Made;
 
     fn begin_epoch(&mut self) -> Result<(), Failure> {
@@ -63,8 +63,8 @@ impl Loads for HostLoader {
         either!(self, loader => loader.next_epoch())
     }
 
-    fn facts(&self) -> Facts {
-        either!(self, loader => Facts::of(loader))
+    fn facts(&self) -> LoaderInfo {
+        either!(self, loader => LoaderInfo::of(loader))
     }
 
     fn stopper(&self) -> Stopper {
@@ -90,7 +90,7 @@ impl Loads for HostLoader {
 
 /// The properties of a loader that never change.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct LoaderInfo {
     /// The number of batches of a pass, if it is known in advance.
     pub(crate) len: Option<usize>,
     pub(crate) batch_size: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Facts {
     pub(crate) fields: Box<[About]>,
 }
 
-impl Facts {
+impl LoaderInfo {
     pub(crate) fn of<B: Output>(loader: &Loader<B>) -> Self {
         Self {
             len: loader.len(),
@@ -146,7 +146,7 @@ pub(crate) enum Next<T> {
     NoPass,
 }
 
-impl<L: Loads> Running<L> {
+impl<L: LoaderOps> Running<L> {
     pub(crate) fn new(loader: L) -> Self {
         Self { loader, pass: Pass::None, given: 0, resumed: 0 }
     }

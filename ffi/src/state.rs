@@ -11,26 +11,27 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
-use crate::running::Loads;
-use crate::status::{SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
+use crate::running::LoaderOps;
+use crate::status::{SLOTLINE_ERROR_STATE, SLOTLINE_OK, slotline_status};
 
 impl From<StateError> for Failure {
     #[cold]
     fn from(error: StateError) -> Self {
-        Self::of(SLOTLINE_STATE, &error)
+        Self::of(SLOTLINE_ERROR_STATE, &error)
     }
 }
 
 /// Serialises a state as JSON, which includes a version number.
 pub(crate) fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
-    let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
+    let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_ERROR_STATE, &error))?;
     Ok(slotline_bytes::boxed(bytes))
 }
 
 /// Parses a state.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failure::new(SLOTLINE_STATE, format!("the bytes are not the state of a loader: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        Failure::new(SLOTLINE_ERROR_STATE, format!("the bytes are not the state of a loader: {error}"))
+    })
 }
 
 /// Returns the state of any kind of loader.
@@ -79,7 +80,7 @@ pub(crate) unsafe fn load<H: Handled>(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
 ///
 /// # Safety
 ///
@@ -100,8 +101,8 @@ pub unsafe extern "C" fn slotline_loader_state(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_STATE`: the bytes are damaged, or come from a loader
-/// that does not match; except for the abandoned pass, the loader is unchanged.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
+/// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
 ///
 /// # Safety
 ///

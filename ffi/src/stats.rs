@@ -12,8 +12,8 @@ use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::handle::{self, Handled};
 use crate::loader::slotline_loader;
-use crate::running::Loads;
-use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
+use crate::running::LoaderOps;
+use crate::status::{SLOTLINE_ERROR_PANIC, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// What a loader has done since it was made. Times are in seconds.
@@ -135,7 +135,7 @@ impl From<&Stats> for slotline_stats {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///
@@ -177,7 +177,7 @@ pub(crate) unsafe fn write_stats<H: Handled>(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn slotline_loader_verdict(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
 ///
 /// # Safety
 ///
@@ -282,5 +282,5 @@ fn lines(warnings: &[Warning]) -> String {
 }
 
 fn not_serialised(error: serde_json::Error) -> Failure {
-    Failure::of(SLOTLINE_PANIC, &error)
+    Failure::of(SLOTLINE_ERROR_PANIC, &error)
 }

@@ -374,8 +374,8 @@ fn cross<H: Handle>() {
             assert_eq!(drops.count(), usize::from(!kept), "{what}");
             let gave = if round % 4 < 2 { [one.end(), two.end()] } else { [two.end(), one.end()] };
             let of_second = if round % 4 < 2 { gave[1] } else { gave[0] };
-            assert!(!refused || matches!(of_second, Some(SLOTLINE_INVALID) | None), "{what}: {gave:?}");
-            let invalid = gave.iter().filter(|gave| **gave == Some(SLOTLINE_INVALID)).count();
+            assert!(!refused || matches!(of_second, Some(SLOTLINE_ERROR_INVALID) | None), "{what}: {gave:?}");
+            let invalid = gave.iter().filter(|gave| **gave == Some(SLOTLINE_ERROR_INVALID)).count();
             assert!(invalid <= usize::from(refused), "{what}: {gave:?}");
             assert_eq!(drops.count(), 1, "{what}");
         }
@@ -421,8 +421,8 @@ fn stop_and_free<H: Handle>(rounds: u64) {
             match H::next(loader) {
                 SLOTLINE_OK => {}
                 SLOTLINE_END => H::epoch_unless_stopped(loader),
-                SLOTLINE_STOPPED => break,
-                status => panic!("status {status}"),
+                SLOTLINE_ERROR_STOPPED => break,
+                status => panic!("status {status:?}"),
             }
         }
         H::free(loader);
@@ -436,7 +436,7 @@ trait More: Handle {
     /// Starts another pass, unless the loader was stopped.
     fn epoch_unless_stopped(loader: *mut Self) {
         let row = &Self::rows()[0];
-        assert!(matches!((row.call)(loader, &[]), Some(SLOTLINE_OK | SLOTLINE_STOPPED)));
+        assert!(matches!((row.call)(loader, &[]), Some(SLOTLINE_OK | SLOTLINE_ERROR_STOPPED)));
     }
 }
 

@@ -223,7 +223,7 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
         }
         drop(images);
         // The labels keep the only slot.
-        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_HELD);
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_HELD);
         // SAFETY: as above.
         let data = unsafe { (*labels.0).dl_tensor.data };
         // A kernel that reads the labels while the next copy is about to begin.
@@ -307,12 +307,12 @@ fn a_refused_release_loses_the_slot_with_the_last_tensor() {
         call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
         read_images(&reads, &batch, &second);
         fake.fail_call(0, 2);
-        assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_DEVICE);
+        assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_ERROR_DEVICE);
         fake.fail_none();
         let before = leaked().device_bytes;
         drop(tensor);
         let (status, message) = loader.next().err().unwrap();
-        assert_eq!((status, message.contains("slots left: 1")), (SLOTLINE_DEVICE, true), "{message}");
+        assert_eq!((status, message.contains("slots left: 1")), (SLOTLINE_ERROR_DEVICE, true), "{message}");
         assert!(leaked().device_bytes > before, "a kernel may still read it");
         assert_eq!(loader.rest().len(), 17);
         drop(loader);
@@ -389,7 +389,7 @@ fn a_host_loader_resumes_from_a_device_loaders_state() {
     assert!(plain.state().is_ok());
     plain.epoch().unwrap();
     let (status, message) = plain.state().unwrap_err();
-    assert_eq!((status, message.contains("resumable")), (SLOTLINE_STATE, true), "{message}");
+    assert_eq!((status, message.contains("resumable")), (SLOTLINE_ERROR_STATE, true), "{message}");
 }
 
 #[test]
@@ -408,9 +408,9 @@ fn a_stop_ends_the_device_pass_and_all_later_ones() {
                 Err(error) => break error,
             }
         };
-        assert_eq!((status, in_flight < 3), (SLOTLINE_STOPPED, true));
-        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
-        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_STOPPED);
+        assert_eq!((status, in_flight < 3), (SLOTLINE_ERROR_STOPPED, true));
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_STOPPED);
+        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_ERROR_STOPPED);
         drop(loader);
         assert_eq!(batch.indices().len(), 100);
     }
@@ -425,7 +425,7 @@ fn driver_errors_are_device_errors() {
     assert!(devices >= 1);
     let absent = on_device(|device| device.ordinal = 99);
     let (status, message) = DeviceLoader::new(&shuffled(0), &absent).err().unwrap();
-    assert_eq!((status, message.contains("no device 99")), (SLOTLINE_DEVICE, true), "{message}");
+    assert_eq!((status, message.contains("no device 99")), (SLOTLINE_ERROR_DEVICE, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     drop(loader.next().unwrap());
@@ -433,7 +433,7 @@ fn driver_errors_are_device_errors() {
     fake.fail_from(0, 2);
     let mut refused = 0;
     while let Err((status, _)) = loader.next() {
-        assert_eq!(status, SLOTLINE_DEVICE);
+        assert_eq!(status, SLOTLINE_ERROR_DEVICE);
         refused += 1;
     }
     fake.fail_none();
@@ -459,7 +459,7 @@ fn device_loaders_refuse_worker_processes() {
     let _fake = Fake::load().session(Options::default());
     let processes = slotline_options { processes: 1, ..shuffled(1) };
     let (status, message) = DeviceLoader::new(&processes, &on_device(|_| ())).err().unwrap();
-    assert_eq!((status, message.contains("processes and ")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!((status, message.contains("processes and ")), (SLOTLINE_ERROR_BUILD, true), "{message}");
 }
 
 #[test]
@@ -473,10 +473,10 @@ fn device_loaders_refuse_collate_and_drop_its_user_pointer() {
         ..shuffled(0)
     };
     let (status, message) = DeviceLoader::new(&collated, &on_device(|_| ())).err().unwrap();
-    assert_eq!((status, message.contains("leave collate NULL")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!((status, message.contains("leave collate NULL")), (SLOTLINE_ERROR_BUILD, true), "{message}");
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     let absent = on_device(|device| device.ordinal = 99);
-    assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_DEVICE);
+    assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_ERROR_DEVICE);
     assert_eq!(dropped.load(Ordering::SeqCst), 2);
 }
 
@@ -485,13 +485,13 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
     let _fake = Fake::load().session(Options::default());
     let short = slotline_device_options { struct_size: 8, ..on_device(|_| ()) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
-    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
+    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let mut later = on_device(|_| ());
     // A later version may have a field here.
     // SAFETY: the offset is within the struct.
     unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("an unknown field is refused");
-    assert_eq!((status, message.contains("later version")), (SLOTLINE_INVALID, true), "{message}");
+    assert_eq!((status, message.contains("later version")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
@@ -528,7 +528,7 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
     };
     for (what, outcome) in outcomes {
         let (status, message) = outcome.expect_err(what);
-        assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+        assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_INVALID, true), "{message}");
     }
     assert!(made.is_null() && next.is_null() && old.is_null() && new.is_null() && text.is_null());
     // SAFETY: NULL is allowed.

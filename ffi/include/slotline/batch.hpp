@@ -166,7 +166,7 @@ class batch {
   /// The number of samples.
   std::size_t size() const noexcept { return slotline_batch_len(raw_.get()); }
   /// The number of the batch in its pass, from 0.
-  std::size_t task() const noexcept { return slotline_batch_task(raw_.get()); }
+  std::size_t batch_index() const noexcept { return slotline_batch_index(raw_.get()); }
   /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_batch_epoch(raw_.get()); }
   /// The dataset index of each sample.

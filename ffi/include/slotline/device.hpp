@@ -35,7 +35,7 @@ class device_batch {
 
   explicit operator bool() const noexcept { return raw_ != nullptr; }
   std::size_t size() const noexcept { return slotline_device_batch_len(raw_.get()); }
-  std::size_t task() const noexcept { return slotline_device_batch_task(raw_.get()); }
+  std::size_t batch_index() const noexcept { return slotline_device_batch_task(raw_.get()); }
   std::uint32_t epoch() const noexcept { return slotline_device_batch_epoch(raw_.get()); }
   span<const std::int64_t> indices() const noexcept { return {slotline_device_batch_indices(raw_.get()), size()}; }
   std::size_t num_fields() const noexcept { return slotline_device_batch_num_fields(raw_.get()); }

@@ -19,7 +19,7 @@
 #include "flag.hpp"
 #include "generator.hpp"
 #include "memory.hpp"
-#include "own.hpp"
+#include "user_dataset.hpp"
 #include "ranks.hpp"
 #include "sampler.hpp"
 #include "warning.hpp"

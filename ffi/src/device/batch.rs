@@ -78,7 +78,7 @@ pub unsafe extern "C" fn slotline_device_batch_len(batch: *const slotline_device
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_batch_task(batch: *const slotline_device_batch) -> usize {
     // SAFETY: the caller guarantees that `batch` is NULL, or neither freed nor released.
-    unsafe { batch.as_ref() }.map_or(0, |batch| batch.batch.task())
+    unsafe { batch.as_ref() }.map_or(0, |batch| batch.batch.batch_index())
 }
 
 /// Returns the number of the batch's pass, from 0. 0 for NULL.
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn slotline_device_batch_num_fields(batch: *const slotline
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
 ///
 /// # Safety
 ///
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn slotline_device_batch_field(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `batch` is NULL. `SLOTLINE_DEVICE`: a fifth stream, or an error of the driver.
+/// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
 ///
 /// # Safety
 ///
@@ -176,8 +176,8 @@ pub unsafe extern "C" fn slotline_device_batch_ready_on(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `batch` is NULL. `SLOTLINE_DEVICE`: an error of the driver; the memory is then leaked, because it is
-/// unknown when it is no longer in use.
+/// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then leaked,
+/// because it is unknown when it is no longer in use.
 ///
 /// # Safety
 ///
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn slotline_device_batch_release_on(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `batch` is NULL. `SLOTLINE_DEVICE`: an error of the driver.
+/// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
 ///
 /// # Safety
 ///
@@ -267,7 +267,7 @@ unsafe fn export_field<M: Managed>(
 ///
 /// # Errors
 ///
-/// The same as for `slotline_device_batch_ready_on`; `SLOTLINE_INVALID` also for a field that does not exist.
+/// The same as for `slotline_device_batch_ready_on`; `SLOTLINE_ERROR_INVALID` also for a field that does not exist.
 ///
 /// # Safety
 ///

@@ -16,10 +16,12 @@ use crate::failure::Failure;
 use crate::handle::{self, Handle, Handled};
 use crate::loader::{build, take};
 use crate::options::slotline_options;
-use crate::running::{Facts, HostLoader, Loads};
+use crate::running::{HostLoader, LoaderInfo, LoaderOps};
 use crate::state;
 use crate::stats::{self, slotline_stats};
-use crate::status::{SLOTLINE_BUILD, SLOTLINE_DEVICE, SLOTLINE_END, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
+use crate::status::{
+    SLOTLINE_END, SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_DEVICE, SLOTLINE_ERROR_STATE, SLOTLINE_OK, slotline_status,
+};
 use crate::versioned::{self, Versioned};
 
 /// A loader that delivers batches on a device. Only one thread at a time may use it, unless a function says otherwise; it does
@@ -68,7 +70,7 @@ unsafe impl Versioned for slotline_device_options {
     }
 }
 
-impl Loads for DeviceLoader {
+impl LoaderOps for DeviceLoader {
     type Item = DeviceBatch;
 
     fn begin_epoch(&mut self) -> Result<(), Failure> {
@@ -83,8 +85,8 @@ impl Loads for DeviceLoader {
         self.loader().next_epoch()
     }
 
-    fn facts(&self) -> Facts {
-        Facts::of(self.loader())
+    fn facts(&self) -> LoaderInfo {
+        LoaderInfo::of(self.loader())
     }
 
     fn stopper(&self) -> Stopper {
@@ -94,7 +96,7 @@ impl Loads for DeviceLoader {
     fn state(&self) -> Result<State, Failure> {
         let unknown = || {
             Failure::new(
-                SLOTLINE_STATE,
+                SLOTLINE_ERROR_STATE,
                 "the loader keeps no state during a pass; set resumable in slotline_device_options when you make it",
             )
         };
@@ -119,8 +121,8 @@ impl Loads for DeviceLoader {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_DEVICE`: there is no driver, it is too old, it does not start, or it has no
-/// device; the message says which.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_DEVICE`: there is no driver, it is too old, it does not start, or
+/// it has no device; the message says which.
 ///
 /// # Safety
 ///
@@ -134,7 +136,7 @@ pub unsafe extern "C" fn slotline_device_probe(
     unsafe {
         boundary(error, || {
             let devices = check::place(devices, 0, "devices")?;
-            let driver = probe().map_err(|reason| Failure::of(SLOTLINE_DEVICE, &reason))?;
+            let driver = probe().map_err(|reason| Failure::of(SLOTLINE_ERROR_DEVICE, &reason))?;
             *devices = driver.devices.len();
             Ok(SLOTLINE_OK)
         })
@@ -146,7 +148,7 @@ pub unsafe extern "C" fn slotline_device_probe(
 ///
 /// # Errors
 ///
-/// The same as for `slotline_loader_new`; `SLOTLINE_DEVICE`: there is no driver, the device does not exist, or it does
+/// The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
 /// not have enough memory.
 ///
 /// # Safety
@@ -178,7 +180,7 @@ pub unsafe extern "C" fn slotline_device_loader_new(
             options.hold = options.hold.max(slots);
             let HostLoader::Stacked(host) = build(dataset, (options, owned), Some(device.pinned()), true)? else {
                 return Err(Failure::new(
-                    SLOTLINE_BUILD,
+                    SLOTLINE_ERROR_BUILD,
                     "collated batches cannot be copied to a device; leave collate NULL, or use slotline_loader_new",
                 ));
             };
@@ -221,9 +223,9 @@ pub unsafe extern "C" fn slotline_device_loader_epoch(
 ///
 /// # Errors
 ///
-/// The same as for `slotline_loader_next`; `SLOTLINE_HELD` also means that too many batches on the device are held, and
-/// `SLOTLINE_TIMEOUT` also that a copy took too long. `SLOTLINE_DEVICE`: the driver refused a copy. The next call returns the
-/// next batch, but two such errors in a row end the pass.
+/// The same as for `slotline_loader_next`; `SLOTLINE_ERROR_HELD` also means that too many batches on the device are held, and
+/// `SLOTLINE_ERROR_TIMEOUT` also that a copy took too long. `SLOTLINE_ERROR_DEVICE`: the driver refused a copy. The next call
+/// returns the next batch, but two such errors in a row end the pass.
 ///
 /// # Safety
 ///
@@ -246,7 +248,8 @@ pub unsafe extern "C" fn slotline_device_loader_next(
     }
 }
 
-/// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before `SLOTLINE_STOPPED`.
+/// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before
+/// `SLOTLINE_ERROR_STOPPED`.
 ///
 /// # Safety
 ///
@@ -261,7 +264,7 @@ pub unsafe extern "C" fn slotline_device_loader_stop(loader: *const slotline_dev
 ///
 /// # Errors
 ///
-/// The same as for `slotline_loader_state`; `SLOTLINE_STATE`: called during a pass, and the loader is not `resumable`.
+/// The same as for `slotline_loader_state`; `SLOTLINE_ERROR_STATE`: called during a pass, and the loader is not `resumable`.
 ///
 /// # Safety
 ///
@@ -342,7 +345,7 @@ pub unsafe extern "C" fn slotline_device_loader_warnings(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_device_loader_len(loader: *const slotline_device_loader) -> i64 {
     // SAFETY: the caller guarantees that `loader` is NULL or was not freed.
-    unsafe { handle::ask(loader, -1, Facts::len) }
+    unsafe { handle::ask(loader, -1, LoaderInfo::len) }
 }
 
 /// Returns the number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader

@@ -25,12 +25,12 @@ impl From<Error> for Failure {
         let of = |status, task| Failure { task, ..Failure::new(status, chain(&error)) };
         match error {
             Error::Loader(error) => error.into(),
-            Error::Held { .. } => of(SLOTLINE_HELD, None),
-            Error::Timeout { task, .. } => of(SLOTLINE_TIMEOUT, Some(task)),
+            Error::Held { .. } => of(SLOTLINE_ERROR_HELD, None),
+            Error::Timeout { task, .. } => of(SLOTLINE_ERROR_TIMEOUT, Some(task)),
             Error::Copy { task, .. } | Error::Spilled { task, .. } | Error::Leaked { task, .. } => {
-                of(SLOTLINE_DEVICE, Some(task))
+                of(SLOTLINE_ERROR_DEVICE, Some(task))
             }
-            _ => of(SLOTLINE_DEVICE, None),
+            _ => of(SLOTLINE_ERROR_DEVICE, None),
         }
     }
 }

@@ -102,7 +102,7 @@ static void arrays(void) {
   OK(slotline_dataset_from_arrays(&array, 1, &dataset, &error));
   slotline_dataset_free(dataset);
   array.data = (const char *)parts + 2;
-  GIVES(SLOTLINE_INVALID, slotline_dataset_from_arrays(&array, 1, &dataset, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_dataset_from_arrays(&array, 1, &dataset, &error));
 }
 
 int main(void) {

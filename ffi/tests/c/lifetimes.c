@@ -160,7 +160,7 @@ static void a_pass_can_be_abandoned(size_t workers) {
     OK(slotline_loader_epoch(loader, &error));
     CHECK(slotline_loader_next_epoch(loader) == i + 2);
     OK(slotline_loader_next(loader, &kept[i], &error));
-    CHECK(slotline_batch_task(kept[i]) == 0 && slotline_batch_epoch(kept[i]) == i + 1);
+    CHECK(slotline_batch_index(kept[i]) == 0 && slotline_batch_epoch(kept[i]) == i + 1);
   }
   slotline_batch_free(kept[1]);
   slotline_loader_free(loader);
@@ -179,12 +179,12 @@ static void held_batches_are_an_error_until_one_is_freed(size_t workers) {
   size_t held = 0;
   slotline_error *error = NULL;
   while (slotline_loader_next(loader, &kept[held], &error) == SLOTLINE_OK) ++held;
-  CHECK(slotline_error_code(error) == SLOTLINE_HELD && held >= 1 && kept[held] == NULL);
+  CHECK(slotline_error_code(error) == SLOTLINE_ERROR_HELD && held >= 1 && kept[held] == NULL);
   CHECK(slotline_error_index(error) == -1 && strlen(slotline_error_message(error)) > 0);
   slotline_error_free(error);
   slotline_batch_free(kept[0]);
   OK(slotline_loader_next(loader, &batch, &error));
-  CHECK(slotline_batch_task(batch) == held);
+  CHECK(slotline_batch_index(batch) == held);
   slotline_loader_free(loader);
   slotline_batch_free(batch);
   for (size_t i = 1; i < held; ++i) slotline_batch_free(kept[i]);

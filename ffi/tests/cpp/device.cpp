@@ -37,12 +37,12 @@ int main() try {
     batch.dlpack(0, nullptr);
     batch.dlpack_unversioned(1, nullptr);
     batch.wait();
-    if (batch.task() == 3) state = loader.state();
+    if (batch.batch_index() == 3) state = loader.state();
     batch.release_on(nullptr);
     ++count;
   }
   loader.load_state(state);
-  for (auto& batch : loader) count -= batch.task() >= 4 ? 1 : 0;
+  for (auto& batch : loader) count -= batch.batch_index() >= 4 ? 1 : 0;
   if (count != 4) return 2;
   loader.epoch();
   while (loader.next()) loader.stop();

@@ -209,7 +209,7 @@ fn tensors_count_as_held_batches() {
             Err((status, _)) => break status,
         }
     };
-    assert_eq!(held, SLOTLINE_HELD);
+    assert_eq!(held, SLOTLINE_ERROR_HELD);
     let before = tensors.len();
     tensors.clear();
     assert_eq!(loader.rest().len(), 18 - before);
@@ -229,7 +229,7 @@ fn missing_fields_and_nulls_are_errors() {
             (batch.0, 0, null_mut(), "out is NULL"),
         ] {
             let (status, message) = call(|error| slotline_batch_dlpack(batch, i, out, error)).unwrap_err();
-            assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+            assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_INVALID, true), "{message}");
         }
     }
     assert!(tensor.is_null());

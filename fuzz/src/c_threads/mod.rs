@@ -39,7 +39,7 @@ pub fn c_threads(data: &[u8]) {
         slotline_dataset_free(dataset);
         if status != SLOTLINE_OK {
             // Some options exclude each other.
-            assert_eq!(status, SLOTLINE_BUILD, "{message}");
+            assert_eq!(status, SLOTLINE_ERROR_BUILD, "{message}");
             assert_eq!((Arc::strong_count(&world), user::left(&world)), (1, 0), "not dropped");
             return;
         }
@@ -101,7 +101,7 @@ fn options(choices: &mut Choices<'_>) -> slotline_options {
 fn call(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
     let mut error = null_mut();
     let status = body(&mut error);
-    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
+    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status:?}");
     if error.is_null() {
         return (status, String::new());
     }
@@ -109,7 +109,7 @@ fn call(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slot
     unsafe {
         let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8").to_owned();
         assert!(!message.is_empty() && slotline_error_code(error) == status);
-        assert_ne!(status, SLOTLINE_PANIC, "{message}");
+        assert_ne!(status, SLOTLINE_ERROR_PANIC, "{message}");
         slotline_error_free(error);
         (status, message)
     }
@@ -158,20 +158,20 @@ impl World {
         let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
         let was_stopped = self.stopped.load(Ordering::SeqCst);
         let (status, message) = call(|error| body(inside.loader(), error));
-        if status == SLOTLINE_STOPPED {
+        if status == SLOTLINE_ERROR_STOPPED {
             self.gate.report_stop();
         }
-        let refused = status == SLOTLINE_INVALID && message.contains("in use");
+        let refused = status == SLOTLINE_ERROR_INVALID && message.contains("in use");
         assert!(!refused || inside.end(), "rejected, although no other call used the loader");
         let allowed = match status {
             SLOTLINE_OK | SLOTLINE_END => true,
-            SLOTLINE_STOPPED => self.gate.is_stopping(),
-            SLOTLINE_INVALID => refused || message.contains("no pass"),
+            SLOTLINE_ERROR_STOPPED => self.gate.is_stopping(),
+            SLOTLINE_ERROR_INVALID => refused || message.contains("no pass"),
             // A state that does not fit, or all batches are held.
-            SLOTLINE_STATE | SLOTLINE_HELD => true,
+            SLOTLINE_ERROR_STATE | SLOTLINE_ERROR_HELD => true,
             _ => false,
         };
-        assert!(allowed, "status {status}: {message} ({was_stopped})");
+        assert!(allowed, "status {status:?}: {message} ({was_stopped})");
     }
 
     fn next(&self) {
