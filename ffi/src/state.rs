@@ -9,9 +9,8 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::handle::{self, Handled};
+use crate::handle;
 use crate::loader::slotline_loader;
-use crate::running::LoaderOps;
 use crate::status::{SLOTLINE_ERROR_STATE, SLOTLINE_OK, slotline_status};
 
 impl From<StateError> for Failure {
@@ -34,53 +33,14 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
     })
 }
 
-/// Returns the state of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_state`.
-pub(crate) unsafe fn save<H: Handled>(
-    loader: *mut H,
-    out: *mut *mut slotline_bytes,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `slotline_loader_state`.
-    unsafe {
-        boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            *out = to_bytes(&handle::enter(loader)?.loader().state()?)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
-}
-
-/// Loads a state into any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_load_state`.
-pub(crate) unsafe fn load<H: Handled>(
-    loader: *mut H,
-    data: *const u8,
-    len: usize,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `slotline_loader_load_state`.
-    unsafe {
-        boundary(error, || {
-            let state = from_bytes(check::slice(data, len, "data")?)?;
-            handle::enter(loader)?.running().load_state(&state)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
-}
-
 /// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-/// passes. The caller owns the bytes; another process, on any machine, can load them. On failure `*out` is NULL.
+/// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
+/// host or for a device. On failure `*out` is NULL.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
+/// a device that is not `resumable`.
 ///
 /// # Safety
 ///
@@ -91,8 +51,14 @@ pub unsafe extern "C" fn slotline_loader_state(
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `save`, which is the same.
-    unsafe { save(loader, out, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = to_bytes(&handle::enter(loader)?.loader().state()?)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
@@ -114,6 +80,12 @@ pub unsafe extern "C" fn slotline_loader_load_state(
     len: usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `load`, which is the same.
-    unsafe { load(loader, data, len, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        boundary(error, || {
+            let state = from_bytes(check::slice(data, len, "data")?)?;
+            handle::enter(loader)?.running().load_state(&state)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }

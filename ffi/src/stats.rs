@@ -10,9 +10,8 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::handle::{self, Handled};
+use crate::handle;
 use crate::loader::slotline_loader;
-use crate::running::LoaderOps;
 use crate::status::{SLOTLINE_ERROR_PANIC, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
@@ -148,20 +147,6 @@ pub unsafe extern "C" fn slotline_loader_stats(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { write_stats(loader, out, error) }
-}
-
-/// Writes the statistics of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_stats`.
-pub(crate) unsafe fn write_stats<H: Handled>(
-    loader: *mut H,
-    out: *mut slotline_stats,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         boundary(error, || {
             let stats = handle::visit(loader)?.handle().stats.stats();
@@ -229,7 +214,13 @@ pub unsafe extern "C" fn slotline_loader_warnings(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { warnings_text(loader, out, error) }
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = slotline_bytes::boxed(lines(handle::enter(loader)?.loader().warnings()));
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Makes a text from a loader's statistics.
@@ -237,8 +228,8 @@ pub unsafe extern "C" fn slotline_loader_warnings(
 /// # Safety
 ///
 /// The same as for `slotline_loader_stats_json`.
-unsafe fn stats_text<H: Handled>(
-    loader: *mut H,
+unsafe fn stats_text(
+    loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
     make_text: impl FnOnce(Stats) -> Result<String, Failure>,
@@ -249,26 +240,6 @@ unsafe fn stats_text<H: Handled>(
             let out = check::place(out, null_mut(), "out")?;
             let visit = handle::visit(loader)?;
             *out = slotline_bytes::boxed(make_text(visit.handle().stats.stats())?);
-            Ok(SLOTLINE_OK)
-        })
-    }
-}
-
-/// Returns the warnings of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_stats_json`.
-pub(crate) unsafe fn warnings_text<H: Handled>(
-    loader: *mut H,
-    out: *mut *mut slotline_bytes,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe {
-        boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_bytes::boxed(lines(handle::enter(loader)?.loader().warnings()));
             Ok(SLOTLINE_OK)
         })
     }

@@ -1,7 +1,7 @@
 //! Loaders that deliver batches on a CUDA device.
 //!
 //! The loader copies a batch on a separate stream, while kernels read the previous batches. Before a stream of the caller reads
-//! a batch, the caller names it with `slotline_device_batch_ready_on`, or exports a tensor for it. The memory is filled again
+//! a batch, the caller names it with `slotline_batch_ready_on`, or exports a tensor for it. The memory is filled again
 //! once these streams have reached the point where the batch, and the last such tensor, were released. The host does not wait
 //! for any of this.
 //!

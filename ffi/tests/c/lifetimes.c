@@ -55,8 +55,8 @@ static void free_in_one_order(const int *order, size_t workers) {
   OK(slotline_loader_next(loader, &batch, &error));
   struct DLManagedTensorVersioned *tensor = NULL;
   struct DLManagedTensor *old = NULL;
-  OK(slotline_batch_dlpack(batch, 0, &tensor, &error));
-  OK(slotline_batch_dlpack_unversioned(batch, 0, &old, &error));
+  OK(slotline_batch_dlpack(batch, 0, NULL, &tensor, &error));
+  OK(slotline_batch_dlpack_unversioned(batch, 0, NULL, &old, &error));
   CHECK(tensor->version.major == 1 && tensor->dl_tensor.ndim == 2 && tensor->dl_tensor.dtype.code == 0);
   CHECK(tensor->dl_tensor.dtype.bits == 32 && tensor->dl_tensor.shape[0] == 4 && tensor->dl_tensor.strides[0] == WIDTH);
   CHECK(tensor->dl_tensor.data == old->dl_tensor.data && field(batch, 0).data == old->dl_tensor.data);
@@ -129,7 +129,7 @@ static void a_tensors_memory_is_not_reused(void) {
     for (int64_t i = 0; i < ROWS; ++i) {
       OK(slotline_loader_next(loader, &batch, &error));
       if (!first) {
-        OK(slotline_batch_dlpack(batch, 0, &first, &error));
+        OK(slotline_batch_dlpack(batch, 0, NULL, &first, &error));
         row = *slotline_batch_indices(batch);
       }
       const slotline_tensor rows = field(batch, 0);

@@ -662,19 +662,19 @@ static void saved_append(void) { CHECK(slotline_saved_append(NULL, bools, 1) == 
 
 static void batch_dlpack(void) {
   struct DLManagedTensorVersioned *out = misaligned();
-  REFUSED("batch", slotline_batch_dlpack(NULL, 0, &out, E));
+  REFUSED("batch", slotline_batch_dlpack(NULL, 0, NULL, &out, E));
   CHECK(out == NULL);
-  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, &out, E));
-  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, E));
-  REFUSED("aligned", slotline_batch_dlpack(batch, 0, misaligned(), E));
+  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, NULL, &out, E));
+  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, NULL, E));
+  REFUSED("aligned", slotline_batch_dlpack(batch, 0, NULL, misaligned(), E));
 }
 
 static void batch_dlpack_unversioned(void) {
   struct DLManagedTensor *out = misaligned();
-  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, &out, E));
+  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, NULL, &out, E));
   CHECK(out == NULL);
-  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, &out, E));
-  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, E));
+  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, NULL, &out, E));
+  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, NULL, E));
 }
 
 static void loader_state(void) {

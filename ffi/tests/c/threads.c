@@ -141,7 +141,7 @@ static void tensors_can_be_deleted_in_any_thread(void) {
     OK(slotline_loader_next(loader, &batch, &error));
     struct shared shared[3] = {{batch, NULL, sum_of(batch)}, {NULL, NULL, 0}, {NULL, NULL, 0}};
     pthread_t threads[3];
-    for (int i = 0; i < 3; ++i) OK(slotline_batch_dlpack(batch, 0, &shared[i].tensor, &error));
+    for (int i = 0; i < 3; ++i) OK(slotline_batch_dlpack(batch, 0, NULL, &shared[i].tensor, &error));
     for (int i = 0; i < 3; ++i) threads[i] = start(read_and_delete, &shared[i]);
     for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
   }

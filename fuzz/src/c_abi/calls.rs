@@ -194,10 +194,11 @@ impl World {
         let i = choices.of(&[0, 0, 1, usize::MAX]);
         let exported = if choices.one_in(2) {
             // SAFETY: a valid batch or NULL, and places or NULL.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, out, error) }).map(Export::Versioned)
+            make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, null_mut(), out, error) })
+                .map(Export::Versioned)
         } else {
             // SAFETY: as above.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack_unversioned(batch, i, out, error) })
+            make(choices, |out, error| unsafe { slotline_batch_dlpack_unversioned(batch, i, null_mut(), out, error) })
                 .map(Export::Unversioned)
         };
         self.exports.extend(exported);

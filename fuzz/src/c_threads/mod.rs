@@ -269,12 +269,17 @@ impl World {
         let tensor = if choices.one_in(2) {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            assert_eq!(call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0, SLOTLINE_OK);
+            assert_eq!(
+                call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, null_mut(), &mut tensor, error) }).0,
+                SLOTLINE_OK
+            );
             Tensor::Versioned(tensor)
         } else {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            let status = call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
+            let status =
+                call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, null_mut(), &mut tensor, error) })
+                    .0;
             assert_eq!(status, SLOTLINE_OK);
             Tensor::Unversioned(tensor)
         };
