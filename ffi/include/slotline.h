@@ -17,6 +17,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <slotline/config.h>
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
@@ -191,18 +192,6 @@ typedef struct slotline_bytes slotline_bytes;
 // threads may use it at once.
 typedef struct slotline_dataset slotline_dataset;
 
-#if defined(SLOTLINE_CUDA)
-// A batch on a device, or on its way to the device. Several threads may use it at once, and any thread may free it, in any
-// order, even after its loader. Each exported tensor also keeps its memory.
-typedef struct slotline_device_batch slotline_device_batch;
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// A loader that delivers batches on a device. Only one thread at a time may use it, unless a function says otherwise; it does
-// not have to be the same thread each time.
-typedef struct slotline_device_loader slotline_device_loader;
-#endif
-
 // Describes why a call failed. It belongs to the caller that received it, and any thread may read it.
 typedef struct slotline_error slotline_error;
 
@@ -218,7 +207,7 @@ typedef struct slotline_generator slotline_generator;
 // each time.
 typedef struct slotline_loader slotline_loader;
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
 typedef struct slotline_pipeline slotline_pipeline;
 #endif
@@ -689,7 +678,7 @@ typedef struct {
   size_t world_size;
 } slotline_options;
 
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // The options for copying batches to the device. Except for the size, zeros are the defaults.
 typedef struct {
   // `sizeof(slotline_device_options)`.
@@ -700,78 +689,14 @@ typedef struct {
   size_t slots;
   // The maximum time to wait for one copy, in milliseconds (0: no limit).
   uint64_t timeout_ms;
-  // Whether a state is kept for each batch, so that `slotline_device_loader_state` can be called during a pass (no).
+  // Whether a state is kept for each batch, so that `slotline_loader_state` can be called during a pass (no).
   uint8_t resumable;
   // Zeros; reserved for later versions.
   uint8_t reserved[7];
 } slotline_device_options;
 #endif
 
-// What a loader has done since it was made. Times are in seconds.
-typedef struct {
-  // `sizeof(slotline_stats)`, set by the caller.
-  size_t struct_size;
-  // Passes started.
-  uint64_t passes;
-  // Batches delivered.
-  uint64_t batches;
-  // Samples in the delivered batches.
-  uint64_t samples;
-  // Bytes of these samples.
-  uint64_t bytes;
-  // Errors that took the place of a batch.
-  uint64_t errors;
-  // Samples that were skipped or replaced.
-  uint64_t bad_samples;
-  // Batches whose packed samples needed more than their room.
-  uint64_t spilled_batches;
-  // Bytes that were allocated for these batches.
-  uint64_t spilled_bytes;
-  // How many batches can exist at once.
-  uint64_t depth;
-  // The number of workers.
-  uint64_t num_workers;
-  // The time within passes.
-  double elapsed;
-  // The part of `elapsed` in `slotline_loader_epoch`.
-  double starting;
-  // The part of `elapsed` in which the caller waited for batches.
-  double waiting;
-  // The part of `elapsed` in which the caller waited for another thread to free batches.
-  double held;
-  // The average number of finished batches at the time when the caller asked for one.
-  double ready;
-  // The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
-  // the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
-  double worker_reading;
-  // The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
-  // the collate function.
-  double worker_writing;
-  // The time of all workers waiting because everything that may be prefetched was loaded.
-  double worker_waiting;
-  // The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
-  // over.
-  double worker_resting;
-  // The same time as `worker_reading`, of the calling thread.
-  double caller_reading;
-  // The same time as `worker_writing`, of the calling thread.
-  double caller_writing;
-  // The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
-  double worker_drawing;
-  // The same time of the calling thread.
-  double caller_drawing;
-  // The number of batches for which memory was added because the caller held more than planned.
-  uint64_t extra_batches;
-  // Bytes that were allocated for them.
-  uint64_t extra_bytes;
-  // The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
-  // `worker_writing`.
-  double worker_decoding;
-  // The same time of the calling thread.
-  double caller_decoding;
-} slotline_stats;
-
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
 typedef struct {
   // `sizeof(slotline_pipeline_options)`.
@@ -840,6 +765,70 @@ typedef int32_t (*slotline_make_dataset)(void *user,
                                          size_t len,
                                          slotline_dataset **out,
                                          slotline_failure *failure);
+
+// What a loader has done since it was made. Times are in seconds.
+typedef struct {
+  // `sizeof(slotline_stats)`, set by the caller.
+  size_t struct_size;
+  // Passes started.
+  uint64_t passes;
+  // Batches delivered.
+  uint64_t batches;
+  // Samples in the delivered batches.
+  uint64_t samples;
+  // Bytes of these samples.
+  uint64_t bytes;
+  // Errors that took the place of a batch.
+  uint64_t errors;
+  // Samples that were skipped or replaced.
+  uint64_t bad_samples;
+  // Batches whose packed samples needed more than their room.
+  uint64_t spilled_batches;
+  // Bytes that were allocated for these batches.
+  uint64_t spilled_bytes;
+  // How many batches can exist at once.
+  uint64_t depth;
+  // The number of workers.
+  uint64_t num_workers;
+  // The time within passes.
+  double elapsed;
+  // The part of `elapsed` in `slotline_loader_epoch`.
+  double starting;
+  // The part of `elapsed` in which the caller waited for batches.
+  double waiting;
+  // The part of `elapsed` in which the caller waited for another thread to free batches.
+  double held;
+  // The average number of finished batches at the time when the caller asked for one.
+  double ready;
+  // The time of all workers in the dataset's code, except for `slotline_sample_write`. What a callback writes in place, into
+  // the memory from `slotline_sample_row`, cannot be told apart, and is in this time.
+  double worker_reading;
+  // The time of all workers writing samples into their rows (in `slotline_sample_write`, if they come from callbacks), or in
+  // the collate function.
+  double worker_writing;
+  // The time of all workers waiting because everything that may be prefetched was loaded.
+  double worker_waiting;
+  // The time in which all workers left batches to the caller, which loaded them faster than they could have been handed
+  // over.
+  double worker_resting;
+  // The same time as `worker_reading`, of the calling thread.
+  double caller_reading;
+  // The same time as `worker_writing`, of the calling thread.
+  double caller_writing;
+  // The time of all workers in a sampler that draws during the pass, or waiting for a thread in it.
+  double worker_drawing;
+  // The same time of the calling thread.
+  double caller_drawing;
+  // The number of batches for which memory was added because the caller held more than planned.
+  uint64_t extra_batches;
+  // Bytes that were allocated for them.
+  uint64_t extra_bytes;
+  // The time of all workers decoding pictures, tables and packed shards, which is not in `worker_reading` and
+  // `worker_writing`.
+  double worker_decoding;
+  // The same time of the calling thread.
+  double caller_decoding;
+} slotline_stats;
 
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
@@ -922,7 +911,11 @@ void *slotline_batch_user(const slotline_batch *batch);
 // Returns the number of fields; 0 if a collate callback made the batch, or for NULL.
 size_t slotline_batch_num_fields(const slotline_batch *batch);
 
-// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch.
+// Returns the number of the device that the batch is on, or on its way to; -1 for a batch on the host, or for NULL.
+int32_t slotline_batch_device(const slotline_batch *batch);
+
+// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch. For
+// a batch on a device, `data` and `ends` are device addresses, to be read on streams that the batch was made ready on.
 //
 // Errors:
 // `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
@@ -941,7 +934,9 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
                                              slotline_error **error);
 
 // Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-// any order, even after the loader was freed. Does nothing for NULL. If the batch was freed before, the process is aborted with a
+// any order, even after the loader was freed. Does nothing for NULL. Memory on a device is filled again once all streams that the
+// batch was made ready on have reached this point; if the loader was freed before, the call waits for these streams, at most
+// 5 s. If the batch was freed before, the process is aborted with a
 // message on the standard error, unless its memory has been given back or is another batch's.
 void slotline_batch_free(slotline_batch *batch);
 
@@ -1213,114 +1208,42 @@ slotline_dataset *slotline_dataset_clone(const slotline_dataset *dataset);
 // Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
 void slotline_dataset_free(slotline_dataset *dataset);
 
-#if defined(SLOTLINE_CUDA)
-// Returns the number of samples in the batch. 0 for NULL.
-size_t slotline_device_batch_len(const slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the number of the batch in its pass, from 0. 0 for NULL.
-size_t slotline_device_batch_task(const slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the number of the batch's pass, from 0. 0 for NULL.
-uint32_t slotline_device_batch_epoch(const slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the dataset index of each sample, in host memory that lives as long as the batch. NULL for NULL.
-const int64_t *slotline_device_batch_indices(const slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the number of fields. 0 for NULL.
-size_t slotline_device_batch_num_fields(const slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Describes field `i` in `*out`. `data` and `ends` are device addresses, to be read on streams that the batch was made ready
-// on. The caller must set `out->struct_size`.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
-slotline_status slotline_device_batch_field(const slotline_device_batch *batch,
-                                            size_t i,
-                                            slotline_tensor *out,
-                                            slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // Makes `stream`, a `cudaStream_t`, wait for the copy: work that is launched on it from now on may read the batch. The host
-// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream.
+// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream. `stream`
+// must belong to the device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be destroyed before
+// the batch, and all tensors exported from it, were freed.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
-slotline_status slotline_device_batch_ready_on(const slotline_device_batch *batch,
-                                               void *stream,
-                                               slotline_error **error);
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
+slotline_status slotline_batch_ready_on(const slotline_batch *batch,
+                                        void *stream,
+                                        slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
 // exported from it was deleted, and the tensors' streams have reached the point of their deletion. All reads, except those of
 // tensors, must come before this point, on this stream or on streams that it has waited for. The batch may have been made
 // ready on four other streams.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then leaked,
-// because it is unknown when it is no longer in use.
-slotline_status slotline_device_batch_release_on(slotline_device_batch *batch,
-                                                 void *stream,
-                                                 slotline_error **error);
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then
+// leaked, because it is unknown when it is no longer in use.
+slotline_status slotline_batch_release_on(slotline_batch *batch,
+                                          void *stream,
+                                          slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // Blocks this thread until the copy is complete.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
-slotline_status slotline_device_batch_wait(const slotline_device_batch *batch, slotline_error **error);
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
+slotline_status slotline_batch_wait(const slotline_batch *batch, slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_CUDA)
-// Exports field `i` as a DLPack tensor on the device, without a copy, for use on `stream`. The stream waits for the batch as
-// with `slotline_device_batch_ready_on`. The memory is filled again once the batch was freed, all tensors exported
-// from it were deleted, and the stream has reached the point of the last of these calls. The `deleter` may therefore
-// be called, on any thread, as soon as all work that reads the tensor has been launched.
-//
-// On failure `*out` is NULL.
-//
-// Errors:
-// The same as for `slotline_device_batch_ready_on`; `SLOTLINE_ERROR_INVALID` also for a field that does not exist.
-slotline_status slotline_device_batch_dlpack(const slotline_device_batch *batch,
-                                             size_t i,
-                                             void *stream,
-                                             struct DLManagedTensorVersioned **out,
-                                             slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Exports field `i` as a DLPack tensor without a version, for importers from before DLPack 1.0. Otherwise the same as
-// `slotline_device_batch_dlpack`.
-//
-// Errors:
-// The same as for `slotline_device_batch_dlpack`.
-slotline_status slotline_device_batch_dlpack_unversioned(const slotline_device_batch *batch,
-                                                         size_t i,
-                                                         void *stream,
-                                                         struct DLManagedTensor **out,
-                                                         slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Frees a batch. Does nothing for NULL. Its memory is filled again once all streams that it was made ready on have reached
-// this point, and the last tensor exported from it was deleted. Can be called from any thread, in any order. If the loader was
-// freed before, the call waits for these streams, at most 5 s.
-void slotline_device_batch_free(slotline_device_batch *batch);
-#endif
-
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // Looks for a CUDA driver, and returns the number of its devices in `*devices`, which is 0 on failure. Can be called from any
 // thread.
 //
@@ -1331,105 +1254,19 @@ slotline_status slotline_device_probe(size_t *devices,
                                       slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_CUDA)
+#if defined(SLOTLINE_HAS_CUDA)
 // Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
-// `device` is NULL, the defaults of `slotline_device_options` apply. On failure `*out` is NULL. Can be called from any thread.
+// `device` is NULL, the defaults of `slotline_device_options` apply. A batch may still be on its way to the device when it is
+// delivered. On failure `*out` is NULL. Can be called from any thread.
 //
 // Errors:
 // The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
 // not have enough memory.
-slotline_status slotline_device_loader_new(const slotline_dataset *dataset,
-                                           const slotline_options *options,
-                                           const slotline_device_options *device,
-                                           slotline_device_loader **out,
-                                           slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Starts a pass; see `slotline_loader_epoch`.
-//
-// Errors:
-// The same as for `slotline_loader_epoch`.
-slotline_status slotline_device_loader_epoch(slotline_device_loader *loader, slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the next batch of the pass in `*out`; the caller must free or release it. The batch may still be on its way to the
-// device. After the last batch the status is `SLOTLINE_END`. An error can take the place of a batch. `*out` is NULL unless
-// there is a batch.
-//
-// Errors:
-// The same as for `slotline_loader_next`; `SLOTLINE_ERROR_HELD` also means that too many batches on the device are held, and
-// `SLOTLINE_ERROR_TIMEOUT` also that a copy took too long. `SLOTLINE_ERROR_DEVICE`: the driver refused a copy. The next call
-// returns the next batch, but two such errors in a row end the pass.
-slotline_status slotline_device_loader_next(slotline_device_loader *loader,
-                                            slotline_device_batch **out,
-                                            slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Stops a loader; see `slotline_loader_stop`. Batches that are on the device already are delivered before
-// `SLOTLINE_ERROR_STOPPED`.
-void slotline_device_loader_stop(const slotline_device_loader *loader);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the position of the loader; see `slotline_loader_state`. The bytes can also be loaded into a loader on the host.
-//
-// Errors:
-// The same as for `slotline_loader_state`; `SLOTLINE_ERROR_STATE`: called during a pass, and the loader is not `resumable`.
-slotline_status slotline_device_loader_state(slotline_device_loader *loader,
-                                             slotline_bytes **out,
-                                             slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Moves the loader to the position of a state; see `slotline_loader_load_state`.
-//
-// Errors:
-// The same as for `slotline_loader_load_state`.
-slotline_status slotline_device_loader_load_state(slotline_device_loader *loader,
-                                                  const uint8_t *data,
-                                                  size_t len,
-                                                  slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Writes the statistics of the loader's host side to `*out`; see `slotline_loader_stats`.
-//
-// Errors:
-// The same as for `slotline_loader_stats`.
-slotline_status slotline_device_loader_stats(slotline_device_loader *loader,
-                                             slotline_stats *out,
-                                             slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the warnings of the loader since it was made; see `slotline_loader_warnings`.
-//
-// Errors:
-// The same as for `slotline_loader_warnings`.
-slotline_status slotline_device_loader_warnings(slotline_device_loader *loader,
-                                                slotline_bytes **out,
-                                                slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
-int64_t slotline_device_loader_len(const slotline_device_loader *loader);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Returns the number of the pass that the next `slotline_device_loader_epoch` starts, from 0. 0 for NULL, or while the loader
-// is in use.
-uint32_t slotline_device_loader_next_epoch(slotline_device_loader *loader);
-#endif
-
-#if defined(SLOTLINE_CUDA)
-// Frees a loader. Does nothing for NULL. Its batches stay valid; see `slotline_loader_free`. The call waits for copies in
-// progress, for up to `close_timeout_ms` (5 s), and then leaks the memory that they may still use; a batch that is freed
-// afterwards waits in the same way for its streams.
-void slotline_device_loader_free(slotline_device_loader *loader);
+slotline_status slotline_loader_new_on_device(const slotline_dataset *dataset,
+                                              const slotline_options *options,
+                                              const slotline_device_options *device,
+                                              slotline_loader **out,
+                                              slotline_error **error);
 #endif
 
 // Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
@@ -1440,10 +1277,17 @@ void slotline_device_loader_free(slotline_device_loader *loader);
 // writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
 // failure `*out` is NULL. Can be called from any thread.
 //
+// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
+// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
+// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
+// launched. For a batch on the host `stream` has no effect.
+//
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist. `SLOTLINE_ERROR_DEVICE`: as for
+// `slotline_batch_ready_on`.
 slotline_status slotline_batch_dlpack(const slotline_batch *batch,
                                       size_t i,
+                                      void *stream,
                                       struct DLManagedTensorVersioned **out,
                                       slotline_error **error);
 
@@ -1454,6 +1298,7 @@ slotline_status slotline_batch_dlpack(const slotline_batch *batch,
 // The same as for `slotline_batch_dlpack`.
 slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
                                                   size_t i,
+                                                  void *stream,
                                                   struct DLManagedTensor **out,
                                                   slotline_error **error);
 
@@ -1525,7 +1370,9 @@ slotline_status slotline_loader_epoch(slotline_loader *loader,
 // `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
 // index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
 // the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
-// ended.
+// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
+// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
+// batch, but two such errors in a row end the pass.
 slotline_status slotline_loader_next(slotline_loader *loader,
                                      slotline_batch **out,
                                      slotline_error **error);
@@ -1551,7 +1398,7 @@ uint32_t slotline_loader_next_epoch(slotline_loader *loader);
 // Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
 // `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
 // Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
-// resume from it.
+// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
 //
 // Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
 // signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
@@ -1562,7 +1409,7 @@ void slotline_loader_stop(const slotline_loader *loader);
 
 // Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 // callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-// can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
+// can access, and `on_warning` is told. It waits as long for copies to a device. A loader that was freed before is reported on the standard error, and the process is
 // aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some
 // may be missed.
 //
@@ -1583,7 +1430,7 @@ void slotline_loader_free(slotline_loader *loader);
 void slotline_options_init(slotline_options *options,
                            size_t struct_size);
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Makes a pipeline of transforms, which are separated by commas and have the names, arguments and defaults of torchvision's
 // `transforms.v2`, in snake case: `random_resized_crop(224), hflip, normalize(imagenet)`. If `options` is NULL, the defaults of
 // `slotline_pipeline_options` apply. On failure `*out` is NULL. Can be called from any thread.
@@ -1597,7 +1444,7 @@ slotline_status slotline_pipeline_new(const char *transforms,
                                       slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Writes the three lengths of a picture's dimensions to `shape`: 3, height and width, or height, width and 3 with
 // `channels_last`. They are 0 on failure. Can be called from any thread.
 //
@@ -1608,12 +1455,12 @@ slotline_status slotline_pipeline_shape(const slotline_pipeline *pipeline,
                                         slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Returns the type of the elements; 0 for NULL. Can be called from any thread.
 slotline_dtype slotline_pipeline_dtype(const slotline_pipeline *pipeline);
 #endif
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Decodes a picture, a whole file of `len` bytes, to `out`, which has `out_bytes` bytes: those of the pipeline's shape. Its
 // format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
 // `slotline_sample_random`, so that pictures are the same for any number of workers.
@@ -1634,12 +1481,12 @@ slotline_status slotline_pipeline_decode(const slotline_pipeline *pipeline,
                                          slotline_error **error);
 #endif
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Frees a pipeline. Does nothing for NULL. Can be called from any thread.
 void slotline_pipeline_free(slotline_pipeline *pipeline);
 #endif
 
-#if defined(SLOTLINE_IMAGE)
+#if defined(SLOTLINE_HAS_IMAGE)
 // Makes a dataset of the samples of another one that was opened from files, with the pictures in a field decoded by a pipeline in
 // their rows of the batch. `field` is the name of the field with the bytes of pictures; NULL if there is only one that has
 // pictures. What the pipeline draws comes from each sample's own random numbers. On failure `*out` is NULL. The dataset and the
@@ -1857,10 +1704,12 @@ void slotline_work_if_spawned(slotline_make_dataset make,
                               void *user);
 
 // Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-// passes. The caller owns the bytes; another process, on any machine, can load them. On failure `*out` is NULL.
+// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
+// host or for a device. On failure `*out` is NULL.
 //
 // Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
+// a device that is not `resumable`.
 slotline_status slotline_loader_state(slotline_loader *loader,
                                       slotline_bytes **out,
                                       slotline_error **error);

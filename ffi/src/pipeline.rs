@@ -1,7 +1,7 @@
 //! Pipelines that decode pictures.
 //!
-//! These functions exist in libraries built with the feature `image`; their declarations are visible to programs that define
-//! `SLOTLINE_IMAGE`.
+//! These functions exist in libraries built with the feature `image`; the header declares them if
+//! `slotline/config.h` says so.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;

@@ -79,8 +79,8 @@ pub unsafe extern "C" fn slotline_batch_ready_on(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then leaked,
-/// because it is unknown when it is no longer in use.
+/// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then
+/// leaked, because it is unknown when it is no longer in use.
 ///
 /// # Safety
 ///

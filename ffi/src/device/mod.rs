@@ -5,8 +5,8 @@
 //! once these streams have reached the point where the batch, and the last such tensor, were released. The host does not wait
 //! for any of this.
 //!
-//! These functions exist in libraries built with the feature `cuda`; their declarations are visible to programs that define
-//! `SLOTLINE_CUDA`.
+//! These functions exist in libraries built with the feature `cuda`; the header declares them if
+//! `slotline/config.h` says so.
 
 mod batch;
 mod loader;
