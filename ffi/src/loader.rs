@@ -253,9 +253,9 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 
 /// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 /// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-/// can access, and `on_warning` is told. It waits as long for copies to a device. A loader that was freed before is reported on the standard error, and the process is
-/// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some
-/// may be missed.
+/// can access, and `on_warning` is told. It waits as long for copies to a device. A loader that was freed before is reported on
+/// the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders that threads
+/// free at the same moment, of which some may be missed.
 ///
 /// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 /// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example

@@ -21,7 +21,7 @@ pub(crate) enum AnyLoader {
     Collated(Loader<Collated<collate::Collated>>),
     /// A loader that delivers batches on a device.
     #[cfg(feature = "cuda")]
-    Device(DeviceLoader),
+    Device(Box<DeviceLoader>),
 }
 
 /// Calls the same function of any loader.

@@ -122,7 +122,7 @@ pub unsafe extern "C" fn slotline_loader_new_on_device(
             let loader = loader
                 .timeout(Duration::from_millis(wanted.timeout_ms))
                 .resumable(check::flag(wanted.resumable, "device->resumable")?);
-            *out = Box::into_raw(Box::new(slotline_loader(Handle::new(AnyLoader::Device(loader)))));
+            *out = Box::into_raw(Box::new(slotline_loader(Handle::new(AnyLoader::Device(Box::new(loader))))));
             Ok(SLOTLINE_OK)
         })
     }

@@ -269,10 +269,8 @@ impl World {
         let tensor = if choices.one_in(2) {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            assert_eq!(
-                call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, null_mut(), &mut tensor, error) }).0,
-                SLOTLINE_OK
-            );
+            let status = call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, null_mut(), &mut tensor, error) }).0;
+            assert_eq!(status, SLOTLINE_OK);
             Tensor::Versioned(tensor)
         } else {
             let mut tensor = null_mut();
