@@ -754,6 +754,7 @@ static void options_init(void) {
 static void batch_user(void) { CHECK(slotline_batch_user(NULL) == NULL && slotline_batch_user(batch) == NULL); }
 static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
 static void batch_index(void) { CHECK(slotline_batch_index(NULL) == 0); }
+static void batch_device(void) { CHECK(slotline_batch_device(NULL) == -1 && slotline_batch_device(batch) == -1); }
 static void batch_epoch(void) { CHECK(slotline_batch_epoch(NULL) == 0); }
 static void batch_indices(void) { CHECK(slotline_batch_indices(NULL) == NULL); }
 static void batch_num_fields(void) { CHECK(slotline_batch_num_fields(NULL) == 0); }
@@ -806,7 +807,7 @@ static const struct {
   const char *name;
   void (*refusals)(void);
 } rows[] = {
-    ROW(abi_version), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
+    ROW(abi_version), ROW(batch_device), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
     ROW(batch_field_by_name), ROW(batch_free), ROW(batch_indices), ROW(batch_len), ROW(batch_num_fields),
     ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
     ROW(batch_index), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
