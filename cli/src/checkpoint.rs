@@ -106,7 +106,7 @@ pub(crate) struct BatchLine<'a> {
 
 impl<'a> BatchLine<'a> {
     pub(crate) fn of<S>(batch: &'a Batch<S>) -> Self {
-        Self { epoch: batch.epoch(), batch: batch.task(), indices: batch.indices() }
+        Self { epoch: batch.epoch(), batch: batch.batch_index(), indices: batch.indices() }
     }
 }
 

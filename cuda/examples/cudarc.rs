@@ -90,7 +90,7 @@ fn run() -> Result<(), BoxError> {
         for batch in loader.epoch()? {
             let batch = batch?;
             let views = batch.views(&streams[0])?;
-            let reader = batch.task() % 2;
+            let reader = batch.batch_index() % 2;
             let (stream, work) = (&streams[reader], &mut work[reader]);
             stream.memset_zeros(work)?;
             images.copy(stream, &views.get(0)?)?;
@@ -122,7 +122,7 @@ fn run() -> Result<(), BoxError> {
             ];
             sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
             if order.drain(..batch.len()).ne(batch.indices().iter().copied()) {
-                return Err(format!("batch {} of epoch {epoch} has other samples", batch.task()).into());
+                return Err(format!("batch {} of epoch {epoch} has other samples", batch.batch_index()).into());
             }
         }
         println!("epoch {epoch}: sums {sums:?}");

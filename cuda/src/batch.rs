@@ -161,7 +161,7 @@ impl DeviceBatch {
     }
 
     /// Returns the number of the batch in its pass, from 0.
-    pub fn task(&self) -> usize {
+    pub fn batch_index(&self) -> usize {
         self.about.task
     }
 

@@ -323,7 +323,10 @@ impl Copier {
         let outcome = match poll(self.timeout, || oldest.is_done(&self.stream)) {
             Ok(true) => Ok(()),
             Ok(false) => {
-                return Err(Error::Timeout { after: self.timeout.unwrap_or_default(), task: oldest.host().task() });
+                return Err(Error::Timeout {
+                    after: self.timeout.unwrap_or_default(),
+                    task: oldest.host().batch_index(),
+                });
             }
             Err(source) if source.is_passing() => return Err(source.into()),
             Err(source) => Err(Unsettled::Driver(source)),
@@ -343,7 +346,7 @@ impl Copier {
 
     /// Starts the copy of a batch, and queues the result. There must be [room](Self::has_room).
     pub(crate) fn copy(&mut self, host: Batch<Dynamic>, state: Option<State>) {
-        let about = About { task: host.task(), epoch: host.epoch() };
+        let about = About { task: host.batch_index(), epoch: host.epoch() };
         let outcome = self.submit(host).map(|slot| (slot, about));
         self.queue.push_back(Next { outcome, state });
     }
@@ -356,7 +359,7 @@ impl Copier {
     /// Starts a copy, and returns the device slot that it goes to.
     fn submit(&mut self, host: Batch<Dynamic>) -> Result<Slot, Error> {
         let slot = self.idle.front_mut().expect("the caller ensures that there is room");
-        let (columns, task) = (host.columns(), host.task());
+        let (columns, task) = (host.columns(), host.batch_index());
         slot.places.clear();
         slot.places.extend((0..columns.len()).filter_map(|i| columns.place(i)));
         slot.indices.clear();
@@ -400,7 +403,7 @@ impl Copier {
 
     /// Gives up a copy whose end cannot be determined, and leaks the memory that it may use.
     fn give_up(&mut self, copying: Copying, why: Unsettled) -> Error {
-        let error = Error::Leaked { task: copying.host().task(), bytes: self.arena.bytes, why: why.to_string() };
+        let error = Error::Leaked { task: copying.host().batch_index(), bytes: self.arena.bytes, why: why.to_string() };
         if copying.slot.is_some() {
             self.slots -= 1;
             if let Unsettled::Driver(source) = why {

@@ -199,7 +199,7 @@ fn an_error_of_the_host_s_loader_replaces_its_batch() {
         let dataset = from_fn(20, |index, _| if index == 9 { Err("a bad one".into()) } else { Ok(index as i64) });
         let builder = Loader::builder(dataset).batch_size(4).num_workers(workers).memory(device.pinned());
         let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.task())).collect();
+        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.batch_index())).collect();
         let tasks: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().ok().copied()).collect();
         assert_eq!(tasks, [Some(0), Some(1), None, Some(3), Some(4)]);
         let Err(Error::Loader(slotline::Error::Sample { index: 9, task: 2, .. })) = outcomes[2] else { panic!() };
@@ -238,7 +238,7 @@ fn a_batch_with_spilled_fields_is_an_error() {
     let device = Device::new(0).unwrap();
     let builder = Loader::builder(Lengths).batch_size(2).on_overflow(Overflow::Spill).memory(device.pinned());
     let mut loader = DeviceLoader::new(builder.build().unwrap(), &device).unwrap();
-    let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.task())).collect();
+    let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| batch.batch_index())).collect();
     assert!(matches!(&outcomes[..], [Ok(0), Err(Error::Spilled { task: 1, .. }), Ok(2)]), "{outcomes:?}");
 }
 
@@ -255,14 +255,14 @@ fn holding_all_device_slots_is_an_error_until_a_drop() {
         assert!(matches!(error_of(pass.next()), Error::Held { slots: 2 }));
         drop(first);
         let third = pass.next().unwrap().unwrap();
-        assert_eq!(third.task(), 2, "nothing was lost");
+        assert_eq!(third.batch_index(), 2, "nothing was lost");
         check(&second, &stream);
         check(&third, &stream);
         for _ in 0..3 {
             assert!(matches!(error_of(pass.next()), Error::Held { .. }));
         }
         drop((second, third));
-        assert!(pass.map(|batch| batch.unwrap().task()).eq(3..10));
+        assert!(pass.map(|batch| batch.unwrap().batch_index()).eq(3..10));
         check_passes(&mut loader, &stream, 80, 1);
     }
 }
@@ -280,7 +280,7 @@ fn a_stuck_copy_times_out_and_the_next_call_waits_again() {
     // The ring has two slots, and both are being copied.
     let error = loop {
         match pass.next().unwrap() {
-            Ok(batch) => given.push(batch.task()),
+            Ok(batch) => given.push(batch.batch_index()),
             Err(error) => break error,
         }
     };
@@ -289,7 +289,7 @@ fn a_stuck_copy_times_out_and_the_next_call_waits_again() {
     for batch in pass {
         let batch = batch.unwrap();
         check(&batch, &stream);
-        given.push(batch.task());
+        given.push(batch.batch_index());
     }
     assert_eq!(given, [0, 1, 2, 3, 4]);
 }
@@ -308,7 +308,7 @@ fn every_stream_that_uses_a_batch_is_waited_for() {
                 let field = batch.field(1).unwrap();
                 reads.read(stream.as_raw(), field.ptr(), field.bytes());
             }
-            if batch.task() == 3 {
+            if batch.batch_index() == 3 {
                 let fifth = Stream::new(&device).unwrap();
                 assert!(matches!(batch.ready_on(&fifth), Err(Error::TooManyStreams { most: 4 })));
             }
@@ -409,13 +409,13 @@ fn leaked_host_slots_are_replaced_or_reported_as_held() {
         let mut pass = loader.epoch().unwrap();
         let mut given = Vec::new();
         for _ in 0..2 {
-            given.extend([(); 2].map(|()| pass.next().unwrap().unwrap().task()));
+            given.extend([(); 2].map(|()| pass.next().unwrap().unwrap().batch_index()));
             fake.fail_call(0, 999);
             assert!(matches!(error_of(pass.next()), Error::Leaked { .. }));
             fake.fail_none();
         }
         // Batches are dropped: there are five slots on the device.
-        let rest: Vec<_> = pass.by_ref().map(|batch| batch.map(|batch| batch.task())).collect();
+        let rest: Vec<_> = pass.by_ref().map(|batch| batch.map(|batch| batch.batch_index())).collect();
         match on_held {
             OnHeld::Grow => {
                 given.extend(rest.into_iter().map(Result::unwrap));
@@ -445,7 +445,7 @@ fn held_slots_after_a_driver_error_do_not_end_the_pass() {
     assert!(matches!(error_of(pass.next()), Error::Lost { left: 1, .. }));
     assert!(matches!(error_of(pass.next()), Error::Held { slots: 1 }));
     drop(second);
-    assert_eq!(pass.next().unwrap().unwrap().task(), 2);
+    assert_eq!(pass.next().unwrap().unwrap().batch_index(), 2);
     assert_eq!(pass.filter(|batch| batch.is_ok()).count(), 7);
 }
 
@@ -555,7 +555,7 @@ fn next_batch_returns_the_same_batches_as_a_pass() {
                 assert_eq!((batch.epoch(), batch.indices()), (expected.epoch(), expected.indices()));
                 assert_eq!(
                     loader.state().unwrap().batches(),
-                    batch.task() + 1,
+                    batch.batch_index() + 1,
                     "the state excludes batches that are copied ahead"
                 );
             }
@@ -584,7 +584,7 @@ fn a_loop_can_wait_until_another_thread_drops_a_batch() {
             let slow = |batch: slotline_cuda::DeviceBatch| {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 check(&batch, &stream);
-                batch.task()
+                batch.batch_index()
             };
             given.into_iter().map(slow).collect::<Vec<_>>()
         });

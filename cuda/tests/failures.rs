@@ -42,7 +42,7 @@ fn try_run() -> Result<Outcome, slotline::BoxError> {
         for (step, batch) in loader.epoch()?.enumerate() {
             match batch {
                 Ok(batch) => {
-                    delivered.push(batch.task());
+                    delivered.push(batch.batch_index());
                     errors.extend(batch.ready_on(&stream).err());
                     if step % 2 == 0 {
                         errors.extend(batch.release_on(&stream).err());

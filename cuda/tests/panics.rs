@@ -100,8 +100,11 @@ fn a_panic_at_the_start_of_a_copy_does_not_free_its_slots() {
         panics_in_the_first_call(|| drop(pass.next()));
         assert_eq!(fake.count("cuMemcpyHtoDAsync_v2"), 2, "the copy was started at the second attempt");
         // The batch is lost, and those after it are complete.
-        let rest: Vec<_> =
-            pass.map(|batch| batch.unwrap()).inspect(|batch| check(batch, &stream)).map(|batch| batch.task()).collect();
+        let rest: Vec<_> = pass
+            .map(|batch| batch.unwrap())
+            .inspect(|batch| check(batch, &stream))
+            .map(|batch| batch.batch_index())
+            .collect();
         assert_eq!(rest, [1, 2, 3, 4, 5, 6, 7]);
         drop((loader, stream, device));
         assert_eq!(fake.violations(), Vec::<String>::new(), "seed {seed}");

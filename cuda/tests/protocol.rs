@@ -43,7 +43,7 @@ fn train(fake: &Fake, seed: u64) -> Reads<'_> {
     let (mut held, reads) = (None, Reads::new(fake));
     for batch in loader.epoch().unwrap() {
         let batch = batch.unwrap();
-        let stream = &streams[batch.task() * (seed as usize / 7 % 2) % 2];
+        let stream = &streams[batch.batch_index() * (seed as usize / 7 % 2) % 2];
         batch.ready_on(stream).unwrap();
         for field in (0..batch.fields()).filter_map(|i| batch.field(i)).filter(|field| field.bytes() > 0) {
             reads.read(stream.as_raw(), field.ptr(), field.bytes());

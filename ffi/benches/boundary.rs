@@ -21,15 +21,15 @@ use slotline_ffi::error::slotline_error;
 use slotline_ffi::loader::{
     slotline_loader, slotline_loader_epoch, slotline_loader_free, slotline_loader_new, slotline_loader_next,
 };
-use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK};
+use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use slotline_ffi::tensor::slotline_tensor;
 
 const BATCHES: usize = 50_000;
 const ROUNDS: usize = 101;
 
 type Error = *mut *mut slotline_error;
-type Next = unsafe extern "C" fn(*mut slotline_loader, *mut *mut slotline_batch, Error) -> i32;
-type Field = unsafe extern "C" fn(*const slotline_batch, usize, *mut slotline_tensor, Error) -> i32;
+type Next = unsafe extern "C" fn(*mut slotline_loader, *mut *mut slotline_batch, Error) -> slotline_status;
+type Field = unsafe extern "C" fn(*const slotline_batch, usize, *mut slotline_tensor, Error) -> slotline_status;
 type Free = unsafe extern "C" fn(*mut slotline_batch);
 
 fn rust_pass(loader: &mut Loader) -> usize {

@@ -78,7 +78,7 @@ static void squares(size_t refused) {
     slotline_batch *batch = NULL;
     slotline_status status = slotline_loader_next(loader, &batch, &error);
     if (status == SLOTLINE_END) break;
-    if (status == SLOTLINE_SAMPLE) { /* the pass continues after it */
+    if (status == SLOTLINE_ERROR_SAMPLE) { /* the pass continues after it */
       printf("index %" PRId64 ": %s\n", slotline_error_index(error), slotline_error_message(error));
       slotline_error_free(error);
       continue;

@@ -11,6 +11,7 @@
 
 #include "slotline/array.hpp"
 #include "slotline/batch.hpp"
+#include "slotline/bulk_read.hpp"
 #include "slotline/collate.hpp"
 #include "slotline/compose.hpp"
 #include "slotline/dataset.hpp"
@@ -21,7 +22,6 @@
 #include "slotline/generator.hpp"
 #include "slotline/half.hpp"
 #include "slotline/loader.hpp"
-#include "slotline/many.hpp"
 #include "slotline/memory.hpp"
 #include "slotline/options.hpp"
 #include "slotline/pass.hpp"

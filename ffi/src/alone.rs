@@ -12,7 +12,7 @@ use crate::cause::find;
 use crate::failure::{Failure, chain};
 use crate::field::About;
 use crate::indexed::Indexed;
-use crate::status::{SLOTLINE_BUILD, SLOTLINE_SAMPLE};
+use crate::status::{SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_SAMPLE};
 
 /// The content of a batch of one sample.
 #[derive(Debug)]
@@ -121,13 +121,13 @@ pub(crate) fn read(dataset: &Indexed, index: usize) -> Result<*mut slotline_batc
         return Err(Failure { index: Some(index), ..failure });
     }
     let single = Single::new(&Shape::of(dataset.fields()));
-    let mut single = single.map_err(|error| Failure::new(SLOTLINE_BUILD, chain(&error)))?;
+    let mut single = single.map_err(|error| Failure::new(SLOTLINE_ERROR_BUILD, chain(&error)))?;
     let mut context = Context::default();
     let read = dataset.get(index, &mut context).and_then(|sample| single.fill(index, sample));
     read.map_err(|error| Failure {
         index: Some(index),
         payload: find(Some(&*error)).and_then(|cause| cause.payload.clone()),
-        ..Failure::new(SLOTLINE_SAMPLE, format!("sample {index} failed: {}", chain(&*error)))
+        ..Failure::new(SLOTLINE_ERROR_SAMPLE, format!("sample {index} failed: {}", chain(&*error)))
     })?;
     Ok(single.into_batch())
 }

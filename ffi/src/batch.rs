@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use slotline::Batch;
 use slotline::sample::Dynamic;
+#[cfg(feature = "cuda")]
+use slotline_cuda::DeviceBatch;
 
 use crate::alone::Alone;
 use crate::boundary::{boundary, guarded};
@@ -38,7 +40,8 @@ pub struct slotline_batch {
     fields: Arc<[About]>,
 }
 
-/// A field of `bool`s was exported, so an importer may have written bytes other than 0 and 1 to it.
+/// A field of `bool`s was exported, so an importer may have written bytes other than 0 and 1 to it; or a field on a device, whose
+/// stream is in use.
 const LENT: usize = 1 << (usize::BITS - 1);
 
 /// The content of a batch.
@@ -50,6 +53,9 @@ pub(crate) enum Made {
     Collated(Collated),
     /// A sample that was read by itself; in a box, so that it does not make the others larger.
     Alone(Box<Alone>),
+    /// Samples on a device, or on their way to it.
+    #[cfg(feature = "cuda")]
+    Device(Box<DeviceBatch>),
 }
 
 /// The maximum number of spare handles of a thread.
@@ -61,9 +67,6 @@ thread_local! {
     #[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
     static SPARE: RefCell<Vec<Box<slotline_batch>>> = const { RefCell::new(Vec::new()) };
 }
-
-/// A handle whose batch has been dropped, or is about to be: its memory is kept when this is dropped.
-struct Empty(Option<Box<slotline_batch>>);
 
 impl slotline_batch {
     /// Returns a handle with one hold, which belongs to the caller.
@@ -84,19 +87,16 @@ impl slotline_batch {
     }
 }
 
-impl Drop for Empty {
-    fn drop(&mut self) {
-        let Some(handle) = self.0.take() else { return };
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < SPARES {
-                spare.push(handle);
-            }
-        });
-    }
-}
-
 impl slotline_batch {
+    /// Returns the number of the device that the batch is on; -1 for the host.
+    pub(crate) fn device(&self) -> i32 {
+        #[cfg(feature = "cuda")]
+        if let Some(batch) = self.on_device() {
+            return batch.device().ordinal() as i32;
+        }
+        -1
+    }
+
     /// Returns the content of the batch.
     #[inline]
     fn made(&self) -> &Made {
@@ -147,16 +147,40 @@ impl slotline_batch {
         let found = match (self.made(), self.fields.get(i)) {
             (Made::Stacked(batch), Some(about)) => describe_field(tensor, &batch.columns(), about, i),
             (Made::Alone(sample), Some(about)) => describe_field(tensor, &sample.columns(), about, i),
+            #[cfg(feature = "cuda")]
+            (Made::Device(batch), Some(about)) => crate::device::describe_field(tensor, batch, about, i),
             _ => false,
         };
         if found { Ok(()) } else { Err(no_field(i, self.fields.len())) }
+    }
+
+    /// The batch on a device, if it is on one.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> Option<&DeviceBatch> {
+        if let Made::Device(batch) = self.made() { Some(batch) } else { None }
+    }
+
+    /// Takes the batch on a device out of its handle, if the caller's is the only hold and no tensor was ever exported.
+    ///
+    /// # Safety
+    ///
+    /// `batch` must be a handle of a batch on a device, and the caller must own one of its holds, which this takes if it returns
+    /// the batch.
+    #[cfg(feature = "cuda")]
+    pub(crate) unsafe fn into_device(batch: *mut Self) -> Option<Box<DeviceBatch>> {
+        // SAFETY: the caller's hold keeps the handle alive.
+        if unsafe { (*batch).holds.load(Ordering::Acquire) } != 1 {
+            return None;
+        }
+        // SAFETY: there are no other holds.
+        if let Made::Device(batch) = unsafe { Self::take(batch) } { Some(batch) } else { None }
     }
 
     /// Adds a hold, which must be [released](Self::release), for an exported tensor of this type, which may be written.
     pub(crate) fn hold(&self, dtype: slotline_dtype) {
         // Relaxed, as in `Arc`: the caller has a hold already.
         self.holds.fetch_add(1, Ordering::Relaxed);
-        if dtype == SLOTLINE_BOOL {
+        if dtype == SLOTLINE_BOOL || self.device() >= 0 {
             self.holds.fetch_or(LENT, Ordering::Relaxed);
         }
     }
@@ -166,7 +190,7 @@ impl slotline_batch {
         let columns = match self.made() {
             Made::Stacked(batch) => batch.columns(),
             Made::Alone(sample) => sample.columns(),
-            Made::Collated(_) => return,
+            _ => return,
         };
         for (i, _) in self.fields.iter().enumerate().filter(|(_, about)| about.dtype == SLOTLINE_BOOL) {
             let Some((_, memory)) = columns.raw(i) else { continue };
@@ -214,15 +238,30 @@ impl slotline_batch {
                 unsafe { (*batch).normalise_bools() };
             }
         }
+        // SAFETY: there are no other holds.
+        drop(unsafe { Self::take(batch) });
+    }
+
+    /// Takes the content out of a handle, whose memory is kept for another one.
+    ///
+    /// # Safety
+    ///
+    /// `batch` must be a handle with no hold but the caller's.
+    #[inline]
+    unsafe fn take(batch: *mut Self) -> Made {
         // SAFETY: `boxed` made the handle, and there are no other holds.
-        let mut empty = Empty(Some(unsafe { Box::from_raw(batch) }));
-        if let Some(handle) = &mut empty.0 {
-            // A handle that is kept is not held.
-            *handle.holds.get_mut() = 0;
-            // SAFETY: the content is initialised, and can no longer be accessed. If dropping it panics, the memory of the
-            // handle is still kept.
-            unsafe { handle.made.assume_init_drop() };
-        }
+        let mut handle = unsafe { Box::from_raw(batch) };
+        // A handle that is kept is not held.
+        *handle.holds.get_mut() = 0;
+        // SAFETY: the content is initialised, and the handle is not accessed before it has another content.
+        let made = unsafe { handle.made.assume_init_read() };
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARES {
+                spare.push(handle);
+            }
+        });
+        made
     }
 }
 
@@ -237,26 +276,20 @@ impl fmt::Debug for slotline_batch {
     }
 }
 
-/// Reads a property of a batch; returns `otherwise` for NULL.
-///
-/// # Safety
-///
-/// `batch` must be NULL or a batch that was not freed.
-#[inline]
-unsafe fn ask<T>(
-    batch: *const slotline_batch,
-    otherwise: T,
-    stacked: impl FnOnce(&Batch<Dynamic>) -> T,
-    collated: impl FnOnce(&Collated) -> T,
-    alone: impl FnOnce(&Alone) -> T,
-) -> T {
-    // SAFETY: the caller guarantees that `batch` is NULL or was not freed.
-    match unsafe { batch.as_ref() }.map(slotline_batch::made) {
-        Some(Made::Stacked(batch)) => stacked(batch),
-        Some(Made::Collated(batch)) => collated(batch),
-        Some(Made::Alone(sample)) => alone(sample),
-        None => otherwise,
-    }
+/// Reads a property of a batch; the default for NULL.
+macro_rules! ask {
+    ($batch:expr, $otherwise:expr, $made:ident => $stacked:expr, $collated:expr, $alone:expr) => {{
+        let alone = $alone;
+        // SAFETY: the caller guarantees that the batch is NULL or was not freed.
+        match unsafe { $batch.as_ref() }.map(slotline_batch::made) {
+            Some(Made::Stacked($made)) => $stacked,
+            Some(Made::Collated($made)) => $collated,
+            Some(Made::Alone(sample)) => alone(sample),
+            #[cfg(feature = "cuda")]
+            Some(Made::Device($made)) => $stacked,
+            None => $otherwise,
+        }
+    }};
 }
 
 /// Returns the number of samples in the batch: the batch size, or less for the last batch or where bad samples are skipped. 0
@@ -267,8 +300,7 @@ unsafe fn ask<T>(
 /// `batch` must be NULL or a batch that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usize {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::len, |batch| batch.indices.len(), |_| 1) }
+    ask!(batch, 0, it => it.len(), it.indices.len(), |_: &Alone| 1)
 }
 
 /// Returns the number of the batch in its pass, from 0. For a batch that a collate callback made, this is the number of
@@ -278,9 +310,8 @@ pub unsafe extern "C" fn slotline_batch_len(batch: *const slotline_batch) -> usi
 ///
 /// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> usize {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::task, |batch| batch.task, |_| 0) }
+pub unsafe extern "C" fn slotline_batch_index(batch: *const slotline_batch) -> usize {
+    ask!(batch, 0, it => it.batch_index(), it.task, |_: &Alone| 0)
 }
 
 /// Returns the number of the batch's pass, from 0. 0 for NULL.
@@ -290,8 +321,7 @@ pub unsafe extern "C" fn slotline_batch_task(batch: *const slotline_batch) -> us
 /// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u32 {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, 0, Batch::epoch, |batch| batch.epoch, |_| 0) }
+    ask!(batch, 0, it => it.epoch(), it.epoch, |_: &Alone| 0)
 }
 
 /// Returns the dataset indices of the samples, as many as `slotline_batch_len` returns. For a stream, these are the sample's
@@ -303,16 +333,7 @@ pub unsafe extern "C" fn slotline_batch_epoch(batch: *const slotline_batch) -> u
 /// The same as for `slotline_batch_len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) -> *const i64 {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe {
-        ask(
-            batch,
-            null(),
-            |batch| batch.indices().as_ptr(),
-            |batch| batch.indices.as_ptr(),
-            |sample| sample.index().as_ptr(),
-        )
-    }
+    ask!(batch, null(), it => it.indices().as_ptr(), it.indices.as_ptr(), |sample: &Alone| sample.index().as_ptr())
 }
 
 /// Returns the object that the collate callback made, which belongs to the batch. NULL if there is none.
@@ -323,7 +344,10 @@ pub unsafe extern "C" fn slotline_batch_indices(batch: *const slotline_batch) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_user(batch: *const slotline_batch) -> *mut c_void {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { ask(batch, null_mut(), |_| null_mut(), |batch| batch.batch, |_| null_mut()) }
+    match unsafe { batch.as_ref() }.map(slotline_batch::made) {
+        Some(Made::Collated(batch)) => batch.batch,
+        _ => null_mut(),
+    }
 }
 
 /// Returns the number of fields; 0 if a collate callback made the batch, or for NULL.
@@ -337,11 +361,23 @@ pub unsafe extern "C" fn slotline_batch_num_fields(batch: *const slotline_batch)
     unsafe { batch.as_ref() }.map_or(0, |batch| batch.fields.len())
 }
 
-/// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch.
+/// Returns the number of the device that the batch is on, or on its way to; -1 for a batch on the host, or for NULL.
+///
+/// # Safety
+///
+/// The same as for `slotline_batch_len`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_device(batch: *const slotline_batch) -> i32 {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { batch.as_ref() }.map_or(-1, slotline_batch::device)
+}
+
+/// Describes field `i` in `*out`. The caller must set `out->struct_size`. The memory that it points to belongs to the batch. For
+/// a batch on a device, `data` and `ends` are device addresses, to be read on streams that the batch was made ready on.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or a field that does not exist.
 ///
 /// # Safety
 ///
@@ -396,7 +432,9 @@ pub unsafe extern "C" fn slotline_batch_field_by_name(
 }
 
 /// Frees a batch. Its memory returns to the loader, unless an exported tensor still uses it. Can be called from any thread, in
-/// any order, even after the loader was freed. Does nothing for NULL. If the batch was freed before, the process is aborted with a
+/// any order, even after the loader was freed. Does nothing for NULL. Memory on a device is filled again once all streams that the
+/// batch was made ready on have reached this point; if the loader was freed before, the call waits for these streams, at most
+/// 5 s. If the batch was freed before, the process is aborted with a
 /// message on the standard error, unless its memory has been given back or is another batch's.
 ///
 /// # Safety

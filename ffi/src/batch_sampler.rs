@@ -173,7 +173,7 @@ unsafe fn make(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
 ///
 /// # Safety
 ///
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_of(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
 ///
 /// # Safety
 ///
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn slotline_batch_sampler_lists(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///

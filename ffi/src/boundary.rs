@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
+use crate::status::{SLOTLINE_ERROR_PANIC, SLOTLINE_OK, slotline_status};
 
 /// Runs the body of a fallible function. If it fails or panics, `*error` receives an error object, unless `error` is NULL.
 ///
@@ -76,7 +76,10 @@ fn panicked(panic: Box<dyn Any + Send>) -> Failure {
     let message = panic_message(&*panic).to_owned();
     // Dropping a panic's payload may panic again.
     std::mem::forget(panic);
-    Failure::new(SLOTLINE_PANIC, format!("slotline panicked: {message}; this is a bug in slotline, please report it"))
+    Failure::new(
+        SLOTLINE_ERROR_PANIC,
+        format!("slotline panicked: {message}; this is a bug in slotline, please report it"),
+    )
 }
 
 /// Returns the message of a panic.

@@ -229,14 +229,14 @@ pub unsafe extern "C" fn slotline_samples_left(samples: *const slotline_samples)
 }
 
 /// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
-/// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_SAMPLE` if a sample
+/// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample
 /// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
 /// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_SAMPLE`: the sample cannot be read. `SLOTLINE_INVALID`: a null pointer, a struct that is too short, `num_fields`
-/// below the number of fields of a sample, or a call from the dataset's callback that reads the next sample.
+/// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short,
+/// `num_fields` below the number of fields of a sample, or a call from the dataset's callback that reads the next sample.
 ///
 /// # Safety
 ///
@@ -248,10 +248,10 @@ pub unsafe extern "C" fn slotline_samples_next(
     num_fields: usize,
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `samples` is NULL or the pointer that this callback received.
-    let Some(samples) = (unsafe { samples.as_ref() }) else { return SLOTLINE_INVALID };
+    let Some(samples) = (unsafe { samples.as_ref() }) else { return SLOTLINE_ERROR_INVALID };
     // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs.
-    let next = |samples: &mut Lent| guarded(SLOTLINE_PANIC, || unsafe { next(samples, fields, num_fields) });
-    samples.with(SLOTLINE_INVALID, next)
+    let next = |samples: &mut Lent| guarded(SLOTLINE_ERROR_PANIC, || unsafe { next(samples, fields, num_fields) });
+    samples.with(SLOTLINE_ERROR_INVALID, next)
 }
 
 /// Reads the next sample.
@@ -265,21 +265,21 @@ unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usi
     let wanted = source.columns().1.len();
     if num_fields < wanted {
         samples.failure = Some(own(format!("num_fields is {num_fields}, but a sample has {wanted} fields")));
-        return SLOTLINE_INVALID;
+        return SLOTLINE_ERROR_INVALID;
     }
     // SAFETY: the caller guarantees that `fields` is writable for `num_fields` structs, and `i` is below that.
     let put = |i, tensor: &slotline_tensor| unsafe { versioned::write_nth(fields, i, tensor, "fields") };
     // Checks the structs before a sample is read.
     if let Err(failure) = (0..wanted).try_for_each(|i| put(i, &slotline_tensor::defaults())) {
         samples.failure = Some(own(failure.message));
-        return SLOTLINE_INVALID;
+        return SLOTLINE_ERROR_INVALID;
     }
     let index = source.index();
     match source.next() {
         None => return SLOTLINE_END,
         Some(Err(error)) => {
             samples.failure = Some(error);
-            return SLOTLINE_SAMPLE;
+            return SLOTLINE_ERROR_SAMPLE;
         }
         Some(Ok(())) => samples.indices.push(index.map_or(-1, |index| index as i64)),
     }
@@ -290,7 +290,7 @@ unsafe fn next(samples: &mut Lent, fields: *mut slotline_tensor, num_fields: usi
             && let Err(failure) = put(i, &tensor)
         {
             samples.failure = Some(own(failure.message));
-            return SLOTLINE_INVALID;
+            return SLOTLINE_ERROR_INVALID;
         }
     }
     SLOTLINE_OK

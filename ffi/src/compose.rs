@@ -12,7 +12,7 @@ use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
 use crate::generator::{self, slotline_generator};
 use crate::indexed::{Concat, Indexed, Stack};
-use crate::status::{SLOTLINE_BUILD, SLOTLINE_OK, slotline_status};
+use crate::status::{SLOTLINE_ERROR_BUILD, SLOTLINE_OK, slotline_status};
 use crate::streamed::{Chain, Mapped, Streamed};
 use crate::transform::{Callback, Transform, slotline_transform};
 
@@ -78,8 +78,8 @@ unsafe fn make(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a stream, or an index that is not below the number of samples. `SLOTLINE_BUILD`: there is
-/// no memory for the indices.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or an index that is not below the number of samples.
+/// `SLOTLINE_ERROR_BUILD`: there is no memory for the indices.
 ///
 /// # Safety
 ///
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn slotline_dataset_subset(
         make(out, error, || {
             let (dataset, indices) = (indexed(dataset)?, check::slice(indices, n, "indices")?);
             let subset = Subset::new(Arc::new(dataset), indices.iter().copied()).map_err(|error| match error {
-                SubsetError::Memory { .. } => Failure::of(SLOTLINE_BUILD, &error),
+                SubsetError::Memory { .. } => Failure::of(SLOTLINE_ERROR_BUILD, &error),
                 _ => Failure::invalid(chain(&error)),
             })?;
             Ok(Data::Indexed(Indexed::Subset(Arc::new(subset))))
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn slotline_dataset_subset(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a stream, or lengths that do not add up to the number of samples. `SLOTLINE_BUILD`: there
-/// is no memory for the indices.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or lengths that do not add up to the number of samples.
+/// `SLOTLINE_ERROR_BUILD`: there is no memory for the indices.
 ///
 /// # Safety
 ///
@@ -173,7 +173,7 @@ unsafe fn split<L: SplitLength>(
         let dataset = indexed(dataset)?;
         let parts = generator::with(generator, |generator| random_split(dataset, lengths, generator));
         let parts = parts.map_err(|error| match error {
-            SplitError::Randperm(_) => Failure::of(SLOTLINE_BUILD, &error),
+            SplitError::Randperm(_) => Failure::of(SLOTLINE_ERROR_BUILD, &error),
             _ => Failure::invalid(chain(&error)),
         })?;
         for (i, part) in parts.into_iter().enumerate() {
@@ -189,7 +189,7 @@ unsafe fn split<L: SplitLength>(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no datasets, a stream, or fields that differ.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, or fields that differ.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn slotline_dataset_concat(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
 ///
 /// # Safety
 ///
@@ -245,7 +245,8 @@ pub unsafe extern "C" fn slotline_dataset_chain(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no datasets, a stream, different numbers of samples, or two fields with the same name.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, different numbers of samples, or two fields with the same
+/// name.
 ///
 /// # Safety
 ///
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn slotline_dataset_stack(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///

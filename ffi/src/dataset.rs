@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::files::Files;
 use crate::indexed::Indexed;
 use crate::map::{Map, slotline_map_dataset};
-use crate::status::{SLOTLINE_OK, SLOTLINE_SOURCE, slotline_status};
+use crate::status::{SLOTLINE_ERROR_SOURCE, SLOTLINE_OK, slotline_status};
 use crate::stream::{Stream, slotline_stream_dataset};
 use crate::streamed::Streamed;
 
@@ -96,8 +96,8 @@ impl slotline_dataset {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a name that is not valid. `SLOTLINE_SOURCE`: a file cannot be read, or the files
-/// differ in their number of rows.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a name that is not valid. `SLOTLINE_ERROR_SOURCE`: a file cannot be read, or
+/// the files differ in their number of rows.
 ///
 /// # Safety
 ///
@@ -120,8 +120,8 @@ pub unsafe extern "C" fn slotline_dataset_open(
 ///
 /// # Errors
 ///
-/// As `slotline_dataset_open`. `SLOTLINE_INVALID`, too, if an option is not one, or has no such value, or if the source is not
-/// of files.
+/// As `slotline_dataset_open`. `SLOTLINE_ERROR_INVALID`, too, if an option is not one, or has no such value, or if the source
+/// is not of files.
 ///
 /// # Safety
 ///
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn slotline_dataset_open_with(
                 Failure::invalid(format!("source: {error}{advice}"))
             })?;
             // SAFETY: the caller guarantees that no process changes the mapped files.
-            let rows = source.map().map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
+            let rows = source.map().map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &error))?;
             *out = slotline_dataset::boxed(Data::Indexed(Indexed::Arrays(Arc::new(Arrays::new(rows)?))));
             Ok(SLOTLINE_OK)
         })
@@ -175,8 +175,8 @@ pub unsafe extern "C" fn slotline_dataset_open_with(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no arrays, a struct that is too short, an invalid dtype, shape or name, data that is not
-/// aligned, `bool`s other than 0 and 1, different numbers of rows, or two fields with the same name.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no arrays, a struct that is too short, an invalid dtype, shape or name, data that
+/// is not aligned, `bool`s other than 0 and 1, different numbers of rows, or two fields with the same name.
 ///
 /// # Safety
 ///
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn slotline_dataset_from_arrays(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn slotline_dataset_from_callbacks(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or invalid fields.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or invalid fields.
 ///
 /// # Safety
 ///
@@ -276,8 +276,8 @@ pub unsafe extern "C" fn slotline_dataset_len(dataset: *const slotline_dataset) 
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, an index that is not below the number of samples, or a stream. `SLOTLINE_SAMPLE`: the
-/// sample cannot be read. `SLOTLINE_BUILD`: there is no memory for it.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, an index that is not below the number of samples, or a stream.
+/// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_BUILD`: there is no memory for it.
 ///
 /// # Safety
 ///

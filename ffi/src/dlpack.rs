@@ -224,17 +224,29 @@ impl Drop for BatchHold {
 ///
 /// # Safety
 ///
-/// `batch` must be NULL or a batch that was not freed; `out` must be NULL or writable.
+/// The same as for `slotline_batch_dlpack`.
 unsafe fn export_field<M: Managed>(
     batch: *const slotline_batch,
     i: usize,
+    stream: *mut c_void,
     out: *mut *mut M,
 ) -> Result<slotline_status, Failure> {
     // SAFETY: the caller guarantees that `batch` is NULL or was not freed, and that `out` is NULL or writable.
     let (out, handle) = unsafe { (&mut *check::place(out, null_mut(), "out")?, check::reference(batch, "batch")?) };
     let tensor = handle.tensor(i)?;
+    let device = match handle.device() {
+        -1 => HOST,
+        device_id => DLDevice { device_type: 2, device_id },
+    };
+    #[cfg(feature = "cuda")]
+    if let Some(batch) = handle.on_device() {
+        // SAFETY: the caller upholds the same contract.
+        unsafe { crate::device::ready_on(batch, stream) }?;
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = stream;
     handle.hold(tensor.dtype);
-    *out = export(&tensor, HOST, BatchHold(batch));
+    *out = export(&tensor, device, BatchHold(batch));
     Ok(SLOTLINE_OK)
 }
 
@@ -246,22 +258,30 @@ unsafe fn export_field<M: Managed>(
 /// writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
 /// failure `*out` is NULL. Can be called from any thread.
 ///
+/// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
+/// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
+/// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
+/// launched. For a batch on the host `stream` has no effect.
+///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a field that does not exist.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist. `SLOTLINE_ERROR_DEVICE`: as for
+/// `slotline_batch_ready_on`.
 ///
 /// # Safety
 ///
-/// `batch` must be NULL or a batch that was not freed; `out` and `error` must be NULL or writable.
+/// `batch` must be NULL or a batch that was not freed; `out` and `error` must be NULL or writable. For a batch on a device,
+/// `stream` must be as for `slotline_batch_ready_on`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_batch_dlpack(
     batch: *const slotline_batch,
     i: usize,
+    stream: *mut c_void,
     out: *mut *mut DLManagedTensorVersioned,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary` and `export_field`.
-    unsafe { boundary(error, || export_field(batch, i, out)) }
+    unsafe { boundary(error, || export_field(batch, i, stream, out)) }
 }
 
 /// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
@@ -278,9 +298,10 @@ pub unsafe extern "C" fn slotline_batch_dlpack(
 pub unsafe extern "C" fn slotline_batch_dlpack_unversioned(
     batch: *const slotline_batch,
     i: usize,
+    stream: *mut c_void,
     out: *mut *mut DLManagedTensor,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary` and `export_field`.
-    unsafe { boundary(error, || export_field(batch, i, out)) }
+    unsafe { boundary(error, || export_field(batch, i, stream, out)) }
 }

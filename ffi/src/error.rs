@@ -9,7 +9,7 @@ use crate::callback::message_text;
 use crate::cause::Payload;
 use crate::check;
 use crate::failure::Failure;
-use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
+use crate::status::{SLOTLINE_ERROR_COLLATE, SLOTLINE_ERROR_INVALID, SLOTLINE_OK, slotline_status};
 
 /// Describes why a call failed. It belongs to the caller that received it, and any thread may read it.
 #[derive(Debug)]
@@ -39,17 +39,20 @@ impl slotline_error {
     }
 }
 
-/// Makes an error, for libraries on top of this one that report failures of their own in the same way. The message is UTF-8 and is
-/// copied. The caller frees the error. Returns NULL if `code` is `SLOTLINE_OK` or `SLOTLINE_END`, which are not failures.
+/// Makes an error, for libraries on top of this one that report failures of their own in the same way. `code` is one of the
+/// errors in `slotline_status`; for any other number this returns NULL. The message is UTF-8 and is copied. The caller frees
+/// the error.
 ///
 /// # Safety
 ///
 /// `message` must be NULL or end with a NUL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slotline_error_new(code: slotline_status, message: *const c_char) -> *mut slotline_error {
-    if matches!(code, SLOTLINE_OK | SLOTLINE_END) {
+pub unsafe extern "C" fn slotline_error_new(code: i32, message: *const c_char) -> *mut slotline_error {
+    if !(SLOTLINE_ERROR_INVALID as i32..=SLOTLINE_ERROR_COLLATE as i32).contains(&code) {
         return null_mut();
     }
+    // SAFETY: the errors have all numbers from the first to the last.
+    let code = unsafe { std::mem::transmute::<i32, slotline_status>(code) };
     // SAFETY: the caller guarantees that `message` is NULL or ends with a NUL.
     guarded(null_mut(), || slotline_error::boxed(Failure::new(code, unsafe { message_text(message) })))
 }

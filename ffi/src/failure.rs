@@ -35,7 +35,7 @@ impl Failure {
     /// An invalid argument.
     #[cold]
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(SLOTLINE_INVALID, message)
+        Self::new(SLOTLINE_ERROR_INVALID, message)
     }
 
     /// An error, with its whole chain of causes.
@@ -46,7 +46,7 @@ impl Failure {
 
     /// Whether a failure of `next` takes the place of a batch, so that the next call asks for the batch after it.
     pub(crate) fn is_in_place(&self) -> bool {
-        !matches!(self.status, SLOTLINE_TIMEOUT | SLOTLINE_HELD | SLOTLINE_WORKER_INIT)
+        !matches!(self.status, SLOTLINE_ERROR_TIMEOUT | SLOTLINE_ERROR_HELD | SLOTLINE_ERROR_WORKER_INIT)
     }
 
     /// The same failure, reported for one element of a list argument.
@@ -75,7 +75,7 @@ impl From<Box<Failure>> for Failure {
 impl From<BuildError> for Failure {
     #[cold]
     fn from(error: BuildError) -> Self {
-        let mut failure = Self::of(SLOTLINE_BUILD, &error);
+        let mut failure = Self::of(SLOTLINE_ERROR_BUILD, &error);
         if let BuildError::Probe { index, .. } = error {
             failure.index = Some(index);
         }
@@ -92,7 +92,7 @@ impl From<Error> for Failure {
             (Error::Sample { task, by: who, .. }, Some(cause)) if cause.collates => {
                 let message = format!("the collate function failed for batch {task} in {who}: {cause}");
                 let (task, worker) = (Some(*task), by(who));
-                Self { task, worker, payload, ..Self::new(SLOTLINE_COLLATE, message) }
+                Self { task, worker, payload, ..Self::new(SLOTLINE_ERROR_COLLATE, message) }
             }
             _ => Self { message: chain(&error), payload, ..about(&error) },
         }
@@ -112,32 +112,34 @@ fn about(error: &Error) -> Failure {
     let of = |status| Failure::new(status, "");
     match error {
         Error::Sample { index, task, by: who, .. } => {
-            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) }
+            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_ERROR_SAMPLE) }
         }
         Error::Panic { index, task, by: who, .. } => {
-            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_PANIC) }
+            Failure { index: Some(*index), task: Some(*task), worker: by(who), ..of(SLOTLINE_ERROR_PANIC) }
         }
         Error::BadSamples { source, .. } | Error::MostlyBad { source, .. } => {
-            Failure { status: SLOTLINE_BAD_SAMPLES, ..about(source) }
+            Failure { status: SLOTLINE_ERROR_BAD_SAMPLES, ..about(source) }
         }
         Error::Timeout { task, busy, .. } => {
             let first = busy.first().copied();
             let (worker, index) = (first.map(|first| first.0), first.map(|first| first.1));
-            Failure { index, task: Some(*task), worker, ..of(SLOTLINE_TIMEOUT) }
+            Failure { index, task: Some(*task), worker, ..of(SLOTLINE_ERROR_TIMEOUT) }
         }
-        Error::Held { .. } => of(SLOTLINE_HELD),
-        Error::WorkerInit { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_INIT) },
-        Error::Start { task, by: who, .. } => Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLE) },
+        Error::Held { .. } => of(SLOTLINE_ERROR_HELD),
+        Error::WorkerInit { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_ERROR_WORKER_INIT) },
+        Error::Start { task, by: who, .. } => {
+            Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_ERROR_SAMPLE) }
+        }
         Error::Sampler { task, by: who, .. } | Error::BatchSampler { task, by: who, .. } => {
-            Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_SAMPLER) }
+            Failure { task: Some(*task), worker: by(who), ..of(SLOTLINE_ERROR_SAMPLER) }
         }
-        Error::LongBatch { task, .. } => Failure { task: Some(*task), ..of(SLOTLINE_SAMPLER) },
-        Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_SAMPLER),
-        Error::Stopped | Error::Forked => of(SLOTLINE_STOPPED),
-        Error::State(_) => of(SLOTLINE_STATE),
-        Error::WorkerDied { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_WORKER_DIED) },
-        Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_PANIC) },
-        _ => of(SLOTLINE_PANIC),
+        Error::LongBatch { task, .. } => Failure { task: Some(*task), ..of(SLOTLINE_ERROR_SAMPLER) },
+        Error::Order(_) | Error::LongOrder { .. } | Error::TooManyBatches { .. } => of(SLOTLINE_ERROR_SAMPLER),
+        Error::Stopped | Error::Forked => of(SLOTLINE_ERROR_STOPPED),
+        Error::State(_) => of(SLOTLINE_ERROR_STATE),
+        Error::WorkerDied { worker, .. } => Failure { worker: Some(*worker), ..of(SLOTLINE_ERROR_WORKER_DIED) },
+        Error::Lost { task } => Failure { task: Some(*task), ..of(SLOTLINE_ERROR_PANIC) },
+        _ => of(SLOTLINE_ERROR_PANIC),
     }
 }
 

@@ -10,7 +10,7 @@ use slotline_sources::pictures::{PictureRecord, Pictures};
 use slotline_sources::{Error, Format, OpenOptions, Record, Records};
 
 use crate::failure::Failure;
-use crate::status::SLOTLINE_SOURCE;
+use crate::status::SLOTLINE_ERROR_SOURCE;
 
 /// Samples in files.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Files {
         let options: OpenOptions = options.parse().map_err(|error: Error| Failure::invalid(error.to_string()))?;
         // SAFETY: the header tells the program to leave Arrow files alone while they are used.
         let options = unsafe { options.map_arrow() };
-        let records = options.open(name).map_err(|error| Failure::of(SLOTLINE_SOURCE, &error))?;
+        let records = options.open(name).map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &error))?;
         Ok(Self::Records(records))
     }
 
@@ -50,7 +50,7 @@ impl Files {
             ));
         };
         let pictures = Pictures::new(records.clone(), pipeline, field);
-        Ok(Self::Pictures(Box::new(pictures.map_err(|error| Failure::of(SLOTLINE_SOURCE, &*error))?)))
+        Ok(Self::Pictures(Box::new(pictures.map_err(|error| Failure::of(SLOTLINE_ERROR_SOURCE, &*error))?)))
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) unsafe fn with<T>(generator: *const slotline_generator, draw: impl Fn
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///

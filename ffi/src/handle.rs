@@ -1,8 +1,8 @@
 //! The state behind a loader handle, for loaders on the host and on a device.
 //!
-//! At most one call at a time may use the loader itself ([`Inside`]). A second call, from another thread or from a callback
-//! that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its constants
-//! ([`Visit`]), even while another call uses it.
+//! At most one call at a time may use the loader itself ([`ExclusiveGuard`]). A second call, from another thread or from a
+//! callback that runs within the first, is refused. Any number of calls may stop the loader, read its statistics or read its
+//! constants ([`SharedGuard`]), even while another call uses it.
 //!
 //! C may free a loader while calls are in progress, so the handle counts each call from its first access to the handle to its
 //! last. A single word holds the whole state:
@@ -32,21 +32,23 @@ use std::sync::{Arc, Mutex};
 use slotline::Error;
 use slotline::loader::{StatsReader, Stopper};
 
+use crate::batch::Made;
 use crate::boundary::guarded;
 use crate::check;
 use crate::failure::Failure;
 use crate::field::About;
-use crate::running::{Facts, Loads, Next, Running};
+use crate::loader::slotline_loader;
+use crate::running::{AnyLoader, LoaderInfo, Next, Running};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, Step, step};
 
 /// A loader, and the state of the calls in it.
-pub(crate) struct Handle<L> {
+pub(crate) struct Handle {
     /// The calls in the loader: see the [module](self).
     state: AtomicUsize,
     /// Accessed only by the call that has set `BUSY`, until `GONE` is set.
-    inner: UnsafeCell<ManuallyDrop<Running<L>>>,
+    inner: UnsafeCell<ManuallyDrop<Running>>,
     pub(crate) fields: Arc<[About]>,
-    pub(crate) facts: Facts,
+    pub(crate) info: LoaderInfo,
     pub(crate) stats: StatsReader,
     stopper: Stopper,
     stopped: AtomicBool,
@@ -58,24 +60,22 @@ const GONE: usize = 1 << 2;
 const VISITOR: usize = 1 << 3;
 
 // SAFETY: the inner loader is Send, and only the call that has set `BUSY` uses it; everything else is changed through atomics.
-unsafe impl<L: Send> Sync for Handle<L> {}
+unsafe impl Sync for Handle {}
 
-impl<L: Loads> Handle<L> {
-    pub(crate) fn new(loader: L) -> Self {
-        let mut facts = loader.facts();
+impl Handle {
+    pub(crate) fn new(loader: AnyLoader) -> Self {
+        let mut info = loader.info();
         Self {
             state: AtomicUsize::new(0),
-            fields: std::mem::take(&mut facts.fields).into(),
-            facts,
+            fields: std::mem::take(&mut info.fields).into(),
+            info,
             stats: loader.stats_reader(),
             stopper: loader.stopper(),
             stopped: AtomicBool::new(false),
             inner: UnsafeCell::new(ManuallyDrop::new(Running::new(loader))),
         }
     }
-}
 
-impl<L> Handle<L> {
     /// Stops the loader, which may have been dropped already.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -94,18 +94,10 @@ impl<L> Handle<L> {
     }
 }
 
-impl<L> fmt::Debug for Handle<L> {
+impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("facts", &self.facts).finish_non_exhaustive()
+        f.debug_struct("Handle").field("info", &self.info).finish_non_exhaustive()
     }
-}
-
-/// A type that represents a loader in C.
-pub(crate) trait Handled {
-    /// The type of the loader behind the handle.
-    type Loader: Loads;
-
-    fn handle(&self) -> &Handle<Self::Loader>;
 }
 
 /// Visits a loader, even while a call uses it, to do what any thread may do at any time.
@@ -114,12 +106,12 @@ pub(crate) trait Handled {
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
-pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<Visit<H>, Failure> {
+pub(crate) unsafe fn visit(loader: *const slotline_loader) -> Result<SharedGuard, Failure> {
     // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access. Like cloning an `Arc`, it
     // needs no memory ordering.
-    unsafe { check::reference(loader, "loader")?.handle().state.fetch_add(VISITOR, Ordering::Relaxed) };
+    unsafe { check::reference(loader, "loader")?.0.state.fetch_add(VISITOR, Ordering::Relaxed) };
     step(Step::In);
-    Ok(Visit { loader: loader.cast_mut() })
+    Ok(SharedGuard { loader: loader.cast_mut() })
 }
 
 /// Enters a loader to use it, unless another call uses it.
@@ -128,15 +120,15 @@ pub(crate) unsafe fn visit<H: Handled>(loader: *const H) -> Result<Visit<H>, Fai
 ///
 /// `loader` must be NULL or a loader that was not freed.
 #[inline]
-pub(crate) unsafe fn enter<H: Handled>(loader: *mut H) -> Result<Inside<H>, Failure> {
+pub(crate) unsafe fn enter(loader: *mut slotline_loader) -> Result<ExclusiveGuard, Failure> {
     // SAFETY: the caller guarantees that `loader` is NULL or was not freed. This is the first access; if the call is refused,
     // it is also the last.
-    let before = unsafe { check::reference(loader, "loader")?.handle().state.fetch_or(BUSY, Ordering::Acquire) };
+    let before = unsafe { check::reference(loader, "loader")?.0.state.fetch_or(BUSY, Ordering::Acquire) };
     if before & BUSY != 0 {
         return Err(if before & GONE == 0 { in_use() } else { freed() });
     }
     step(Step::In);
-    Ok(Inside { loader })
+    Ok(ExclusiveGuard { loader })
 }
 
 #[cold]
@@ -156,9 +148,13 @@ fn freed() -> Failure {
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
-pub(crate) unsafe fn ask<H: Handled, T>(loader: *const H, otherwise: T, question: impl FnOnce(&Facts) -> T) -> T {
+pub(crate) unsafe fn ask<T>(
+    loader: *const slotline_loader,
+    otherwise: T,
+    question: impl FnOnce(&LoaderInfo) -> T,
+) -> T {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { visit(loader) }.map_or(otherwise, |visit| question(&visit.handle().facts))
+    unsafe { visit(loader) }.map_or(otherwise, |visit| question(&visit.handle().info))
 }
 
 /// Stops a loader, even while a call uses it.
@@ -166,7 +162,7 @@ pub(crate) unsafe fn ask<H: Handled, T>(loader: *const H, otherwise: T, question
 /// # Safety
 ///
 /// `loader` must be NULL or a loader that was not freed.
-pub(crate) unsafe fn stop<H: Handled>(loader: *const H) {
+pub(crate) unsafe fn stop(loader: *const slotline_loader) {
     guarded((), || {
         // SAFETY: the caller upholds this function's safety contract.
         if let Ok(visit) = unsafe { visit(loader) } {
@@ -180,10 +176,10 @@ pub(crate) unsafe fn stop<H: Handled>(loader: *const H) {
 /// # Safety
 ///
 /// `loader` must be NULL or a loader made by `Box::into_raw` that was not freed; no call may begin to use it afterwards.
-pub(crate) unsafe fn free<H: Handled>(loader: *mut H) {
+pub(crate) unsafe fn free(loader: *mut slotline_loader) {
     guarded((), || {
         // SAFETY: the caller guarantees that `loader` is NULL or was not freed; if it was, not long ago, its state is kept.
-        if unsafe { loader.as_ref() }.is_some_and(|loader| loader.handle().state.load(Ordering::Relaxed) & FREED != 0) {
+        if unsafe { loader.as_ref() }.is_some_and(|loader| loader.0.state.load(Ordering::Relaxed) & FREED != 0) {
             freed_twice("loader");
         }
         // SAFETY: the caller upholds this function's safety contract.
@@ -207,20 +203,20 @@ pub(crate) unsafe fn free<H: Handled>(loader: *mut H) {
 /// `off` must be the part of the state by which the caller keeps the handle alive; the caller must not use the handle
 /// afterwards.
 #[inline]
-unsafe fn leave<H: Handled>(loader: *mut H, off: usize) {
+unsafe fn leave(loader: *mut slotline_loader, off: usize) {
     // SAFETY: the handle is alive until this operation is done.
-    let before = unsafe { (*loader).handle() }.state.fetch_sub(off, Ordering::Release);
+    let before = unsafe { &(*loader).0 }.state.fetch_sub(off, Ordering::Release);
     let after = before.wrapping_sub(off);
     if after & GONE != 0 && after < VISITOR {
         // As in `Arc`: everything that other calls did with the handle happens before it is freed. (This is a load, because
         // ThreadSanitizer does not support fences.)
         // SAFETY: the handle is alive until it is freed here.
-        unsafe { (*loader).handle() }.state.load(Ordering::Acquire);
+        unsafe { &(*loader).0 }.state.load(Ordering::Acquire);
         // SAFETY: the handle came from a box, and the caller of `free` has given it up; every other call has left, and the
         // loader is dropped.
         guarded((), || unsafe { std::ptr::drop_in_place(loader) });
         // SAFETY: the box's memory, whose content was dropped, is given up here.
-        unsafe { bury(NonNull::new_unchecked(loader).cast(), Layout::new::<H>()) };
+        unsafe { bury(NonNull::new_unchecked(loader).cast(), Layout::new::<slotline_loader>()) };
     }
 }
 
@@ -264,15 +260,15 @@ pub(crate) fn freed_twice(what: &str) -> ! {
 }
 
 /// A call that visits a loader. It keeps the handle alive, but the loader behind the handle may have been dropped.
-pub(crate) struct Visit<H: Handled> {
-    loader: *mut H,
+pub(crate) struct SharedGuard {
+    loader: *mut slotline_loader,
 }
 
-impl<H: Handled> Visit<H> {
+impl SharedGuard {
     #[inline]
-    pub(crate) fn handle(&self) -> &Handle<H::Loader> {
+    pub(crate) fn handle(&self) -> &Handle {
         // SAFETY: this visit is counted, so the handle is alive; its contents are changed only through cells.
-        unsafe { (*self.loader).handle() }
+        unsafe { &(*self.loader).0 }
     }
 
     /// Drops the loader, and leaves.
@@ -290,7 +286,7 @@ impl<H: Handled> Visit<H> {
     }
 }
 
-impl<H: Handled> Drop for Visit<H> {
+impl Drop for SharedGuard {
     #[inline]
     fn drop(&mut self) {
         step(Step::Out);
@@ -300,31 +296,31 @@ impl<H: Handled> Drop for Visit<H> {
 }
 
 /// The call that uses a loader. It keeps the loader alive.
-pub(crate) struct Inside<H: Handled> {
-    loader: *mut H,
+pub(crate) struct ExclusiveGuard {
+    loader: *mut slotline_loader,
 }
 
-impl<H: Handled> Inside<H> {
+impl ExclusiveGuard {
     #[inline]
-    fn handle(&self) -> &Handle<H::Loader> {
+    fn handle(&self) -> &Handle {
         // SAFETY: `BUSY` keeps the handle alive; its contents are changed only through cells.
-        unsafe { (*self.loader).handle() }
+        unsafe { &(*self.loader).0 }
     }
 
     #[inline]
-    pub(crate) fn running(&mut self) -> &mut Running<H::Loader> {
+    pub(crate) fn running(&mut self) -> &mut Running {
         // SAFETY: this call has set `BUSY`, so no other call uses the loader, and none has dropped it.
         unsafe { &mut *self.handle().inner.get() }
     }
 
     /// Returns the loader itself.
-    pub(crate) fn loader(&mut self) -> &H::Loader {
+    pub(crate) fn loader(&mut self) -> &AnyLoader {
         &self.running().loader
     }
 
     /// Returns the next batch of the pass; `None` at its end.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Result<Option<<H::Loader as Loads>::Item>, Box<Failure>> {
+    pub(crate) fn next_batch(&mut self) -> Result<Option<Made>, Box<Failure>> {
         match self.running().next_batch() {
             Next::Batch(batch) => Ok(Some(batch)),
             Next::Failed(failure) => Err(failure),
@@ -342,7 +338,7 @@ impl<H: Handled> Inside<H> {
     }
 }
 
-impl<H: Handled> Drop for Inside<H> {
+impl Drop for ExclusiveGuard {
     #[inline]
     fn drop(&mut self) {
         step(Step::Out);
@@ -360,6 +356,6 @@ impl<H: Handled> Drop for Inside<H> {
         // handle alive.
         state.fetch_add(VISITOR, Ordering::Relaxed);
         // SAFETY: this call has set `BUSY`, and `free` has set `FREED`.
-        unsafe { Visit { loader: self.loader }.leave_gone() };
+        unsafe { SharedGuard { loader: self.loader }.leave_gone() };
     }
 }

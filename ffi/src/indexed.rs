@@ -9,11 +9,11 @@ use slotline::dataset::{ConcatDataset, Context, Dataset, Subset, Upcoming};
 use slotline::sample::{Fields, OwnedSample, Row, RowsMut, Sample};
 
 use crate::arrays::Arrays;
+use crate::bulk_read::one_by_one;
 use crate::failure::{Failure, chain};
 use crate::field::{self, Declared};
 #[cfg(feature = "sources")]
 use crate::files::{self, Files};
-use crate::many::one_by_one;
 use crate::map::{Called, Map};
 use crate::transform::{Mapped, Transform};
 

@@ -8,8 +8,8 @@
 //!   object;
 //! - `check`, `versioned`: checks of pointers, strings and structs from C before they are used;
 //! - [`dtype`], [`field`], [`tensor`]: element types, fields and tensors, as C sees them;
-//! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`], [`many`]) or in sequence
-//!   ([`stream`], [`saved`]); [`callback`], `cause`, [`owner`]: what all callbacks share;
+//! - [`dataset`]: datasets made of [`arrays`], or of callbacks that write a [`sample`], by index ([`map`], [`bulk_read`]) or in
+//!   sequence ([`stream`], [`saved`]); [`callback`], `cause`, [`owner`]: what all callbacks share;
 //! - `indexed`, [`compose`], [`transform`]: datasets made of other datasets; `alone`: a sample that is read by itself;
 //!   [`generator`]: what splits are drawn from;
 //! - [`options`], [`sampler`], [`order`], [`batch_sampler`], [`collate`]: how data is loaded; `processes`, [`spawned`]: workers
@@ -34,6 +34,7 @@ pub mod arrays;
 pub mod batch;
 pub mod batch_sampler;
 mod boundary;
+pub mod bulk_read;
 pub mod bytes;
 pub mod callback;
 mod cause;
@@ -54,7 +55,6 @@ pub mod generator;
 mod handle;
 mod indexed;
 pub mod loader;
-pub mod many;
 pub mod map;
 pub mod memory;
 pub mod options;

@@ -11,26 +11,17 @@ use crate::check;
 use crate::dataset::{Data, slotline_dataset};
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::handle::{self, Handle, Handled};
+use crate::handle::{self, Handle};
 use crate::indexed::Indexed;
 use crate::options::{Owned, slotline_options};
-use crate::running::{Facts, HostLoader, Loads};
+use crate::running::{AnyLoader, LoaderInfo};
 use crate::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// A loader. Only one thread at a time may use it, unless a function says otherwise; it does not have to be the same thread
 /// each time.
 #[derive(Debug)]
-pub struct slotline_loader(Handle<HostLoader>);
-
-impl Handled for slotline_loader {
-    type Loader = HostLoader;
-
-    #[inline]
-    fn handle(&self) -> &Handle<HostLoader> {
-        &self.0
-    }
-}
+pub struct slotline_loader(pub(crate) Handle);
 
 /// Builds a loader for a dataset. Samples are stacked in memory from `memory`, if there is one, perhaps for a device.
 ///
@@ -42,7 +33,7 @@ pub(crate) unsafe fn build<M: Memory>(
     (options, owned): (slotline_options, Owned),
     memory: Option<impl FnMut(usize) -> Result<M, BoxError> + Send + 'static>,
     device: bool,
-) -> Result<HostLoader, Failure> {
+) -> Result<AnyLoader, Failure> {
     // SAFETY: the caller upholds this function's safety contract.
     unsafe {
         let data = &check::reference(dataset, "dataset")?.0;
@@ -52,10 +43,10 @@ pub(crate) unsafe fn build<M: Memory>(
             ($data:expr, $builder:ident => $stack:expr) => {{
                 let ($builder, collator) = options.apply(owned, data, $data)?;
                 if let Some(collator) = collator {
-                    HostLoader::Collated($builder.collate(collator.function()).build()?)
+                    AnyLoader::Collated($builder.collate(collator.function()).build()?)
                 } else {
                     let $builder = if let Some(memory) = memory { $builder.memory(memory) } else { $builder };
-                    HostLoader::Stacked($stack?.untyped())
+                    AnyLoader::Stacked($stack?.untyped())
                 }
             }};
         }
@@ -90,8 +81,8 @@ pub(crate) unsafe fn take(options: *const slotline_options) -> Result<(slotline_
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value. `SLOTLINE_BUILD`:
-/// options that exclude each other, or memory, threads or processes that are not available.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value.
+/// `SLOTLINE_ERROR_BUILD`: options that exclude each other, or memory, threads or processes that are not available.
 ///
 /// # Safety
 ///
@@ -123,9 +114,9 @@ pub unsafe extern "C" fn slotline_loader_new(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `loader` is NULL or in use. `SLOTLINE_SAMPLER`: the order could not be drawn. `SLOTLINE_TIMEOUT`: a
-/// worker is stuck in the previous pass. `SLOTLINE_STATE`: a loaded state does not match the pass. `SLOTLINE_WORKER_DIED`: the
-/// workers have ended.
+/// `SLOTLINE_ERROR_INVALID`: `loader` is NULL or in use. `SLOTLINE_ERROR_SAMPLER`: the order could not be drawn.
+/// `SLOTLINE_ERROR_TIMEOUT`: a worker is stuck in the previous pass. `SLOTLINE_ERROR_STATE`: a loaded state does not match the
+/// pass. `SLOTLINE_ERROR_WORKER_DIED`: the workers have ended.
 ///
 /// # Safety
 ///
@@ -149,10 +140,13 @@ pub unsafe extern "C" fn slotline_loader_epoch(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_SAMPLE`,
-/// `SLOTLINE_COLLATE`, `SLOTLINE_BAD_SAMPLES`, `SLOTLINE_WORKER_INIT` and a `SLOTLINE_PANIC` with an index, the next call
-/// continues the pass. After `SLOTLINE_TIMEOUT` and `SLOTLINE_HELD`, the next call asks for the same batch again. After
-/// `SLOTLINE_SAMPLER` the pass has ended. After `SLOTLINE_WORKER_DIED` the loader has ended.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
+/// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
+/// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
+/// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
+/// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
+/// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
+/// batch, but two such errors in a row end the pass.
 ///
 /// # Safety
 ///
@@ -187,7 +181,7 @@ pub unsafe extern "C" fn slotline_loader_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> i64 {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { handle::ask(loader, -1, Facts::len) }
+    unsafe { handle::ask(loader, -1, LoaderInfo::len) }
 }
 
 /// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
@@ -198,7 +192,7 @@ pub unsafe extern "C" fn slotline_loader_len(loader: *const slotline_loader) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { handle::ask(loader, 0, |facts| facts.batch_size) }
+    unsafe { handle::ask(loader, 0, |info| info.batch_size) }
 }
 
 /// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
@@ -210,7 +204,7 @@ pub unsafe extern "C" fn slotline_loader_batch_size(loader: *const slotline_load
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { handle::ask(loader, 0, |facts| facts.depth) }
+    unsafe { handle::ask(loader, 0, |info| info.depth) }
 }
 
 /// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
@@ -222,7 +216,7 @@ pub unsafe extern "C" fn slotline_loader_depth(loader: *const slotline_loader) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_memory_ceiling(loader: *const slotline_loader) -> usize {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { handle::ask(loader, 0, |facts| facts.memory_ceiling) }
+    unsafe { handle::ask(loader, 0, |info| info.memory_ceiling) }
 }
 
 /// Returns the number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
@@ -238,14 +232,14 @@ pub unsafe extern "C" fn slotline_loader_next_epoch(loader: *mut slotline_loader
 }
 
 /// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-/// `SLOTLINE_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
+/// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
 /// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
-/// resume from it.
+/// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
 ///
 /// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
 /// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
 /// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
-/// NULL. A thread that receives `SLOTLINE_STOPPED` sees everything that was done before this call, and, except for handlers,
+/// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
 /// may free the loader even if this call has not returned.
 ///
 /// # Safety
@@ -259,9 +253,9 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 
 /// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
 /// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-/// can access, and `on_warning` is told. A loader that was freed before is reported on the standard error, and the process is
-/// aborted. This holds until 64 more loaders were freed, except for loaders that threads free at the same moment, of which some
-/// may be missed.
+/// can access, and `on_warning` is told. It waits as long for copies to a device. A loader that was freed before is reported on
+/// the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders that threads
+/// free at the same moment, of which some may be missed.
 ///
 /// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
 /// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
@@ -270,7 +264,7 @@ pub unsafe extern "C" fn slotline_loader_stop(loader: *const slotline_loader) {
 ///
 /// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
 /// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
-/// of `slotline_loader_stop`, another call has returned `SLOTLINE_STOPPED`. In all other cases, wait until the call has
+/// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
 /// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
 /// in use.
 ///

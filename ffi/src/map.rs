@@ -6,9 +6,9 @@ use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, OutOfRange, reading};
 use slotline::sample::{Fields, Row, Sample};
 
+use crate::bulk_read::{call, one_by_one, slotline_prefetch, slotline_read_many};
 use crate::failure::Failure;
 use crate::field::{Declared, declare, fields, slotline_field};
-use crate::many::{call, one_by_one, slotline_prefetch, slotline_read_many};
 use crate::owner::{Owner, slotline_drop};
 use crate::sample::slotline_sample;
 use crate::versioned::{self, Versioned};
@@ -36,9 +36,9 @@ pub struct slotline_map_dataset {
     pub read: slotline_read,
     /// Called once when the dataset is no longer needed, on any thread; may be NULL.
     pub drop: slotline_drop,
-    /// Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it in
-    /// place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another. Of the
-    /// datasets in a stack, only the first one with this function is read so.
+    /// Reads several samples at once, for a dataset that does this faster than one by one; may be NULL. A loader then calls it
+    /// in place of `read` for a whole batch, or for a part of one; in a concatenation, for samples that come one after another.
+    /// Of the datasets in a stack, only the first one with this function is read so.
     pub read_many: slotline_read_many,
     /// Announces that a sample will be read soon; may be NULL.
     pub prefetch: slotline_prefetch,

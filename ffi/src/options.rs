@@ -64,7 +64,7 @@ pub const SLOTLINE_OVERFLOW_SPILL: u32 = 1;
 pub const SLOTLINE_ON_HELD_GROW: u32 = 0;
 /// The thread that asks for the next batch waits until another thread frees a batch.
 pub const SLOTLINE_ON_HELD_WAIT: u32 = 1;
-/// Asking for the next batch returns `SLOTLINE_HELD` until a batch is freed.
+/// Asking for the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
 pub const SLOTLINE_ON_HELD_FAIL: u32 = 2;
 
 /// How many more batches there is memory for with AddressSanitizer.
@@ -103,7 +103,7 @@ pub struct slotline_options {
     ///
     /// Such a worker has no copy of the program's memory, and none of its locks, so the loader may be made while other threads
     /// run. It shares only the batches, and must be built with the same version of slotline. If it ends before it works, or if
-    /// its dataset differs from the loader's in length or fields, `SLOTLINE_WORKER_DIED` says so, and it is not replaced. A
+    /// its dataset differs from the loader's in length or fields, `SLOTLINE_ERROR_WORKER_DIED` says so, and it is not replaced. A
     /// program that neither ends nor works is waited for; `timeout_ms` limits that. Its standard input is replaced.
     pub spawn: *const *const c_char,
     /// What the workers of `spawn` are told: any bytes, which are copied.
@@ -145,8 +145,8 @@ pub struct slotline_options {
     /// a device.
     ///
     /// A callback that crashes then ends one worker and not the program: without a replacement (`restart_workers`),
-    /// `SLOTLINE_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_WORKER_DIED` ends the pass. With
-    /// streams, or `round_robin`, the first worker that is not replaced ends the loader.
+    /// `SLOTLINE_ERROR_SAMPLE` takes the place of the batch, and once all workers have ended, `SLOTLINE_ERROR_WORKER_DIED` ends
+    /// the pass. With streams, or `round_robin`, the first worker that is not replaced ends the loader.
     ///
     /// Unless a command starts them (`spawn`), `slotline_loader_new` forks the workers, and a replacement is forked later. A
     /// worker has a copy of the program's memory as it was at that moment, and only one thread, which runs the callbacks. What a
@@ -176,7 +176,7 @@ pub struct slotline_options {
     /// What happens to bad samples (`SLOTLINE_ON_ERROR_RAISE`).
     pub on_error: u32,
     /// The maximum number of bad samples in a pass (`SIZE_MAX`: any, while not more than half of 1,000 samples in a row are
-    /// bad); beyond it their batches become `SLOTLINE_BAD_SAMPLES`.
+    /// bad); beyond it their batches become `SLOTLINE_ERROR_BAD_SAMPLES`.
     pub bad_samples: usize,
     /// The maximum share of bad samples in a pass, from 0 to 1, instead of `bad_samples` (-1: `bad_samples` applies).
     pub bad_share: f64,
@@ -208,8 +208,8 @@ pub struct slotline_options {
     /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
     /// `on_warning` is told. A device loader also waits this long for its copies.
     pub close_timeout_ms: u64,
-    /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be freed
-    /// once the loader is made (NULL: the process's default generator, or `seed`).
+    /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be
+    /// freed once the loader is made (NULL: the process's default generator, or `seed`).
     pub generator: *const slotline_generator,
     /// Returns the memory that batches are written into, for example memory that a device can read (NULL: the library's own).
     /// `pin_memory` does not apply to it. Not available with `processes`, `collate`, or on a device.

@@ -1,7 +1,7 @@
 //! Pipelines that decode pictures.
 //!
-//! These functions exist in libraries built with the feature `image`; their declarations are visible to programs that define
-//! `SLOTLINE_IMAGE`.
+//! These functions exist in libraries built with the feature `image`; the header declares them if
+//! `slotline/config.h` says so.
 
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
@@ -19,7 +19,7 @@ use crate::error::slotline_error;
 use crate::failure::{Failure, chain};
 #[cfg(feature = "sources")]
 use crate::indexed::Indexed;
-use crate::status::{SLOTLINE_OK, SLOTLINE_SAMPLE, slotline_status};
+use crate::status::{SLOTLINE_ERROR_SAMPLE, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// Decodes pictures, transforms them, and writes them in one shape. Any number of threads may use it at once.
@@ -65,8 +65,8 @@ unsafe impl Versioned for slotline_pipeline_options {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a struct that is too short, a text that is not valid (the message says where), parameters
-/// that are not valid, transforms that do not fit each other, or a dtype that pictures cannot have.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, a text that is not valid (the message says where),
+/// parameters that are not valid, transforms that do not fit each other, or a dtype that pictures cannot have.
 ///
 /// # Safety
 ///
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn slotline_pipeline_new(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -146,13 +146,14 @@ pub unsafe extern "C" fn slotline_pipeline_dtype(pipeline: *const slotline_pipel
 /// format is recognised by the content. What the transforms draw is a function of `seed`: of a dataset's sample, that is
 /// `slotline_sample_random`, so that pictures are the same for any number of workers.
 ///
-/// `out` may be the row of a batch that `slotline_sample_row` returns. If decoding fails, its contents are undefined. Can be
-/// called from any thread, by several at once.
+/// `out` may be the row of a batch that `slotline_sample_row` returns; it must not overlap `data`, and no other thread may use it.
+/// If decoding fails, its contents are undefined. Can be called from any thread, by several at once.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or memory that is not aligned, or does not have the size of a picture. `SLOTLINE_SAMPLE`:
-/// the bytes are no picture, or a damaged, unsupported or too large one, or one that is too small for a transform.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or memory that is not aligned, or does not have the size of a picture.
+/// `SLOTLINE_ERROR_SAMPLE`: the bytes are no picture, or a damaged, unsupported or too large one, or one that is too small for
+/// a transform.
 ///
 /// # Safety
 ///
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn slotline_pipeline_decode(
             // SAFETY: `out` is not null, and the caller guarantees that it is writable for as many bytes, which nothing else uses.
             let out = std::slice::from_raw_parts_mut(start, out_bytes);
             let decoded = pipeline.decode_seeded(data, Seed(seed), out);
-            decoded.map_err(|error| Failure::of(SLOTLINE_SAMPLE, &error))?;
+            decoded.map_err(|error| Failure::of(SLOTLINE_ERROR_SAMPLE, &error))?;
             Ok(SLOTLINE_OK)
         })
     }
@@ -214,8 +215,8 @@ pub unsafe extern "C" fn slotline_pipeline_free(pipeline: *mut slotline_pipeline
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
-/// `SLOTLINE_SOURCES`). `SLOTLINE_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a dataset that was not opened from files (that needs a library that was built with
+/// `SLOTLINE_SOURCES`). `SLOTLINE_ERROR_SOURCE`: the field is not there or has no bytes, or several fields could be meant.
 ///
 /// # Safety
 ///

@@ -13,7 +13,7 @@ use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
 use crate::state::{from_bytes, to_bytes};
-use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
+use crate::status::{SLOTLINE_ERROR_INVALID, SLOTLINE_ERROR_STATE, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// One of the processes that load a dataset together. Set `struct_size` before `slotline_ranks_from_env`.
@@ -55,7 +55,7 @@ unsafe impl Versioned for slotline_ranks {
 impl From<RanksError> for Failure {
     #[cold]
     fn from(error: RanksError) -> Self {
-        Self::of(SLOTLINE_INVALID, &error)
+        Self::of(SLOTLINE_ERROR_INVALID, &error)
     }
 }
 
@@ -67,7 +67,7 @@ impl From<RanksError> for Failure {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
+/// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
 /// other.
 ///
 /// # Safety
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn slotline_ranks_from_env(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. `SLOTLINE_STATE`: there is no state, some bytes are not a state, or the states are of
-/// different runs or steps, of streams, or of batches that came out of order.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes are not a state, or the
+/// states are of different runs or steps, of streams, or of batches that came out of order.
 ///
 /// # Safety
 ///
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn slotline_state_merge(
             let (states, lens) = (check::slice(states, count, "states")?, check::slice(lens, count, "lens")?);
             let each = states.iter().zip(lens).map(|(&state, &len)| from_bytes(check::slice(state, len, "states")?));
             let states: Vec<State> = each.collect::<Result<_, Failure>>()?;
-            let merged = State::merge(&states).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
+            let merged = State::merge(&states).map_err(|error| Failure::of(SLOTLINE_ERROR_STATE, &error))?;
             *out = to_bytes(&merged)?;
             Ok(SLOTLINE_OK)
         })

@@ -2,95 +2,118 @@
 
 use slotline::Loader;
 use slotline::loader::{Collated, Output, State, StatsReader, Stopper, Warning};
+#[cfg(feature = "cuda")]
+use slotline_cuda::DeviceLoader;
 
 use crate::batch::Made;
 use crate::collate;
 use crate::failure::Failure;
 use crate::field::About;
+#[cfg(feature = "cuda")]
+use crate::status::SLOTLINE_ERROR_STATE;
 
-/// The functions of a loader that a handle needs.
-pub(crate) trait Loads: Send + 'static {
-    /// The type of the batches.
-    type Item;
-
-    fn begin_epoch(&mut self) -> Result<(), Failure>;
-    /// A failure is boxed, so that it does not take room in the result of every call.
-    fn next_batch(&mut self) -> Option<Result<Self::Item, Box<Failure>>>;
-    fn next_epoch(&self) -> u32;
-    fn facts(&self) -> Facts;
-    fn stopper(&self) -> Stopper;
-    fn state(&self) -> Result<State, Failure>;
-    fn load_state(&mut self, state: &State) -> Result<(), Failure>;
-    fn stats_reader(&self) -> StatsReader;
-    fn warnings(&self) -> &[Warning];
-}
-
-/// A loader on the host.
+/// A loader of any kind.
 #[derive(Debug)]
-pub(crate) enum HostLoader {
+pub(crate) enum AnyLoader {
     /// A loader that stacks samples.
     Stacked(Loader),
     /// A loader whose batches a callback makes.
     Collated(Loader<Collated<collate::Collated>>),
+    /// A loader that delivers batches on a device.
+    #[cfg(feature = "cuda")]
+    Device(Box<DeviceLoader>),
 }
 
-/// Calls the same function for either variant.
-macro_rules! either {
+/// Calls the same function of any loader.
+macro_rules! any {
     ($self:expr, $loader:ident => $call:expr) => {
         match $self {
-            HostLoader::Stacked($loader) => $call,
-            HostLoader::Collated($loader) => $call,
+            AnyLoader::Stacked($loader) => $call,
+            AnyLoader::Collated($loader) => $call,
+            #[cfg(feature = "cuda")]
+            AnyLoader::Device($loader) => $call,
         }
     };
 }
 
-impl Loads for HostLoader {
-    type Item = Made;
+/// Calls the same function of any loader on the host, which that for a device contains.
+macro_rules! host {
+    ($self:expr, $loader:ident => $call:expr) => {
+        match $self {
+            AnyLoader::Stacked($loader) => $call,
+            AnyLoader::Collated($loader) => $call,
+            #[cfg(feature = "cuda")]
+            AnyLoader::Device(loader) => {
+                let $loader = loader.loader();
+                $call
+            }
+        }
+    };
+}
 
+impl AnyLoader {
     fn begin_epoch(&mut self) -> Result<(), Failure> {
-        Ok(either!(self, loader => loader.begin_epoch())?)
+        any!(self, loader => Ok(loader.begin_epoch()?))
     }
 
+    /// A failure is boxed, so that it does not take room in the result of every call.
     #[inline]
     fn next_batch(&mut self) -> Option<Result<Made, Box<Failure>>> {
         Some(match self {
             Self::Stacked(loader) => loader.next_batch()?.map(Made::Stacked).map_err(Failure::boxed),
             Self::Collated(loader) => loader.next_batch()?.map(Made::Collated).map_err(Failure::boxed),
+            #[cfg(feature = "cuda")]
+            Self::Device(loader) => {
+                loader.next_batch()?.map(|batch| Made::Device(Box::new(batch))).map_err(Failure::boxed)
+            }
         })
     }
 
-    fn next_epoch(&self) -> u32 {
-        either!(self, loader => loader.next_epoch())
+    pub(crate) fn next_epoch(&self) -> u32 {
+        host!(self, loader => loader.next_epoch())
     }
 
-    fn facts(&self) -> Facts {
-        either!(self, loader => Facts::of(loader))
+    pub(crate) fn info(&self) -> LoaderInfo {
+        host!(self, loader => LoaderInfo::of(loader))
     }
 
-    fn stopper(&self) -> Stopper {
-        either!(self, loader => loader.stopper())
+    pub(crate) fn stopper(&self) -> Stopper {
+        host!(self, loader => loader.stopper())
     }
 
-    fn state(&self) -> Result<State, Failure> {
-        Ok(either!(self, loader => loader.state()))
+    pub(crate) fn state(&self) -> Result<State, Failure> {
+        match self {
+            Self::Stacked(loader) => Ok(loader.state()),
+            Self::Collated(loader) => Ok(loader.state()),
+            #[cfg(feature = "cuda")]
+            Self::Device(loader) => loader.state().ok_or_else(|| {
+                let why = "the loader keeps no state during a pass; set resumable in slotline_device_options when you make it";
+                Failure::new(SLOTLINE_ERROR_STATE, why)
+            }),
+        }
     }
 
     fn load_state(&mut self, state: &State) -> Result<(), Failure> {
-        Ok(either!(self, loader => loader.load_state(state))?)
+        match self {
+            Self::Stacked(loader) => Ok(loader.load_state(state)?),
+            Self::Collated(loader) => Ok(loader.load_state(state)?),
+            #[cfg(feature = "cuda")]
+            Self::Device(loader) => Ok(loader.loader_mut().load_state(state)?),
+        }
     }
 
-    fn stats_reader(&self) -> StatsReader {
-        either!(self, loader => loader.stats_reader())
+    pub(crate) fn stats_reader(&self) -> StatsReader {
+        host!(self, loader => loader.stats_reader())
     }
 
-    fn warnings(&self) -> &[Warning] {
-        either!(self, loader => loader.warnings())
+    pub(crate) fn warnings(&self) -> &[Warning] {
+        host!(self, loader => loader.warnings())
     }
 }
 
 /// The properties of a loader that never change.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct LoaderInfo {
     /// The number of batches of a pass, if it is known in advance.
     pub(crate) len: Option<usize>,
     pub(crate) batch_size: usize,
@@ -99,7 +122,7 @@ pub(crate) struct Facts {
     pub(crate) fields: Box<[About]>,
 }
 
-impl Facts {
+impl LoaderInfo {
     pub(crate) fn of<B: Output>(loader: &Loader<B>) -> Self {
         Self {
             len: loader.len(),
@@ -118,8 +141,8 @@ impl Facts {
 
 /// A loader, with the state of its pass that C asks for.
 #[derive(Debug)]
-pub(crate) struct Running<L> {
-    pub(crate) loader: L,
+pub(crate) struct Running {
+    pub(crate) loader: AnyLoader,
     pass: Pass,
     /// The number of batches that the pass delivered, including errors in place of batches, and those delivered before it
     /// was resumed.
@@ -137,8 +160,8 @@ enum Pass {
 }
 
 /// The result of asking for a batch.
-pub(crate) enum Next<T> {
-    Batch(T),
+pub(crate) enum Next {
+    Batch(Made),
     Failed(Box<Failure>),
     /// The pass has ended.
     End,
@@ -146,8 +169,8 @@ pub(crate) enum Next<T> {
     NoPass,
 }
 
-impl<L: Loads> Running<L> {
-    pub(crate) fn new(loader: L) -> Self {
+impl Running {
+    pub(crate) fn new(loader: AnyLoader) -> Self {
         Self { loader, pass: Pass::None, given: 0, resumed: 0 }
     }
 
@@ -161,7 +184,7 @@ impl<L: Loads> Running<L> {
 
     /// Returns the next batch of the pass, or the reason why there is none.
     #[inline]
-    pub(crate) fn next_batch(&mut self) -> Next<L::Item> {
+    pub(crate) fn next_batch(&mut self) -> Next {
         match self.pass {
             Pass::None => return Next::NoPass,
             Pass::Over => return Next::End,

@@ -19,7 +19,7 @@ use crate::cause::Cause;
 use crate::dtype;
 use crate::field::{Declared, SLOTLINE_FIXED};
 use crate::owner::slotline_drop;
-use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
+use crate::status::{SLOTLINE_ERROR_INVALID, SLOTLINE_OK, slotline_status};
 
 /// The maximum number of fields of a dataset made of callbacks: the number of bits of `u64`.
 pub(crate) const MOST_FIELDS: usize = u64::BITS as usize;
@@ -241,13 +241,12 @@ unsafe fn context<T: Copy>(sample: *mut slotline_sample, no: T, question: impl F
 
 /// Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
 /// element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of
-/// the batch itself, and the field counts as written. If `bytes` is not NULL, `*bytes` becomes the size of the memory in bytes.
-/// Returns NULL if the field does not exist or does not have a fixed shape.
+/// the batch itself, may be written until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
+/// becomes the size of the memory in bytes. Returns NULL if the field does not exist or does not have a fixed shape.
 ///
 /// # Safety
 ///
-/// `sample` must be NULL or the pointer that this callback received; `bytes` must be NULL or writable. The memory may be
-/// written until the callback returns.
+/// `sample` must be NULL or the pointer that this callback received; `bytes` must be NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_sample_row(
     sample: *mut slotline_sample,
@@ -269,8 +268,8 @@ pub unsafe extern "C" fn slotline_sample_row(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, a field that does not exist, data that is not aligned, `bool`s other than 0 and 1, or a
-/// wrong number of elements. The sample then fails with this error, unless the callback writes the field afterwards.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a field that does not exist, data that is not aligned, `bool`s other than 0 and 1,
+/// or a wrong number of elements. The sample then fails with this error, unless the callback writes the field afterwards.
 ///
 /// # Safety
 ///
@@ -285,7 +284,7 @@ pub unsafe extern "C" fn slotline_sample_write(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `sample` is NULL or valid, and that `data` points to `elements` elements.
     unsafe {
-        ask(sample, SLOTLINE_INVALID, |sample| match sample.put_timed(field, data, elements) {
+        ask(sample, SLOTLINE_ERROR_INVALID, |sample| match sample.put_timed(field, data, elements) {
             Ok(()) => SLOTLINE_OK,
             Err(why) => {
                 // The earlier content of the field is not what the callback wants.
@@ -293,7 +292,7 @@ pub unsafe extern "C" fn slotline_sample_write(
                     sample.written &= !(1 << field);
                 }
                 sample.refused = Some((field, why));
-                SLOTLINE_INVALID
+                SLOTLINE_ERROR_INVALID
             }
         })
     }

@@ -168,7 +168,7 @@ unsafe fn make(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `out` is NULL.
+/// `SLOTLINE_ERROR_INVALID`: `out` is NULL.
 ///
 /// # Safety
 ///
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn slotline_sampler_random(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn slotline_sampler_subset_random(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer. Invalid weights are reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. Invalid weights are reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
 ///
 /// # Safety
 ///
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn slotline_sampler_weighted(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `out` is NULL. An invalid rank is reported by `slotline_loader_new`, as `SLOTLINE_BUILD`.
+/// `SLOTLINE_ERROR_INVALID`: `out` is NULL. An invalid rank is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
 ///
 /// # Safety
 ///
@@ -271,13 +271,13 @@ pub unsafe extern "C" fn slotline_sampler_distributed(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: `out` is NULL.
+/// `SLOTLINE_ERROR_INVALID`: `out` is NULL.
 ///
 /// # Safety
 ///
 /// `out` and `error` must be NULL or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slotline_sampler_cipher(
+pub unsafe extern "C" fn slotline_sampler_feistel(
     out: *mut *mut slotline_sampler,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn slotline_sampler_cipher(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn slotline_sampler_indices(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::boundary::guarded;
 use crate::check;
-use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, slotline_status};
+use crate::status::{SLOTLINE_ERROR_INVALID, SLOTLINE_OK, slotline_status};
 
 /// Receives the bytes that a callback saves. It is lent to the callback until the callback returns.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct slotline_saved(pub(crate) String);
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or more bytes than fit in memory.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or more bytes than fit in memory.
 ///
 /// # Safety
 ///
@@ -25,10 +25,10 @@ pub unsafe extern "C" fn slotline_saved_append(
     bytes: *const u8,
     len: usize,
 ) -> slotline_status {
-    guarded(SLOTLINE_INVALID, || {
+    guarded(SLOTLINE_ERROR_INVALID, || {
         // SAFETY: the caller guarantees that `saved` is NULL or valid, and that `bytes` points to `len` bytes.
         let (saved, bytes) = unsafe { (saved.as_mut(), check::slice(bytes, len, "bytes")) };
-        let (Some(saved), Ok(bytes)) = (saved, bytes) else { return SLOTLINE_INVALID };
+        let (Some(saved), Ok(bytes)) = (saved, bytes) else { return SLOTLINE_ERROR_INVALID };
         for byte in bytes {
             let _ = write!(saved.0, "{byte:02x}");
         }
@@ -58,8 +58,8 @@ mod tests {
         unsafe {
             assert_eq!(slotline_saved_append(&mut saved, [0, 255, 16].as_ptr(), 3), SLOTLINE_OK);
             assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 0), SLOTLINE_OK);
-            assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 1), SLOTLINE_INVALID);
-            assert_eq!(slotline_saved_append(std::ptr::null_mut(), [1].as_ptr(), 1), SLOTLINE_INVALID);
+            assert_eq!(slotline_saved_append(&mut saved, std::ptr::null(), 1), SLOTLINE_ERROR_INVALID);
+            assert_eq!(slotline_saved_append(std::ptr::null_mut(), [1].as_ptr(), 1), SLOTLINE_ERROR_INVALID);
         }
         assert_eq!((saved.0.as_str(), bytes(&saved.0)), ("00ff10", Some(vec![0, 255, 16])));
         assert_eq!((bytes("0"), bytes("zz"), bytes("é")), (None, None, None));

@@ -25,15 +25,15 @@ pub type slotline_make_dataset = Option<
 /// the worker is killed.
 ///
 /// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
-/// differs, or if `make` is NULL or fails, `SLOTLINE_WORKER_DIED` of the loader says why.
+/// differs, or if `make` is NULL or fails, `SLOTLINE_ERROR_WORKER_DIED` of the loader says why.
 ///
 /// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
-/// all processes of a program. Only Linux has such workers; on other systems this function always returns at once.
+/// all processes of a program. No other thread may change the environment during this call. Only Linux has such workers; on
+/// other systems this function always returns at once.
 ///
 /// # Safety
 ///
-/// `make` must be NULL or a function that can be called with `user`, and no other thread may change the environment during this
-/// call.
+/// `make` must be NULL or a function that can be called with `user`, and no other thread may change the environment.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_work_if_spawned(make: slotline_make_dataset, user: *mut c_void) {
     #[cfg(all(target_os = "linux", not(any(shuttle, delays))))]

@@ -9,77 +9,38 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::handle::{self, Handled};
+use crate::handle;
 use crate::loader::slotline_loader;
-use crate::running::Loads;
-use crate::status::{SLOTLINE_OK, SLOTLINE_STATE, slotline_status};
+use crate::status::{SLOTLINE_ERROR_STATE, SLOTLINE_OK, slotline_status};
 
 impl From<StateError> for Failure {
     #[cold]
     fn from(error: StateError) -> Self {
-        Self::of(SLOTLINE_STATE, &error)
+        Self::of(SLOTLINE_ERROR_STATE, &error)
     }
 }
 
 /// Serialises a state as JSON, which includes a version number.
 pub(crate) fn to_bytes(state: &State) -> Result<*mut slotline_bytes, Failure> {
-    let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_STATE, &error))?;
+    let bytes = serde_json::to_vec(state).map_err(|error| Failure::of(SLOTLINE_ERROR_STATE, &error))?;
     Ok(slotline_bytes::boxed(bytes))
 }
 
 /// Parses a state.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Result<State, Failure> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Failure::new(SLOTLINE_STATE, format!("the bytes are not the state of a loader: {error}")))
-}
-
-/// Returns the state of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_state`.
-pub(crate) unsafe fn save<H: Handled>(
-    loader: *mut H,
-    out: *mut *mut slotline_bytes,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `slotline_loader_state`.
-    unsafe {
-        boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            *out = to_bytes(&handle::enter(loader)?.loader().state()?)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
-}
-
-/// Loads a state into any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_load_state`.
-pub(crate) unsafe fn load<H: Handled>(
-    loader: *mut H,
-    data: *const u8,
-    len: usize,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `slotline_loader_load_state`.
-    unsafe {
-        boundary(error, || {
-            let state = from_bytes(check::slice(data, len, "data")?)?;
-            handle::enter(loader)?.running().load_state(&state)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        Failure::new(SLOTLINE_ERROR_STATE, format!("the bytes are not the state of a loader: {error}"))
+    })
 }
 
 /// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-/// passes. The caller owns the bytes; another process, on any machine, can load them. On failure `*out` is NULL.
+/// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
+/// host or for a device. On failure `*out` is NULL.
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
+/// a device that is not `resumable`.
 ///
 /// # Safety
 ///
@@ -90,8 +51,14 @@ pub unsafe extern "C" fn slotline_loader_state(
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `save`, which is the same.
-    unsafe { save(loader, out, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = to_bytes(&handle::enter(loader)?.loader().state()?)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
@@ -100,8 +67,8 @@ pub unsafe extern "C" fn slotline_loader_state(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_STATE`: the bytes are damaged, or come from a loader
-/// that does not match; except for the abandoned pass, the loader is unchanged.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
+/// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
 ///
 /// # Safety
 ///
@@ -113,6 +80,12 @@ pub unsafe extern "C" fn slotline_loader_load_state(
     len: usize,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
-    // SAFETY: the caller upholds the contract of `load`, which is the same.
-    unsafe { load(loader, data, len, error) }
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        boundary(error, || {
+            let state = from_bytes(check::slice(data, len, "data")?)?;
+            handle::enter(loader)?.running().load_state(&state)?;
+            Ok(SLOTLINE_OK)
+        })
+    }
 }

@@ -10,10 +10,9 @@ use crate::bytes::slotline_bytes;
 use crate::check;
 use crate::error::slotline_error;
 use crate::failure::Failure;
-use crate::handle::{self, Handled};
+use crate::handle;
 use crate::loader::slotline_loader;
-use crate::running::Loads;
-use crate::status::{SLOTLINE_OK, SLOTLINE_PANIC, slotline_status};
+use crate::status::{SLOTLINE_ERROR_PANIC, SLOTLINE_OK, slotline_status};
 use crate::versioned::{self, Versioned};
 
 /// What a loader has done since it was made. Times are in seconds.
@@ -135,7 +134,7 @@ impl From<&Stats> for slotline_stats {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or a struct that is too short.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
 ///
 /// # Safety
 ///
@@ -144,20 +143,6 @@ impl From<&Stats> for slotline_stats {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slotline_loader_stats(
     loader: *mut slotline_loader,
-    out: *mut slotline_stats,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe { write_stats(loader, out, error) }
-}
-
-/// Writes the statistics of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_stats`.
-pub(crate) unsafe fn write_stats<H: Handled>(
-    loader: *mut H,
     out: *mut slotline_stats,
     error: *mut *mut slotline_error,
 ) -> slotline_status {
@@ -177,7 +162,7 @@ pub(crate) unsafe fn write_stats<H: Handled>(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer.
 ///
 /// # Safety
 ///
@@ -217,7 +202,7 @@ pub unsafe extern "C" fn slotline_loader_verdict(
 ///
 /// # Errors
 ///
-/// `SLOTLINE_INVALID`: a null pointer, or the loader is in use.
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
 ///
 /// # Safety
 ///
@@ -229,7 +214,13 @@ pub unsafe extern "C" fn slotline_loader_warnings(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds this function's safety contract.
-    unsafe { warnings_text(loader, out, error) }
+    unsafe {
+        boundary(error, || {
+            let out = check::place(out, null_mut(), "out")?;
+            *out = slotline_bytes::boxed(lines(handle::enter(loader)?.loader().warnings()));
+            Ok(SLOTLINE_OK)
+        })
+    }
 }
 
 /// Makes a text from a loader's statistics.
@@ -237,8 +228,8 @@ pub unsafe extern "C" fn slotline_loader_warnings(
 /// # Safety
 ///
 /// The same as for `slotline_loader_stats_json`.
-unsafe fn stats_text<H: Handled>(
-    loader: *mut H,
+unsafe fn stats_text(
+    loader: *mut slotline_loader,
     out: *mut *mut slotline_bytes,
     error: *mut *mut slotline_error,
     make_text: impl FnOnce(Stats) -> Result<String, Failure>,
@@ -254,26 +245,6 @@ unsafe fn stats_text<H: Handled>(
     }
 }
 
-/// Returns the warnings of any kind of loader.
-///
-/// # Safety
-///
-/// The same as for `slotline_loader_stats_json`.
-pub(crate) unsafe fn warnings_text<H: Handled>(
-    loader: *mut H,
-    out: *mut *mut slotline_bytes,
-    error: *mut *mut slotline_error,
-) -> slotline_status {
-    // SAFETY: the caller upholds this function's safety contract.
-    unsafe {
-        boundary(error, || {
-            let out = check::place(out, null_mut(), "out")?;
-            *out = slotline_bytes::boxed(lines(handle::enter(loader)?.loader().warnings()));
-            Ok(SLOTLINE_OK)
-        })
-    }
-}
-
 fn lines(warnings: &[Warning]) -> String {
     warnings.iter().fold(String::new(), |mut lines, warning| {
         let _ = writeln!(lines, "{warning}");
@@ -282,5 +253,5 @@ fn lines(warnings: &[Warning]) -> String {
 }
 
 fn not_serialised(error: serde_json::Error) -> Failure {
-    Failure::of(SLOTLINE_PANIC, &error)
+    Failure::of(SLOTLINE_ERROR_PANIC, &error)
 }

@@ -42,179 +42,133 @@ fn serialized() -> MutexGuard<'static, ()> {
 /// The status of a call; `None` for calls that cannot fail.
 type Gave = Option<slotline_status>;
 
-/// A function that takes a handle `L`, in a form in which all of them can be called alike.
-struct Row<L> {
+/// A function that takes a loader, in a form in which all of them can be called alike.
+struct Row {
     name: &'static str,
     /// Whether the function is refused while another such function is inside the loader.
     exclusive: bool,
-    call: fn(*mut L, &[u8]) -> Gave,
+    call: fn(*mut slotline_loader, &[u8]) -> Gave,
 }
 
-/// A kind of handle.
-trait Handle: Sized + 'static {
-    /// The prefix of its functions' names.
-    const PREFIX: &'static str;
-
-    fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self;
-    fn rows() -> Vec<Row<Self>>;
-    fn epoch(loader: *mut Self);
-    /// Returns the status of `next`, and frees the batch.
-    fn next(loader: *mut Self) -> slotline_status;
-    fn stop(loader: *mut Self);
-    fn free(loader: *mut Self);
-    fn state(loader: *mut Self) -> Vec<u8>;
-}
+/// Makes a loader of some kind.
+type Make = fn(*mut slotline_dataset, &slotline_options) -> *mut slotline_loader;
 
 /// Returns the status of a call, and frees its error.
 fn status(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
     call(body).unwrap_or_else(|(status, _)| status)
 }
 
-/// The code that is the same for both kinds of handles.
-macro_rules! handle {
-    ($loader:ident { $($all:tt)* }
-     $new:ident $free:ident $stop:ident $epoch:ident $next:ident $state:ident $load:ident $free_batch:ident
-     texts { $($text:ident)* } stats { $stats:ident $($stats_text:ident)* } any { $($any:ident)* } one { $($one:ident)* }) => {
-        impl Handle for $loader {
-            const PREFIX: &'static str = concat!(stringify!($loader), "_");
-
-            $($all)*
-
-            fn rows() -> Vec<Row<Self>> {
-                fn one(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
-                    Row { name, exclusive: true, call }
-                }
-                fn any(name: &'static str, call: fn(*mut $loader, &[u8]) -> Gave) -> Row<$loader> {
-                    Row { name, exclusive: false, call }
-                }
-                vec![
-                    one(stringify!($epoch), |l, _| {
-                        // SAFETY: the loader is not freed before the call is inside it; `error` is writable.
-                        Some(status(|error| unsafe { $epoch(l, error) }))
-                    }),
-                    one(stringify!($next), |l, _| Some(Self::next(l))),
-                    one(stringify!($state), |l, _| {
-                        // SAFETY: as above; `out` is writable, too.
-                        let state = bytes(|out, error| unsafe { $state(l, out, error) });
-                        Some(state.map_or_else(|e| e.0, |_| SLOTLINE_OK))
-                    }),
-                    one(stringify!($load), |l, state| {
-                        // SAFETY: as above; the state has the length that is passed.
-                        Some(status(|error| unsafe { $load(l, state.as_ptr(), state.len(), error) }))
-                    }),
-                    any(stringify!($stats), |l, _| {
-                        let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-                        // SAFETY: as above; `out` has the size that it says.
-                        call(|error| unsafe { $stats(l, &mut out, error) }).unwrap();
-                        None
-                    }),
-                    $(any(stringify!($stats_text), |l, _| {
-                        // SAFETY: as above; `out` and `error` are writable.
-                        let text = bytes(|out, error| unsafe { $stats_text(l, out, error) });
-                        assert!(!text.unwrap().is_empty());
-                        None
-                    }),)*
-                    $(one(stringify!($text), |l, _| {
-                        // SAFETY: as above; `out` and `error` are writable.
-                        let text = bytes(|out, error| unsafe { $text(l, out, error) });
-                        Some(text.map_or_else(|e| e.0, |_| SLOTLINE_OK))
-                    }),)*
-                    $(one(stringify!($one), |l, _| {
-                        // SAFETY: as above.
-                        let _ = unsafe { $one(l) };
-                        None
-                    }),)*
-                    any(stringify!($stop), |l, _| {
-                        Self::stop(l);
-                        None
-                    }),
-                    $(any(stringify!($any), |l, _| {
-                        // SAFETY: as above.
-                        let answer = unsafe { $any(l) };
-                        assert!(answer != 0, "{} is {answer:?}", stringify!($any));
-                        None
-                    }),)*
-                ]
-            }
-
-            fn epoch(loader: *mut Self) {
-                // SAFETY: the loader is valid.
-                call(|error| unsafe { $epoch(loader, error) }).unwrap();
-            }
-
-            fn next(loader: *mut Self) -> slotline_status {
-                let mut batch = null_mut();
-                // SAFETY: the loader and the out pointers are valid; a batch is freed once.
-                unsafe {
-                    let status = status(|error| $next(loader, &mut batch, error));
-                    $free_batch(batch);
-                    status
-                }
-            }
-
-            fn stop(loader: *mut Self) {
-                // SAFETY: the loader is valid.
-                unsafe { $stop(loader) };
-            }
-
-            fn free(loader: *mut Self) {
-                // SAFETY: the loader is freed once; the calls in it have begun.
-                unsafe { $free(loader) };
-            }
-
-            fn state(loader: *mut Self) -> Vec<u8> {
-                // SAFETY: the loader and the out pointers are valid.
-                bytes(|out, error| unsafe { $state(loader, out, error) }).unwrap()
-            }
-        }
-    };
+fn on_host(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut slotline_loader {
+    let mut loader = null_mut();
+    // SAFETY: all pointers are valid.
+    call(|error| unsafe { slotline_loader_new(dataset, options, &mut loader, error) }).unwrap();
+    loader
 }
 
-handle! {
-    slotline_loader {
-        fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
-            let mut loader = null_mut();
-            // SAFETY: all pointers are valid.
-            call(|error| unsafe { slotline_loader_new(dataset, options, &mut loader, error) }).unwrap();
-            loader
-        }
-    }
-    slotline_loader_new slotline_loader_free slotline_loader_stop slotline_loader_epoch slotline_loader_next
-    slotline_loader_state slotline_loader_load_state slotline_batch_free
-    texts { slotline_loader_warnings }
-    stats { slotline_loader_stats slotline_loader_stats_json slotline_loader_verdict }
-    any { slotline_loader_len slotline_loader_batch_size slotline_loader_depth slotline_loader_memory_ceiling }
-    one { slotline_loader_next_epoch }
+fn begin(loader: *mut slotline_loader) -> slotline_status {
+    // SAFETY: the loader is not freed before the call is inside it; `error` is writable.
+    status(|error| unsafe { slotline_loader_epoch(loader, error) })
 }
 
-#[cfg(feature = "cuda")]
-use slotline_ffi::device::*;
-
-#[cfg(feature = "cuda")]
-handle! {
-    slotline_device_loader {
-        fn new(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut Self {
-            let struct_size = size_of::<slotline_device_options>();
-            let device = slotline_device_options {
-                struct_size,
-                ordinal: 0,
-                slots: 2,
-                timeout_ms: 0,
-                resumable: 1,
-                reserved: [0; 7],
-            };
-            let mut loader = null_mut();
-            // SAFETY: all pointers are valid.
-            call(|error| unsafe { slotline_device_loader_new(dataset, options, &device, &mut loader, error) }).unwrap();
-            loader
-        }
+/// Returns the status of `next`, and frees the batch.
+fn next_batch(loader: *mut slotline_loader) -> slotline_status {
+    let mut batch = null_mut();
+    // SAFETY: as above; `out` is writable, too, and a batch is freed once.
+    unsafe {
+        let status = status(|error| slotline_loader_next(loader, &mut batch, error));
+        slotline_batch_free(batch);
+        status
     }
-    slotline_device_loader_new slotline_device_loader_free slotline_device_loader_stop slotline_device_loader_epoch
-    slotline_device_loader_next slotline_device_loader_state slotline_device_loader_load_state slotline_device_batch_free
-    texts { slotline_device_loader_warnings }
-    stats { slotline_device_loader_stats }
-    any { slotline_device_loader_len }
-    one { slotline_device_loader_next_epoch }
+}
+
+fn stop(loader: *mut slotline_loader) {
+    // SAFETY: as above.
+    unsafe { slotline_loader_stop(loader) };
+}
+
+fn free(loader: *mut slotline_loader) {
+    // SAFETY: the loader is freed once; the calls in it have begun.
+    unsafe { slotline_loader_free(loader) };
+}
+
+fn saved(loader: *mut slotline_loader) -> Result<Vec<u8>, (slotline_status, String)> {
+    // SAFETY: as above; `out` and `error` are writable.
+    bytes(|out, error| unsafe { slotline_loader_state(loader, out, error) })
+}
+
+/// Every function but `free`.
+fn rows() -> Vec<Row> {
+    fn one(name: &'static str, call: fn(*mut slotline_loader, &[u8]) -> Gave) -> Row {
+        Row { name, exclusive: true, call }
+    }
+    /// Functions that return a text or a number, and any thread may call at any time.
+    macro_rules! any {
+        ($name:ident) => {
+            Row {
+                name: stringify!($name),
+                exclusive: false,
+                call: |l, _| {
+                    // SAFETY: the loader is not freed before the call is inside it.
+                    assert!(unsafe { $name(l) } != 0, stringify!($name));
+                    None
+                },
+            }
+        };
+        (text $name:ident) => {
+            Row {
+                name: stringify!($name),
+                exclusive: false,
+                call: |l, _| {
+                    // SAFETY: as above; `out` and `error` are writable.
+                    assert!(!bytes(|out, error| unsafe { $name(l, out, error) }).unwrap().is_empty());
+                    None
+                },
+            }
+        };
+    }
+    vec![
+        one("slotline_loader_epoch", |l, _| Some(begin(l))),
+        one("slotline_loader_next", |l, _| Some(next_batch(l))),
+        one("slotline_loader_state", |l, _| Some(saved(l).map_or_else(|e| e.0, |_| SLOTLINE_OK))),
+        one("slotline_loader_load_state", |l, state| {
+            // SAFETY: as above; the state has the length that is passed.
+            Some(status(|error| unsafe { slotline_loader_load_state(l, state.as_ptr(), state.len(), error) }))
+        }),
+        one("slotline_loader_warnings", |l, _| {
+            // SAFETY: as above; `out` and `error` are writable.
+            let text = bytes(|out, error| unsafe { slotline_loader_warnings(l, out, error) });
+            Some(text.map_or_else(|e| e.0, |_| SLOTLINE_OK))
+        }),
+        one("slotline_loader_next_epoch", |l, _| {
+            // SAFETY: as above.
+            let _ = unsafe { slotline_loader_next_epoch(l) };
+            None
+        }),
+        Row {
+            name: "slotline_loader_stats",
+            exclusive: false,
+            call: |l, _| {
+                let mut out = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
+                // SAFETY: as above; `out` has the size that it says.
+                call(|error| unsafe { slotline_loader_stats(l, &mut out, error) }).unwrap();
+                None
+            },
+        },
+        Row {
+            name: "slotline_loader_stop",
+            exclusive: false,
+            call: |l, _| {
+                stop(l);
+                None
+            },
+        },
+        any!(text slotline_loader_stats_json),
+        any!(text slotline_loader_verdict),
+        any!(slotline_loader_len),
+        any!(slotline_loader_batch_size),
+        any!(slotline_loader_depth),
+        any!(slotline_loader_memory_ceiling),
+    ]
 }
 
 /// The number of samples of a dataset.
@@ -289,14 +243,13 @@ fn dataset(stream: bool, drops: &Drops) -> *mut slotline_dataset {
 }
 
 /// Makes a loader, starts a pass and takes its first batch. The dataset's handle is freed.
-fn loader<H: Handle>(stream: bool, workers: usize, drops: &Drops) -> *mut H {
+fn loader(make: Make, stream: bool, workers: usize, drops: &Drops) -> *mut slotline_loader {
     let dataset = dataset(stream, drops);
     let options = options(|options| (options.batch_size, options.num_workers) = (2, workers));
-    let loader = H::new(dataset, &options);
+    let loader = make(dataset, &options);
     // SAFETY: the dataset is freed once.
     unsafe { slotline_dataset_free(dataset) };
-    H::epoch(loader);
-    assert_eq!(H::next(loader), SLOTLINE_OK);
+    assert_eq!((begin(loader), next_batch(loader)), (SLOTLINE_OK, SLOTLINE_OK));
     loader
 }
 
@@ -329,7 +282,7 @@ struct Call {
 
 impl Call {
     /// Starts the call, and holds it at a step, unless it is refused.
-    fn begin<H: Handle>(row: &Row<H>, loader: *mut H, state: &[u8], step: Step) -> Self {
+    fn begin(row: &Row, loader: *mut slotline_loader, state: &[u8], step: Step) -> Self {
         let (arrived, at_step): (Sender<()>, Receiver<()>) = channel();
         let (go, may_go) = channel::<()>();
         let (call, loader, state) = (row.call, Shared(loader), state.to_vec());
@@ -352,8 +305,8 @@ impl Call {
 
 /// Runs each function inside the loader together with each other one. The loader is freed while both are inside, and they leave
 /// in either order.
-fn cross<H: Handle>() {
-    let (rows, mut round) = (H::rows(), 0_u64);
+fn cross(make: Make) {
+    let (rows, mut round) = (rows(), 0_u64);
     for (first, second) in rows.iter().flat_map(|first| rows.iter().map(move |second| (first, second))) {
         for (step, other) in
             [(Step::In, Step::In), (Step::In, Step::Out), (Step::Out, Step::In), (Step::Out, Step::Out)]
@@ -362,20 +315,20 @@ fn cross<H: Handle>() {
             delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let what = format!("{} {step:?}, {} {other:?}", first.name, second.name);
             let drops = Drops::default();
-            let loader = loader::<H>(round.is_multiple_of(2), round as usize % 3, &drops);
-            let state = H::state(loader);
+            let loader = loader(make, round.is_multiple_of(2), round as usize % 3, &drops);
+            let state = saved(loader).unwrap();
             let one = Call::begin(first, loader, &state, step);
             let two = Call::begin(second, loader, &state, other);
             let refused = first.exclusive && second.exclusive;
             assert_eq!((one.inside, two.inside), (true, !refused), "{what}");
-            H::free(loader);
+            free(loader);
             // Only a call that uses the loader keeps it alive.
             let kept = first.exclusive || second.exclusive;
             assert_eq!(drops.count(), usize::from(!kept), "{what}");
             let gave = if round % 4 < 2 { [one.end(), two.end()] } else { [two.end(), one.end()] };
             let of_second = if round % 4 < 2 { gave[1] } else { gave[0] };
-            assert!(!refused || matches!(of_second, Some(SLOTLINE_INVALID) | None), "{what}: {gave:?}");
-            let invalid = gave.iter().filter(|gave| **gave == Some(SLOTLINE_INVALID)).count();
+            assert!(!refused || matches!(of_second, Some(SLOTLINE_ERROR_INVALID) | None), "{what}: {gave:?}");
+            let invalid = gave.iter().filter(|gave| **gave == Some(SLOTLINE_ERROR_INVALID)).count();
             assert!(invalid <= usize::from(refused), "{what}: {gave:?}");
             assert_eq!(drops.count(), 1, "{what}");
         }
@@ -383,8 +336,8 @@ fn cross<H: Handle>() {
     println!("{round} crossings of {} functions", rows.len());
 }
 
-/// The functions of the header whose first parameter is such a handle, except `free`.
-fn declared<H: Handle>() -> BTreeSet<String> {
+/// The functions of the header whose first parameter is a loader, except `free`.
+fn declared() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/slotline.h");
     let header = std::fs::read_to_string(path).unwrap();
     let code: String = header
@@ -392,71 +345,55 @@ fn declared<H: Handle>() -> BTreeSet<String> {
         .filter(|line| !line.starts_with("//") && !line.starts_with('#'))
         .flat_map(|line| [line, " "])
         .collect();
-    let handle = format!("{} *", H::PREFIX.trim_end_matches('_'));
     let taking = code.split(';').filter_map(|declaration| {
         let (before, parameters) = declaration.split_once('(')?;
         let first = parameters.trim_start().trim_start_matches("const ");
-        first.starts_with(&handle).then(|| before.rsplit([' ', '*']).next().unwrap().to_owned())
+        first.starts_with("slotline_loader *").then(|| before.rsplit([' ', '*']).next().unwrap().to_owned())
     });
-    let names: BTreeSet<String> = taking.collect();
-    assert!(names.contains(&format!("{}free", H::PREFIX)), "the header was not parsed correctly: {names:?}");
-    names.into_iter().filter(|name| *name != format!("{}free", H::PREFIX)).collect()
-}
-
-fn every_function_has_a_row<H: Handle>() {
-    let rows: BTreeSet<String> = H::rows().iter().map(|row| row.name.to_owned()).collect();
-    assert_eq!(rows, declared::<H>(), "the rows of this test (left) differ from the functions of slotline.h (right)");
+    let mut names: BTreeSet<String> = taking.collect();
+    assert!(names.remove("slotline_loader_free"), "the header was not parsed correctly: {names:?}");
+    names
 }
 
 /// One thread stops the loader, while another takes batches until it sees the stop, and then frees the loader.
-fn stop_and_free<H: Handle>(rounds: u64) {
+fn stop_and_free(make: Make, rounds: u64) {
     for round in 0..rounds {
         delays::shake(round.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let drops = Drops::default();
         let workers = [0, 1, 3, 16][round as usize % 4];
-        let loader = loader::<H>(!round.is_multiple_of(5), workers, &drops);
+        let loader = loader(make, !round.is_multiple_of(5), workers, &drops);
         let shared = Shared(loader);
-        let stopping = thread::spawn(move || H::stop(shared.get()));
+        let stopping = thread::spawn(move || stop(shared.get()));
         loop {
-            match H::next(loader) {
+            match next_batch(loader) {
                 SLOTLINE_OK => {}
-                SLOTLINE_END => H::epoch_unless_stopped(loader),
-                SLOTLINE_STOPPED => break,
-                status => panic!("status {status}"),
+                SLOTLINE_END => assert!(matches!(begin(loader), SLOTLINE_OK | SLOTLINE_ERROR_STOPPED)),
+                SLOTLINE_ERROR_STOPPED => break,
+                status => panic!("status {status:?}"),
             }
         }
-        H::free(loader);
+        free(loader);
         stopping.join().unwrap();
         assert_eq!(drops.count(), 1);
     }
 }
 
-/// More helpers for any kind of handle.
-trait More: Handle {
-    /// Starts another pass, unless the loader was stopped.
-    fn epoch_unless_stopped(loader: *mut Self) {
-        let row = &Self::rows()[0];
-        assert!(matches!((row.call)(loader, &[]), Some(SLOTLINE_OK | SLOTLINE_STOPPED)));
-    }
-}
-
-impl<H: Handle> More for H {}
-
 #[test]
 fn every_loader_function_is_tested() {
-    every_function_has_a_row::<slotline_loader>();
+    let rows: BTreeSet<String> = rows().iter().map(|row| row.name.to_owned()).collect();
+    assert_eq!(rows, declared(), "the rows of this test (left) differ from the functions of slotline.h (right)");
 }
 
 #[test]
 fn a_loader_outlives_every_pair_of_calls_in_it() {
     let _guard = serialized();
-    cross::<slotline_loader>();
+    cross(on_host);
 }
 
 #[test]
 fn a_thread_that_sees_stopped_can_free_the_loader() {
     let _guard = serialized();
-    stop_and_free::<slotline_loader>(300);
+    stop_and_free(on_host, 300);
 }
 
 /// The loader that the callbacks of the next test stop, and the number of samples that they have read.
@@ -489,14 +426,14 @@ fn a_loader_stopped_by_its_callback_can_be_freed() {
         let options = options(|options| {
             (options.batch_size, options.num_workers, options.round_robin) = (2, round as usize % 3, 1);
         });
-        let loader = slotline_loader::new(dataset, &options);
+        let loader = on_host(dataset, &options);
         // SAFETY: as above.
         unsafe { slotline_dataset_free(dataset) };
         STOPPED.store(loader, Ordering::SeqCst);
-        slotline_loader::epoch(loader);
-        while slotline_loader::next(loader) == SLOTLINE_OK {}
+        assert_eq!(begin(loader), SLOTLINE_OK);
+        while next_batch(loader) == SLOTLINE_OK {}
         STOPPED.store(null_mut(), Ordering::SeqCst);
-        slotline_loader::free(loader);
+        free(loader);
         assert_eq!(drops.count(), 1);
     }
 }
@@ -504,19 +441,31 @@ fn a_loader_stopped_by_its_callback_can_be_freed() {
 #[cfg(feature = "cuda")]
 mod device {
     use slotline_cuda_fake::{Fake, Options};
+    use slotline_ffi::device::*;
 
     use super::*;
 
-    #[test]
-    fn every_device_loader_function_is_tested() {
-        every_function_has_a_row::<slotline_device_loader>();
+    fn on_device(dataset: *mut slotline_dataset, options: &slotline_options) -> *mut slotline_loader {
+        let struct_size = size_of::<slotline_device_options>();
+        let device = slotline_device_options {
+            struct_size,
+            ordinal: 0,
+            slots: 2,
+            timeout_ms: 0,
+            resumable: 1,
+            reserved: [0; 7],
+        };
+        let mut loader = null_mut();
+        // SAFETY: all pointers are valid.
+        call(|error| unsafe { slotline_loader_new_on_device(dataset, options, &device, &mut loader, error) }).unwrap();
+        loader
     }
 
     #[test]
     fn a_device_loader_outlives_every_pair_of_calls_in_it() {
         let _guard = serialized();
         let fake = Fake::load().session(Options::default());
-        cross::<slotline_device_loader>();
+        cross(on_device);
         assert_eq!(fake.violations(), Vec::<String>::new());
     }
 
@@ -524,7 +473,7 @@ mod device {
     fn a_thread_that_sees_stopped_can_free_the_device_loader() {
         let _guard = serialized();
         let fake = Fake::load().session(Options::default());
-        stop_and_free::<slotline_device_loader>(100);
+        stop_and_free(on_device, 100);
         assert_eq!(fake.violations(), Vec::<String>::new());
     }
 }

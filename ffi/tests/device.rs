@@ -5,7 +5,8 @@ mod reads;
 mod support;
 
 use std::ffi::c_void;
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, offset_of};
+use std::ops::Deref;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,23 +16,22 @@ use cudarc::driver::sys;
 use reads::Reads;
 use slotline_cuda::{Device, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
+use slotline_ffi::batch::*;
 use slotline_ffi::callback::slotline_failure;
 use slotline_ffi::collate::slotline_samples;
 use slotline_ffi::device::*;
 use slotline_ffi::dlpack::*;
+use slotline_ffi::loader::*;
 use slotline_ffi::options::slotline_options;
-use slotline_ffi::state::slotline_loader_load_state;
+use slotline_ffi::state::*;
+use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
-use slotline_ffi::tensor::slotline_tensor;
-use support::{Digits, Loader, bytes, call, options, tensor};
+use support::{Batch, Digits, Loader, bytes, call, options, tensor};
 
 type Outcome<T> = Result<T, (slotline_status, String)>;
 
-/// A device loader, freed on drop.
-struct DeviceLoader(*mut slotline_device_loader);
-
-// SAFETY: tests use it from one thread at a time, and any thread may stop it.
-unsafe impl Sync for DeviceLoader {}
+/// A loader for a device.
+struct DeviceLoader(Loader);
 
 /// Options for shuffled digits in batches of 100, as in `Loader::new`.
 fn shuffled(num_workers: usize) -> slotline_options {
@@ -53,82 +53,50 @@ impl DeviceLoader {
     fn new(options: &slotline_options, device: &slotline_device_options) -> Outcome<Self> {
         let mut loader = null_mut();
         // SAFETY: all pointers are valid.
-        call(|error| unsafe { slotline_device_loader_new(Digits::open().0, options, device, &mut loader, error) })?;
-        Ok(Self(loader))
-    }
-
-    fn epoch(&self) -> Outcome<slotline_status> {
-        // SAFETY: the loader is valid.
-        call(|error| unsafe { slotline_device_loader_epoch(self.0, error) })
-    }
-
-    fn next(&self) -> Outcome<Option<DeviceBatch>> {
-        let mut batch = null_mut();
-        // SAFETY: the loader and the out pointer are valid.
-        let status = call(|error| unsafe { slotline_device_loader_next(self.0, &mut batch, error) });
-        assert_eq!(batch.is_null(), status != Ok(SLOTLINE_OK));
-        Ok((status? == SLOTLINE_OK).then_some(DeviceBatch(batch)))
-    }
-
-    fn rest(&self) -> Vec<Vec<i64>> {
-        std::iter::from_fn(|| self.next().unwrap()).map(|batch| batch.indices().to_vec()).collect()
+        call(|error| unsafe { slotline_loader_new_on_device(Digits::open().0, options, device, &mut loader, error) })?;
+        Ok(Self(Loader(loader)))
     }
 
     fn state(&self) -> Outcome<Vec<u8>> {
         // SAFETY: the loader and the out pointers are valid.
-        bytes(|out, error| unsafe { slotline_device_loader_state(self.0, out, error) })
+        bytes(|out, error| unsafe { slotline_loader_state(self.0.0, out, error) })
     }
 }
 
-impl Drop for DeviceLoader {
-    fn drop(&mut self) {
-        // SAFETY: it is freed once.
-        unsafe { slotline_device_loader_free(self.0) };
+impl Deref for DeviceLoader {
+    type Target = Loader;
+
+    fn deref(&self) -> &Loader {
+        &self.0
     }
 }
 
-/// A batch on the device, freed on drop.
-struct DeviceBatch(*mut slotline_device_batch);
+/// What only batches on a device have.
+trait OnDevice: Sized {
+    fn ready_on(&self, stream: &Stream);
+    fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status>;
+    fn export(&self, i: usize, stream: &Stream) -> Exported;
+}
 
-impl DeviceBatch {
-    fn indices(&self) -> &[i64] {
-        // SAFETY: the array has the batch's length.
-        unsafe { std::slice::from_raw_parts(slotline_device_batch_indices(self.0), slotline_device_batch_len(self.0)) }
-    }
-
+impl OnDevice for Batch {
     fn ready_on(&self, stream: &Stream) {
         // SAFETY: the batch is valid, and the stream belongs to the device.
-        call(|error| unsafe { slotline_device_batch_ready_on(self.0, stream.as_raw(), error) }).unwrap();
+        call(|error| unsafe { slotline_batch_ready_on(self.0, stream.as_raw(), error) }).unwrap();
     }
 
     fn release_on(self, stream: *mut c_void) -> Outcome<slotline_status> {
         // SAFETY: as above; it is not freed again.
-        let outcome = call(|error| unsafe { slotline_device_batch_release_on(self.0, stream, error) });
+        let outcome = call(|error| unsafe { slotline_batch_release_on(self.0, stream, error) });
         std::mem::forget(self);
         outcome
-    }
-
-    fn field(&self, i: usize) -> slotline_tensor {
-        let mut field = tensor();
-        // SAFETY: the batch and the out pointer are valid.
-        call(|error| unsafe { slotline_device_batch_field(self.0, i, &mut field, error) }).unwrap();
-        field
     }
 
     fn export(&self, i: usize, stream: &Stream) -> Exported {
         let mut tensor = null_mut();
         // SAFETY: the batch, the stream and the out pointer are valid.
-        let outcome =
-            call(|error| unsafe { slotline_device_batch_dlpack(self.0, i, stream.as_raw(), &mut tensor, error) });
+        let outcome = call(|error| unsafe { slotline_batch_dlpack(self.0, i, stream.as_raw(), &mut tensor, error) });
         outcome.unwrap();
         Exported(tensor)
-    }
-}
-
-impl Drop for DeviceBatch {
-    fn drop(&mut self) {
-        // SAFETY: it is freed once.
-        unsafe { slotline_device_batch_free(self.0) };
     }
 }
 
@@ -164,7 +132,7 @@ fn device_batches_equal_host_batches() {
         let options = slotline_options { round_robin, ..shuffled(workers) };
         let loader = DeviceLoader::new(&options, &on_device(|device| device.slots = slots)).unwrap();
         // SAFETY: the loader is valid.
-        assert_eq!(unsafe { slotline_device_loader_len(loader.0) }, 18);
+        assert_eq!(unsafe { slotline_loader_len(loader.0.0) }, 18);
         let host = Loader::new(0);
         for epoch in 0..2 {
             loader.epoch().unwrap();
@@ -175,12 +143,14 @@ fn device_batches_equal_host_batches() {
                 // SAFETY: the batch is valid.
                 let about = unsafe {
                     (
-                        slotline_device_batch_task(batch.0),
-                        slotline_device_batch_epoch(batch.0),
-                        slotline_device_batch_num_fields(batch.0),
+                        slotline_batch_index(batch.0),
+                        slotline_batch_epoch(batch.0),
+                        slotline_batch_num_fields(batch.0),
+                        slotline_batch_device(batch.0),
+                        slotline_batch_device(expected.0),
                     )
                 };
-                assert_eq!(about, (task, epoch, 2));
+                assert_eq!(about, (task, epoch, 2, 0, -1));
                 assert_eq!(batch.indices(), expected.indices());
                 batch.ready_on(&stream);
                 for i in 0..2 {
@@ -223,7 +193,7 @@ fn a_tensor_keeps_its_slot_until_its_stream_is_done() {
         }
         drop(images);
         // The labels keep the only slot.
-        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_HELD);
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_HELD);
         // SAFETY: as above.
         let data = unsafe { (*labels.0).dl_tensor.data };
         // A kernel that reads the labels while the next copy is about to begin.
@@ -241,7 +211,7 @@ fn slow_readers(seed: u64) -> Options {
 }
 
 /// Reads the images of a batch on a stream that has waited for the copy.
-fn read_images(reads: &Reads<'_>, batch: &DeviceBatch, stream: &Stream) {
+fn read_images(reads: &Reads<'_>, batch: &Batch, stream: &Stream) {
     let images = batch.field(0);
     reads.read(stream.as_raw(), images.data.addr() as u64, images.bytes);
 }
@@ -281,7 +251,7 @@ fn the_last_tensor_waits_for_a_release_on_a_fifth_stream() {
             let batch = loader.next().unwrap().unwrap();
             let tensors = [0, 1, 2, 3].map(|i| batch.export(0, &streams[i]));
             // SAFETY: the batch is valid.
-            call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+            call(|error| unsafe { slotline_batch_wait(batch.0, error) }).unwrap();
             read_images(&reads, &batch, &streams[4]);
             batch.release_on(streams[4].as_raw()).unwrap();
             drop(tensors);
@@ -304,15 +274,15 @@ fn a_refused_release_loses_the_slot_with_the_last_tensor() {
         let batch = loader.next().unwrap().unwrap();
         let tensor = batch.export(0, &first);
         // SAFETY: the batch is valid.
-        call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+        call(|error| unsafe { slotline_batch_wait(batch.0, error) }).unwrap();
         read_images(&reads, &batch, &second);
         fake.fail_call(0, 2);
-        assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_DEVICE);
+        assert_eq!(batch.release_on(second.as_raw()).unwrap_err().0, SLOTLINE_ERROR_DEVICE);
         fake.fail_none();
         let before = leaked().device_bytes;
         drop(tensor);
         let (status, message) = loader.next().err().unwrap();
-        assert_eq!((status, message.contains("slots left: 1")), (SLOTLINE_DEVICE, true), "{message}");
+        assert_eq!((status, message.contains("slots left: 1")), (SLOTLINE_ERROR_DEVICE, true), "{message}");
         assert!(leaked().device_bytes > before, "a kernel may still read it");
         assert_eq!(loader.rest().len(), 17);
         drop(loader);
@@ -329,11 +299,10 @@ fn a_tensor_outlives_the_loader() {
     let batch = loader.next().unwrap().unwrap();
     let mut old = null_mut();
     // SAFETY: the batch, the stream and the out pointer are valid.
-    call(|error| unsafe { slotline_device_batch_dlpack_unversioned(batch.0, 1, stream.as_raw(), &mut old, error) })
-        .unwrap();
+    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 1, stream.as_raw(), &mut old, error) }).unwrap();
     let labels = batch.field(1);
     // SAFETY: the batch is valid.
-    call(|error| unsafe { slotline_device_batch_wait(batch.0, error) }).unwrap();
+    call(|error| unsafe { slotline_batch_wait(batch.0, error) }).unwrap();
     let before = download(labels.data, labels.bytes, &stream);
     drop((batch, loader));
     // SAFETY: the tensor is valid until it is deleted, and it is deleted once.
@@ -377,11 +346,11 @@ fn a_host_loader_resumes_from_a_device_loaders_state() {
     let rest = host.rest();
     // The device loader itself can also return to the state.
     // SAFETY: as above.
-    call(|error| unsafe { slotline_device_loader_load_state(loader.0, state.as_ptr(), state.len(), error) }).unwrap();
+    call(|error| unsafe { slotline_loader_load_state(loader.0.0, state.as_ptr(), state.len(), error) }).unwrap();
     loader.epoch().unwrap();
     assert_eq!(loader.rest(), rest);
     // SAFETY: the loader is valid.
-    assert_eq!(unsafe { slotline_device_loader_next_epoch(loader.0) }, 1);
+    assert_eq!(unsafe { slotline_loader_next_epoch(loader.0.0) }, 1);
     got.extend(rest);
     assert_eq!(got, expected);
 
@@ -389,7 +358,7 @@ fn a_host_loader_resumes_from_a_device_loaders_state() {
     assert!(plain.state().is_ok());
     plain.epoch().unwrap();
     let (status, message) = plain.state().unwrap_err();
-    assert_eq!((status, message.contains("resumable")), (SLOTLINE_STATE, true), "{message}");
+    assert_eq!((status, message.contains("resumable")), (SLOTLINE_ERROR_STATE, true), "{message}");
 }
 
 #[test]
@@ -400,7 +369,7 @@ fn a_stop_ends_the_device_pass_and_all_later_ones() {
         loader.epoch().unwrap();
         let batch = loader.next().unwrap().unwrap();
         // SAFETY: the loader is valid, and any thread may stop it.
-        thread::scope(|scope| scope.spawn(|| unsafe { slotline_device_loader_stop({ &loader }.0) }).join()).unwrap();
+        thread::scope(|scope| scope.spawn(|| unsafe { slotline_loader_stop({ &loader }.0.0) }).join()).unwrap();
         let mut in_flight = 0;
         let (status, _) = loop {
             match loader.next() {
@@ -408,9 +377,9 @@ fn a_stop_ends_the_device_pass_and_all_later_ones() {
                 Err(error) => break error,
             }
         };
-        assert_eq!((status, in_flight < 3), (SLOTLINE_STOPPED, true));
-        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
-        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_STOPPED);
+        assert_eq!((status, in_flight < 3), (SLOTLINE_ERROR_STOPPED, true));
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_STOPPED);
+        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_ERROR_STOPPED);
         drop(loader);
         assert_eq!(batch.indices().len(), 100);
     }
@@ -425,7 +394,7 @@ fn driver_errors_are_device_errors() {
     assert!(devices >= 1);
     let absent = on_device(|device| device.ordinal = 99);
     let (status, message) = DeviceLoader::new(&shuffled(0), &absent).err().unwrap();
-    assert_eq!((status, message.contains("no device 99")), (SLOTLINE_DEVICE, true), "{message}");
+    assert_eq!((status, message.contains("no device 99")), (SLOTLINE_ERROR_DEVICE, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     drop(loader.next().unwrap());
@@ -433,7 +402,7 @@ fn driver_errors_are_device_errors() {
     fake.fail_from(0, 2);
     let mut refused = 0;
     while let Err((status, _)) = loader.next() {
-        assert_eq!(status, SLOTLINE_DEVICE);
+        assert_eq!(status, SLOTLINE_ERROR_DEVICE);
         refused += 1;
     }
     fake.fail_none();
@@ -459,7 +428,7 @@ fn device_loaders_refuse_worker_processes() {
     let _fake = Fake::load().session(Options::default());
     let processes = slotline_options { processes: 1, ..shuffled(1) };
     let (status, message) = DeviceLoader::new(&processes, &on_device(|_| ())).err().unwrap();
-    assert_eq!((status, message.contains("processes and ")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!((status, message.contains("processes and ")), (SLOTLINE_ERROR_BUILD, true), "{message}");
 }
 
 #[test]
@@ -473,10 +442,10 @@ fn device_loaders_refuse_collate_and_drop_its_user_pointer() {
         ..shuffled(0)
     };
     let (status, message) = DeviceLoader::new(&collated, &on_device(|_| ())).err().unwrap();
-    assert_eq!((status, message.contains("leave collate NULL")), (SLOTLINE_BUILD, true), "{message}");
+    assert_eq!((status, message.contains("leave collate NULL")), (SLOTLINE_ERROR_BUILD, true), "{message}");
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     let absent = on_device(|device| device.ordinal = 99);
-    assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_DEVICE);
+    assert_eq!(DeviceLoader::new(&collated, &absent).err().unwrap().0, SLOTLINE_ERROR_DEVICE);
     assert_eq!(dropped.load(Ordering::SeqCst), 2);
 }
 
@@ -485,60 +454,63 @@ fn nulls_short_structs_and_missing_fields_are_errors() {
     let _fake = Fake::load().session(Options::default());
     let short = slotline_device_options { struct_size: 8, ..on_device(|_| ()) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &short).err().unwrap();
-    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
+    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let mut later = on_device(|_| ());
     // A later version may have a field here.
     // SAFETY: the offset is within the struct.
     unsafe { (&raw mut later).cast::<u8>().add(offset_of!(slotline_device_options, resumable) + 1).write(1) };
     let (status, message) = DeviceLoader::new(&shuffled(0), &later).err().expect("an unknown field is refused");
-    assert_eq!((status, message.contains("later version")), (SLOTLINE_INVALID, true), "{message}");
+    assert_eq!((status, message.contains("later version")), (SLOTLINE_ERROR_INVALID, true), "{message}");
     let loader = DeviceLoader::new(&shuffled(0), &on_device(|_| ())).unwrap();
     loader.epoch().unwrap();
     let batch = loader.next().unwrap().unwrap();
     let (mut field, mut old, mut new) = (tensor(), null_mut(), null_mut());
     let mut text = null_mut();
     let (mut made, mut next) = (null_mut(), null_mut());
-    let digits = Digits::open();
+    let (digits, host) = (Digits::open(), Loader::new(0));
+    host.epoch().unwrap();
+    let (on_host, released) = (host.next().unwrap().unwrap(), ManuallyDrop::new(host.next().unwrap().unwrap()).0);
     // SAFETY: every pointer is NULL or valid.
     let outcomes = unsafe {
         [
             ("devices is NULL", call(|error| slotline_device_probe(null_mut(), error))),
-            ("dataset is NULL", call(|error| slotline_device_loader_new(null(), null(), null(), &mut made, error))),
-            ("out is NULL", call(|error| slotline_device_loader_new(digits.0, null(), null(), null_mut(), error))),
-            ("loader is NULL", call(|error| slotline_device_loader_epoch(null_mut(), error))),
-            ("loader is NULL", call(|error| slotline_device_loader_next(null_mut(), &mut next, error))),
-            ("out is NULL", call(|error| slotline_device_loader_next(loader.0, null_mut(), error))),
-            ("out is NULL", call(|error| slotline_device_loader_state(loader.0, null_mut(), error))),
-            ("data is NULL", call(|error| slotline_device_loader_load_state(loader.0, null(), 1, error))),
-            ("out is NULL", call(|error| slotline_device_loader_stats(loader.0, null_mut(), error))),
-            ("loader is NULL", call(|error| slotline_device_loader_warnings(null_mut(), &mut text, error))),
-            ("batch is NULL", call(|error| slotline_device_batch_field(null(), 0, &mut field, error))),
-            ("out is NULL", call(|error| slotline_device_batch_field(batch.0, 0, null_mut(), error))),
-            ("field is 2", call(|error| slotline_device_batch_field(batch.0, 2, &mut field, error))),
-            ("batch is NULL", call(|error| slotline_device_batch_ready_on(null(), null_mut(), error))),
-            ("batch is NULL", call(|error| slotline_device_batch_release_on(null_mut(), null_mut(), error))),
-            ("batch is NULL", call(|error| slotline_device_batch_wait(null(), error))),
-            ("field is 2", call(|error| slotline_device_batch_dlpack(batch.0, 2, null_mut(), &mut new, error))),
-            ("out is NULL", call(|error| slotline_device_batch_dlpack(batch.0, 0, null_mut(), null_mut(), error))),
-            (
-                "batch is NULL",
-                call(|error| slotline_device_batch_dlpack_unversioned(null(), 0, null_mut(), &mut old, error)),
-            ),
+            ("dataset is NULL", call(|error| slotline_loader_new_on_device(null(), null(), null(), &mut made, error))),
+            ("out is NULL", call(|error| slotline_loader_new_on_device(digits.0, null(), null(), null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_loader_epoch(null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_loader_next(null_mut(), &mut next, error))),
+            ("out is NULL", call(|error| slotline_loader_next(loader.0.0, null_mut(), error))),
+            ("out is NULL", call(|error| slotline_loader_state(loader.0.0, null_mut(), error))),
+            ("data is NULL", call(|error| slotline_loader_load_state(loader.0.0, null(), 1, error))),
+            ("out is NULL", call(|error| slotline_loader_stats(loader.0.0, null_mut(), error))),
+            ("loader is NULL", call(|error| slotline_loader_warnings(null_mut(), &mut text, error))),
+            ("batch is NULL", call(|error| slotline_batch_field(null(), 0, &mut field, error))),
+            ("out is NULL", call(|error| slotline_batch_field(batch.0, 0, null_mut(), error))),
+            ("field is 2", call(|error| slotline_batch_field(batch.0, 2, &mut field, error))),
+            ("batch is NULL", call(|error| slotline_batch_ready_on(null(), null_mut(), error))),
+            ("batch is NULL", call(|error| slotline_batch_release_on(null_mut(), null_mut(), error))),
+            ("batch is NULL", call(|error| slotline_batch_wait(null(), error))),
+            ("batch is on the host", call(|error| slotline_batch_ready_on(on_host.0, null_mut(), error))),
+            ("batch is on the host", call(|error| slotline_batch_wait(on_host.0, error))),
+            // It is freed in any case.
+            ("batch is on the host", call(|error| slotline_batch_release_on(released, null_mut(), error))),
+            ("field is 2", call(|error| slotline_batch_dlpack(batch.0, 2, null_mut(), &mut new, error))),
+            ("out is NULL", call(|error| slotline_batch_dlpack(batch.0, 0, null_mut(), null_mut(), error))),
+            ("batch is NULL", call(|error| slotline_batch_dlpack_unversioned(null(), 0, null_mut(), &mut old, error))),
         ]
     };
     for (what, outcome) in outcomes {
         let (status, message) = outcome.expect_err(what);
-        assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+        assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_INVALID, true), "{message}");
     }
     assert!(made.is_null() && next.is_null() && old.is_null() && new.is_null() && text.is_null());
     // SAFETY: NULL is allowed.
     unsafe {
-        assert_eq!((slotline_device_batch_len(null()), slotline_device_batch_num_fields(null())), (0, 0));
-        assert_eq!((slotline_device_batch_task(null()), slotline_device_batch_epoch(null())), (0, 0));
-        assert!(slotline_device_batch_indices(null()).is_null());
-        assert_eq!((slotline_device_loader_len(null()), slotline_device_loader_next_epoch(null_mut())), (-1, 0));
-        slotline_device_loader_stop(null());
-        slotline_device_loader_free(null_mut());
-        slotline_device_batch_free(null_mut());
+        assert_eq!((slotline_batch_len(null()), slotline_batch_num_fields(null())), (0, 0));
+        assert_eq!((slotline_batch_index(null()), slotline_batch_epoch(null())), (0, 0));
+        assert!(slotline_batch_indices(null()).is_null());
+        assert_eq!((slotline_loader_len(null()), slotline_loader_next_epoch(null_mut())), (-1, 0));
+        slotline_loader_stop(null());
+        slotline_loader_free(null_mut());
+        slotline_batch_free(null_mut());
     }
 }

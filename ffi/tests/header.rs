@@ -10,7 +10,21 @@ fn header() -> String {
     let config = cbindgen::Config::from_file(crate_dir.join("cbindgen.toml")).expect("cbindgen.toml can be read");
     let mut text = Vec::new();
     cbindgen::generate_with_config(crate_dir, config).expect("the sources parse").write(&mut text);
-    String::from_utf8(text).expect("sources are UTF-8")
+    for_c(&String::from_utf8(text).expect("sources are UTF-8"))
+}
+
+/// Leaves out what is for Rust: the sections `# Safety`, whose rules for pointers stand at the top of the header, and the mark
+/// of headings.
+fn for_c(header: &str) -> String {
+    let header = header.replace("// # Errors\n//\n", "// Errors:\n");
+    let mut parts = header.split("//\n// # Safety\n");
+    let mut text = parts.next().expect("a header").to_owned();
+    for part in parts {
+        let after = part.split_inclusive('\n').skip_while(|line| line.starts_with("//"));
+        text.extend(after);
+    }
+    assert!(!text.contains("// # "), "a heading of Rust is left");
+    text
 }
 
 #[test]

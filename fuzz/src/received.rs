@@ -120,7 +120,7 @@ impl Received {
             assert!(padding.iter().all(|&byte| byte == 0));
             Sample { index, word: words[row] }
         });
-        Self::Batch { epoch: batch.epoch(), task: batch.task(), samples: samples.collect() }
+        Self::Batch { epoch: batch.epoch(), task: batch.batch_index(), samples: samples.collect() }
     }
 
     fn task(&mut self) -> &mut usize {
@@ -288,7 +288,7 @@ impl<S: 'static> Holder<S> {
                     // With a memory limit, this can also happen with `OnHeld::Grow`.
                     assert_eq!(source.is_none(), self.on_held == OnHeld::Fail);
                     assert!(self.held.len() > self.hold, "an error, although no more batches are held than announced");
-                    let oldest = self.held.iter().map(|held| (held.batch.epoch(), held.batch.task())).min();
+                    let oldest = self.held.iter().map(|held| (held.batch.epoch(), held.batch.batch_index())).min();
                     assert_eq!(oldest, Some((epoch, task)), "the error names a batch that is not the oldest");
                     self.release(choices.below(self.held.len()), choices);
                     continue;

@@ -120,7 +120,7 @@ fn seen<S>(batch: &Batch<S>) -> (usize, Vec<(i64, u64)>) {
     let columns = batch.columns();
     let numbers = columns.get(0).and_then(|it| it.typed::<i64>()).expect("numbers").as_slice().to_vec();
     let words = columns.get(1).and_then(|it| it.typed::<u64>()).expect("words").as_slice().to_vec();
-    (batch.task(), numbers.into_iter().zip(words).collect())
+    (batch.batch_index(), numbers.into_iter().zip(words).collect())
 }
 
 fn load_stream(state: &State, value: &Value) -> bool {

@@ -71,8 +71,8 @@ impl CutMix {
 /// with the last, as torchvision's `MixUp` and `CutMix` do. So the batch should be shuffled.
 ///
 /// The numbers should come from a generator of the batch, so that they are the same for any number of workers and after
-/// resuming: of a seed, the [epoch](slotline::loader::Batch::epoch) and the [task](slotline::loader::Batch::task). A rank
-/// should have a seed of its own.
+/// resuming: of a seed, the [epoch](slotline::loader::Batch::epoch) and the [batch
+/// index](slotline::loader::Batch::batch_index). A rank should have a seed of its own.
 ///
 /// ```
 /// use slotline::Loader;
@@ -86,7 +86,7 @@ impl CutMix {
 /// let mut labels = Vec::new();
 /// for batch in loader.epoch()? {
 ///     let mut batch = batch?;
-///     let mut rng = SampleRng::new(42, batch.epoch(), batch.task() as u64);
+///     let mut rng = SampleRng::new(42, batch.epoch(), batch.batch_index() as u64);
 ///     // One of both for each batch. For some batches it could be `Mix::None`.
 ///     let mix = if rng.next_u32() % 2 == 0 {
 ///         MixUp::default().draw(&mut rng)?

@@ -50,8 +50,8 @@ fn mixed(workers: usize, skip: usize) -> Result<Vec<Vec<f32>>, BoxError> {
     let mut all = Vec::new();
     for batch in loader.epoch()? {
         let mut batch = batch?;
-        let mut rng = SampleRng::new(5, batch.epoch(), batch.task() as u64);
-        let mix = if batch.task() % 2 == 0 {
+        let mut rng = SampleRng::new(5, batch.epoch(), batch.batch_index() as u64);
+        let mix = if batch.batch_index() % 2 == 0 {
             MixUp::default().draw(&mut rng)?
         } else {
             CutMix::default().draw(&mut rng, 4, 6)?

@@ -173,13 +173,13 @@ fn a_timeout_that_a_jump_skips_names_the_awaited_batch() {
     let builder = Loader::builder(dataset).batch_size(2).num_workers(1);
     let mut loader = builder.timeout(Duration::from_millis(200)).build().unwrap();
     let mut pass = loader.epoch().unwrap();
-    assert_eq!(pass.next().unwrap().unwrap().task(), 0);
+    assert_eq!(pass.next().unwrap().unwrap().batch_index(), 0);
     latch.until_waiting(1);
     // As after the machine was suspended: the time passes without a wake-up.
     MONOTONIC.fetch_add(8 * HOUR, SeqCst);
     let error = pass.next().unwrap().err().unwrap();
     assert!(matches!(&error, Error::Timeout { task: 1, busy, .. } if busy[..] == [(0, 2)]), "{error}");
     latch.open();
-    let rest: Vec<_> = pass.map(|batch| batch.map(|batch| batch.task())).filter_map(Result::ok).collect();
+    let rest: Vec<_> = pass.map(|batch| batch.map(|batch| batch.batch_index())).filter_map(Result::ok).collect();
     assert_eq!(rest, [1, 2]);
 }

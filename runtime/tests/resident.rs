@@ -79,7 +79,7 @@ macro_rules! run {
                 .unwrap()
                 .map(|batch| {
                     let batch = batch.unwrap();
-                    if batch.task() % 32 == 0 {
+                    if batch.batch_index() % 32 == 0 {
                         most = most.max(resident());
                     }
                     batch.len()

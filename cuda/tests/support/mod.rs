@@ -159,7 +159,7 @@ pub(crate) fn check_passes(loader: &mut DeviceLoader, stream: &Stream, samples: 
         let mut seen = BTreeSet::new();
         for (task, batch) in loader.epoch().unwrap().enumerate() {
             let batch = batch.unwrap();
-            assert_eq!(batch.task(), task);
+            assert_eq!(batch.batch_index(), task);
             check(&batch, stream);
             seen.extend(batch.indices().to_vec());
         }

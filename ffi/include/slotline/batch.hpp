@@ -129,7 +129,7 @@ inline void tell_rows([[maybe_unused]] void (*tell)(const void*) noexcept, [[may
 /// Frees a batch, whose rows may then be written again.
 inline void free_batch(slotline_batch* raw) noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
-  for (std::size_t i = 0; i < slotline_batch_num_fields(raw); ++i) {
+  for (std::size_t i = 0; slotline_batch_device(raw) < 0 && i < slotline_batch_num_fields(raw); ++i) {
     slotline_tensor field;
     field.struct_size = sizeof field;
     if (slotline_batch_field(raw, i, &field, nullptr) == SLOTLINE_OK)
@@ -166,7 +166,7 @@ class batch {
   /// The number of samples.
   std::size_t size() const noexcept { return slotline_batch_len(raw_.get()); }
   /// The number of the batch in its pass, from 0.
-  std::size_t task() const noexcept { return slotline_batch_task(raw_.get()); }
+  std::size_t batch_index() const noexcept { return slotline_batch_index(raw_.get()); }
   /// The number of the pass, from 0.
   std::uint32_t epoch() const noexcept { return slotline_batch_epoch(raw_.get()); }
   /// The dataset index of each sample.
@@ -179,13 +179,28 @@ class batch {
   slotline::tensor tensor(std::size_t field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
   slotline::tensor tensor(const std::string& field) const& SLOTLINE_LIFETIMEBOUND { return slotline::tensor(raw_tensor(field)); }
 
-  /// A field with elements of type T. Throws slotline::error if it has another type.
+  /// The number of the device that the batch is on, or on its way to; -1 for the host.
+  int device() const noexcept { return slotline_batch_device(raw_.get()); }
+#ifdef SLOTLINE_HAS_CUDA
+  /// For a batch on a device: makes a stream, a `cudaStream_t`, wait for the copy; the host does not wait. The batch's memory is
+  /// not reused before the work that was launched on the stream has finished.
+  void ready_on(void* stream) const { detail::check(slotline_batch_ready_on, raw_.get(), stream); }
+  /// Releases a batch on a device: its memory is filled again once the stream has reached this point.
+  void release_on(void* stream) { detail::check(slotline_batch_release_on, raw_.release(), stream); }
+  /// Blocks this thread until the copy to the device is complete.
+  void wait() const { detail::check(slotline_batch_wait, raw_.get()); }
+#endif
+
+  /// A field with elements of type T, on the host. Throws slotline::error if it has another type. Of a batch on a device,
+  /// `tensor` has the device addresses, for kernels on streams that the batch was made ready on.
   template <class T>
   view<T> field(std::size_t field) const& SLOTLINE_LIFETIMEBOUND {
+    try_on_host().raise();
     return view<T>(raw_tensor(field));
   }
   template <class T>
   view<T> field(const std::string& field) const& SLOTLINE_LIFETIMEBOUND {
+    try_on_host().raise();
     return view<T>(raw_tensor(field));
   }
 
@@ -193,7 +208,8 @@ class batch {
   template <class T, class Field>
   status try_field(const Field& field, std::optional<view<T>>& out) const& {
     slotline_tensor raw;
-    status result = try_raw_tensor(field, raw);
+    status result = try_on_host();
+    if (result) result = try_raw_tensor(field, raw);
     return result ? view<T>::try_make(slotline::tensor(raw), out) : std::move(result);
   }
 
@@ -204,18 +220,19 @@ class batch {
   }
 
   /// A field as a DLPack tensor, which keeps the batch's memory until its deleter is called (on any thread, even after
-  /// the batch was destroyed): `at::fromDLPackVersioned(batch.dlpack(0).release())`.
+  /// the batch was destroyed): `at::fromDLPackVersioned(batch.dlpack(0).release())`. That of a batch on a device is for use
+  /// on `stream`, which waits for the copy.
   template <class Managed = DLManagedTensorVersioned>
-  slotline::dlpack<Managed> dlpack(std::size_t field) const {
+  slotline::dlpack<Managed> dlpack(std::size_t field, void* stream = nullptr) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack, raw_.get(), field, &out);
+    detail::check(slotline_batch_dlpack, raw_.get(), field, stream, &out);
     return slotline::dlpack<Managed>(out);
   }
   /// A field as a DLPack tensor of the older form: `at::fromDLPack(batch.dlpack_unversioned(0).release())`.
   template <class Managed = DLManagedTensor>
-  slotline::dlpack<Managed> dlpack_unversioned(std::size_t field) const {
+  slotline::dlpack<Managed> dlpack_unversioned(std::size_t field, void* stream = nullptr) const {
     Managed* out = nullptr;
-    detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, &out);
+    detail::check(slotline_batch_dlpack_unversioned, raw_.get(), field, stream, &out);
     return slotline::dlpack<Managed>(out);
   }
 
@@ -248,10 +265,16 @@ class batch {
   slotline_batch* release() noexcept { return raw_.release(); }
 
  private:
+  /// The host cannot read memory of a device.
+  status try_on_host() const noexcept {
+    if (device() < 0) return {};
+    return {code::invalid, "the batch is on a device; take tensor(i), and read it on a stream that the batch is ready on"};
+  }
+
   /// Tells ThreadSanitizer that this thread reads a field now.
   void taken_over([[maybe_unused]] const slotline_tensor& field) const noexcept {
 #ifdef SLOTLINE_SANITIZE_THREAD
-    detail::tell_rows(detail::taken_over, field, size());
+    if (device() < 0) detail::tell_rows(detail::taken_over, field, size());
 #endif
   }
 
@@ -289,13 +312,12 @@ class batch {
 
 /// A batch, or nothing at the end of a pass: after `loader.epoch()`,
 /// `while (auto batch = loader.next()) train(batch->field<float>(0));`
-template <class Batch>
-class basic_next : public std::optional<Batch> {
+class next_batch : public std::optional<batch> {
  public:
-  using std::optional<Batch>::optional;
+  using std::optional<batch>::optional;
 
-  Batch* operator->() & noexcept { return std::optional<Batch>::operator->(); }
-  const Batch* operator->() const& noexcept { return std::optional<Batch>::operator->(); }
+  batch* operator->() & noexcept { return std::optional<batch>::operator->(); }
+  const batch* operator->() const& noexcept { return std::optional<batch>::operator->(); }
   /// Deleted: in `loader.next()->field<float>(0)` the batch would be destroyed before the view. Give the batch a name.
   void operator->() && = delete;
 };

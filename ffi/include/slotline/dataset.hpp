@@ -17,7 +17,7 @@
 #include "batch.hpp"
 #include "error.hpp"
 #include "generator.hpp"
-#include "own.hpp"
+#include "user_dataset.hpp"
 #include "sample.hpp"
 #include "types.hpp"
 
@@ -35,9 +35,9 @@ namespace slotline {
 ///     };
 ///
 /// `read` is const because several threads call it at once. A class may also have
-/// `void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const`, which a loader calls for a whole batch
-/// or a part of one if it reads that faster than sample by sample, and `void prefetch(std::size_t index) const`, which announces
-/// a sample that will be read soon.
+/// `void read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const`, which a loader calls for a
+/// whole batch or a part of one if it reads that faster than sample by sample, and `void prefetch(std::size_t index) const`,
+/// which announces a sample that will be read soon.
 ///
 /// An iterable dataset returns samples in sequence:
 ///

@@ -18,8 +18,6 @@
 
 namespace slotline {
 
-using pass = basic_pass<slotline_loader, batch, slotline_batch, slotline_loader_next>;
-
 /// Loads a dataset's batches. It can be moved, even during a pass, but not while another thread uses it. One thread at a time
 /// may use it. At the same time, any thread may call `stop`, `stats`, `stats_json` and `verdict`, and read its constants.
 class loader {
@@ -41,6 +39,24 @@ class loader {
     return result;
   }
 
+#ifdef SLOTLINE_HAS_CUDA
+  /// Delivers batches on a device, copied from page-locked memory. Except for the size, zeros in `device` are the defaults.
+  /// Throws slotline::error, also if there is no driver.
+  loader(const dataset& dataset, const options& options, slotline_device_options device) : rethrow_(options.rethrow_) {
+    slotline_loader* raw = nullptr;
+    try_on_device(dataset, options, device, raw).raise();
+    raw_.reset(raw);
+  }
+  /// The same without exceptions.
+  static status try_make(const dataset& dataset, const options& options, slotline_device_options device,
+                         std::optional<loader>& out) {
+    slotline_loader* raw = nullptr;
+    status result = try_on_device(dataset, options, device, raw);
+    if (raw) out.emplace(loader(raw, options.rethrow_));
+    return result;
+  }
+#endif
+
   /// Starts a pass: `for (auto& batch : loader.epoch())`.
   pass epoch() & {
     try_epoch().raise(rethrow_);
@@ -53,7 +69,7 @@ class loader {
   end_of_pass end() noexcept { return {}; }
 
   /// Returns the next batch of the pass, or nothing at its end. Throws slotline::error in place of a batch that failed.
-  basic_next<batch> next() {
+  next_batch next() {
     batch out;
     const status result = try_next(out);
     if (result.at_end()) return std::nullopt;
@@ -125,6 +141,15 @@ class loader {
 
  private:
   loader(slotline_loader* raw, bool rethrow) noexcept : raw_(raw), rethrow_(rethrow) {}
+
+#ifdef SLOTLINE_HAS_CUDA
+  static status try_on_device(const dataset& dataset, const options& options, slotline_device_options device,
+                              slotline_loader*& out) {
+    device.struct_size = sizeof device;
+    const slotline_options given = options.raw();
+    return detail::call(slotline_loader_new_on_device, dataset.raw(), &given, &device, &out);
+  }
+#endif
 
   detail::owned<slotline_loader, slotline_loader_free> raw_;
   bool rethrow_;

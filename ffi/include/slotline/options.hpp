@@ -19,7 +19,7 @@
 #include "flag.hpp"
 #include "generator.hpp"
 #include "memory.hpp"
-#include "own.hpp"
+#include "user_dataset.hpp"
 #include "ranks.hpp"
 #include "sampler.hpp"
 #include "warning.hpp"
@@ -172,7 +172,7 @@ class options {
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
   /// How long the loader's destructor waits until its threads have left your code (5 s). Threads that have not left by then
   /// are left behind, of which on_warning is told. With `std::chrono::nanoseconds::max()` it waits for ever, so that none of
-  /// your code runs once the loader is destroyed. A device loader also waits this long for its copies.
+  /// your code runs once the loader is destroyed. A loader for a device also waits this long for its copies.
   options& close_timeout(std::chrono::nanoseconds time) {
     const bool for_ever = time == std::chrono::nanoseconds::max();
     return set(raw_.close_timeout_ms, for_ever ? UINT64_MAX : nonzero("close_timeout", milliseconds(time)));
@@ -202,7 +202,7 @@ class options {
   }
   /// Writes the batches into memory that a function returns for a number of bytes, for example memory that a device can read
   /// (the library's own). It is called when the loader is made, and later for each batch that is held beyond that memory. Not
-  /// available with processes, collate functions, or a device_loader.
+  /// available with processes, collate functions, or a loader for a device.
   options& allocate(std::function<memory(std::size_t bytes)> function) {
     allocate_ = std::move(function);
     return *this;
@@ -242,7 +242,6 @@ class options {
 
  private:
   friend class loader;
-  friend class device_loader;
   using init = std::function<void(const worker&)>;
   using listener = std::function<void(const warning&)>;
   using allocator = std::function<memory(std::size_t)>;

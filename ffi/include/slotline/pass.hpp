@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "batch.hpp"
 #include "error.hpp"
 
 namespace slotline {
@@ -17,28 +18,27 @@ struct end_of_pass {};
 ///
 /// An exception takes the place of one batch. After it, a range-based for loop over the same pass continues with the
 /// next batch.
-template <class Loader, class Batch, class RawBatch, slotline_status (*Next)(Loader*, RawBatch**, slotline_error**)>
-class basic_pass {
+class pass {
  public:
   /// Holds one batch, which is destroyed when the next one is asked for, unless it was moved from.
   class iterator {
    public:
     using iterator_category = std::input_iterator_tag;
-    using value_type = Batch;
+    using value_type = batch;
     using difference_type = std::ptrdiff_t;
-    using pointer = Batch*;
-    using reference = Batch&;
+    using pointer = batch*;
+    using reference = batch&;
 
-    explicit iterator(Loader* loader, bool rethrow = false) : loader_(loader), rethrow_(rethrow) { ++*this; }
+    explicit iterator(slotline_loader* loader, bool rethrow = false) : loader_(loader), rethrow_(rethrow) { ++*this; }
 
-    Batch& operator*() const noexcept { return batch_; }
-    Batch* operator->() const noexcept { return &batch_; }
+    batch& operator*() const noexcept { return batch_; }
+    batch* operator->() const noexcept { return &batch_; }
     iterator& operator++() {
-      batch_ = Batch();
-      RawBatch* raw = nullptr;
+      batch_ = batch();
+      slotline_batch* raw = nullptr;
       slotline_error* error = nullptr;
-      const slotline_status code = Next(loader_, &raw, &error);
-      if (code == SLOTLINE_OK) batch_ = Batch(raw);
+      const slotline_status code = slotline_loader_next(loader_, &raw, &error);
+      if (code == SLOTLINE_OK) batch_ = batch(raw);
       else if (code == SLOTLINE_END) loader_ = nullptr;
       else status(code, error).raise(rethrow_);
       return *this;
@@ -50,18 +50,18 @@ class basic_pass {
     friend bool operator!=(end_of_pass, const iterator& at) noexcept { return at.loader_; }
 
    private:
-    Loader* loader_;
+    slotline_loader* loader_;
     /// Mutable, so that callers can move from it; C++20's ranges do so through a const iterator.
-    mutable Batch batch_;
+    mutable batch batch_;
     bool rethrow_;
   };
 
-  explicit basic_pass(Loader* loader, bool rethrow = false) noexcept : loader_(loader), rethrow_(rethrow) {}
+  explicit pass(slotline_loader* loader, bool rethrow = false) noexcept : loader_(loader), rethrow_(rethrow) {}
   iterator begin() { return iterator(loader_, rethrow_); }
   end_of_pass end() noexcept { return {}; }
 
  private:
-  Loader* loader_;
+  slotline_loader* loader_;
   /// Whether what a callback threw is thrown itself.
   bool rethrow_;
 };

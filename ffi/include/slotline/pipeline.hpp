@@ -1,11 +1,10 @@
-// Pictures, decoded into rows of batches. Requires a library that was built with SLOTLINE_IMAGE; its CMake package and
-// slotline.pc define it.
+// Pictures, decoded into rows of batches. Requires a library that was built with SLOTLINE_IMAGE.
 #ifndef SLOTLINE_PIPELINE_HPP
 #define SLOTLINE_PIPELINE_HPP
 
 #include "../slotline.h"
 
-#if defined(SLOTLINE_IMAGE)
+#ifdef SLOTLINE_HAS_IMAGE
 
 #include <cstddef>
 #include <cstdint>

@@ -52,7 +52,7 @@ class sampler {
   }
   /// A new random order in each pass that takes no memory, for datasets of billions of samples. torch has no
   /// equivalent.
-  static sampler cipher() { return make(slotline_sampler_cipher); }
+  static sampler feistel() { return make(slotline_sampler_feistel); }
   /// These indices, in this order, in each pass.
   static sampler indices(span<const std::size_t> indices) {
     return make(slotline_sampler_indices, indices.data(), indices.size());

@@ -1,12 +1,12 @@
 //! Loaders that deliver batches on a CUDA device.
 //!
 //! The loader copies a batch on a separate stream, while kernels read the previous batches. Before a stream of the caller reads
-//! a batch, the caller names it with `slotline_device_batch_ready_on`, or exports a tensor for it. The memory is filled again
+//! a batch, the caller names it with `slotline_batch_ready_on`, or exports a tensor for it. The memory is filled again
 //! once these streams have reached the point where the batch, and the last such tensor, were released. The host does not wait
 //! for any of this.
 //!
-//! These functions exist in libraries built with the feature `cuda`; their declarations are visible to programs that define
-//! `SLOTLINE_CUDA`.
+//! These functions exist in libraries built with the feature `cuda`; the header declares them if
+//! `slotline/config.h` says so.
 
 mod batch;
 mod loader;
@@ -25,12 +25,12 @@ impl From<Error> for Failure {
         let of = |status, task| Failure { task, ..Failure::new(status, chain(&error)) };
         match error {
             Error::Loader(error) => error.into(),
-            Error::Held { .. } => of(SLOTLINE_HELD, None),
-            Error::Timeout { task, .. } => of(SLOTLINE_TIMEOUT, Some(task)),
+            Error::Held { .. } => of(SLOTLINE_ERROR_HELD, None),
+            Error::Timeout { task, .. } => of(SLOTLINE_ERROR_TIMEOUT, Some(task)),
             Error::Copy { task, .. } | Error::Spilled { task, .. } | Error::Leaked { task, .. } => {
-                of(SLOTLINE_DEVICE, Some(task))
+                of(SLOTLINE_ERROR_DEVICE, Some(task))
             }
-            _ => of(SLOTLINE_DEVICE, None),
+            _ => of(SLOTLINE_ERROR_DEVICE, None),
         }
     }
 }

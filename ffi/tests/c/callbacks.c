@@ -146,7 +146,7 @@ static int32_t write_invalid_bool(struct state *state, slotline_sample *sample) 
   static int32_t name(struct state *state, slotline_sample *sample) {               \
     (void)state;                                                                     \
     write_from(sample, 1, 0);                                                        \
-    CHECK(slotline_sample_write(sample, field, data, elements) == SLOTLINE_INVALID); \
+    CHECK(slotline_sample_write(sample, field, data, elements) == SLOTLINE_ERROR_INVALID); \
     return 0;                                                                        \
   }
 static const uint64_t numbers[16] = {2};
@@ -190,12 +190,12 @@ static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
       slotline_error *error = NULL;
       const slotline_status status = slotline_loader_next(loader, &batch, &error);
       if (task != 2) {
-        CHECK(status == SLOTLINE_OK && slotline_batch_task(batch) == task);
+        CHECK(status == SLOTLINE_OK && slotline_batch_index(batch) == task);
         check_batch(batch);
         slotline_batch_free(batch);
         continue;
       }
-      CHECK(status == SLOTLINE_SAMPLE && batch == NULL && slotline_error_index(error) == 21);
+      CHECK(status == SLOTLINE_ERROR_SAMPLE && batch == NULL && slotline_error_index(error) == 21);
       CHECK(slotline_error_task(error) == 2 && slotline_error_worker(error) < (int64_t)workers);
       if (!strstr(slotline_error_message(error), rows[i].message)) {
         fprintf(stderr, "%zu: %s, without %s\n", i, slotline_error_message(error), rows[i].message);
@@ -215,8 +215,8 @@ static int32_t stop(struct state *state, slotline_sample *sample) {
 }
 static int32_t use_the_loader(struct state *state, slotline_sample *sample) {
   slotline_batch *batch = NULL;
-  GIVES(SLOTLINE_INVALID, slotline_loader_next(state->loader, &batch, &error));
-  GIVES(SLOTLINE_INVALID, slotline_loader_epoch(state->loader, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_next(state->loader, &batch, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_epoch(state->loader, &error));
   CHECK(slotline_loader_len(state->loader) == 5);
   write_from(sample, 21, 0);
   return 0;
@@ -239,7 +239,7 @@ static int32_t copy_rows_to_themselves(struct state *state, slotline_sample *sam
   CHECK(slotline_sample_write(sample, 3, odd, 1) == SLOTLINE_OK);
   /* The memory of another field is accepted, too. */
   CHECK(slotline_sample_write(sample, 1, odd, 1) == SLOTLINE_OK);
-  CHECK(slotline_sample_write(sample, 0, row, 3) == SLOTLINE_INVALID);
+  CHECK(slotline_sample_write(sample, 0, row, 3) == SLOTLINE_ERROR_INVALID);
   CHECK(slotline_sample_write(sample, 0, row, 4) == SLOTLINE_OK);
   return 0;
 }
@@ -247,7 +247,7 @@ static int32_t read_more_samples(struct state *state, slotline_sample *sample) {
   slotline_tensor given[FIELDS];
   for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
   CHECK(slotline_samples_left(state->samples) == 0);
-  CHECK(slotline_samples_next(state->samples, given, FIELDS) == SLOTLINE_INVALID);
+  CHECK(slotline_samples_next(state->samples, given, FIELDS) == SLOTLINE_ERROR_INVALID);
   write_from(sample, 21, 0);
   return 0;
 }
@@ -275,7 +275,7 @@ static slotline_status last_status_of_a_pass(struct state *state, size_t workers
 
 static void callbacks_can_stop_their_loader(size_t workers) {
   struct state state = {.odd = 21, .misbehave = stop};
-  CHECK(last_status_of_a_pass(&state, workers) == SLOTLINE_STOPPED);
+  CHECK(last_status_of_a_pass(&state, workers) == SLOTLINE_ERROR_STOPPED);
   CHECK(atomic_load(&state.reads) < LEN);
   slotline_loader_free(state.loader);
   CHECK(atomic_load(&state.drops) == 1);
@@ -296,7 +296,7 @@ static void a_callback_cannot_use_its_loader(void) {
 
 static void a_callback_can_free_its_loader(void) {
   struct state state = {.odd = 21, .misbehave = free_the_loader};
-  CHECK(last_status_of_a_pass(&state, 0) == SLOTLINE_STOPPED || atomic_load(&state.reads) > 21);
+  CHECK(last_status_of_a_pass(&state, 0) == SLOTLINE_ERROR_STOPPED || atomic_load(&state.reads) > 21);
   CHECK(atomic_load(&state.drops) == 1);
 }
 
@@ -359,7 +359,7 @@ static void close(void *user, void *cursor) {
 
 static int32_t save(void *user, void *cursor, slotline_saved *saved) {
   (void)user;
-  CHECK(slotline_saved_append(saved, NULL, 1) == SLOTLINE_INVALID);
+  CHECK(slotline_saved_append(saved, NULL, 1) == SLOTLINE_ERROR_INVALID);
   CHECK(slotline_saved_append(saved, NULL, 0) == SLOTLINE_OK);
   return slotline_saved_append(saved, cursor, sizeof(struct cursor)) != SLOTLINE_OK;
 }
@@ -393,7 +393,7 @@ static uint64_t read_stream(slotline_loader *loader, size_t batches, int *errors
     slotline_error *error = NULL;
     const slotline_status status = slotline_loader_next(loader, &batch, &error);
     if (status == SLOTLINE_END) break;
-    if (status == SLOTLINE_SAMPLE) {
+    if (status == SLOTLINE_ERROR_SAMPLE) {
       CHECK(strlen(slotline_error_message(error)) > 0);
       slotline_error_free(error);
       ++*errors;
@@ -452,7 +452,7 @@ static void streams_can_fail_and_be_abandoned(size_t workers) {
   slotline_status status;
   slotline_batch *batch = NULL;
   while ((status = slotline_loader_next(loader, &batch, NULL)) == SLOTLINE_OK) slotline_batch_free(batch);
-  CHECK(status == SLOTLINE_STOPPED);
+  CHECK(status == SLOTLINE_ERROR_STOPPED);
   slotline_loader_free(loader);
   CHECK(atomic_load(&stopping.open_cursors) == 0 && atomic_load(&stopping.drops) == 1);
 
@@ -460,7 +460,7 @@ static void streams_can_fail_and_be_abandoned(size_t workers) {
   loader = stream_of(&closed, workers);
   OK(slotline_loader_epoch(loader, &error));
   slotline_error *error = NULL;
-  CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_SAMPLE && batch == NULL);
+  CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_ERROR_SAMPLE && batch == NULL);
   CHECK(strstr(slotline_error_message(error), "stream not found"));
   slotline_error_free(error);
   slotline_loader_free(loader);
@@ -476,7 +476,7 @@ static int32_t collate(void *user, slotline_samples *samples, void **batch, slot
   for (;;) {
     slotline_tensor given[FIELDS];
     for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
-    CHECK(slotline_samples_next(samples, given, 1) == SLOTLINE_INVALID);
+    CHECK(slotline_samples_next(samples, given, 1) == SLOTLINE_ERROR_INVALID);
     const slotline_status status = slotline_samples_next(samples, given, FIELDS);
     if (status == SLOTLINE_END) break;
     if (status != SLOTLINE_OK) {
@@ -528,12 +528,12 @@ static void batches_can_be_anything(size_t workers) {
   for (int left = 5; left > 0;) {
     slotline_error *error = NULL;
     const slotline_status status = slotline_loader_next(loader, &batch, &error);
-    if (status == SLOTLINE_WORKER_INIT) {
+    if (status == SLOTLINE_ERROR_WORKER_INIT) {
       CHECK(strstr(slotline_error_message(error), "no second one") && slotline_error_worker(error) == 1);
       ++inits;
-    } else if (status == SLOTLINE_SAMPLE || status == SLOTLINE_COLLATE) {
+    } else if (status == SLOTLINE_ERROR_SAMPLE || status == SLOTLINE_ERROR_COLLATE) {
       /* Batch 1 has a sample that fails, and the callback refuses batch 2. */
-      const int sample = status == SLOTLINE_SAMPLE;
+      const int sample = status == SLOTLINE_ERROR_SAMPLE;
       CHECK(slotline_error_task(error) == (sample ? 1 : 2) && (slotline_error_index(error) == -1) == !sample);
       CHECK(strstr(slotline_error_message(error), sample ? "the disk is" : "not this batch"));
       --left;
@@ -619,10 +619,10 @@ static void samplers_can_be_callbacks(size_t workers) {
   /* An index out of range, and an order that cannot be drawn. */
   slotline_status status = slotline_loader_epoch(loader, NULL);
   if (status == SLOTLINE_OK) status = slotline_loader_next(loader, &batch, NULL);
-  CHECK(status == SLOTLINE_SAMPLER || status == SLOTLINE_SAMPLE);
+  CHECK(status == SLOTLINE_ERROR_SAMPLER || status == SLOTLINE_ERROR_SAMPLE);
   slotline_error *error = NULL;
   status = slotline_loader_epoch(loader, &error);
-  CHECK(status == SLOTLINE_SAMPLER && strstr(slotline_error_message(error), "no third pass"));
+  CHECK(status == SLOTLINE_ERROR_SAMPLER && strstr(slotline_error_message(error), "no third pass"));
   slotline_error_free(error);
   slotline_loader_free(loader);
   CHECK(atomic_load(&order.drops) == 1);
@@ -642,7 +642,7 @@ static void samplers_can_be_callbacks(size_t workers) {
       check_batch(batch);
       slotline_batch_free(batch);
     }
-    CHECK(pass == 0 ? status == SLOTLINE_END && samples == 6 : status == SLOTLINE_SAMPLER);
+    CHECK(pass == 0 ? status == SLOTLINE_END && samples == 6 : status == SLOTLINE_ERROR_SAMPLER);
     if (pass == 1) CHECK(strstr(slotline_error_message(error), "no second pass"));
     slotline_error_free(error);
   }

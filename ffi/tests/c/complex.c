@@ -37,7 +37,7 @@ static int32_t read_sample(void *user, size_t index, slotline_sample *sample) {
 
 static void check_dlpack(const slotline_batch *batch, size_t i, uint8_t bits) {
   struct DLManagedTensorVersioned *exported = NULL;
-  OK(slotline_batch_dlpack(batch, i, &exported, &error));
+  OK(slotline_batch_dlpack(batch, i, NULL, &exported, &error));
   CHECK(exported->dl_tensor.dtype.code == 5 && exported->dl_tensor.dtype.bits == bits && exported->dl_tensor.dtype.lanes == 1);
   CHECK(exported->dl_tensor.data == field(batch, i).data);
   exported->deleter(exported);
@@ -102,7 +102,7 @@ static void arrays(void) {
   OK(slotline_dataset_from_arrays(&array, 1, &dataset, &error));
   slotline_dataset_free(dataset);
   array.data = (const char *)parts + 2;
-  GIVES(SLOTLINE_INVALID, slotline_dataset_from_arrays(&array, 1, &dataset, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_dataset_from_arrays(&array, 1, &dataset, &error));
 }
 
 int main(void) {

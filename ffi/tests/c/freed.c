@@ -18,7 +18,7 @@ int main(int count, char **words) {
   /* Later loaders do not take its address. */
   for (int i = 0; i < 8; ++i) CHECK(slotline_loader_new(digits, NULL, &others[i], NULL) == SLOTLINE_OK);
   if (strcmp(words[1], "next") == 0) {
-    CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_INVALID);
+    CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_ERROR_INVALID);
     puts(slotline_error_message(error));
     slotline_error_free(error);
   }

@@ -55,8 +55,8 @@ static void free_in_one_order(const int *order, size_t workers) {
   OK(slotline_loader_next(loader, &batch, &error));
   struct DLManagedTensorVersioned *tensor = NULL;
   struct DLManagedTensor *old = NULL;
-  OK(slotline_batch_dlpack(batch, 0, &tensor, &error));
-  OK(slotline_batch_dlpack_unversioned(batch, 0, &old, &error));
+  OK(slotline_batch_dlpack(batch, 0, NULL, &tensor, &error));
+  OK(slotline_batch_dlpack_unversioned(batch, 0, NULL, &old, &error));
   CHECK(tensor->version.major == 1 && tensor->dl_tensor.ndim == 2 && tensor->dl_tensor.dtype.code == 0);
   CHECK(tensor->dl_tensor.dtype.bits == 32 && tensor->dl_tensor.shape[0] == 4 && tensor->dl_tensor.strides[0] == WIDTH);
   CHECK(tensor->dl_tensor.data == old->dl_tensor.data && field(batch, 0).data == old->dl_tensor.data);
@@ -129,7 +129,7 @@ static void a_tensors_memory_is_not_reused(void) {
     for (int64_t i = 0; i < ROWS; ++i) {
       OK(slotline_loader_next(loader, &batch, &error));
       if (!first) {
-        OK(slotline_batch_dlpack(batch, 0, &first, &error));
+        OK(slotline_batch_dlpack(batch, 0, NULL, &first, &error));
         row = *slotline_batch_indices(batch);
       }
       const slotline_tensor rows = field(batch, 0);
@@ -160,7 +160,7 @@ static void a_pass_can_be_abandoned(size_t workers) {
     OK(slotline_loader_epoch(loader, &error));
     CHECK(slotline_loader_next_epoch(loader) == i + 2);
     OK(slotline_loader_next(loader, &kept[i], &error));
-    CHECK(slotline_batch_task(kept[i]) == 0 && slotline_batch_epoch(kept[i]) == i + 1);
+    CHECK(slotline_batch_index(kept[i]) == 0 && slotline_batch_epoch(kept[i]) == i + 1);
   }
   slotline_batch_free(kept[1]);
   slotline_loader_free(loader);
@@ -179,12 +179,12 @@ static void held_batches_are_an_error_until_one_is_freed(size_t workers) {
   size_t held = 0;
   slotline_error *error = NULL;
   while (slotline_loader_next(loader, &kept[held], &error) == SLOTLINE_OK) ++held;
-  CHECK(slotline_error_code(error) == SLOTLINE_HELD && held >= 1 && kept[held] == NULL);
+  CHECK(slotline_error_code(error) == SLOTLINE_ERROR_HELD && held >= 1 && kept[held] == NULL);
   CHECK(slotline_error_index(error) == -1 && strlen(slotline_error_message(error)) > 0);
   slotline_error_free(error);
   slotline_batch_free(kept[0]);
   OK(slotline_loader_next(loader, &batch, &error));
-  CHECK(slotline_batch_task(batch) == held);
+  CHECK(slotline_batch_index(batch) == held);
   slotline_loader_free(loader);
   slotline_batch_free(batch);
   for (size_t i = 1; i < held; ++i) slotline_batch_free(kept[i]);

@@ -9,7 +9,7 @@
   do {                                                                                                 \
     slotline_error *error = NULL, **E = &error;                                                        \
     const slotline_status gave = (call);                                                               \
-    if (gave != SLOTLINE_INVALID || !error || slotline_error_code(error) != SLOTLINE_INVALID ||        \
+    if (gave != SLOTLINE_ERROR_INVALID || !error || slotline_error_code(error) != SLOTLINE_ERROR_INVALID ||        \
         !strstr(slotline_error_message(error), word)) {                                                \
       fprintf(stderr, "%s:%d: %s returned %d, not \"%s\": %s\n", __FILE__, __LINE__, #call, (int)gave, \
               word, error ? slotline_error_message(error) : "no message");                             \
@@ -17,7 +17,7 @@
     }                                                                                                  \
     slotline_error_free(error);                                                                        \
     E = NULL;                                                                                          \
-    CHECK((call) == SLOTLINE_INVALID);                                                                 \
+    CHECK((call) == SLOTLINE_ERROR_INVALID);                                                                 \
   } while (0)
 
 /* Returns a struct of `size` bytes, in memory that ends with it: zeros, except for its size. */
@@ -459,9 +459,9 @@ static void dataset_chain(void) {
 }
 
 /* A bulk read whose callback passes nulls. */
-static void put_sample(void) {
-  CHECK(slotline_put_sample(NULL, no_read, NULL) == SLOTLINE_INVALID);
-  CHECK(slotline_put_sample(NULL, NULL, NULL) == SLOTLINE_INVALID);
+static void sample_sink_put(void) {
+  CHECK(slotline_sample_sink_put(NULL, no_read, NULL) == SLOTLINE_ERROR_INVALID);
+  CHECK(slotline_sample_sink_put(NULL, NULL, NULL) == SLOTLINE_ERROR_INVALID);
 }
 
 static void generator_new(void) {
@@ -490,10 +490,10 @@ static void callbacks_of_options(void) {
   m.allocate_drop = drop;
   REFUSED_AND_DROPPED("dataset", slotline_loader_new(NULL, &m, &none, E));
   dropped = 0;
-  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &m, &none, &error));
+  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &m, &none, &error));
   CHECK(dropped == 1 && none == NULL);
   m.collate = no_collate;
-  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &m, &none, &error));
+  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &m, &none, &error));
   CHECK(dropped == 2 && none == NULL);
 
   slotline_loader *out = loader;
@@ -507,7 +507,7 @@ static void callbacks_of_options(void) {
   REFUSED_AND_DROPPED("batch_size", slotline_loader_new(dataset, &o, &out, E));
   o.batch_size = 0;
   dropped = 0;
-  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &o, &out, &error));
+  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &o, &out, &error));
   CHECK(dropped == 1 && out == NULL);
 }
 
@@ -521,7 +521,7 @@ static void sampler_random(void) {
   REFUSED("out", slotline_sampler_random(0, 0, NULL, E));
   REFUSED("replacement is 10", slotline_sampler_random(10, 0, &out, E));
 }
-static void sampler_cipher(void) { REFUSED("out", slotline_sampler_cipher(NULL, E)); }
+static void sampler_feistel(void) { REFUSED("out", slotline_sampler_feistel(NULL, E)); }
 static void sampler_distributed(void) {
   slotline_sampler *out = NULL;
   REFUSED("out", slotline_sampler_distributed(2, 0, 1, 0, 0, NULL, E));
@@ -551,7 +551,7 @@ static void refused_by_loader_new(slotline_sampler *with) {
   slotline_options o = options_of(1, 0);
   o.sampler = with;
   slotline_loader *out = loader;
-  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &o, &out, &error));
+  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &o, &out, &error));
   CHECK(out == NULL);
   slotline_sampler_free(with);
 }
@@ -651,30 +651,30 @@ static void sample_row(void) {
 static void sample_is_stopping(void) { CHECK(!slotline_sample_is_stopping(NULL)); }
 static void sample_stop_fd(void) { CHECK(slotline_sample_stop_fd(NULL) == -1); }
 static void sample_worker(void) { CHECK(slotline_sample_worker(NULL) == -1); }
-static void sample_write(void) { CHECK(slotline_sample_write(NULL, 0, six, 6) == SLOTLINE_INVALID); }
+static void sample_write(void) { CHECK(slotline_sample_write(NULL, 0, six, 6) == SLOTLINE_ERROR_INVALID); }
 static void samples_left(void) { CHECK(slotline_samples_left(NULL) == 0); }
 static void samples_next(void) {
   slotline_tensor out;
   out.struct_size = sizeof out;
-  CHECK(slotline_samples_next(NULL, &out, 1) == SLOTLINE_INVALID);
+  CHECK(slotline_samples_next(NULL, &out, 1) == SLOTLINE_ERROR_INVALID);
 }
-static void saved_append(void) { CHECK(slotline_saved_append(NULL, bools, 1) == SLOTLINE_INVALID); }
+static void saved_append(void) { CHECK(slotline_saved_append(NULL, bools, 1) == SLOTLINE_ERROR_INVALID); }
 
 static void batch_dlpack(void) {
   struct DLManagedTensorVersioned *out = misaligned();
-  REFUSED("batch", slotline_batch_dlpack(NULL, 0, &out, E));
+  REFUSED("batch", slotline_batch_dlpack(NULL, 0, NULL, &out, E));
   CHECK(out == NULL);
-  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, &out, E));
-  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, E));
-  REFUSED("aligned", slotline_batch_dlpack(batch, 0, misaligned(), E));
+  REFUSED("2 fields", slotline_batch_dlpack(batch, 2, NULL, &out, E));
+  REFUSED("out", slotline_batch_dlpack(batch, 0, NULL, NULL, E));
+  REFUSED("aligned", slotline_batch_dlpack(batch, 0, NULL, misaligned(), E));
 }
 
 static void batch_dlpack_unversioned(void) {
   struct DLManagedTensor *out = misaligned();
-  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, &out, E));
+  REFUSED("batch", slotline_batch_dlpack_unversioned(NULL, 0, NULL, &out, E));
   CHECK(out == NULL);
-  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, &out, E));
-  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, E));
+  REFUSED("2 fields", slotline_batch_dlpack_unversioned(batch, 2, NULL, &out, E));
+  REFUSED("out", slotline_batch_dlpack_unversioned(batch, 0, NULL, NULL, E));
 }
 
 static void loader_state(void) {
@@ -693,8 +693,8 @@ static void loader_load_state(void) {
   slotline_bytes_free(state);
   REFUSED("data", slotline_loader_load_state(loader, nothing, 1, E));
   REFUSED("data", slotline_loader_load_state(loader, nonsense, SIZE_MAX, E));
-  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nonsense, sizeof nonsense, &error));
-  GIVES(SLOTLINE_STATE, slotline_loader_load_state(loader, nothing, 0, &error));
+  GIVES(SLOTLINE_ERROR_STATE, slotline_loader_load_state(loader, nonsense, sizeof nonsense, &error));
+  GIVES(SLOTLINE_ERROR_STATE, slotline_loader_load_state(loader, nothing, 0, &error));
 }
 
 static void ranks_from_env(void) {
@@ -711,7 +711,7 @@ static void state_merge(void) {
   REFUSED("lens", slotline_state_merge(states, NULL, 1, &out, E));
   REFUSED("states", slotline_state_merge(states, lens, 1, &out, E));
   REFUSED("out", slotline_state_merge(states, lens, 0, NULL, E));
-  GIVES(SLOTLINE_STATE, slotline_state_merge(NULL, NULL, 0, &out, &error));
+  GIVES(SLOTLINE_ERROR_STATE, slotline_state_merge(NULL, NULL, 0, &out, &error));
 }
 
 static void loader_stats(void) {
@@ -753,7 +753,8 @@ static void options_init(void) {
 /* Functions that cannot fail return a default for NULL. */
 static void batch_user(void) { CHECK(slotline_batch_user(NULL) == NULL && slotline_batch_user(batch) == NULL); }
 static void batch_len(void) { CHECK(slotline_batch_len(NULL) == 0); }
-static void batch_task(void) { CHECK(slotline_batch_task(NULL) == 0); }
+static void batch_index(void) { CHECK(slotline_batch_index(NULL) == 0); }
+static void batch_device(void) { CHECK(slotline_batch_device(NULL) == -1 && slotline_batch_device(batch) == -1); }
 static void batch_epoch(void) { CHECK(slotline_batch_epoch(NULL) == 0); }
 static void batch_indices(void) { CHECK(slotline_batch_indices(NULL) == NULL); }
 static void batch_num_fields(void) { CHECK(slotline_batch_num_fields(NULL) == 0); }
@@ -770,8 +771,9 @@ static void error_task(void) { CHECK(slotline_error_task(NULL) == -1); }
 static void error_worker(void) { CHECK(slotline_error_worker(NULL) == -1); }
 static void error_new(void) {
   CHECK(slotline_error_new(SLOTLINE_OK, "none") == NULL && slotline_error_new(SLOTLINE_END, "none") == NULL);
-  slotline_error *made = slotline_error_new(SLOTLINE_INVALID, NULL);
-  CHECK(slotline_error_code(made) == SLOTLINE_INVALID && strcmp(slotline_error_message(made), "no message") == 0);
+  CHECK(slotline_error_new(-1, "none") == NULL && slotline_error_new(17, "none") == NULL);
+  slotline_error *made = slotline_error_new(SLOTLINE_ERROR_INVALID, NULL);
+  CHECK(slotline_error_code(made) == SLOTLINE_ERROR_INVALID && strcmp(slotline_error_message(made), "no message") == 0);
   CHECK(slotline_error_index(made) == -1 && slotline_error_payload(made, "none") == NULL);
   slotline_error_free(made);
 }
@@ -805,10 +807,10 @@ static const struct {
   const char *name;
   void (*refusals)(void);
 } rows[] = {
-    ROW(abi_version), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
+    ROW(abi_version), ROW(batch_device), ROW(batch_dlpack), ROW(batch_dlpack_unversioned), ROW(batch_epoch), ROW(batch_field),
     ROW(batch_field_by_name), ROW(batch_free), ROW(batch_indices), ROW(batch_len), ROW(batch_num_fields),
     ROW(batch_sampler_free), ROW(batch_sampler_from_callback), ROW(batch_sampler_lists), ROW(batch_sampler_of),
-    ROW(batch_task), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
+    ROW(batch_index), ROW(batch_user), ROW(bytes_data), ROW(bytes_free), ROW(bytes_len), ROW(dataset_free),
     ROW(dataset_from_arrays), ROW(dataset_from_callbacks), ROW(dataset_from_stream), ROW(dataset_len),
     ROW(dataset_open), ROW(dataset_open_with), ROW(error_code), ROW(error_free), ROW(error_index), ROW(error_message), ROW(error_new), ROW(error_payload), ROW(error_task),
     ROW(error_worker), ROW(fail), ROW(fail_with), ROW(loader_batch_size), ROW(loader_depth), ROW(loader_epoch), ROW(loader_free),
@@ -816,12 +818,12 @@ static const struct {
     ROW(loader_next_epoch), ROW(loader_state), ROW(loader_stats), ROW(loader_stats_json), ROW(loader_stop), ROW(manual_seed),
     ROW(loader_verdict), ROW(loader_warnings), ROW(options_init), ROW(sample_epoch), ROW(sample_fail), ROW(sample_fail_with),
     ROW(sample_position), ROW(sample_random), ROW(sample_row), ROW(sample_is_stopping), ROW(sample_stop_fd), ROW(sample_worker), ROW(sample_write),
-    ROW(sampler_cipher), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
+    ROW(sampler_feistel), ROW(sampler_distributed), ROW(sampler_free), ROW(sampler_from_callback),
     ROW(sampler_indices), ROW(sampler_random), ROW(sampler_seed), ROW(sampler_set_epoch), ROW(sampler_subset_random),
     ROW(sampler_weighted), ROW(samples_left), ROW(samples_next), ROW(saved_append), ROW(version),
     ROW(work_if_spawned), ROW(dataset_chain), ROW(dataset_clone), ROW(dataset_concat), ROW(dataset_map), ROW(dataset_random_split),
     ROW(dataset_random_split_fractions), ROW(dataset_read), ROW(dataset_stack), ROW(dataset_subset), ROW(generator_free),
-    ROW(generator_new), ROW(put_sample), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
+    ROW(generator_new), ROW(sample_sink_put), ROW(ranks_from_env), ROW(sampler_generator), ROW(state_merge),
 };
 
 int main(void) {
@@ -839,7 +841,7 @@ int main(void) {
   CHECK(slotline_batch_len(batch) == 64);
   slotline_batch_free(batch);
   OK(slotline_loader_next(loader, &batch, &error));
-  CHECK(slotline_batch_task(batch) == 1 && slotline_dataset_len(dataset) == 1797);
+  CHECK(slotline_batch_index(batch) == 1 && slotline_dataset_len(dataset) == 1797);
   slotline_batch_free(batch);
   slotline_loader_free(loader);
   slotline_dataset_free(dataset);

@@ -107,13 +107,13 @@ static void stop_one(slotline_dataset *dataset, const slotline_options *options,
   const int sends = raise_at == SIZE_MAX;
   if (sends) CHECK(pthread_create(&thread, NULL, send, &sender) == 0);
   slotline_status status = SLOTLINE_OK;
-  while (status != SLOTLINE_STOPPED) {
+  while (status != SLOTLINE_ERROR_STOPPED) {
     status = slotline_loader_epoch(loader, NULL);
-    CHECK(status == SLOTLINE_OK || status == SLOTLINE_STOPPED);
+    CHECK(status == SLOTLINE_OK || status == SLOTLINE_ERROR_STOPPED);
     while (status == SLOTLINE_OK) {
       slotline_batch *batch = NULL;
       status = slotline_loader_next(loader, &batch, NULL);
-      CHECK(status == SLOTLINE_OK || status == SLOTLINE_END || status == SLOTLINE_STOPPED);
+      CHECK(status == SLOTLINE_OK || status == SLOTLINE_END || status == SLOTLINE_ERROR_STOPPED);
       slotline_batch_free(batch);
     }
   }

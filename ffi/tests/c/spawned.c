@@ -237,7 +237,7 @@ static void refused(const char *what, const char *words) {
   while (status == SLOTLINE_OK && (status = slotline_loader_next(loader, &batch, &error)) == SLOTLINE_OK)
     slotline_batch_free(batch);
   const char *message = error ? slotline_error_message(error) : "no error";
-  if (status != SLOTLINE_WORKER_DIED || !strstr(message, words)) {
+  if (status != SLOTLINE_ERROR_WORKER_DIED || !strstr(message, words)) {
     fprintf(stderr, "a worker that %s: %d, not \"%s\": %s\n", what, (int)status, words, message);
     exit(1);
   }
@@ -270,7 +270,7 @@ static void a_sample_that_takes_too_long_is_an_error(void) {
     slotline_batch *batch = NULL;
     slotline_error *error = NULL;
     const slotline_status status = slotline_loader_next(loader, &batch, &error);
-    CHECK(status == (task == 1 ? SLOTLINE_SAMPLE : SLOTLINE_OK));
+    CHECK(status == (task == 1 ? SLOTLINE_ERROR_SAMPLE : SLOTLINE_OK));
     CHECK(task != 1 || slotline_error_index(error) == 5);
     slotline_batch_free(batch);
     slotline_error_free(error);
@@ -287,7 +287,7 @@ static void clash(const slotline_options *options, const char *words) {
   OK(pairs("", 0, &dataset, &error));
   const slotline_status status = slotline_loader_new(dataset, options, &loader, &error);
   const char *message = error ? slotline_error_message(error) : "no error";
-  if (status != SLOTLINE_BUILD || loader || !strstr(message, words)) {
+  if (status != SLOTLINE_ERROR_BUILD || loader || !strstr(message, words)) {
     fprintf(stderr, "%d, not \"%s\": %s\n", (int)status, words, message);
     exit(1);
   }
@@ -315,7 +315,7 @@ static void what_does_not_work_with_a_command_is_refused(void) {
   slotline_loader *loader = NULL;
   options = doing("works");
   OK(stream(&dataset, &error));
-  GIVES(SLOTLINE_BUILD, slotline_loader_new(dataset, &options, &loader, &error));
+  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &options, &loader, &error));
   slotline_dataset_free(dataset);
 }
 

@@ -141,7 +141,7 @@ static void tensors_can_be_deleted_in_any_thread(void) {
     OK(slotline_loader_next(loader, &batch, &error));
     struct shared shared[3] = {{batch, NULL, sum_of(batch)}, {NULL, NULL, 0}, {NULL, NULL, 0}};
     pthread_t threads[3];
-    for (int i = 0; i < 3; ++i) OK(slotline_batch_dlpack(batch, 0, &shared[i].tensor, &error));
+    for (int i = 0; i < 3; ++i) OK(slotline_batch_dlpack(batch, 0, NULL, &shared[i].tensor, &error));
     for (int i = 0; i < 3; ++i) threads[i] = start(read_and_delete, &shared[i]);
     for (int i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
   }
@@ -162,7 +162,7 @@ static void *wait_in_next(void *of) {
   do {
     slotline_error_free(waiting->error);
     waiting->gave = slotline_loader_next(waiting->loader, &waiting->batch, &waiting->error);
-  } while (waiting->gave == SLOTLINE_INVALID);
+  } while (waiting->gave == SLOTLINE_ERROR_INVALID);
   return NULL;
 }
 
@@ -190,13 +190,13 @@ static void stop_ends_a_wait(size_t workers) {
   const pthread_t thread = fill(&waiting, held, &len, workers);
   slotline_loader_stop(waiting.loader);
   CHECK(pthread_join(thread, NULL) == 0);
-  CHECK(waiting.gave == SLOTLINE_STOPPED && waiting.batch == NULL);
-  CHECK(slotline_error_code(waiting.error) == SLOTLINE_STOPPED);
+  CHECK(waiting.gave == SLOTLINE_ERROR_STOPPED && waiting.batch == NULL);
+  CHECK(slotline_error_code(waiting.error) == SLOTLINE_ERROR_STOPPED);
   slotline_error_free(waiting.error);
   slotline_loader_stop(waiting.loader);
   slotline_batch *batch = NULL;
-  GIVES(SLOTLINE_STOPPED, slotline_loader_next(waiting.loader, &batch, &error));
-  GIVES(SLOTLINE_STOPPED, slotline_loader_epoch(waiting.loader, &error));
+  GIVES(SLOTLINE_ERROR_STOPPED, slotline_loader_next(waiting.loader, &batch, &error));
+  GIVES(SLOTLINE_ERROR_STOPPED, slotline_loader_epoch(waiting.loader, &error));
   /* Batches that were taken stay valid. */
   slotline_loader_free(waiting.loader);
   for (size_t i = 0; i < len; ++i) {
@@ -210,13 +210,13 @@ static void a_loader_in_use_can_be_freed(size_t workers) {
   slotline_batch *held[100], *batch = NULL;
   size_t len;
   const pthread_t thread = fill(&waiting, held, &len, workers);
-  GIVES(SLOTLINE_INVALID, slotline_loader_next(waiting.loader, &batch, &error));
-  GIVES(SLOTLINE_INVALID, slotline_loader_epoch(waiting.loader, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_next(waiting.loader, &batch, &error));
+  GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_epoch(waiting.loader, &error));
   CHECK(batch == NULL && slotline_loader_len(waiting.loader) == (SAMPLES + 15) / 16);
   /* This stops the loader, which is destroyed when the call in it returns. */
   slotline_loader_free(waiting.loader);
   CHECK(pthread_join(thread, NULL) == 0);
-  CHECK(waiting.gave == SLOTLINE_STOPPED && waiting.batch == NULL);
+  CHECK(waiting.gave == SLOTLINE_ERROR_STOPPED && waiting.batch == NULL);
   slotline_error_free(waiting.error);
   for (size_t i = 0; i < len; ++i) {
     CHECK(sum_of(held[i]) > 0);
@@ -232,7 +232,7 @@ static void a_free_ends_a_wait(size_t workers) {
   const pthread_t thread = fill(&waiting, held, &len, workers);
   for (size_t i = 0; i < len; ++i) slotline_batch_free(held[i]);
   CHECK(pthread_join(thread, NULL) == 0);
-  CHECK(waiting.gave == SLOTLINE_OK && slotline_batch_task(waiting.batch) == len && sum_of(waiting.batch) > 0);
+  CHECK(waiting.gave == SLOTLINE_OK && slotline_batch_index(waiting.batch) == len && sum_of(waiting.batch) > 0);
   slotline_batch_free(waiting.batch);
   slotline_loader_free(waiting.loader);
 }
@@ -262,10 +262,10 @@ static void a_pass_can_be_stopped_anywhere(void) {
       if (status == SLOTLINE_OK) CHECK(sum_of(batch) > 0);
       slotline_batch_free(batch);
     }
-    CHECK(status == SLOTLINE_STOPPED || status == SLOTLINE_END);
+    CHECK(status == SLOTLINE_ERROR_STOPPED || status == SLOTLINE_END);
     slotline_error_free(error);
     CHECK(pthread_join(thread, NULL) == 0);
-    GIVES(SLOTLINE_STOPPED, slotline_loader_epoch(loader, &error));
+    GIVES(SLOTLINE_ERROR_STOPPED, slotline_loader_epoch(loader, &error));
     slotline_loader_free(loader);
   }
 }
@@ -279,7 +279,7 @@ static void *read_and_free_error(void *error) {
 static void errors_can_be_freed_in_any_thread(void) {
   slotline_dataset *dataset = NULL;
   slotline_error *error = NULL;
-  CHECK(slotline_dataset_open("nothing:here", &dataset, &error) == SLOTLINE_INVALID);
+  CHECK(slotline_dataset_open("nothing:here", &dataset, &error) == SLOTLINE_ERROR_INVALID);
   CHECK(pthread_join(start(read_and_free_error, error), NULL) == 0);
 }
 

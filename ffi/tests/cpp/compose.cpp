@@ -375,18 +375,18 @@ struct store {
     ++*singles;
     write(index, sample);
   }
-  void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const {
+  void read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const {
     const std::lock_guard<std::mutex> guard(*lock);
     asked->push_back(Indices(indices.begin(), indices.end()));
     for (const std::size_t index : indices) {
       if (index == fewer) break;
       if (index == unreadable) throw std::runtime_error("no connection");
-      put([&](slotline::sample& sample) {
+      sink([&](slotline::sample& sample) {
         if (index == unwritable) throw std::range_error("no number");
         write(index, sample);
       });
     }
-    if (more) put([&](slotline::sample& sample) { write(0, sample); });
+    if (more) sink([&](slotline::sample& sample) { write(0, sample); });
   }
   void prefetch(std::size_t index) const {
     ++*announced;

@@ -28,21 +28,23 @@ int main() try {
   std::printf("%zu devices\n", slotline::device_count());
   slotline_device_options device{};
   device.resumable = 1;
-  slotline::device_loader loader(slotline::dataset::open("digits"), slotline::options().batch_size(64), device);
+  slotline::loader loader(slotline::dataset::open("digits"), slotline::options().batch_size(64), device);
   std::size_t count = 0;
   auto state = loader.state();
   for (auto& batch : loader) {
     batch.ready_on(nullptr);
     if (batch.tensor(0).shape()[0] != static_cast<std::int64_t>(batch.size()) || batch.num_fields() != 2) return 1;
+    std::optional<slotline::view<std::uint8_t>> view;
+    if (batch.device() != 0 || batch.try_field(0, view).code() != slotline::code::invalid) return 1;
     batch.dlpack(0, nullptr);
     batch.dlpack_unversioned(1, nullptr);
     batch.wait();
-    if (batch.task() == 3) state = loader.state();
+    if (batch.batch_index() == 3) state = loader.state();
     batch.release_on(nullptr);
     ++count;
   }
   loader.load_state(state);
-  for (auto& batch : loader) count -= batch.task() >= 4 ? 1 : 0;
+  for (auto& batch : loader) count -= batch.batch_index() >= 4 ? 1 : 0;
   if (count != 4) return 2;
   loader.epoch();
   while (loader.next()) loader.stop();

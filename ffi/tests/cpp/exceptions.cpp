@@ -199,7 +199,7 @@ void with_rethrow_the_loop_throws_the_exception_itself() {
   } catch (const silent&) {
   }
   // The pass continues. What slotline finds itself is its own error.
-  CHECK(loader.next().value().task() == 3);
+  CHECK(loader.next().value().batch_index() == 3);
   loader.stop();
   try {
     loader.next();

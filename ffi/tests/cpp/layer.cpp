@@ -128,7 +128,7 @@ void fields_are_typed_spans_with_shapes() {
   std::size_t batches = 0;
   for (auto& batch : loader) {
     auto [numbers, ragged] = batch.fields<std::int64_t, float>();
-    CHECK(batch.task() == batches && batch.epoch() == 0 && batch.num_fields() == 3);
+    CHECK(batch.batch_index() == batches && batch.epoch() == 0 && batch.num_fields() == 3);
     CHECK(numbers.size() == batch.size() && batch.indices().size() == batch.size());
     CHECK(numbers[0] == batch.indices()[0] && numbers.shape().size() == 1);
     CHECK(ragged.shape()[1] == 3 && ragged.strides()[0] == 3 && ragged.kind() == slotline::kind::ragged);
@@ -158,7 +158,7 @@ void a_datasets_exception_takes_the_place_of_its_batch() {
   slotline::pass pass = loader.epoch();
   std::vector<std::size_t> tasks;
   const auto read_rest = [&] {
-    for (auto& batch : pass) tasks.push_back(batch.task());
+    for (auto& batch : pass) tasks.push_back(batch.batch_index());
   };
   const slotline::error error = thrown(read_rest);
   CHECK(error.code() == slotline::code::sample && error.index() == 5 && error.task() == 2);
@@ -235,7 +235,7 @@ void held_batches_and_conflicting_options_are_errors() {
   slotline::loader growing(slotline::dataset::open("digits"), Options().batch_size(64));
   std::vector<slotline::batch> kept;
   for (auto& batch : growing) kept.push_back(std::move(batch));
-  CHECK(kept.size() == 29 && kept[7].task() == 7 && growing.stats().extra_batches > 0);
+  CHECK(kept.size() == 29 && kept[7].batch_index() == 7 && growing.stats().extra_batches > 0);
   kept.clear();
   slotline::loader loader(slotline::dataset::open("digits"), Options().batch_size(64).on_held(slotline::on_held::fail));
   CHECK(thrown([&] { for (auto& batch : loader) kept.push_back(std::move(batch)); }).code() == slotline::code::held);
@@ -302,7 +302,7 @@ void a_loader_resumes_from_a_state() {
   std::string state;
   for (auto& batch : first) {
     for (const std::int64_t number : batch.field<std::int64_t>(0)) all.push_back(number);
-    if (batch.task() == 1) state = first.state();
+    if (batch.batch_index() == 1) state = first.state();
   }
   slotline::loader second = make(0);
   second.load_state(state);
@@ -335,7 +335,7 @@ void streams_resume_from_a_state() {
   CHECK(slotline::dataset(resumable{}).size() == 10 && slotline::dataset(countdown{-1, {}}).size() == -1);
   std::string state;
   for (auto& batch : first)
-    if (batch.task() == 2) state = first.state();
+    if (batch.batch_index() == 2) state = first.state();
   second.load_state(state);
   std::vector<int> rest;
   for (auto& batch : second)
@@ -362,7 +362,7 @@ void samplers_define_the_order() {
   const std::vector<std::size_t> some = {8, 1, 5};
   CHECK((with(sampler::indices(some)) == Batches{{8, 1, 5}}));
   CHECK(with(sampler::random()).size() == 3 && with(sampler::random(false, 5)).size() == 2);
-  CHECK(with(sampler::random(true, 21)).size() == 6 && with(sampler::cipher()).size() == 3);
+  CHECK(with(sampler::random(true, 21)).size() == 6 && with(sampler::feistel()).size() == 3);
   CHECK(with(sampler::random().seed(9)) == with(sampler::random().seed(9)));
   slotline::manual_seed(9);
   const auto first = with(sampler::random());

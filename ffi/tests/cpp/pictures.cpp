@@ -113,7 +113,7 @@ int main(int count, char** arguments) try {
   }
   slotline::loader damaged(photos{bytes, slotline::pipeline("center_crop(4)"), 5}, slotline::options().batch_size(4));
   try {
-    for (auto& batch : damaged) CHECK(batch.task() == 0);
+    for (auto& batch : damaged) CHECK(batch.batch_index() == 0);
     CHECK(false);
   } catch (const slotline::error& error) {
     CHECK(error.code() == slotline::code::sample && error.index() == 5);

@@ -33,8 +33,8 @@ struct picky {
 
 /// The same, in bulk.
 struct picky_store : picky {
-  void read_many(slotline::span<const std::size_t> indices, slotline::put& put) const {
-    for (const std::size_t index : indices) put([&](slotline::sample& sample) { read(index, sample); });
+  void read_many(slotline::span<const std::size_t> indices, slotline::sample_sink& sink) const {
+    for (const std::size_t index : indices) sink([&](slotline::sample& sample) { read(index, sample); });
   }
   void prefetch(std::size_t) const {}
 };
@@ -107,7 +107,7 @@ static void fields_and_states() {
   CHECK(loader->try_state(state).ok());
   CHECK(slotline::loader::try_make(picky{}, slotline::options().batch_size(2), loader).ok());
   CHECK(failed(loader->try_load_state("damaged"), code::state, "state"));
-  CHECK(loader->try_load_state(state).ok() && loader->try_epoch().ok() && loader->try_next(batch).ok() && batch.task() == 1);
+  CHECK(loader->try_load_state(state).ok() && loader->try_epoch().ok() && loader->try_next(batch).ok() && batch.batch_index() == 1);
 }
 
 /// Returns the first failure of a pass that has at most ten results.

@@ -92,7 +92,7 @@ fn first_error(loader: &Loader) -> *mut slotline_error {
 #[test]
 fn an_error_has_the_object_of_the_callback_that_failed() {
     for num_workers in [0, 2] {
-        for (collates, status, index) in [(false, SLOTLINE_SAMPLE, 5), (true, SLOTLINE_COLLATE, -1)] {
+        for (collates, status, index) in [(false, SLOTLINE_ERROR_SAMPLE, 5), (true, SLOTLINE_ERROR_COLLATE, -1)] {
             let drops = Drops::default();
             let loader = loader(num_workers, collates, &drops);
             let error = first_error(&loader);

@@ -47,9 +47,9 @@ unsafe extern "C" fn sum(
             match slotline_samples_next(samples, &mut tensor, 1) {
                 SLOTLINE_OK => *sum += tensor.data.cast::<i64>().read(),
                 SLOTLINE_END => break,
-                SLOTLINE_SAMPLE if !user.is_null() => {}
-                SLOTLINE_SAMPLE => return 1,
-                status => panic!("status {status}"),
+                SLOTLINE_ERROR_SAMPLE if !user.is_null() => {}
+                SLOTLINE_ERROR_SAMPLE => return 1,
+                status => panic!("status {status:?}"),
             }
         }
         left -= 1;
@@ -105,11 +105,11 @@ fn sums(num_workers: usize, user: *mut c_void) -> Vec<Sum> {
                 // SAFETY: the batch is valid.
                 let (sum, task) = unsafe {
                     assert_eq!((slotline_batch_num_fields(batch.0), slotline_batch_epoch(batch.0)), (0, 1));
-                    (slotline_batch_user(batch.0).cast::<i64>().read(), slotline_batch_task(batch.0))
+                    (slotline_batch_user(batch.0).cast::<i64>().read(), slotline_batch_index(batch.0))
                 };
                 all.push(Ok((sum, task, batch.indices().to_vec())));
             }
-            Err((SLOTLINE_SAMPLE, message)) => all.push(Err(message)),
+            Err((SLOTLINE_ERROR_SAMPLE, message)) => all.push(Err(message)),
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -183,7 +183,7 @@ unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotl
     unsafe {
         if !samples.is_null() && index % 2 == 1 {
             assert_eq!(slotline_samples_left(samples), 0);
-            assert_eq!(slotline_samples_next(samples, &mut tensor, 1), SLOTLINE_INVALID);
+            assert_eq!(slotline_samples_next(samples, &mut tensor, 1), SLOTLINE_ERROR_INVALID);
         }
         i32::from(slotline_sample_write(sample, 0, (&raw const index).cast(), 1) != SLOTLINE_OK)
     }
@@ -244,7 +244,7 @@ unsafe extern "C" fn overlong(
     tensors[2].ndim = 77;
     // SAFETY: the list contains two tensors.
     let status = unsafe { slotline_samples_next(samples, tensors.as_mut_ptr(), 2) };
-    i32::from(status == SLOTLINE_INVALID && tensors[2].ndim == 77)
+    i32::from(status == SLOTLINE_ERROR_INVALID && tensors[2].ndim == 77)
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn collated_batches_are_numbered_after_resumes_and_errors() {
         map_loader(&dataset, &set).unwrap()
     };
     // SAFETY: the batch is valid.
-    let task = |loader: &Loader| unsafe { slotline_batch_task(loader.next().unwrap().unwrap().0) };
+    let task = |loader: &Loader| unsafe { slotline_batch_index(loader.next().unwrap().unwrap().0) };
     let (loader, other) = (make(0, None), make(0, None));
     loader.epoch().unwrap();
     assert_eq!((task(&loader), task(&loader)), (0, 1));
@@ -282,7 +282,7 @@ fn collated_batches_are_numbered_after_resumes_and_errors() {
     assert_eq!(task(&other), 0);
     let failing = make(2, Some(fail_init));
     failing.epoch().unwrap();
-    assert_eq!(failing.next().err().unwrap().0, SLOTLINE_WORKER_INIT);
+    assert_eq!(failing.next().err().unwrap().0, SLOTLINE_ERROR_WORKER_INIT);
     assert_eq!((task(&failing), task(&failing)), (0, 1));
 }
 
@@ -296,17 +296,17 @@ fn a_collate_callback_can_set_its_error_message() {
     ) -> i32 {
         // SAFETY: the pointers are lent to this callback.
         unsafe {
-            assert_eq!(slotline_samples_next(samples, null_mut(), 2), SLOTLINE_INVALID);
-            assert_eq!(slotline_samples_next(samples, &mut empty(), 1), SLOTLINE_INVALID);
+            assert_eq!(slotline_samples_next(samples, null_mut(), 2), SLOTLINE_ERROR_INVALID);
+            assert_eq!(slotline_samples_next(samples, &mut empty(), 1), SLOTLINE_ERROR_INVALID);
             let mut short = slotline_tensor { struct_size: 8, ..empty() };
-            assert_eq!(slotline_samples_next(samples, &mut short, 2), SLOTLINE_INVALID);
+            assert_eq!(slotline_samples_next(samples, &mut short, 2), SLOTLINE_ERROR_INVALID);
             slotline_fail(failure, c"no batch today".as_ptr());
         }
         1
     }
     let loader = Loader::with(options(|options| options.collate = Some(refuse)));
     loader.epoch().unwrap();
-    let Err((SLOTLINE_COLLATE, message)) = loader.next() else { panic!("no error") };
+    let Err((SLOTLINE_ERROR_COLLATE, message)) = loader.next() else { panic!("no error") };
     assert_eq!(message, "the collate function failed for batch 0 in the consumer's thread: no batch today");
 }
 
@@ -321,7 +321,7 @@ fn a_failed_worker_init_names_the_worker_and_others_continue() {
     }));
     for _ in 0..2 {
         loader.epoch().unwrap();
-        let Err((SLOTLINE_WORKER_INIT, message)) = loader.next() else { panic!("no error") };
+        let Err((SLOTLINE_ERROR_WORKER_INIT, message)) = loader.next() else { panic!("no error") };
         assert!(message.contains("worker 0") && message.ends_with("worker 0 fails"), "{message}");
         assert_eq!(loader.rest().len(), 2);
     }
@@ -353,7 +353,7 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     };
     let invalid = |set: &dyn Fn(&mut slotline_options), words: &str| {
         let (status, message) = refused(digits.0, set);
-        assert!(status == SLOTLINE_INVALID && message.contains(words), "{status} {message}");
+        assert!(status == SLOTLINE_ERROR_INVALID && message.contains(words), "{status:?} {message}");
     };
     invalid(&|options| options.batch_size = -2, "options->batch_size is -2, which is not a valid value");
     invalid(&|options| options.help = 2, "options->help is 2");
@@ -365,7 +365,7 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     invalid(&|options| options.on_error = 3, "options->on_error is 3");
     let build = |set: &dyn Fn(&mut slotline_options), words: &str| {
         let (status, message) = refused(digits.0, set);
-        assert!(status == SLOTLINE_BUILD && message.contains(words), "{status} {message}");
+        assert!(status == SLOTLINE_ERROR_BUILD && message.contains(words), "{status:?} {message}");
     };
     build(&|options| options.batch_size = 0, "batch_size is 0");
     build(&|options| options.timeout_ms = 5, "timeout and num_workers = 0 exclude each other");
@@ -378,7 +378,7 @@ fn invalid_options_are_named_and_user_pointers_are_dropped() {
     );
     build(&|options| options.spawn_setup_len = 1, "spawn_setup and spawn = NULL exclude each other; set spawn");
     build(&|options| (options.processes, options.num_workers) = (1, 1), "processes and ");
-    assert_eq!(refused(null(), &|_| ()), (SLOTLINE_INVALID, "dataset is NULL".into()));
+    assert_eq!(refused(null(), &|_| ()), (SLOTLINE_ERROR_INVALID, "dataset is NULL".into()));
     assert_eq!(drops.count(), 3 * 17);
 }
 
@@ -416,7 +416,7 @@ fn arrays_are_read_in_place_and_invalid_ones_are_refused() {
         call(|error| slotline_batch_field_by_name(batch.0, c"x".as_ptr(), &mut tensor, error)).unwrap();
         assert_eq!(tensor.data.cast::<[f32; 4]>().read(), numbers[..4]);
         let outcome = call(|error| slotline_batch_field_by_name(batch.0, c"y".as_ptr(), &mut tensor, error));
-        assert_eq!(outcome, Err((SLOTLINE_INVALID, "no field is named \"y\"; the fields are x, 1".into())));
+        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "no field is named \"y\"; the fields are x, 1".into())));
     }
     assert_eq!(drops.count(), 0);
     drop(loader);
@@ -430,7 +430,7 @@ fn arrays_are_read_in_place_and_invalid_ones_are_refused() {
         // SAFETY: the arrays are valid, or refused before they are read.
         let outcome = call(|error| unsafe { slotline_dataset_from_arrays(both.as_ptr(), 2, &mut out, error) });
         assert!(out.is_null());
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the arrays were accepted") };
+        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the arrays were accepted") };
         message
     };
     let bad = [0_u8, 1, 2];
@@ -453,7 +453,7 @@ fn arrays_are_read_in_place_and_invalid_ones_are_refused() {
     let mut out = null_mut();
     // SAFETY: nothing is read.
     let outcome = call(|error| unsafe { slotline_dataset_from_arrays(null(), 0, &mut out, error) });
-    assert_eq!(outcome, Err((SLOTLINE_INVALID, "there are no arrays".into())));
+    assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "there are no arrays".into())));
 }
 
 /// Uses and frees the loader. The loader's calling thread runs it, within `slotline_loader_next`.
@@ -468,7 +468,7 @@ unsafe extern "C" fn use_and_free_loader(
         let loader = *user.cast::<*mut slotline_loader>();
         let mut batch = null_mut();
         let outcome = call(|error| slotline_loader_next(loader, &mut batch, error));
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the call was not refused") };
+        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the call was not refused") };
         assert!(message.starts_with("loader is in use"), "{message}");
         slotline_loader_free(loader);
         slotline_fail(failure, c"the loader was freed".as_ptr());
@@ -490,7 +490,7 @@ fn a_callback_cannot_use_its_loader_but_can_free_it() {
     // The callback has freed the loader.
     std::mem::forget(loader);
     let Err((status, message)) = outcome else { panic!("no error") };
-    assert!(status == SLOTLINE_STOPPED || message.ends_with("the loader was freed"), "{status} {message}");
+    assert!(status == SLOTLINE_ERROR_STOPPED || message.ends_with("the loader was freed"), "{status:?} {message}");
 }
 
 /// Simulates a callback that reads from a slow disk.

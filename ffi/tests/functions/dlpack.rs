@@ -24,7 +24,7 @@ impl Versioned {
     fn of(batch: *const slotline_batch, i: usize) -> Self {
         let mut tensor = null_mut();
         // SAFETY: the batch and the out pointer are valid.
-        call(|error| unsafe { slotline_batch_dlpack(batch, i, &mut tensor, error) }).unwrap();
+        call(|error| unsafe { slotline_batch_dlpack(batch, i, null_mut(), &mut tensor, error) }).unwrap();
         Self(tensor)
     }
 
@@ -75,7 +75,7 @@ fn the_unversioned_form_describes_the_same_tensor() {
     let batch = loader.next().unwrap().unwrap();
     let mut old = null_mut();
     // SAFETY: the batch and the out pointer are valid.
-    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut old, error) }).unwrap();
+    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, null_mut(), &mut old, error) }).unwrap();
     let new = Versioned::of(batch.0, 0);
     drop(batch);
     // SAFETY: the tensor is valid until it is deleted, and it is deleted once.
@@ -123,7 +123,7 @@ fn tensors_are_writable_in_both_forms() {
     let batch = loader.next().unwrap().unwrap();
     let (field, new, mut old) = (batch.field(1), Versioned::of(batch.0, 1), null_mut());
     // SAFETY: the batch and the out pointer are valid.
-    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 1, &mut old, error) }).unwrap();
+    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 1, null_mut(), &mut old, error) }).unwrap();
     // SAFETY: the batch and both tensors are valid, with 100 labels that nothing else writes; each tensor is deleted once.
     unsafe {
         assert_eq!((*new.0).flags & 1, 0, "read-only");
@@ -209,7 +209,7 @@ fn tensors_count_as_held_batches() {
             Err((status, _)) => break status,
         }
     };
-    assert_eq!(held, SLOTLINE_HELD);
+    assert_eq!(held, SLOTLINE_ERROR_HELD);
     let before = tensors.len();
     tensors.clear();
     assert_eq!(loader.rest().len(), 18 - before);
@@ -228,8 +228,8 @@ fn missing_fields_and_nulls_are_errors() {
             (null_mut(), 0, &raw mut tensor, "batch is NULL"),
             (batch.0, 0, null_mut(), "out is NULL"),
         ] {
-            let (status, message) = call(|error| slotline_batch_dlpack(batch, i, out, error)).unwrap_err();
-            assert_eq!((status, message.contains(what)), (SLOTLINE_INVALID, true), "{message}");
+            let (status, message) = call(|error| slotline_batch_dlpack(batch, i, null_mut(), out, error)).unwrap_err();
+            assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_INVALID, true), "{message}");
         }
     }
     assert!(tensor.is_null());

@@ -98,7 +98,7 @@ unsafe extern "C" fn read_noise(_: *mut c_void, _: usize, sample: *mut slotline_
         let place = [slotline_sample_random(sample), slotline_sample_random(sample), slotline_sample_position(sample)];
         assert!((-1..3).contains(&slotline_sample_worker(sample)));
         let place = [place[0], place[1], place[2], u64::from(slotline_sample_epoch(sample))];
-        slotline_sample_write(sample, 0, place.as_ptr().cast(), 4)
+        slotline_sample_write(sample, 0, place.as_ptr().cast(), 4) as i32
     }
 }
 
@@ -148,7 +148,7 @@ fn a_failed_sample_is_an_error_and_the_pass_continues() {
                 }
             }
         }
-        assert_eq!(outcomes, [Ok(0), Ok(5), Err(SLOTLINE_SAMPLE), Ok(15)]);
+        assert_eq!(outcomes, [Ok(0), Ok(5), Err(SLOTLINE_ERROR_SAMPLE), Ok(15)]);
     }
     drop(fields);
     assert_eq!(drops.count(), 2);
@@ -161,7 +161,7 @@ fn first_error(read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_samp
     let dataset = map(1, &fields, Some(read), &Drops::default());
     let loader = map_loader(&dataset, &options(|_| ())).unwrap();
     loader.epoch().unwrap();
-    let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
+    let Err((SLOTLINE_ERROR_SAMPLE, message)) = loader.next() else { panic!("no error") };
     message
 }
 
@@ -192,7 +192,7 @@ fn missing_and_invalid_fields_are_named() {
     }
     fn short(sample: *mut slotline_sample) {
         // SAFETY: as in `read`.
-        assert_eq!(unsafe { slotline_sample_write(sample, 1, null(), 0) }, SLOTLINE_INVALID);
+        assert_eq!(unsafe { slotline_sample_write(sample, 1, null(), 0) }, SLOTLINE_ERROR_INVALID);
     }
     fn null_data(sample: *mut slotline_sample) {
         // SAFETY: as in `read`.
@@ -231,7 +231,7 @@ unsafe extern "C" fn read_again(_: *mut c_void, index: usize, sample: *mut slotl
     // SAFETY: the sample is lent to this callback, and the data pointers are valid.
     unsafe {
         let write = |elements| slotline_sample_write(sample, 0, numbers.as_ptr().cast(), elements);
-        assert_eq!((write(1), write(2)), (SLOTLINE_OK, SLOTLINE_INVALID));
+        assert_eq!((write(1), write(2)), (SLOTLINE_OK, SLOTLINE_ERROR_INVALID));
         match index {
             0 => assert_eq!(write(1), SLOTLINE_OK),
             1 => slotline_sample_row(sample, 0, null_mut()).cast::<i64>().write(1),
@@ -253,7 +253,7 @@ fn a_refused_field_can_be_written_again() {
     let (status, message) = loader.next().err().unwrap();
     assert_eq!(
         (status, message.contains("field 0: field number: i64 [] was declared")),
-        (SLOTLINE_SAMPLE, true),
+        (SLOTLINE_ERROR_SAMPLE, true),
         "{message}"
     );
 }
@@ -272,7 +272,11 @@ fn a_failed_callback_leaves_no_invalid_bools() {
     loader.epoch().unwrap();
     for _ in 0..10 {
         let (status, message) = loader.next().err().unwrap();
-        assert_eq!((status, message.contains("the callback returned 1 for")), (SLOTLINE_SAMPLE, true), "{message}");
+        assert_eq!(
+            (status, message.contains("the callback returned 1 for")),
+            (SLOTLINE_ERROR_SAMPLE, true),
+            "{message}"
+        );
     }
 }
 
@@ -305,7 +309,7 @@ fn out_of_range_indices_never_reach_the_callback() {
         slotline_sampler_free(sampler);
         loader.epoch().unwrap();
         assert_eq!(loader.next().unwrap().unwrap().indices(), [2]);
-        let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
+        let Err((SLOTLINE_ERROR_SAMPLE, message)) = loader.next() else { panic!("no error") };
         assert!(message.contains("index 5 is not below its length, 5"), "{message}");
     }
 }
@@ -331,7 +335,7 @@ fn bad_samples_are_skipped_or_replaced_within_a_budget() {
     let replaced: Vec<_> = sizes(SLOTLINE_ON_ERROR_REPLACE, 1, -1.0);
     assert_eq!(replaced, [Ok(5); 4]);
     let too_many: Vec<_> = sizes(SLOTLINE_ON_ERROR_SKIP, 0, -1.0);
-    assert_eq!(too_many[2], Err(SLOTLINE_BAD_SAMPLES));
+    assert_eq!(too_many[2], Err(SLOTLINE_ERROR_BAD_SAMPLES));
     let share: Vec<_> = sizes(SLOTLINE_ON_ERROR_SKIP, 0, 0.05);
     assert_eq!(share[2], Ok(4), "one in twenty");
 }
@@ -347,7 +351,7 @@ fn invalid_datasets_are_refused_and_dropped() {
         // SAFETY: the dataset is valid.
         let outcome = call(|error| unsafe { slotline_dataset_from_callbacks(&dataset, &mut out, error) });
         assert!(out.is_null());
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the dataset was accepted") };
+        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the dataset was accepted") };
         message
     };
     let fields = |fields: &[slotline_field]| make(&|_| (), fields);
@@ -377,6 +381,6 @@ fn too_short_options_set_the_loader_to_null() {
     let mut loader = std::ptr::dangling_mut();
     // SAFETY: all pointers are valid; the old value of `loader` is not used.
     let outcome = call(|error| unsafe { slotline_loader_new(Digits::open().0, &short, &mut loader, error) });
-    assert_eq!(outcome.map_err(|(status, _)| status), Err(SLOTLINE_INVALID));
+    assert_eq!(outcome.map_err(|(status, _)| status), Err(SLOTLINE_ERROR_INVALID));
     assert!(loader.is_null());
 }

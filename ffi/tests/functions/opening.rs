@@ -14,7 +14,10 @@ fn refused(name: &str) -> String {
     // SAFETY: the string and the out pointer are valid.
     let opened = call(|error| unsafe { slotline_dataset_open(name.as_ptr(), &mut dataset, error) });
     let (status, message) = opened.unwrap_err();
-    assert!(dataset.is_null() && [SLOTLINE_INVALID, SLOTLINE_SOURCE].contains(&status), "{status}: {message}");
+    assert!(
+        dataset.is_null() && [SLOTLINE_ERROR_INVALID, SLOTLINE_ERROR_SOURCE].contains(&status),
+        "{status:?}: {message}"
+    );
     message
 }
 

@@ -86,7 +86,7 @@ fn a_failed_sample_is_the_same_error_in_a_process() {
     };
     let [threads, processes] = [outcomes(false), outcomes(true)];
     let (status, message) = processes[3].as_ref().unwrap_err();
-    assert!(*status == SLOTLINE_SAMPLE && message.contains("thirteen is refused"), "{status} {message}");
+    assert!(*status == SLOTLINE_ERROR_SAMPLE && message.contains("thirteen is refused"), "{status:?} {message}");
     for (thread, process) in threads.iter().zip(&processes) {
         assert_eq!(thread.as_ref().ok(), process.as_ref().ok());
     }
@@ -110,7 +110,7 @@ fn a_callback_that_aborts_is_an_error_and_the_program_goes_on() {
         match loader.next() {
             Ok(batch) => assert_eq!(batch.unwrap().indices()[0], 4 * task),
             Err((status, message)) => {
-                assert_eq!((status, task), (SLOTLINE_SAMPLE, 5), "{message}");
+                assert_eq!((status, task), (SLOTLINE_ERROR_SAMPLE, 5), "{message}");
                 assert!(message.contains("sample 21 of batch 5") && message.contains("signal 6"), "{message}");
             }
         }
@@ -119,9 +119,10 @@ fn a_callback_that_aborts_is_an_error_and_the_program_goes_on() {
 
     // In the next pass the second worker aborts, too.
     loader.epoch().unwrap();
-    let (status, message) = (0..).find_map(|_| loader.next().err().filter(|error| error.0 != SLOTLINE_SAMPLE)).unwrap();
-    assert!(status == SLOTLINE_WORKER_DIED && message.contains("signal 6"), "{status} {message}");
-    assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_WORKER_DIED);
+    let (status, message) =
+        (0..).find_map(|_| loader.next().err().filter(|error| error.0 != SLOTLINE_ERROR_SAMPLE)).unwrap();
+    assert!(status == SLOTLINE_ERROR_WORKER_DIED && message.contains("signal 6"), "{status:?} {message}");
+    assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_ERROR_WORKER_DIED);
 }
 
 /// Where the callback notes that it aborted at an index.
@@ -149,5 +150,5 @@ fn nobody_can_tell_that_a_replaced_worker_aborted() {
 fn processes_without_workers_are_refused() {
     let none = slotline_options { num_workers: 0, ..workers(true, 0) };
     let refused = map_loader(&map(40, &pair(), Some(read_pair), &Drops::default()), &none).map(drop).unwrap_err();
-    assert!(refused.0 == SLOTLINE_BUILD && refused.1.contains("num_workers = 0"), "{refused:?}");
+    assert!(refused.0 == SLOTLINE_ERROR_BUILD && refused.1.contains("num_workers = 0"), "{refused:?}");
 }

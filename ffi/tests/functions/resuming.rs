@@ -71,11 +71,11 @@ fn damaged_and_mismatched_states_are_refused() {
         (&state(&other)[..], "batch_size"),
     ] {
         let (status, message) = load(&loader, bad).unwrap_err();
-        assert_eq!((status, message.contains(what)), (SLOTLINE_STATE, true), "{message}");
+        assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_STATE, true), "{message}");
     }
     // SAFETY: a null pointer with a length is refused before it is read.
     let outcome = call(|error| unsafe { slotline_loader_load_state(loader.0, std::ptr::null(), 3, error) });
-    assert_eq!(outcome.unwrap_err().0, SLOTLINE_INVALID);
+    assert_eq!(outcome.unwrap_err().0, SLOTLINE_ERROR_INVALID);
     loader.epoch().unwrap();
     assert_eq!(loader.rest().len(), 18);
 }
@@ -110,7 +110,7 @@ fn a_stats_struct_that_is_too_short_is_refused() {
     let mut short = slotline_stats { struct_size: 8, ..Default::default() };
     // SAFETY: the loader and the out pointer are valid.
     let (status, message) = call(|error| unsafe { slotline_loader_stats(loader.0, &mut short, error) }).unwrap_err();
-    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_INVALID, true), "{message}");
+    assert_eq!((status, message.contains("struct_size is 8")), (SLOTLINE_ERROR_INVALID, true), "{message}");
 }
 
 #[test]
@@ -124,11 +124,11 @@ fn a_stopped_loader_stays_stopped_and_keeps_its_state() {
         // SAFETY: the loader is valid, and any thread may stop it.
         thread::scope(|scope| scope.spawn(|| unsafe { slotline_loader_stop({ &loader }.0) }).join()).unwrap();
         for _ in 0..3 {
-            assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
+            assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_STOPPED);
         }
         let saved = state(&loader);
-        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_STOPPED);
-        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_STOPPED);
+        assert_eq!(loader.epoch().unwrap_err().0, SLOTLINE_ERROR_STOPPED);
+        assert_eq!(loader.next().err().unwrap().0, SLOTLINE_ERROR_STOPPED);
         assert_eq!(stats(&loader).batches, 4);
         drop(loader);
         assert_eq!(held.indices(), got[3]);
@@ -148,7 +148,7 @@ unsafe extern "C" fn stop_and_read(user: *mut c_void, index: usize, sample: *mut
     // SAFETY: the test keeps the pointer's memory, and the loader while the pointer is set.
     unsafe {
         slotline_loader_stop((*loader).load(Ordering::SeqCst));
-        slotline_sample_write(sample, 0, (&raw const index).cast(), 1)
+        slotline_sample_write(sample, 0, (&raw const index).cast(), 1) as i32
     }
 }
 
@@ -189,7 +189,7 @@ fn a_callback_may_stop_its_loader() {
         // Workers may have made some batches before there was a loader to stop.
         let outcome = std::iter::repeat_n((), 100_000)
             .find_map(|()| loader.next().map(|batch| batch.expect("it is stopped before the end")).err());
-        assert_eq!(outcome.unwrap().0, SLOTLINE_STOPPED);
+        assert_eq!(outcome.unwrap().0, SLOTLINE_ERROR_STOPPED);
         // Cleared before the loader is freed.
         place.store(null_mut(), Ordering::SeqCst);
     }
@@ -215,7 +215,7 @@ fn a_stop_or_free_wakes_up_a_waiting_next() {
             thread::sleep(Duration::from_millis(30));
             // SAFETY: a loader that is in use may be stopped and freed.
             unsafe { if free { slotline_loader_free({ &loader }.0) } else { slotline_loader_stop({ &loader }.0) } };
-            assert_eq!(taker.join().unwrap(), SLOTLINE_STOPPED);
+            assert_eq!(taker.join().unwrap(), SLOTLINE_ERROR_STOPPED);
         });
         if free {
             std::mem::forget(loader);

@@ -116,7 +116,7 @@ fn samplers_match_the_engines_samplers() {
         let own = own.generator(Generator::from_seed(5));
         assert_eq!(weighted, engine(|builder| hundreds(builder).sampler(own)));
 
-        let cipher = with_sampler(Some(6), |out, error| slotline_sampler_cipher(out, error));
+        let cipher = with_sampler(Some(6), |out, error| slotline_sampler_feistel(out, error));
         assert_eq!(
             cipher,
             engine(|builder| hundreds(builder).sampler(CipherSampler::new(LEN).generator(Generator::from_seed(6))))
@@ -160,7 +160,7 @@ fn invalid_samplers_are_reported_by_the_loader() {
             let digits = crate::support::Digits::open();
             let outcome = call(|error| slotline_ffi::loader::slotline_loader_new(digits.0, &set, &mut loader, error));
             slotline_sampler_free(sampler);
-            let Err((SLOTLINE_BUILD, message)) = outcome else { panic!("the sampler was accepted") };
+            let Err((SLOTLINE_ERROR_BUILD, message)) = outcome else { panic!("the sampler was accepted") };
             message
         }
     };
@@ -172,9 +172,9 @@ fn invalid_samplers_are_reported_by_the_loader() {
         assert!(message.contains("rank 2 is not one of 2 replicas"), "{message}");
         let mut sampler = null_mut();
         let outcome = call(|error| slotline_sampler_indices(null(), 3, &mut sampler, error));
-        assert_eq!(outcome, Err((SLOTLINE_INVALID, "indices is NULL".into())));
+        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "indices is NULL".into())));
         let outcome = call(|error| slotline_sampler_random(0, 0, null_mut(), error));
-        assert_eq!(outcome, Err((SLOTLINE_INVALID, "out is NULL".into())));
+        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "out is NULL".into())));
     }
 }
 
@@ -218,14 +218,14 @@ fn an_order_callback_is_used_and_its_error_reported() {
         slotline_sampler_free(sampler);
         loader.epoch().unwrap();
         loader.epoch().unwrap();
-        let Err((SLOTLINE_SAMPLER, message)) = loader.epoch() else { panic!("no error") };
+        let Err((SLOTLINE_ERROR_SAMPLER, message)) = loader.epoch() else { panic!("no error") };
         assert!(message.ends_with("out of ideas"), "{message}");
         assert_eq!(drops.count(), 0);
         drop(loader);
         assert_eq!(drops.count(), 1);
         let none = slotline_order_callback { order: None, user: drops.user(), ..callback };
         let outcome = call(|error| slotline_sampler_from_callback(&none, &mut sampler, error));
-        assert_eq!(outcome, Err((SLOTLINE_INVALID, "callback->order is NULL".into())));
+        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "callback->order is NULL".into())));
         assert_eq!(drops.count(), 2);
     }
 }
@@ -320,7 +320,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
     }
     for (source, state) in [(&unseeded as &dyn Fn(*mut slotline_sampler), &states[1]), (&seeded, &states[0])] {
         let (status, message) = load(&loader(source), state.as_ref().unwrap()).unwrap_err();
-        assert_eq!(status, SLOTLINE_STATE);
+        assert_eq!(status, SLOTLINE_ERROR_STATE);
         assert!(message.contains("Ordered: generator was "), "{message}");
     }
 }
@@ -495,7 +495,7 @@ fn a_failed_batch_sampler_ends_the_pass_with_its_error() {
         }
         loader.epoch().unwrap();
         assert_eq!(loader.next().unwrap().unwrap().indices().len(), 1);
-        let Err((SLOTLINE_SAMPLER, message)) = loader.next() else { panic!("no error") };
+        let Err((SLOTLINE_ERROR_SAMPLER, message)) = loader.next() else { panic!("no error") };
         let begin = "the batch sampler failed when it was asked for batch 1, in the consumer's thread: ";
         assert_eq!(message, format!("{begin}{words}"));
         assert!(loader.next().unwrap().is_none());
@@ -513,7 +513,7 @@ fn invalid_lists_are_refused() {
         });
         outcome.map(drop).unwrap_err()
     };
-    let invalid = |message: &str| (SLOTLINE_INVALID, message.to_owned());
+    let invalid = |message: &str| (SLOTLINE_ERROR_INVALID, message.to_owned());
     assert_eq!(refused(&[1, 2], &[0, 2, 1]), invalid("offsets do not ascend from 0"));
     assert_eq!(refused(&[1, 2], &[1, 2]), invalid("offsets do not ascend from 0"));
     assert_eq!(refused(&[], &[0, 0]), invalid("all lists are empty; at least one must have an index"));
@@ -547,7 +547,7 @@ fn a_list_of_other_indices_refuses_a_state() {
     same.epoch().unwrap();
     assert_eq!(same.rest(), [[17, 1796]]);
     let (status, message) = load(&loader(&[5, 900, 17, 1795]), &state).unwrap_err();
-    assert_eq!(status, SLOTLINE_STATE);
+    assert_eq!(status, SLOTLINE_ERROR_STATE);
     assert!(message.contains("other indices"), "{message}");
     let (_, message) = load(&loader(&[5, 900, 17]), &state).unwrap_err();
     assert!(message.contains("the list has 3 indices, but the list of the state has 4"), "{message}");

@@ -64,7 +64,7 @@ unsafe extern "C" fn next(_: *mut c_void, cursor: *mut c_void, sample: *mut slot
         }
         let words: Vec<u16> = (0..number as u16).collect();
         slotline_sample_write(sample, 0, (&raw const number).cast(), 1);
-        slotline_sample_write(sample, 1, words.as_ptr().cast(), words.len())
+        slotline_sample_write(sample, 1, words.as_ptr().cast(), words.len()) as i32
     }
 }
 
@@ -76,7 +76,7 @@ unsafe extern "C" fn close(_: *mut c_void, cursor: *mut c_void) {
 
 unsafe extern "C" fn save(_: *mut c_void, cursor: *mut c_void, saved: *mut slotline_saved) -> i32 {
     // SAFETY: `open` made the cursor, and `saved` is lent to this callback.
-    unsafe { slotline_saved_append(saved, (&raw const (*cursor.cast::<Left>()).next).cast(), 8) }
+    unsafe { slotline_saved_append(saved, (&raw const (*cursor.cast::<Left>()).next).cast(), 8) as i32 }
 }
 
 unsafe extern "C" fn resume(
@@ -144,7 +144,7 @@ fn rest(loader: &Loader) -> Vec<Result<Vec<i64>, String>> {
                 all.push(Ok(numbers.to_vec()));
             }
             Err((status, message)) => {
-                assert_eq!(status, SLOTLINE_SAMPLE);
+                assert_eq!(status, SLOTLINE_ERROR_SAMPLE);
                 all.push(Err(message));
             }
         }
@@ -266,7 +266,7 @@ unsafe extern "C" fn lengthened(_: *mut c_void, source: *const slotline_batch, s
         }
         let longer: Vec<u16> = vec![7; words.bytes / 2 + 1];
         slotline_sample_write(sample, 0, (&raw const number).cast(), 1);
-        slotline_sample_write(sample, 1, longer.as_ptr().cast(), longer.len())
+        slotline_sample_write(sample, 1, longer.as_ptr().cast(), longer.len()) as i32
     }
 }
 
@@ -364,7 +364,7 @@ fn a_failed_callback_of_a_mapped_stream_takes_the_place_of_a_batch() {
             Ok(None) => break,
             Ok(Some(batch)) => outcomes.push(batch.indices().len().to_string()),
             Err((status, message)) => {
-                assert_eq!(status, SLOTLINE_SAMPLE);
+                assert_eq!(status, SLOTLINE_ERROR_SAMPLE);
                 outcomes.push(message.rsplit(": ").next().unwrap().to_owned());
             }
         }
@@ -387,7 +387,7 @@ fn a_chain_of_streams_with_other_fields_is_refused() {
         streams.into_iter().for_each(|stream| slotline_dataset_free(stream));
         outcome
     };
-    let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the chain was made") };
+    let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the chain was made") };
     assert!(message.contains("number") && message.contains("i32") && message.contains("i64"), "{message}");
     assert_eq!(drops.count(), 2);
 }
@@ -419,7 +419,7 @@ fn a_stream_that_fails_to_open_reports_why() {
         let dataset = slotline_stream_dataset { open: Some(open), ..stream(&fields, &Drops::default()) };
         let loader = stream_loader(&dataset, &options(|_| ())).unwrap();
         loader.epoch().unwrap();
-        let Err((SLOTLINE_SAMPLE, message)) = loader.next() else { panic!("no error") };
+        let Err((SLOTLINE_ERROR_SAMPLE, message)) = loader.next() else { panic!("no error") };
         assert!(message.ends_with(words), "{message}");
         assert!(loader.next().unwrap().is_none());
     }
@@ -432,7 +432,7 @@ fn a_stream_rejects_samplers_and_workers_of_a_command() {
     let fields = fields();
     let refused = |set: &dyn Fn(&mut slotline_options)| {
         let outcome = stream_loader(&stream(&fields, &Drops::default()), &options(set));
-        let Err((SLOTLINE_BUILD, message)) = outcome.map(drop) else { panic!("the options were accepted") };
+        let Err((SLOTLINE_ERROR_BUILD, message)) = outcome.map(drop) else { panic!("the options were accepted") };
         message
     };
     let (mut sampler, mut batches) = (null_mut(), null_mut());
@@ -463,7 +463,7 @@ fn invalid_streams_are_refused_and_dropped() {
         let mut out = null_mut();
         // SAFETY: the dataset is valid.
         let outcome = call(|error| unsafe { slotline_dataset_from_stream(&dataset, &mut out, error) });
-        let Err((SLOTLINE_INVALID, message)) = outcome else { panic!("the stream was accepted") };
+        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the stream was accepted") };
         message
     };
     assert_eq!(refused(&|dataset| dataset.open = None), "dataset->open is NULL");

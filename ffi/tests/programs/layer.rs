@@ -104,7 +104,7 @@ fn accepts(cxx: &str, standard: &str, source: &Path) {
     } else {
         command.arg("-Wno-unused");
     }
-    command.args(["-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE", "-I"]).arg(here().join("include"));
+    command.args(["-DSLOTLINE_HAS_CUDA", "-DSLOTLINE_HAS_IMAGE", "-I"]).arg(here().join("include"));
     run(command.arg(source));
 }
 
@@ -224,7 +224,7 @@ fn refused(name: &str, source: &str) -> Option<String> {
     let path = scratch(name).join(name).with_extension("cpp");
     std::fs::write(&path, source).unwrap();
     let mut command = Command::new(cxx);
-    command.args(["-std=c++17", "-fsyntax-only", "-DSLOTLINE_IMAGE", "-I"]).arg(here().join("include")).arg(&path);
+    command.args(["-std=c++17", "-fsyntax-only", "-DSLOTLINE_HAS_IMAGE", "-I"]).arg(here().join("include")).arg(&path);
     Some(String::from_utf8(command.output().unwrap().stderr).unwrap())
 }
 
@@ -232,7 +232,16 @@ fn refused(name: &str, source: &str) -> Option<String> {
 fn the_device_layer_compiles() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let mut command = Command::new(cxx);
-    command.args(["-std=c++17", "-fsyntax-only", "-DSLOTLINE_CUDA", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+    command.args([
+        "-std=c++17",
+        "-fsyntax-only",
+        "-DSLOTLINE_HAS_CUDA",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+        "-I",
+    ]);
     run(command.arg(here().join("include")).arg(here().join("tests/cpp/device.cpp")));
 }
 
@@ -242,7 +251,7 @@ fn the_device_layer_compiles() {
 fn the_device_layer_runs_over_the_fake_driver() {
     let Some(cxx) = tool("CXX", "g++") else { return };
     let program = scratch("device").join("device");
-    compile(&cxx, &["-std=c++17", "-O1", "-DSLOTLINE_CUDA"], &here().join("tests/cpp/device.cpp"), &program);
+    compile(&cxx, &["-std=c++17", "-O1", "-DSLOTLINE_HAS_CUDA"], &here().join("tests/cpp/device.cpp"), &program);
     let fake = slotline_cuda_fake::Fake::find().unwrap();
     let printed = run(Command::new(program).env("LD_PRELOAD", fake));
     assert_eq!(printed, "1 devices\nthe loader was stopped; to continue, build a new one and load the state\n");
@@ -269,7 +278,7 @@ fn headers_are_self_contained() {
     for header in headers {
         check(&cxx, &["-std=c++17"], "header.cpp", &header);
     }
-    check(&cxx, &["-std=c++20", "-DSLOTLINE_CUDA", "-DSLOTLINE_IMAGE"], "header.cpp", "slotline.hpp");
+    check(&cxx, &["-std=c++20", "-DSLOTLINE_HAS_CUDA", "-DSLOTLINE_HAS_IMAGE"], "header.cpp", "slotline.hpp");
     check(&cc, &["-std=c99"], "header.c", "slotline.h");
 }
 

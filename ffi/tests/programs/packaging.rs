@@ -11,6 +11,7 @@ const MAIN: &str = r#"
 #include <cstdio>
 
 int main() {
+  if (std::string(SLOTLINE_VERSION) != slotline_version()) return 1;
   slotline::loader loader(slotline::dataset::open("digits"), slotline::options().batch_size(64).num_workers(1));
   std::size_t samples = 0;
   for (auto& batch : loader.epoch()) samples += batch.size();
@@ -210,6 +211,32 @@ fn cargo_builds_where_the_environment_says() {
     run(&mut command);
     let cache = std::fs::read_to_string(folder.join("build/CMakeCache.txt")).unwrap();
     assert!(cache.contains(&format!("SLOTLINE_CARGO_DIR:PATH={}\n", folder.join("target").display())), "{cache}");
+}
+
+#[test]
+fn config_h_says_what_cmake_builds_in() {
+    let (Some(cmake), Some(cxx)) = (tool("CMAKE", "cmake"), tool("CXX", "g++")) else { return };
+    let folder = scratch("config");
+    let source = folder.join("config.cpp");
+    std::fs::write(&source, "#include <slotline.hpp>\nversion SLOTLINE_VERSION").unwrap();
+    for (options, expected) in [
+        (&[][..], &[][..]),
+        (&["-DSLOTLINE_CUDA=ON", "-DSLOTLINE_SOURCES=ON"], &["CUDA", "SOURCES"]),
+        (&["-DSLOTLINE_JPEG=ON"], &["IMAGE", "JPEG"]),
+    ] {
+        let build = folder.join(expected.concat());
+        run(Command::new(&cmake).arg("-S").arg(here()).arg("-B").arg(&build).args(options));
+        let include = |folder: &Path| format!("-I{}", folder.join("include").display());
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++17", &include(&build), &include(here())]);
+        let seen = run(command.args(["-E", "-dD"]).arg(&source));
+        let has: Vec<_> = seen.lines().filter_map(|line| line.strip_prefix("#define SLOTLINE_HAS_")).collect();
+        assert_eq!(has, expected.iter().map(|name| format!("{name} 1")).collect::<Vec<_>>());
+        assert!(seen.contains(&format!("version \"{}\"", env!("CARGO_PKG_VERSION"))));
+        let declares = |name: &str| seen.contains(name);
+        assert_eq!(declares("slotline_loader_new_on_device("), expected.contains(&"CUDA"));
+        assert_eq!(declares("slotline_pipeline_new("), expected.contains(&"IMAGE"));
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn pictures_are_decoded_as_in_rust() {
     let Some(cc) = tool("CC", "gcc") else { return };
     let folder = scratch("pictures_c");
     let (program, out) = (folder.join("pictures"), folder.join("out"));
-    compile(&cc, &["-std=c99", "-DSLOTLINE_IMAGE", "-Wconversion"], &here().join("tests/c/pictures.c"), &program);
+    compile(&cc, &["-std=c99", "-DSLOTLINE_HAS_IMAGE", "-Wconversion"], &here().join("tests/c/pictures.c"), &program);
     assert_eq!(run(Command::new(program).arg(picture()).arg(&out)), "ok\n");
 
     let pipeline: Pipeline = "random_resized_crop([16, 12]), hflip, normalize(imagenet)".parse().unwrap();
@@ -39,7 +39,7 @@ fn datasets_of_pictures_are_the_same_for_any_workers() {
             std::fs::copy(picture(), classes.join(class).join(format!("{i}.png"))).unwrap();
         }
     }
-    let flags = ["-std=c++17", "-DSLOTLINE_IMAGE", "-Wconversion", "-Wshadow"];
+    let flags = ["-std=c++17", "-DSLOTLINE_HAS_IMAGE", "-Wconversion", "-Wshadow"];
     compile(&cxx, &flags, &here().join("tests/cpp/pictures.cpp"), &program);
     let mut command = Command::new(program);
     command.arg(picture());

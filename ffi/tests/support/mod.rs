@@ -24,7 +24,7 @@ pub(crate) fn call(
     let mut error = null_mut();
     let status = body(&mut error);
     if error.is_null() {
-        assert!(matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status} without an error");
+        assert!(matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status:?} without an error");
         return Ok(status);
     }
     // SAFETY: the error is new, and freed once.

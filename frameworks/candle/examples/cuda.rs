@@ -31,7 +31,7 @@ fn main() -> Result<(), BoxError> {
             for ((name, made), (_, expected)) in made.into_iter().zip(tensors(&batch, &Device::Cpu)?) {
                 let numbers = numbers(&made)?;
                 if made.dims() != expected.dims() || numbers != self::numbers(&expected)? {
-                    return Err(format!("field {name} of batch {} differs", batch.task()).into());
+                    return Err(format!("field {name} of batch {} differs", batch.batch_index()).into());
                 }
                 total += numbers.iter().sum::<f64>();
             }

@@ -107,7 +107,7 @@ impl World {
                     slotline_sampler_weighted(if n == 0 { null() } else { weights.as_ptr() }, n, word, yes, out, error)
                 }
                 3 => slotline_sampler_distributed(word, n, yes, 3, yes, out, error),
-                4 => slotline_sampler_cipher(out, error),
+                4 => slotline_sampler_feistel(out, error),
                 5 => slotline_sampler_indices(indices, n, out, error),
                 _ => slotline_sampler_from_callback(callback.pointer(), out, error),
             }
@@ -194,10 +194,11 @@ impl World {
         let i = choices.of(&[0, 0, 1, usize::MAX]);
         let exported = if choices.one_in(2) {
             // SAFETY: a valid batch or NULL, and places or NULL.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, out, error) }).map(Export::Versioned)
+            make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, null_mut(), out, error) })
+                .map(Export::Versioned)
         } else {
             // SAFETY: as above.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack_unversioned(batch, i, out, error) })
+            make(choices, |out, error| unsafe { slotline_batch_dlpack_unversioned(batch, i, null_mut(), out, error) })
                 .map(Export::Unversioned)
         };
         self.exports.extend(exported);
@@ -265,7 +266,7 @@ impl World {
     fn query_null(&self) {
         // SAFETY: all these functions accept NULL.
         unsafe {
-            assert_eq!((slotline_batch_len(null()), slotline_batch_task(null())), (0, 0));
+            assert_eq!((slotline_batch_len(null()), slotline_batch_index(null())), (0, 0));
             assert_eq!((slotline_batch_num_fields(null()), slotline_batch_epoch(null())), (0, 0));
             assert!(slotline_batch_indices(null()).is_null() && slotline_batch_user(null()).is_null());
             assert_eq!((slotline_loader_len(null()), slotline_dataset_len(null())), (-1, -1));

@@ -67,7 +67,7 @@ impl World {
         if out.is_null() {
             return assert_ne!(status, SLOTLINE_OK);
         }
-        assert!(parts.iter().all(|part| part.is_null() == (status != SLOTLINE_OK)), "status {status}");
+        assert!(parts.iter().all(|part| part.is_null() == (status != SLOTLINE_OK)), "status {status:?}");
         // SAFETY: two of the new datasets, each freed once; NULL is accepted.
         parts[1..].iter().for_each(|&part| unsafe { slotline_dataset_free(part) });
         self.keep((!parts[0].is_null()).then_some(parts[0]), Content::default());

@@ -74,7 +74,7 @@ fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -
 pub(crate) fn checked(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
     let mut error = null_mut();
     let status = body(&mut error);
-    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
+    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status:?}");
     if error.is_null() {
         return (status, String::new());
     }
@@ -82,7 +82,7 @@ pub(crate) fn checked(body: impl FnOnce(*mut *mut slotline_error) -> slotline_st
     unsafe {
         let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8").to_owned();
         assert!(!message.is_empty() && slotline_error_code(error) == status);
-        assert_ne!(status, SLOTLINE_PANIC, "{message}");
+        assert_ne!(status, SLOTLINE_ERROR_PANIC, "{message}");
         let named = [slotline_error_index(error), slotline_error_task(error), slotline_error_worker(error)];
         assert!(named.iter().all(|&number| number >= -1));
         slotline_error_free(error);
@@ -122,12 +122,12 @@ fn make<T>(
     body: impl FnOnce(*mut *mut T, *mut *mut slotline_error) -> slotline_status,
 ) -> Option<*mut T> {
     if choices.one_in(24) {
-        assert_eq!(call(choices, |error| body(null_mut(), error)), SLOTLINE_INVALID);
+        assert_eq!(call(choices, |error| body(null_mut(), error)), SLOTLINE_ERROR_INVALID);
         return None;
     }
     let mut out = std::ptr::dangling_mut();
     let status = call(choices, |error| body(&mut out, error));
-    assert_eq!(out.is_null(), status != SLOTLINE_OK, "status {status}");
+    assert_eq!(out.is_null(), status != SLOTLINE_OK, "status {status:?}");
     (!out.is_null()).then_some(out)
 }
 

@@ -197,7 +197,7 @@ pub(super) unsafe extern "C" fn save(pointer: *mut c_void, cursor: *mut c_void, 
         if user(pointer).way & 32 != 0 {
             return 1;
         }
-        slotline_saved_append(saved, bytes.as_ptr(), bytes.len())
+        slotline_saved_append(saved, bytes.as_ptr(), bytes.len()) as i32
     }
 }
 

@@ -39,7 +39,7 @@ pub fn c_threads(data: &[u8]) {
         slotline_dataset_free(dataset);
         if status != SLOTLINE_OK {
             // Some options exclude each other.
-            assert_eq!(status, SLOTLINE_BUILD, "{message}");
+            assert_eq!(status, SLOTLINE_ERROR_BUILD, "{message}");
             assert_eq!((Arc::strong_count(&world), user::left(&world)), (1, 0), "not dropped");
             return;
         }
@@ -135,20 +135,20 @@ impl World {
         let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
         let was_stopped = self.stopped.load(Ordering::SeqCst);
         let (status, message) = checked(|error| body(inside.loader(), error));
-        if status == SLOTLINE_STOPPED {
+        if status == SLOTLINE_ERROR_STOPPED {
             self.gate.report_stop();
         }
-        let refused = status == SLOTLINE_INVALID && message.contains("in use");
+        let refused = status == SLOTLINE_ERROR_INVALID && message.contains("in use");
         assert!(!refused || inside.end(), "rejected, although no other call used the loader");
         let allowed = match status {
             SLOTLINE_OK | SLOTLINE_END => true,
-            SLOTLINE_STOPPED => self.gate.is_stopping(),
-            SLOTLINE_INVALID => refused || message.contains("no pass"),
+            SLOTLINE_ERROR_STOPPED => self.gate.is_stopping(),
+            SLOTLINE_ERROR_INVALID => refused || message.contains("no pass"),
             // A state that does not fit, or all batches are held.
-            SLOTLINE_STATE | SLOTLINE_HELD => true,
+            SLOTLINE_ERROR_STATE | SLOTLINE_ERROR_HELD => true,
             _ => false,
         };
-        assert!(allowed, "status {status}: {message} ({was_stopped})");
+        assert!(allowed, "status {status:?}: {message} ({was_stopped})");
     }
 
     fn next(&self) {
@@ -246,14 +246,17 @@ impl World {
         let tensor = if choices.one_in(2) {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            let status = checked(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0;
+            let status =
+                checked(|error| unsafe { slotline_batch_dlpack(batch.0, 0, null_mut(), &mut tensor, error) }).0;
             assert_eq!(status, SLOTLINE_OK);
             Export::Versioned(tensor)
         } else {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            let status =
-                checked(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
+            let status = checked(|error| unsafe {
+                slotline_batch_dlpack_unversioned(batch.0, 0, null_mut(), &mut tensor, error)
+            })
+            .0;
             assert_eq!(status, SLOTLINE_OK);
             Export::Unversioned(tensor)
         };

@@ -130,7 +130,7 @@ impl User {
                         // In the consumer's thread, a call to `next` is already running. A worker would wait for itself.
                         if worker < 0 {
                             let status = slotline_loader_next(inside.loader(), &mut null_mut(), null_mut());
-                            assert_eq!(status, SLOTLINE_INVALID);
+                            assert_eq!(status, SLOTLINE_ERROR_INVALID);
                         }
                     }
                 }

@@ -123,7 +123,7 @@ impl Pass {
     }
 
     fn made(&self, py: Python<'_>, batch: Batch<Dynamic>) -> Outcome {
-        let number = batch.task();
+        let number = batch.batch_index();
         (self.output.make(py, batch).map(Bound::unbind).map_err(Box::new), Some(number))
     }
 

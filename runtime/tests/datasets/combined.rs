@@ -216,7 +216,7 @@ fn stacked_datasets_draw_independent_random_numbers() {
     each_pass(stack, |batch| {
         let ((a, b), c, d) = batch.tensors();
         let words: Vec<u64> = [a, b, c, d].iter().flat_map(|tensor| tensor.as_slice()).copied().collect();
-        runs.push((batch.epoch(), batch.task(), batch.indices().to_vec(), words));
+        runs.push((batch.epoch(), batch.batch_index(), batch.indices().to_vec(), words));
     });
     let (first, others) = runs.split_at(2 * 7);
     assert!(others.chunks(first.len()).all(|run| run == first) && others.len() == 3 * first.len());

@@ -84,7 +84,7 @@ fn hold_one<S>(mut loader: Loader<Batch<S>>, alive: &AtomicUsize) {
     let mut kept = None;
     for task in 0..5 {
         let batch = pass.next().unwrap().unwrap();
-        assert_eq!((batch.task(), batch.len()), (task, size));
+        assert_eq!((batch.batch_index(), batch.len()), (task, size));
         let bytes = batch.columns().bytes();
         assert!(bytes.len() <= most);
         let (from, start) = (bytes.as_ptr().addr(), memory.0.as_ptr().addr());

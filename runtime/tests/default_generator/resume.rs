@@ -11,7 +11,7 @@ fn passes<S>(loader: &mut Loader<Batch<S>>, until: u32) -> Vec<(u32, usize, Vec<
     let mut delivered = Vec::new();
     while loader.next_epoch() < until {
         let batches = loader.epoch().unwrap().map(Result::unwrap);
-        delivered.extend(batches.map(|batch| (batch.epoch(), batch.task(), batch.indices().to_vec())));
+        delivered.extend(batches.map(|batch| (batch.epoch(), batch.batch_index(), batch.indices().to_vec())));
     }
     delivered
 }
@@ -27,7 +27,7 @@ fn check<D: Dataset>(build: impl Fn() -> Builder<D>) {
         let mut delivered = passes(&mut first, 1);
         let mut pass = first.epoch().unwrap();
         let part = pass.by_ref().take(stop).map(Result::unwrap);
-        delivered.extend(part.map(|batch| (batch.epoch(), batch.task(), batch.indices().to_vec())));
+        delivered.extend(part.map(|batch| (batch.epoch(), batch.batch_index(), batch.indices().to_vec())));
         let state: State = serde_json::from_str(&serde_json::to_string(&pass.state()).unwrap()).unwrap();
         drop(pass);
 

@@ -45,7 +45,7 @@ fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics
             let mut seen = 0;
             for outcome in loader.epoch().unwrap() {
                 match outcome {
-                    Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.task()]),
+                    Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.batch_index()]),
                     Err(error) => {
                         assert_eq!(matches!(error, Error::Panic { .. }), panics);
                         let (index, position, task, by, message) = parts(&error);

@@ -181,7 +181,7 @@ fn memory_limit_holds_until_any_batch_is_dropped() {
                         }
                         Some(Err(error)) => {
                             assert!(chain(&error).contains("memory_limit"), "{error}");
-                            let oldest = kept.iter().map(|(_, batch)| batch.task()).min().unwrap();
+                            let oldest = kept.iter().map(|(_, batch)| batch.batch_index()).min().unwrap();
                             let Error::Held { task, epoch: 0, source: Some(_), .. } = error else { panic!("{error}") };
                             assert_eq!(task, oldest);
                             assert!((0..3).all(|_| matches!(pass.next(), Some(Err(Error::Held { .. })))));
@@ -213,7 +213,7 @@ fn next_or_held_reports_held_batches_instead_of_growing() {
         assert!((0..3).all(|_| matches!(pass.next_or_held(), Some(Err(Error::Held { task: 0, epoch: 0, .. })))));
         assert_eq!(pass.stats().extra_batches, 0);
         kept.pop();
-        assert_eq!(pass.next_or_held().unwrap().unwrap().task(), most + 1);
+        assert_eq!(pass.next_or_held().unwrap().unwrap().batch_index(), most + 1);
     }
 }
 
@@ -241,7 +241,7 @@ fn refused_extra_memory_is_an_error_until_a_batch_is_dropped() {
             }
             assert!(kept.iter().enumerate().all(|(task, batch)| rows(batch) == [2 * task as u8, 2 * task as u8 + 1]));
             kept.remove(2);
-            let rest: Vec<_> = pass.map(|batch| batch.unwrap().task()).collect();
+            let rest: Vec<_> = pass.map(|batch| batch.unwrap().batch_index()).collect();
             assert!(rest.into_iter().eq(most + 3..20));
             assert_eq!(loader.stats().extra_batches, 2);
         }
@@ -279,7 +279,7 @@ fn contents<S>(batch: &Batch<S>) -> Contents {
         let (field, ends) = (columns.get(i).unwrap(), columns.lengths(i).or(columns.offsets(i)));
         (field.shape().to_vec(), field.bytes().to_vec(), ends.map(<[i64]>::to_vec))
     });
-    Contents((batch.task(), batch.epoch()), batch.indices().to_vec(), fields.collect())
+    Contents((batch.batch_index(), batch.epoch()), batch.indices().to_vec(), fields.collect())
 }
 
 /// Copies every batch of a pass, and reads the copies after the loader and its batches have been dropped.

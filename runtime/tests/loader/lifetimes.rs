@@ -30,7 +30,7 @@ fn batches_outlive_their_pass_and_loader_on_any_thread() {
         let threads: Vec<_> = batches
             .into_iter()
             .map(|batch| {
-                let expected = expected[batch.task()].clone();
+                let expected = expected[batch.batch_index()].clone();
                 std::thread::spawn(move || assert_eq!(Got::from(&batch), expected))
             })
             .collect();
@@ -99,7 +99,7 @@ fn batches_of_one_pass_do_not_change_during_the_next() {
             let mut got = pass(&mut loader);
             got.sort_by_key(|got| got.task);
             assert_eq!(got, *later);
-            assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.task()]));
+            assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.batch_index()]));
         }
     }
 }
@@ -138,7 +138,7 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
             assert_eq!(most, loader.depth() - ahead);
             let mut pass = loader.epoch().unwrap();
             let mut held: Vec<_> = (0..=most).map(|_| pass.next().unwrap().unwrap()).collect();
-            let oldest = held.iter().map(|batch| batch.task()).min().unwrap();
+            let oldest = held.iter().map(|batch| batch.batch_index()).min().unwrap();
             for _ in 0..3 {
                 let error = pass.next().unwrap().err().unwrap();
                 assert!(
@@ -199,7 +199,7 @@ fn a_leaked_batch_costs_its_memory() {
         for _ in 0..=most {
             std::mem::forget(loader.epoch().unwrap().next().unwrap().unwrap());
         }
-        assert!(loader.epoch().unwrap().map(|batch| batch.unwrap().task()).eq(0..expected[0].len()));
+        assert!(loader.epoch().unwrap().map(|batch| batch.unwrap().batch_index()).eq(0..expected[0].len()));
         assert_eq!(loader.stats().extra_batches, 1);
 
         let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
@@ -263,7 +263,7 @@ fn a_pass_dropped_at_any_batch_leaves_no_failures() {
                 let mut left = loader.epoch().unwrap();
                 for outcome in left.by_ref().take(seen as usize) {
                     match outcome {
-                        Ok(batch) => assert_eq!(Got::from(&batch), expected[seen as usize][batch.task()]),
+                        Ok(batch) => assert_eq!(Got::from(&batch), expected[seen as usize][batch.batch_index()]),
                         Err(error) => assert!(matches!(error, Error::Sample { .. } | Error::Panic { .. }), "{error}"),
                     }
                 }

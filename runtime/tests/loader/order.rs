@@ -157,11 +157,11 @@ fn out_of_order_a_straggler_delays_only_its_batch() {
         let builder = Loader::builder(with_straggler(400, &latch)).batch_size(4).part_size(part_size);
         let mut loader = crew.build(builder.in_order(false).help(false)).unwrap();
         let mut pass = loader.epoch().unwrap();
-        let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().task()).collect();
+        let mut tasks: Vec<usize> = (1..100).map(|_| pass.next().unwrap().unwrap().batch_index()).collect();
         tasks.sort_unstable();
         assert!(tasks.into_iter().eq(1..100), "all batches except that of the straggler");
         latch.open();
-        assert_eq!(pass.next().unwrap().unwrap().task(), 0);
+        assert_eq!(pass.next().unwrap().unwrap().batch_index(), 0);
         assert!(pass.next().is_none());
     }
 }
@@ -189,7 +189,7 @@ fn out_of_order_a_slot_freed_by_another_thread_is_used() {
             std::thread::sleep(Duration::from_millis(30));
             drop(dropped);
         });
-        assert_eq!(pass.next().unwrap().unwrap().task(), depth);
+        assert_eq!(pass.next().unwrap().unwrap().batch_index(), depth);
         latch.open();
         dropper.join().unwrap();
         drop(held);
@@ -210,7 +210,7 @@ fn in_order_a_straggler_delays_delivery_but_not_work() {
                 latch.open();
             }
         });
-        let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().task()).collect();
+        let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().batch_index()).collect();
         assert!(tasks.into_iter().eq(0..10));
         opener.join().unwrap();
     }

@@ -26,7 +26,7 @@ fn empty_replies_leave_no_gaps_in_batch_numbers() {
                 for _ in 0..2 {
                     let batches = loader.epoch().unwrap().map(Result::unwrap);
                     let got: Vec<_> =
-                        batches.map(|batch| (batch.task(), batch.tensors().as_slice().to_vec())).collect();
+                        batches.map(|batch| (batch.batch_index(), batch.tensors().as_slice().to_vec())).collect();
                     assert!(got.iter().map(|&(task, _)| task).eq(0..got.len()), "{got:?}");
                     assert_eq!(got, *first.get_or_insert_with(|| got.clone()), "{sizes:?}, prefetch_factor {factor}");
                 }

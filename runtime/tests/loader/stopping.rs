@@ -227,7 +227,7 @@ fn a_loader_resumes_from_the_state_of_a_stopped_one() {
             let batch = $batch.unwrap();
             let columns = batch.columns();
             let indices = columns.get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec();
-            (batch.task(), indices, columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec())
+            (batch.batch_index(), indices, columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec())
         }};
     }
     macro_rules! check {

@@ -30,7 +30,7 @@ fn a_timeout_names_the_worker_and_the_batch_comes_later() {
                 outcome => return outcome,
             }
         };
-        assert_eq!([first().unwrap().task(), first().unwrap().task()], [0, 1]);
+        assert_eq!([first().unwrap().batch_index(), first().unwrap().batch_index()], [0, 1]);
         latch.until_waiting(1);
         for _ in 0..2 {
             let error = pass.next().unwrap().err().unwrap();
@@ -77,7 +77,7 @@ fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
         assert!(matches!(pass.next(), Some(Err(Error::Timeout { task: 0, .. }))));
         assert_eq!((pass.remaining(), pass.size_hint()), (Some(6), (0, None)));
         latch.open();
-        let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.task())).collect();
+        let tasks: Vec<usize> = pass.filter_map(|outcome| outcome.ok().map(|batch| batch.batch_index())).collect();
         assert!(tasks.into_iter().eq(0..6));
     }
 }
@@ -106,7 +106,7 @@ fn a_caller_that_loads_can_wait_for_a_limited_time() {
         assert!(begun.elapsed() >= Duration::from_millis(20));
         latch.open();
         // Without a limit of its own, the loader waits as before.
-        let tasks = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap().task());
+        let tasks = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap().batch_index());
         assert!(tasks.eq(0..6));
     }
 }
@@ -155,7 +155,7 @@ fn a_caller_with_little_time_loads_nothing_itself() {
     while let Some(outcome) = loader.next_within(Duration::from_millis(1)) {
         match outcome {
             Ok(batch) => {
-                assert_eq!(batch.task(), batches);
+                assert_eq!(batch.batch_index(), batches);
                 batches += 1;
             }
             Err(Error::Timeout { .. }) => late += 1,
@@ -187,7 +187,7 @@ fn a_caller_can_wait_for_the_previous_pass_for_a_limited_time() {
     latch.open();
     loader.begin_epoch().unwrap();
     let batches: Vec<_> = std::iter::from_fn(|| loader.next_batch()).map(|batch| batch.unwrap()).collect();
-    assert!(batches.iter().map(|batch| (batch.epoch(), batch.task())).eq((0..6).map(|task| (1, task))));
+    assert!(batches.iter().map(|batch| (batch.epoch(), batch.batch_index())).eq((0..6).map(|task| (1, task))));
 }
 
 /// Lets `epoch` time out while `worker_init` is stuck, and then begins the pass.

@@ -106,7 +106,7 @@ fn the_next_pass_can_be_given_a_number() {
         let batch = batch.unwrap();
         let (numbers, epochs) = batch.tensors();
         assert!(epochs.as_slice().iter().all(|&epoch| epoch == batch.epoch()));
-        (batch.epoch(), batch.task(), numbers.as_slice().to_vec())
+        (batch.epoch(), batch.batch_index(), numbers.as_slice().to_vec())
     };
     let mut whole = build(&generator());
     let passes: Vec<Vec<_>> = (0..3).map(|_| whole.epoch().unwrap().map(read).collect()).collect();

@@ -53,7 +53,7 @@ fn part(what: &What, replicas: usize, from: Option<&State>, most: usize, of: usi
         let (mut pass, mut share) = (loader.epoch().unwrap(), Vec::new());
         for batch in pass.by_ref().take(most) {
             let batch = batch.unwrap();
-            assert_eq!((batch.task(), batch.epoch()), (task, 0));
+            assert_eq!((batch.batch_index(), batch.epoch()), (task, 0));
             let (indices, words) = batch.tensors();
             assert_eq!(indices.as_slice(), batch.indices());
             share.extend(indices.as_slice().iter().copied().zip(words.as_slice().iter().copied()));
@@ -160,7 +160,7 @@ fn missing_batches_require_the_same_number_of_replicas() {
     let state: State = serde_json::from_value(value).unwrap();
     let mut same = loader(&what, 4, 0);
     same.load_state(&state).unwrap();
-    let tasks: Vec<usize> = same.epoch().unwrap().map(|batch| batch.unwrap().task()).collect();
+    let tasks: Vec<usize> = same.epoch().unwrap().map(|batch| batch.unwrap().batch_index()).collect();
     assert_eq!(tasks, [1, 4]);
     let error = loader(&what, 2, 0).load_state(&state).unwrap_err();
     assert_eq!(error.field(), "sampler");

@@ -91,7 +91,7 @@ impl Outcome {
     fn new(epoch: u32, task: usize, got: Result<Batch<(i64, u64)>, Error>) -> Self {
         match got {
             Ok(batch) => {
-                assert_eq!((batch.epoch(), batch.task()), (epoch, task));
+                assert_eq!((batch.epoch(), batch.batch_index()), (epoch, task));
                 let (numbers, words) = batch.tensors();
                 Self::Batch(epoch, numbers.as_slice().to_vec(), words.as_slice().to_vec())
             }

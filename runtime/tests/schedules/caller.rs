@@ -46,7 +46,7 @@ pub(crate) trait Made: Send + 'static {
 
 impl<S: 'static> Made for Batch<S> {
     fn number(&self) -> Option<usize> {
-        Some(self.task())
+        Some(self.batch_index())
     }
 
     fn samples(&self) -> Vec<Words> {

@@ -83,7 +83,7 @@ fn pass(loader: &mut Loader<BatchOf<PackedDataset<Documents>>>, packing: &Packin
         }
         want_flat.dedup();
         assert_eq!((&flat, longest), (&want_flat, want_flat.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap()));
-        batches.push((batch.task() as i64, rows));
+        batches.push((batch.batch_index() as i64, rows));
     }
     assert!(from > 0 || !batches.is_empty());
     batches

@@ -181,7 +181,7 @@ impl Plan {
             let numbers = numbers.typed::<i64>().unwrap();
             return want.iter().position(|want| want.indices == numbers.as_slice()).expect("a batch of this pass");
         }
-        batch.task()
+        batch.batch_index()
     }
 
     fn is_bad(&self, index: i64) -> bool {

@@ -144,7 +144,7 @@ pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {
     match batch {
         Ok(batch) => format!(
             "{} {:?} {:?}",
-            batch.task(),
+            batch.batch_index(),
             batch.indices(),
             (0..batch.columns().len()).map(|i| batch.columns().get(i)).collect::<Vec<_>>()
         ),
@@ -276,7 +276,7 @@ impl Got {
         assert_eq!(bytes.shape(), [batch.len(), 2, 3]);
         assert_eq!(numbers.typed::<i64>().unwrap().as_slice(), batch.indices());
         Self {
-            task: batch.task(),
+            task: batch.batch_index(),
             epoch: batch.epoch(),
             indices: batch.indices().to_vec(),
             pixels: bytes.typed::<u8>().unwrap().as_slice().to_vec(),

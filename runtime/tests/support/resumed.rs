@@ -64,7 +64,7 @@ impl Outcome {
         }
         Self::Batch {
             epoch: batch.epoch(),
-            task: batch.task(),
+            task: batch.batch_index(),
             indices: batch.indices().to_vec(),
             bytes,
             words: columns.get(2).unwrap().typed::<u64>().unwrap().as_slice().to_vec(),

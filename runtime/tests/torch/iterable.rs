@@ -44,7 +44,7 @@ fn batches_are_numbered_in_sequence_when_workers_end() {
             let builder = Loader::iterable(uneven(sizes.clone())).num_workers(workers).batch_size(2);
             let mut loader = builder.in_order(in_order).build().unwrap();
             for epoch in 0..2 {
-                let numbers = loader.epoch().unwrap().map(|batch| batch.unwrap()).map(|b| (b.task(), b.epoch()));
+                let numbers = loader.epoch().unwrap().map(|batch| batch.unwrap()).map(|b| (b.batch_index(), b.epoch()));
                 let batches = sizes.iter().map(|size| size.div_ceil(2)).sum();
                 assert!(numbers.eq((0..batches).map(|task| (task, epoch))), "{sizes:?}");
             }

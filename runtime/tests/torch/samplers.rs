@@ -114,8 +114,8 @@ fn an_endless_sampler_is_read_no_further_than_the_ring() {
                 assert_eq!(pass.remaining(), None);
                 for task in 0..taken {
                     let batch = pass.next().unwrap().unwrap();
-                    let first = batch.task() as i64 * 4;
-                    assert!(!in_order || batch.task() == task);
+                    let first = batch.batch_index() as i64 * 4;
+                    assert!(!in_order || batch.batch_index() == task);
                     assert_eq!(values(&batch), [first, first + 1, first + 2, first + 3].map(|index| index % 10));
                 }
                 drop(pass);
@@ -288,7 +288,7 @@ fn a_panic_in_a_samplers_iterator_ends_its_pass() {
                 let mut bad = Vec::new();
                 for outcome in loader.epoch().unwrap() {
                     match outcome {
-                        Ok(batch) => good.push(batch.task()),
+                        Ok(batch) => good.push(batch.batch_index()),
                         Err(error) => bad.push(error),
                     }
                 }

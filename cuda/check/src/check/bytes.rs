@@ -73,8 +73,8 @@ fn compare<S>(bench: &Bench, make: impl Fn(Option<&Device>) -> Result<Loader<Bat
         for batch in fed.epoch()? {
             let (batch, Some(wanted)) = (batch?, host.next().transpose()?) else { bail!("one batch too many") };
             batch.ready_on(&training.seen)?;
-            let (task, columns) = (wanted.task(), wanted.columns());
-            let found = (batch.task(), batch.epoch(), batch.indices(), batch.fields());
+            let (task, columns) = (wanted.batch_index(), wanted.columns());
+            let found = (batch.batch_index(), batch.epoch(), batch.indices(), batch.fields());
             ensure!(found == (task, wanted.epoch(), wanted.indices(), columns.len()), "batch {task}: {found:?}");
             for i in 0..columns.len() {
                 let (Some(field), Some(wanted)) = (batch.field(i), columns.get(i)) else {

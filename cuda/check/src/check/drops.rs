@@ -103,7 +103,7 @@ fn read(training: &Training<'_>, batch: &DeviceBatch) -> Result<()> {
     ensure!(
         found.len() == batch.len() && wrong == 0,
         "batch {}: {wrong} of {} rows are wrong",
-        batch.task(),
+        batch.batch_index(),
         batch.len()
     );
     Ok(())

@@ -540,7 +540,7 @@ impl<D, C> Builder<D, C> {
     /// let error = pass.next().expect("ten batches").unwrap_err();
     /// assert!(matches!(error, Error::Held { task: 0, .. }));
     /// drop(second);
-    /// assert_eq!(pass.next().expect("ten batches")?.task(), 2);
+    /// assert_eq!(pass.next().expect("ten batches")?.batch_index(), 2);
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn on_held(mut self, on_held: OnHeld) -> Self {

@@ -126,7 +126,7 @@ impl<S> Batch<S> {
 
     /// The batch's number in the pass, from 0; for an iterable dataset, in the order of delivery.
     #[inline]
-    pub fn task(&self) -> usize {
+    pub fn batch_index(&self) -> usize {
         self.lease.tag().task
     }
 
@@ -168,7 +168,7 @@ impl<S> Clone for Batch<S> {
 impl<S> fmt::Debug for Batch<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
-            .field("task", &self.task())
+            .field("task", &self.batch_index())
             .field("epoch", &self.epoch())
             .field("len", &self.len())
             .field("columns", &self.columns())

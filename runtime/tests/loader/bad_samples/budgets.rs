@@ -85,7 +85,7 @@ fn more_bad_samples_than_good_ones_are_an_error() {
         let mut loader = crew.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
         for task in 0..125 {
-            assert_eq!(pass.next().unwrap().unwrap().task(), task);
+            assert_eq!(pass.next().unwrap().unwrap().batch_index(), task);
         }
         let (bad, of, source) = mostly(pass.next());
         assert!((1000..1016).contains(&of) && bad > of / 2 && bad < 1016, "{bad} of {of}");
@@ -122,7 +122,7 @@ fn a_timeout_ends_a_row_of_bad_batches() {
             }
         };
         for task in 0..2 {
-            assert_eq!(next().0.unwrap().unwrap().task(), task);
+            assert_eq!(next().0.unwrap().unwrap().batch_index(), task);
         }
         for _ in 0..3 {
             let (late, took) = next();

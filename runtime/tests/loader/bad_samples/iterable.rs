@@ -83,7 +83,7 @@ trait CollectContents {
 
 impl<S, I: Iterator<Item = Batch<S>>> CollectContents for I {
     fn collect_contents(self) -> Vec<(usize, Vec<i64>)> {
-        self.map(|batch| (batch.task(), numbers(&batch))).collect()
+        self.map(|batch| (batch.batch_index(), numbers(&batch))).collect()
     }
 }
 

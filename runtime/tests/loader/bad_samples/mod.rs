@@ -150,7 +150,7 @@ fn rows<S>(batch: &Batch<S>) -> Vec<Seen> {
 type Outcome = Result<(usize, Vec<Seen>), String>;
 
 fn outcome<S>(batch: Result<Batch<S>, Error>) -> Outcome {
-    batch.map(|batch| (batch.task(), rows(&batch))).map_err(|error| describe(&error))
+    batch.map(|batch| (batch.batch_index(), rows(&batch))).map_err(|error| describe(&error))
 }
 
 /// Formats an error without the thread that met it, which depends on timing.

@@ -169,7 +169,7 @@ fn unbatched_bad_samples_are_skipped_or_replaced() {
                 let samples = loader.epoch().unwrap().map(|sample| {
                     let sample = sample.unwrap();
                     assert_eq!(sample.columns().offsets(4).unwrap().len(), 2);
-                    (sample.task(), *sample.tensors().as_slice().first().unwrap())
+                    (sample.batch_index(), *sample.tensors().as_slice().first().unwrap())
                 });
                 samples.collect()
             };
@@ -195,8 +195,8 @@ fn a_batch_after_a_skipped_one_uses_its_memory() {
     drop(first);
     // Batch 2 is skipped because its only sample is bad, and batch 3 uses its memory.
     let third = pass.next().unwrap().unwrap();
-    assert_eq!(third.task(), 3);
+    assert_eq!(third.batch_index(), 3);
     assert!(matches!(pass.next(), Some(Err(Error::Held { task: 1, .. }))));
     drop((second, third));
-    assert!(pass.map(|batch| batch.unwrap().task()).eq(4..8));
+    assert!(pass.map(|batch| batch.unwrap().batch_index()).eq(4..8));
 }

@@ -1,6 +1,6 @@
 // Bulk reads of user-defined datasets.
-#ifndef SLOTLINE_MANY_HPP
-#define SLOTLINE_MANY_HPP
+#ifndef SLOTLINE_BULK_READ_HPP
+#define SLOTLINE_BULK_READ_HPP
 
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +14,18 @@
 namespace slotline {
 
 /// Takes the samples of a bulk read, in order. Valid only during the call that receives it, on its thread.
-class put {
+class sample_sink {
  public:
-  put(slotline_put* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
-  put(const put&) = delete;
-  put& operator=(const put&) = delete;
+  sample_sink(slotline_sample_sink* raw, const std::vector<field>& fields) noexcept : raw_(raw), fields_(fields) {}
+  sample_sink(const sample_sink&) = delete;
+  sample_sink& operator=(const sample_sink&) = delete;
 
   /// Puts the next sample: calls `write(slotline::sample&)` at once. If it throws, the bulk read fails with that exception, as
   /// the error of this sample.
   template <class Write>
   void operator()(const Write& write) {
     const call<Write> given{write, fields_};
-    const slotline_status result = slotline_put_sample(raw_, call<Write>::run, const_cast<call<Write>*>(&given));
+    const slotline_status result = slotline_sample_sink_put(raw_, call<Write>::run, const_cast<call<Write>*>(&given));
     if (result == SLOTLINE_OK) return;
 #ifdef SLOTLINE_EXCEPTIONS
     detail::raise(detail::reported("the sample could not be put"));
@@ -50,7 +50,7 @@ class put {
     }
   };
 
-  slotline_put* raw_;
+  slotline_sample_sink* raw_;
   const std::vector<field>& fields_;
 };
 

@@ -1,6 +1,6 @@
 // The callbacks of the C API for user-defined datasets.
-#ifndef SLOTLINE_OWN_HPP
-#define SLOTLINE_OWN_HPP
+#ifndef SLOTLINE_USER_DATASET_HPP
+#define SLOTLINE_USER_DATASET_HPP
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "error.hpp"
 #include "failure.hpp"
-#include "many.hpp"
+#include "bulk_read.hpp"
 #include "sample.hpp"
 #include "types.hpp"
 
@@ -62,7 +62,7 @@ inline constexpr bool has_read_many = false;
 template <class Own>
 inline constexpr bool has_read_many<
     Own, std::void_t<decltype(std::declval<const Own&>().read_many(std::declval<span<const std::size_t>>(),
-                                                                   std::declval<put&>()))>> = true;
+                                                                   std::declval<sample_sink&>()))>> = true;
 
 template <class Own, class = void>
 inline constexpr bool has_prefetch = false;
@@ -156,13 +156,13 @@ struct map_calls {
         raw);
   }
 
-  static std::int32_t read_many(void* user, const std::size_t* indices, std::size_t size, slotline_put* raw,
+  static std::int32_t read_many(void* user, const std::size_t* indices, std::size_t size, slotline_sample_sink* raw,
                                 slotline_failure* failure) noexcept {
     return guarded(
         [&] {
           const use call(user);
           const own<Own>& self = own<Own>::at(user);
-          put samples(raw, self.fields);
+          sample_sink samples(raw, self.fields);
           self.dataset.read_many(span<const std::size_t>(indices, size), samples);
           return 0;
         },

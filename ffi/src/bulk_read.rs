@@ -12,17 +12,19 @@ use slotline::dataset::{Context, Dataset};
 use crate::boundary::guarded;
 use crate::callback::{answer, slotline_failure};
 use crate::map::{Read, slotline_read};
-use crate::status::{SLOTLINE_INVALID, SLOTLINE_OK, SLOTLINE_PANIC, SLOTLINE_SAMPLE, slotline_status};
+use crate::status::{
+    SLOTLINE_ERROR_INVALID, SLOTLINE_ERROR_PANIC, SLOTLINE_ERROR_SAMPLE, SLOTLINE_OK, slotline_status,
+};
 
-/// Reads the samples at `n` indices, all below `len`, and passes each to `slotline_put_sample`, in that order. Returns 0, or
-/// another value if it fails; `slotline_fail` sets the reason, which is the error of the first sample that was not put. Several
-/// threads call it at once.
+/// Reads the samples at `n` indices, all below `len`, and passes each to `slotline_sample_sink_put`, in that order. Returns 0,
+/// or another value if it fails; `slotline_fail` sets the reason, which is the error of the first sample that was not put.
+/// Several threads call it at once.
 pub type slotline_read_many = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
         indices: *const usize,
         n: usize,
-        put: *mut slotline_put,
+        sink: *mut slotline_sample_sink,
         failure: *mut slotline_failure,
     ) -> i32,
 >;
@@ -33,7 +35,7 @@ pub type slotline_prefetch = Option<unsafe extern "C" fn(user: *mut c_void, inde
 
 /// Takes the samples of a bulk read. It is lent to the callback: only the callback's thread may use it, until the callback
 /// returns.
-pub struct slotline_put {
+pub struct slotline_sample_sink {
     /// Whether a sample is being put, by a callback that may call back into this object.
     busy: Cell<bool>,
     /// Accessed only by the call that has set `busy`.
@@ -53,12 +55,12 @@ struct Lent {
 /// Calls a user's callback with something that puts its samples.
 pub(crate) fn call(
     put: &mut Put<'_>,
-    read_many: impl FnOnce(*mut slotline_put, *mut slotline_failure) -> i32,
+    read_many: impl FnOnce(*mut slotline_sample_sink, *mut slotline_failure) -> i32,
 ) -> Result<(), BoxError> {
     let put: NonNull<Put<'_>> = NonNull::from(put);
     // SAFETY: only the lifetime changes, and it is used only until the callback returns.
     let put = unsafe { transmute::<NonNull<Put<'_>>, NonNull<Put<'static>>>(put) };
-    let mut lent = slotline_put { busy: Cell::new(false), lent: UnsafeCell::new(Lent { put, failure: None }) };
+    let mut lent = slotline_sample_sink { busy: Cell::new(false), lent: UnsafeCell::new(Lent { put, failure: None }) };
     let outcome = answer(|failure| read_many(&raw mut lent, failure));
     // What put reports comes first: the callback fails because of it.
     if let Some(failure) = lent.lent.into_inner().failure {
@@ -84,9 +86,9 @@ pub(crate) fn one_by_one<D: Dataset>(
     Ok(())
 }
 
-impl fmt::Debug for slotline_put {
+impl fmt::Debug for slotline_sample_sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("slotline_put").finish_non_exhaustive()
+        f.debug_struct("slotline_sample_sink").finish_non_exhaustive()
     }
 }
 
@@ -95,44 +97,44 @@ impl fmt::Debug for slotline_put {
 ///
 /// # Errors
 ///
-/// `SLOTLINE_SAMPLE`: `write` failed, there are no more samples to put, or an earlier call failed. The callback of the bulk read
-/// must then return a value other than 0; the error is already known. `SLOTLINE_INVALID`: `put` or `write` is NULL, or `write`
-/// itself made this call.
+/// `SLOTLINE_ERROR_SAMPLE`: `write` failed, there are no more samples to put, or an earlier call failed. The callback of the
+/// bulk read must then return a value other than 0; the error is already known. `SLOTLINE_ERROR_INVALID`: `sink` or `write` is
+/// NULL, or `write` itself made this call.
 ///
 /// # Safety
 ///
-/// `put` must be NULL or the pointer that this callback received; `write` must be NULL or a function that can be called with
+/// `sink` must be NULL or the pointer that this callback received; `write` must be NULL or a function that can be called with
 /// `user`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slotline_put_sample(
-    put: *mut slotline_put,
+pub unsafe extern "C" fn slotline_sample_sink_put(
+    sink: *mut slotline_sample_sink,
     write: slotline_read,
     user: *mut c_void,
 ) -> slotline_status {
-    // SAFETY: the caller guarantees that `put` is NULL or the pointer that this callback received.
-    let (Some(put), Some(write)) = (unsafe { put.as_ref() }, write) else { return SLOTLINE_INVALID };
-    if put.busy.replace(true) {
-        return SLOTLINE_INVALID;
+    // SAFETY: the caller guarantees that `sink` is NULL or the pointer that this callback received.
+    let (Some(sink), Some(write)) = (unsafe { sink.as_ref() }, write) else { return SLOTLINE_ERROR_INVALID };
+    if sink.busy.replace(true) {
+        return SLOTLINE_ERROR_INVALID;
     }
-    let status = guarded(SLOTLINE_PANIC, || {
+    let status = guarded(SLOTLINE_ERROR_PANIC, || {
         // SAFETY: `busy` was not set, and only one thread uses the object.
-        let lent = unsafe { &mut *put.lent.get() };
+        let lent = unsafe { &mut *sink.lent.get() };
         if lent.failure.is_some() {
-            return SLOTLINE_SAMPLE;
+            return SLOTLINE_ERROR_SAMPLE;
         }
         // SAFETY: it is valid until the callback returns, and nothing else uses it.
         match unsafe { lent.put.as_mut() }(write, user) {
             Ok(()) => SLOTLINE_OK,
             Err(error) => {
                 lent.failure = Some(error);
-                SLOTLINE_SAMPLE
+                SLOTLINE_ERROR_SAMPLE
             }
         }
     });
-    if status == SLOTLINE_PANIC {
+    if status == SLOTLINE_ERROR_PANIC {
         // SAFETY: as above.
-        unsafe { &mut *put.lent.get() }.failure.get_or_insert_with(|| "the sample could not be put: a panic".into());
+        unsafe { &mut *sink.lent.get() }.failure.get_or_insert_with(|| "the sample could not be put: a panic".into());
     }
-    put.busy.set(false);
+    sink.busy.set(false);
     status
 }
