@@ -83,7 +83,7 @@ pub struct slotline_stats {
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_stats {
-    const FIRST: usize = versioned::end!(extra_bytes);
+    const FIRST: usize = versioned::end!(caller_decoding);
     const END: usize = versioned::end!(caller_decoding);
 
     fn defaults() -> Self {

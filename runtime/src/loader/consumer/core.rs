@@ -76,7 +76,7 @@ impl<P: Storage> LoaderCore<P> {
         // Without an index each worker makes its own pass.
         let own_passes = passes.index_source().is_none();
         let bad_samples = BadSampleLog::new(options.on_error, own_passes, options.on_warning);
-        let in_order = options.in_order || workers.pool.is_empty();
+        let in_order = options.in_order;
         let position = Position {
             generator: options.generator,
             seed: 0,
