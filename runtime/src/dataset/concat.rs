@@ -17,7 +17,7 @@ use crate::sample::{Fields, RowsMut};
 ///
 /// Samples must have the same fields in all datasets. If the datasets know them ([`Dataset::fields`]), a loader over
 /// datasets that differ isn't built, and the error names the dataset and the field. To mix the datasets by weight, see
-/// [`MixtureSampler`](crate::sampler::MixtureSampler).
+/// `MixtureSampler` of `slotline-sequences`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -78,7 +78,7 @@ impl<D> ConcatDataset<D> {
         &self.datasets
     }
 
-    /// Returns the lengths of the datasets, for a [`MixtureSampler`](crate::sampler::MixtureSampler).
+    /// Returns the lengths of the datasets, for a `MixtureSampler` of `slotline-sequences`.
     pub fn lens(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.ends
             .iter()

@@ -4,7 +4,7 @@
 ///
 /// ```
 /// use slotline::dataset::{Context, Dataset};
-/// use slotline::tokens::shift;
+/// use slotline_sequences::tokens::shift;
 /// # use slotline::BoxError;
 ///
 /// /// Crops of a text, as two fields.
@@ -39,7 +39,7 @@ pub fn shift<T>(tokens: &[T]) -> (&[T], &[T]) {
 /// concatenated otherwise.
 ///
 /// ```
-/// use slotline::tokens::shift_documents;
+/// use slotline_sequences::tokens::shift_documents;
 ///
 /// let (tokens, documents) = ([5_u16, 6, 7, 8, 9, 0], [1, 1, 1, 2, 2, 0]);
 /// let mut targets = [0_i64; 6];

@@ -8,11 +8,13 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::feistel::GOLDEN;
-use super::saved::{Saved, digest, put, put_generator};
-use super::{Cipher, Order, Sampler, SamplerError, with_generator};
-use crate::BoxError;
-use crate::rng::{Generator, SharedGenerator};
+use slotline::BoxError;
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::sampler::{
+    Cipher, GOLDEN, Order, Sampler, SamplerError, Saved, digest, put, put_generator, with_generator,
+};
+
+use super::SequenceError;
 
 /// The sampler's name in errors.
 const NAME: &str = "ShardShuffleSampler";
@@ -25,14 +27,15 @@ const NAME: &str = "ShardShuffleSampler";
 /// shard's first sample and its last one are at most `window` shards apart, so a cache needs room for that many, and as
 /// many again to fetch the next ones meanwhile.
 ///
-/// `window` decides how good the shuffle is. With all shards, it is as good as [`RandomSampler`](super::RandomSampler)'s;
+/// `window` decides how good the shuffle is. With all shards, it is as good as [`RandomSampler`](slotline::sampler::RandomSampler)'s;
 /// with 1, neighbours of a pass are neighbours of the data. If shards hold samples that are alike, as those of one class
 /// or one source, take a window of dozens. (In terms of Mosaic Streaming: like `py1b` with blocks of whole shards. `py1s`
 /// is a window of 1.)
 ///
 /// ```
 /// use slotline::rng::Generator;
-/// use slotline::sampler::{Sampler, ShardShuffleSampler};
+/// use slotline::sampler::Sampler;
+/// use slotline_sequences::sampler::ShardShuffleSampler;
 ///
 /// // 1000 shards of 50 samples, 8 at a time.
 /// let mut sampler = ShardShuffleSampler::new([50; 1000], 8)?.generator(Generator::from_seed(42));
@@ -40,13 +43,13 @@ const NAME: &str = "ShardShuffleSampler";
 /// shards.sort();
 /// shards.dedup();
 /// assert_eq!(shards.len(), 8);
-/// # Ok::<(), slotline::sampler::SamplerError>(())
+/// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
 /// `shard_lens` of slotline-sources' `Records` returns the lengths of the shards.
 ///
 /// Each pass draws one `random_()` from the generator, and is a function of it. With
-/// [`DistributedSampler::over`](super::DistributedSampler::over), ranks share a pass: at any time all are in the same
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over), ranks share a pass: at any time all are in the same
 /// shards, and each reads a part of the samples of every one. Ranks on one machine can share a cache. A machine with some
 /// of the ranks reads all shards; if each is to read only some, give each its own files. An index costs about a tenth of
 /// a microsecond. A pass takes 20 bytes for each shard and nothing for the samples.
@@ -65,16 +68,16 @@ impl ShardShuffleSampler {
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoWindow`] if `window` is 0, [`SamplerError::TooLong`] if there are more samples than a `usize`
+    /// [`SequenceError::NoWindow`] if `window` is 0, [`SequenceError::TooLong`] if there are more samples than a `usize`
     /// counts.
-    pub fn new(lens: impl IntoIterator<Item = usize>, window: usize) -> Result<Self, SamplerError> {
-        let window = NonZero::new(window).ok_or(SamplerError::NoWindow { sampler: NAME })?;
+    pub fn new(lens: impl IntoIterator<Item = usize>, window: usize) -> Result<Self, SequenceError> {
+        let window = NonZero::new(window).ok_or(SequenceError::NoWindow { sampler: NAME })?;
         let (mut len, mut shards) = (0_usize, Vec::new());
         for shard in lens {
             if shard > 0 {
                 shards.push((len, shard));
             }
-            len = len.checked_add(shard).ok_or(SamplerError::TooLong { sampler: NAME })?;
+            len = len.checked_add(shard).ok_or(SequenceError::TooLong { sampler: NAME })?;
         }
         Ok(Self { shards: shards.into(), len, window, generator: None })
     }

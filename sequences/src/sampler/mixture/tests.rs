@@ -127,8 +127,8 @@ fn bad_arguments_are_errors() {
         assert!(got.contains(want), "{got}");
     }
     let tiny = MixtureSampler::new([1 << 40, 1], [1e-12, 1.0]).unwrap();
-    assert!(matches!(tiny.clone().stop(Stop::AllExhausted), Err(SamplerError::TooLong { .. })));
-    assert!(matches!(tiny.stop(num_samples((1 << 62) + 1)), Err(SamplerError::TooLong { .. })));
+    assert!(matches!(tiny.clone().stop(Stop::AllExhausted), Err(SequenceError::TooLong { .. })));
+    assert!(matches!(tiny.stop(num_samples((1 << 62) + 1)), Err(SequenceError::TooLong { .. })));
     assert!(MixtureSampler::by_size([]).is_err());
 }
 

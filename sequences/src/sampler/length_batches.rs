@@ -7,13 +7,14 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::batch::{BatchSource, Source, sealed};
+use slotline::BoxError;
+use slotline::rng::{Generator, SharedGenerator, default_generator};
+use slotline::sampler::{
+    Order, SampledBatches, Sampler, SamplerError, Saved, Spans, digest, make_room, put, put_generator, with_generator,
+};
+
 use super::length_grouped::{checked, digest_of, longest_first};
-use super::saved::{Saved, digest, put, put_generator};
-use super::spans::{Deal, Spans};
-use super::{Order, Sampler, SamplerError, make_room, with_generator};
-use crate::BoxError;
-use crate::rng::{Generator, SharedGenerator, default_generator, fill_table, randperm_prefix};
+use super::{SequenceError, permute};
 
 /// The sampler's name in errors.
 const NAME: &str = "LengthBatchSampler";
@@ -22,7 +23,7 @@ const NAME: &str = "LengthBatchSampler";
 const GROUP: usize = 50;
 
 /// Makes batches of samples of similar lengths, which differ in size: by a [budget of tokens](Self::token_budget), or by
-/// [buckets](Self::buckets) of lengths. For [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler).
+/// [buckets](Self::buckets) of lengths. For [`Builder::batch_sampler`](slotline::loader::Builder::batch_sampler).
 ///
 /// Each sample is visited once. The batches come in random order, and each pass has others.
 ///
@@ -30,7 +31,7 @@ const GROUP: usize = 50;
 /// use slotline::Loader;
 /// use slotline::dataset::from_fn;
 /// use slotline::rng::Generator;
-/// use slotline::sampler::LengthBatchSampler;
+/// use slotline_sequences::sampler::LengthBatchSampler;
 ///
 /// let lengths: Vec<usize> = (0..1000).map(|i| 1 + i * 37 % 100).collect();
 /// // As many samples in a batch as, padded to the longest, have at most 400 tokens.
@@ -53,19 +54,19 @@ const GROUP: usize = 50;
 /// With [`replicas`](Self::replicas), all ranks draw the same list of batches and each takes its own, **as many as every
 /// other rank**: if the number of batches is not divisible, those from the start of the list are repeated, or some are
 /// [dropped](Self::drop_last). All ranks need a generator of their own with the same seed, and must begin the same
-/// number of passes. A [state](crate::loader::Loader::state) of any rank, taken when all had delivered the same number of
+/// number of passes. A [state](slotline::loader::Loader::state) of any rank, taken when all had delivered the same number of
 /// batches, can be loaded by any number of ranks: the rest of the pass is shared among them. What a sample draws does not
 /// depend on the number of ranks.
 ///
 /// # Bad samples
 ///
-/// What [replaces](crate::loader::OnError::Replace) a bad sample is not longer than that, so that a batch keeps to its
+/// What [replaces](slotline::loader::OnError::Replace) a bad sample is not longer than that, so that a batch keeps to its
 /// budget, or its bucket.
 ///
 /// # Memory
 ///
 /// A batch has room for [`max_batch_size`](Self::max_batch_size) samples, which many short ones make large. Samples that
-/// are [`Padded`](crate::sample::Padded) or [`Packed`](crate::sample::Packed) share their room: declare the budget divided
+/// are [`Padded`](slotline::sample::Padded) or [`Packed`](slotline::sample::Packed) share their room: declare the budget divided
 /// by the maximum batch size, rounded up. The sampler takes up to 36 bytes for each sample.
 #[derive(Clone, Debug)]
 pub struct LengthBatchSampler {
@@ -93,10 +94,11 @@ struct Scratch {
     sorting: super::length_grouped::Scratch<u32>,
 }
 
-/// A pass to resume.
+/// A pass to resume, as [`Spans::after`] counts it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Resumed {
-    deal: Deal,
+    position: usize,
+    dealt: usize,
     /// The number of replicas that were given batches until then.
     replicas: usize,
 }
@@ -117,13 +119,13 @@ impl LengthBatchSampler {
     ///
     /// # Errors
     ///
-    /// [`SamplerError::TokenBudget`] if a sample is longer than `max_tokens`, [`SamplerError::Length`] if a length is 2³²
-    /// or more, [`SamplerError::TooLong`] if there are more than 2³² - 1 samples.
-    pub fn token_budget(lengths: impl IntoIterator<Item = usize>, max_tokens: usize) -> Result<Self, SamplerError> {
+    /// [`SequenceError::TokenBudget`] if a sample is longer than `max_tokens`, [`SequenceError::Length`] if a length is 2³²
+    /// or more, [`SequenceError::TooLong`] if there are more than 2³² - 1 samples.
+    pub fn token_budget(lengths: impl IntoIterator<Item = usize>, max_tokens: usize) -> Result<Self, SequenceError> {
         let made = Self::new(lengths, By::Tokens { max_tokens, padded: true })?;
         if let Some(index) = made.lengths.iter().position(|&length| length as usize > max_tokens) {
             let length = made.lengths[index] as usize;
-            return Err(SamplerError::TokenBudget { sampler: NAME, index, length, max_tokens });
+            return Err(SequenceError::TokenBudget { sampler: NAME, index, length, max_tokens });
         }
         Ok(made.sized())
     }
@@ -136,30 +138,30 @@ impl LengthBatchSampler {
     ///
     /// # Errors
     ///
-    /// [`SamplerError::Buckets`] if there are not as many batch sizes or the boundaries do not ascend,
-    /// [`SamplerError::NoBatchSize`] if a batch size is 0, [`SamplerError::Length`] if a length is 2³² or more,
-    /// [`SamplerError::TooLong`] if there are more than 2³² - 1 samples.
+    /// [`SequenceError::Buckets`] if there are not as many batch sizes or the boundaries do not ascend,
+    /// [`SamplerError::NoBatchSize`] if a batch size is 0, [`SequenceError::Length`] if a length is 2³² or more,
+    /// [`SequenceError::TooLong`] if there are more than 2³² - 1 samples.
     pub fn buckets(
         lengths: impl IntoIterator<Item = usize>,
         boundaries: impl IntoIterator<Item = usize>,
         batch_sizes: impl IntoIterator<Item = usize>,
-    ) -> Result<Self, SamplerError> {
+    ) -> Result<Self, SequenceError> {
         let boundaries: Arc<[usize]> = boundaries.into_iter().collect();
         let sizes: Arc<[usize]> = batch_sizes.into_iter().collect();
         if sizes.len() != boundaries.len() + 1 || !boundaries.is_sorted_by(|a, b| a < b) {
             let boundaries = boundaries.to_vec();
-            return Err(SamplerError::Buckets { sampler: NAME, boundaries, batch_sizes: sizes.len() });
+            return Err(SequenceError::Buckets { sampler: NAME, boundaries, batch_sizes: sizes.len() });
         }
         if sizes.contains(&0) {
-            return Err(SamplerError::NoBatchSize { sampler: NAME });
+            return Err(SamplerError::NoBatchSize { sampler: NAME }.into());
         }
         Ok(Self::new(lengths, By::Buckets { boundaries, sizes })?.sized())
     }
 
-    fn new(lengths: impl IntoIterator<Item = usize>, by: By) -> Result<Self, SamplerError> {
+    fn new(lengths: impl IntoIterator<Item = usize>, by: By) -> Result<Self, SequenceError> {
         let lengths = checked(NAME, lengths)?;
         if lengths.len() >= u32::MAX as usize {
-            return Err(SamplerError::TooLong { sampler: NAME });
+            return Err(SequenceError::TooLong { sampler: NAME });
         }
         Ok(Self {
             lengths,
@@ -295,11 +297,7 @@ impl LengthBatchSampler {
     fn cut(&self, scratch: &mut Scratch, generator: &mut Generator) -> Result<(), SamplerError> {
         let n = self.lengths.len();
         let Scratch { sorted, ends, sorting, .. } = scratch;
-        make_room(NAME, sorted, n)?;
-        fill_table(sorted, 1, n);
-        if self.shuffle {
-            randperm_prefix(generator, sorted, n);
-        }
+        self.list(generator, n, sorted)?;
         ends.clear();
         let length = |index: &u32| self.lengths[*index as usize] as usize;
         match &self.by {
@@ -335,29 +333,29 @@ impl LengthBatchSampler {
         Ok(())
     }
 
-    /// Returns the number of batches that each of `replicas` replicas has in the rest of a list of `batches`.
-    fn share(&self, batches: usize, deal: Deal, replicas: NonZero<usize>) -> usize {
-        let left = batches.saturating_sub(deal.dealt);
-        if self.drop_last { left / replicas } else { left.div_ceil(replicas.get()) }
+    /// Fills `table` with 0 .. `n`, in random order if batches are drawn at random.
+    fn list(&self, generator: &mut Generator, n: usize, table: &mut Vec<u32>) -> Result<(), SamplerError> {
+        if self.shuffle {
+            return permute(NAME, generator, n, table);
+        }
+        make_room(NAME, table, n)?;
+        table.extend(0..n as u32);
+        Ok(())
     }
 
     /// Draws the next pass: all samples of the list of batches in `order`, and this replica's batches in `spans`.
     fn draw(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
         if self.shuffle && self.replicas.get() > 1 && self.generator.is_none() {
-            return Err(SamplerError::ReplicasWithoutGenerator { sampler: NAME });
+            return Err(SequenceError::ReplicasWithoutGenerator { sampler: NAME }.into());
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut ends = Arc::into_inner(std::mem::take(&mut self.spans).ends).unwrap_or_default();
+        let mut ends = std::mem::take(&mut self.spans).into_ends();
         let table = order.u32_table();
         make_room(NAME, table, self.lengths.len())?;
         let drawn: Result<usize, SamplerError> = with_generator(self.generator.as_ref(), default, |generator| {
             self.cut(&mut scratch, generator)?;
             let batches = scratch.ends.len();
-            make_room(NAME, &mut scratch.batches, batches)?;
-            fill_table(&mut scratch.batches, 1, batches);
-            if self.shuffle {
-                randperm_prefix(generator, &mut scratch.batches, batches);
-            }
+            self.list(generator, batches, &mut scratch.batches)?;
             Ok(batches)
         });
         let batches = drawn?;
@@ -369,14 +367,13 @@ impl LengthBatchSampler {
             ends.push(table.len() as u32);
         }
         self.scratch = scratch;
-        let Resumed { deal, replicas } = std::mem::take(&mut self.resumed);
+        let Resumed { position, dealt, replicas } = std::mem::take(&mut self.resumed);
         // At the end, each of the replicas may have been given one batch again.
-        if deal.dealt >= batches.saturating_add(replicas.max(1)) {
-            let error = format!("{NAME}: the state's pass had {} batches or more, but there are {batches}", deal.dealt);
+        if dealt >= batches.saturating_add(replicas.max(1)) {
+            let error = format!("{NAME}: the state's pass had {dealt} batches or more, but there are {batches}");
             return Err(BoxError::from(error).into());
         }
-        let len = deal.position + self.share(batches, deal, self.replicas);
-        self.spans = Spans { ends: Arc::new(ends), len, replicas: self.replicas.get(), rank: self.rank, deal };
+        self.spans = Spans::new(ends).replicas(self.replicas, self.rank, self.drop_last).after(position, dealt);
         Ok(())
     }
 }
@@ -384,12 +381,10 @@ impl LengthBatchSampler {
 /// The sampler of a loader that makes these batches. A type of its own, since its indices have no use without them.
 struct Planned(LengthBatchSampler);
 
-impl sealed::Sealed for LengthBatchSampler {}
-
-impl BatchSource for LengthBatchSampler {
-    fn into_source(self) -> Source {
-        let batch_size = self.max_batch_size();
-        Source { sampler: Box::new(Planned(self)), batch_size, drop_last: false, is_planned: true }
+impl From<LengthBatchSampler> for SampledBatches {
+    fn from(sampler: LengthBatchSampler) -> Self {
+        let most = sampler.max_batch_size();
+        Self::planned(Planned(sampler), most)
     }
 }
 
@@ -437,8 +432,8 @@ impl Sampler for Planned {
         put(to, "shuffle", self.0.shuffle);
         put(to, "drop_last", self.0.drop_last);
         put(to, "num_replicas", self.0.replicas);
-        put(to, "position", self.0.resumed.deal.position);
-        put(to, "dealt", self.0.resumed.deal.dealt);
+        put(to, "position", self.0.resumed.position);
+        put(to, "dealt", self.0.resumed.dealt);
         put_generator(to, self.0.generator.as_ref());
         true
     }
@@ -472,16 +467,16 @@ impl Sampler for Planned {
         if seen.start < position {
             return Err(saved.impossible("position", position, "fewer batches were delivered"));
         }
-        let mut deal = Deal { position, dealt };
+        let mut resumed = Resumed { position, dealt, replicas: replicas.get() };
         if seen.start == seen.end {
             let given = (seen.end - position).saturating_mul(replicas.get());
-            deal = Deal { position: seen.end, dealt: dealt.saturating_add(given) };
+            (resumed.position, resumed.dealt) = (seen.end, dealt.saturating_add(given));
         } else if replicas != self.0.replicas {
             let reason = "another number of replicas can resume only if no batch was skipped (in_order)";
             return Err(saved.impossible("num_replicas", replicas, reason));
         }
         saved.restore_generator(self.0.generator.as_ref())?;
-        self.0.resumed = Resumed { deal, replicas: replicas.get() };
+        self.0.resumed = resumed;
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::best_fit::best_fit;
 use super::{PackingError, PackingOptions};
-use crate::rng::{Generator, reserve_table};
-use crate::sampler::digest;
+use slotline::rng::{Generator, RandpermError};
+use slotline::sampler::digest;
 
 /// A plan of bins, each with pieces of documents; made by [`PackingOptions`].
 ///
@@ -204,8 +204,10 @@ pub(super) fn filled<T: Clone + Default>(len: usize) -> Result<Vec<T>, PackingEr
 }
 
 fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<(), PackingError> {
-    reserve_table(order, n).map_err(|source| PackingError::Memory { bytes: n.saturating_mul(4), source })?;
-    generator.randperm_into(n, order).map_err(|_| PackingError::TooMany { what: format!("{n} documents") })
+    generator.randperm_into(n, order).map_err(|error| match error {
+        RandpermError::Memory { bytes, source, .. } => PackingError::Memory { bytes, source },
+        _ => PackingError::TooMany { what: format!("{n} documents") },
+    })
 }
 
 /// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest; equal ones in the order of

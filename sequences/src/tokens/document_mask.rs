@@ -7,7 +7,7 @@
 /// kernel that takes `document_ids` or cumulative lengths.
 ///
 /// ```
-/// use slotline::tokens::document_mask;
+/// use slotline_sequences::tokens::document_mask;
 ///
 /// let mut mask = [false; 16];
 /// document_mask(&[1, 1, 2, 0], &mut mask);

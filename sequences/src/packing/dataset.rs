@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::document::{BinRow, Document};
 use super::{Packing, PackingError, Piece};
-use crate::BoxError;
-use crate::causes::with_causes;
-use crate::dataset::{Context, Dataset, OutOfRange, Upcoming};
-use crate::dtype::Element;
-use crate::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
-use crate::tensor::TensorView;
+use slotline::BoxError;
+use slotline::with_causes;
+use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
+use slotline::dtype::Element;
+use slotline::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
+use slotline::tensor::TensorView;
 
 /// The bins of a [`Packing`], as samples of one shape: row i of a batch has the documents of a bin, one after another,
 /// written in place.
@@ -34,7 +34,7 @@ use crate::tensor::TensorView;
 /// ```
 /// use slotline::Loader;
 /// use slotline::dataset::{Context, Dataset};
-/// use slotline::packing::{PackedDataset, PackingOptions};
+/// use slotline_sequences::packing::{PackedDataset, PackingOptions};
 /// # use slotline::BoxError;
 ///
 /// struct Texts(Vec<Vec<u16>>);

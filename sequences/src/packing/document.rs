@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::BoxError;
-use crate::dtype::{Element, element};
-use crate::sample::{Fields, Packed, Padded, Ragged, Row, Schema};
-use crate::tensor::TensorView;
-use crate::tuples::up_to_eight;
+use slotline::BoxError;
+use slotline::dtype::{Element, element};
+use slotline::sample::{Fields, Packed, Padded, Ragged, Row, Schema};
+use slotline::tensor::TensorView;
+use slotline::up_to_eight;
 
 /// A sample that can be packed with others into one row: a sequence of tokens, or several of the same length, such as
 /// tokens and labels.

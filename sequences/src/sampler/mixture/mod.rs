@@ -11,11 +11,12 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
+use slotline::BoxError;
+use slotline::rng::{Generator, SharedGenerator};
+use slotline::sampler::{Order, Sampler, SamplerError, Saved, digest, put, put_generator, with_generator};
+
 use self::plan::{Pass, Plan};
-use super::saved::{Saved, digest, put, put_generator};
-use super::{Order, Sampler, SamplerError, with_generator};
-use crate::BoxError;
-use crate::rng::{Generator, SharedGenerator};
+use super::SequenceError;
 
 /// The sampler's name in errors.
 const NAME: &str = "MixtureSampler";
@@ -37,7 +38,7 @@ pub enum Stop {
     NumSamples(NonZero<u64>),
 }
 
-/// Mixes several datasets by weight: visits the indices of a [`ConcatDataset`](crate::dataset::ConcatDataset) of them.
+/// Mixes several datasets by weight: visits the indices of a [`ConcatDataset`](slotline::dataset::ConcatDataset) of them.
 ///
 /// Weights are relative numbers of samples. A pass has as many samples of each dataset as its weight demands, exactly,
 /// not only on average. So have all blocks of 256 positions, within which the datasets come in random order; with
@@ -49,7 +50,7 @@ pub enum Stop {
 /// ```
 /// use slotline::Loader;
 /// use slotline::dataset::{ConcatDataset, from_fn};
-/// use slotline::sampler::{MixtureSampler, Stop};
+/// use slotline_sequences::sampler::{MixtureSampler, Stop};
 ///
 /// let numbers = |len, from| from_fn(len, move |index, _| Ok(from + index as i64));
 /// let both = ConcatDataset::new([(900, 0), (50, 10_000)].map(|(len, from)| numbers(len, from)))?;
@@ -64,9 +65,9 @@ pub enum Stop {
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// [`locate`](crate::dataset::ConcatDataset::locate) says which dataset a sample is from, as here. To have it as a field
+/// [`locate`](slotline::dataset::ConcatDataset::locate) says which dataset a sample is from, as here. To have it as a field
 /// of the batch, stack the concatenated dataset with one that returns it
-/// ([`StackDataset`](crate::dataset::StackDataset)).
+/// ([`StackDataset`](slotline::dataset::StackDataset)).
 ///
 /// | elsewhere | here |
 /// |---|---|
@@ -79,7 +80,7 @@ pub enum Stop {
 /// | `RandomMix` of webdataset | as the first row |
 ///
 /// Each pass draws one `random_()` from the generator, and is a function of it. Ranks share a pass with
-/// [`DistributedSampler::over`](super::DistributedSampler::over). Nothing is kept for each sample: an index is computed
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over). Nothing is kept for each sample: an index is computed
 /// on the worker that needs it, in less than half a microsecond for a few datasets and about two for a hundred
 /// (measured). Only with [`Stop::AllExhaustedWithoutReplacement`] does a mixture of thousands take memory: 12 bytes for
 /// each pair of datasets.
@@ -96,19 +97,19 @@ pub struct MixtureSampler {
 
 impl MixtureSampler {
     /// Makes a mixture of datasets of these lengths, with a weight for each
-    /// ([`ConcatDataset::lens`](crate::dataset::ConcatDataset::lens) returns the lengths). A pass ends with the first
+    /// ([`ConcatDataset::lens`](slotline::dataset::ConcatDataset::lens) returns the lengths). A pass ends with the first
     /// dataset, and draws from the default generator.
     ///
     /// # Errors
     ///
-    /// [`SamplerError::Weights`] if there are not as many weights as lengths, [`SamplerError::Weight`] if a weight is
+    /// [`SequenceError::Weights`] if there are not as many weights as lengths, [`SamplerError::Weight`] if a weight is
     /// negative or not finite, [`SamplerError::WeightSum`] if no weight is above 0 or their sum is not finite,
-    /// [`SamplerError::EmptySource`] if a dataset without samples has a weight above 0, and [`SamplerError::TooLong`] if
+    /// [`SequenceError::EmptySource`] if a dataset without samples has a weight above 0, and [`SequenceError::TooLong`] if
     /// there are more samples than a `usize` counts, or a pass would have more than 2⁶².
     pub fn new(
         lens: impl IntoIterator<Item = usize>,
         weights: impl IntoIterator<Item = f64>,
-    ) -> Result<Self, SamplerError> {
+    ) -> Result<Self, SequenceError> {
         let (lens, weights): (Vec<_>, Vec<_>) = (lens.into_iter().collect(), weights.into_iter().collect());
         let plan = Arc::new(plan(&lens, &weights, Stop::default())?);
         Ok(Self { lens, weights, stop: Stop::default(), even: false, shuffle: true, generator: None, plan })
@@ -120,7 +121,7 @@ impl MixtureSampler {
     /// # Errors
     ///
     /// Those of [`new`](Self::new).
-    pub fn by_size(lens: impl IntoIterator<Item = usize>) -> Result<Self, SamplerError> {
+    pub fn by_size(lens: impl IntoIterator<Item = usize>) -> Result<Self, SequenceError> {
         let lens: Vec<_> = lens.into_iter().collect();
         let weights: Vec<_> = lens.iter().map(|&len| len as f64).collect();
         Self::new(lens, weights)?.stop(Stop::AllExhaustedWithoutReplacement)
@@ -130,8 +131,8 @@ impl MixtureSampler {
     ///
     /// # Errors
     ///
-    /// [`SamplerError::TooLong`] if a pass would have more than 2⁶² samples, as if a long dataset had a tiny weight.
-    pub fn stop(mut self, stop: Stop) -> Result<Self, SamplerError> {
+    /// [`SequenceError::TooLong`] if a pass would have more than 2⁶² samples, as if a long dataset had a tiny weight.
+    pub fn stop(mut self, stop: Stop) -> Result<Self, SequenceError> {
         self.plan = Arc::new(plan(&self.lens, &self.weights, stop)?);
         self.stop = stop;
         Ok(self)
@@ -165,28 +166,28 @@ impl MixtureSampler {
 }
 
 /// Checks the arguments.
-fn plan(lens: &[usize], weights: &[f64], stop: Stop) -> Result<Plan, SamplerError> {
+fn plan(lens: &[usize], weights: &[f64], stop: Stop) -> Result<Plan, SequenceError> {
     if lens.len() != weights.len() {
-        return Err(SamplerError::Weights { sampler: NAME, sources: lens.len(), weights: weights.len() });
+        return Err(SequenceError::Weights { sampler: NAME, sources: lens.len(), weights: weights.len() });
     }
     let (mut start, mut sum, mut parts) = (0_usize, 0.0, Vec::new());
     for (index, (&len, &weight)) in lens.iter().zip(weights).enumerate() {
         if !(weight >= 0.0 && weight.is_finite()) {
-            return Err(SamplerError::Weight { sampler: NAME, index, weight });
+            return Err(SamplerError::Weight { sampler: NAME, index, weight }.into());
         }
         if len == 0 && weight > 0.0 {
-            return Err(SamplerError::EmptySource { sampler: NAME, dataset: index, weight });
+            return Err(SequenceError::EmptySource { sampler: NAME, dataset: index, weight });
         }
         if weight > 0.0 {
             parts.push((index, start, len, weight));
         }
         sum += weight;
-        start = start.checked_add(len).ok_or(SamplerError::TooLong { sampler: NAME })?;
+        start = start.checked_add(len).ok_or(SequenceError::TooLong { sampler: NAME })?;
     }
     if !(sum > 0.0 && sum.is_finite()) {
-        return Err(SamplerError::WeightSum { sampler: NAME, sum });
+        return Err(SamplerError::WeightSum { sampler: NAME, sum }.into());
     }
-    Plan::new(&parts, stop).ok_or(SamplerError::TooLong { sampler: NAME })
+    Plan::new(&parts, stop).ok_or(SequenceError::TooLong { sampler: NAME })
 }
 
 impl Sampler for MixtureSampler {

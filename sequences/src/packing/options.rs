@@ -4,8 +4,8 @@ use std::collections::TryReserveError;
 
 use super::Packing;
 use super::plan::plan;
-use crate::causes::with_causes;
-use crate::rng::Generator;
+use slotline::with_causes;
+use slotline::rng::Generator;
 
 /// The greatest capacity of a bin, in tokens.
 pub(super) const MOST_CAPACITY: usize = 1 << 28;
@@ -13,13 +13,13 @@ pub(super) const MOST_CAPACITY: usize = 1 << 28;
 /// How documents are packed into bins: [`best_fit`](Self::best_fit) or [`chunks`](Self::chunks).
 ///
 /// ```
-/// use slotline::packing::PackingOptions;
+/// use slotline_sequences::packing::PackingOptions;
 ///
 /// let lengths = [3, 7, 5, 2, 1, 8]; // tokens of each document
 /// let packing = PackingOptions::new(10).best_fit(lengths)?;
 /// let bins: Vec<Vec<usize>> = packing.bins().map(|bin| bin.map(|piece| piece.document).collect()).collect();
 /// assert_eq!(bins, [vec![5, 3], vec![1, 0], vec![2, 4]]); // 8 + 2, 7 + 3, and 5 + 1 tokens
-/// # Ok::<(), slotline::packing::PackingError>(())
+/// # Ok::<(), slotline_sequences::packing::PackingError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct PackingOptions {

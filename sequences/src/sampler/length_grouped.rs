@@ -5,10 +5,11 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::saved::{Saved, digest, put, put_generator};
-use super::{Order, Sampler, SamplerError, make_room, with_generator};
-use crate::BoxError;
-use crate::rng::{Generator, IndexWord, SharedGenerator, fill_table, randperm_prefix};
+use slotline::BoxError;
+use slotline::rng::{Generator, IndexWord, SharedGenerator};
+use slotline::sampler::{Order, Sampler, SamplerError, Saved, digest, put, put_generator, with_generator};
+
+use super::{SequenceError, permute};
 
 /// The sampler's name in errors.
 const NAME: &str = "LengthGroupedSampler";
@@ -24,7 +25,7 @@ const NAME: &str = "LengthGroupedSampler";
 /// use slotline::Loader;
 /// use slotline::dataset::from_fn;
 /// use slotline::rng::Generator;
-/// use slotline::sampler::LengthGroupedSampler;
+/// use slotline_sequences::sampler::LengthGroupedSampler;
 ///
 /// let lengths: Vec<usize> = (0..992).map(|i| i * 37 % 100).collect();
 /// let sampler = LengthGroupedSampler::new(lengths.clone(), 8)?.generator(Generator::from_seed(42));
@@ -39,7 +40,7 @@ const NAME: &str = "LengthGroupedSampler";
 /// ```
 ///
 /// Each pass draws a permutation from the generator. For ranks, pass it to
-/// [`DistributedSampler::over`](super::DistributedSampler::over): with the same seed and epoch, the shares are those of
+/// [`DistributedSampler::over`](slotline::sampler::DistributedSampler::over): with the same seed and epoch, the shares are those of
 /// transformers' `DistributedLengthGroupedSampler`. Give it the batch size of all ranks together, so that their batches
 /// of one step have similar lengths. An order takes 4 bytes for each sample, the lengths
 /// take 4, and drawing it takes 12 for each sample of a group.
@@ -56,8 +57,8 @@ impl LengthGroupedSampler {
     ///
     /// # Errors
     ///
-    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SamplerError::Length`] if a length is 2³² or more.
-    pub fn new(lengths: impl IntoIterator<Item = usize>, batch_size: usize) -> Result<Self, SamplerError> {
+    /// [`SamplerError::NoBatchSize`] if `batch_size` is 0, [`SequenceError::Length`] if a length is 2³² or more.
+    pub fn new(lengths: impl IntoIterator<Item = usize>, batch_size: usize) -> Result<Self, SequenceError> {
         let batch_size = NonZero::new(batch_size).ok_or(SamplerError::NoBatchSize { sampler: NAME })?;
         Ok(Self { lengths: checked(NAME, lengths)?, batch_size, generator: None })
     }
@@ -79,9 +80,7 @@ impl LengthGroupedSampler {
 
     fn draw<I: IndexWord>(&self, generator: &mut Generator, table: &mut Vec<I>) -> Result<(), SamplerError> {
         let (n, group) = (self.lengths.len(), self.group());
-        make_room(NAME, table, n)?;
-        fill_table(table, 1, n);
-        randperm_prefix(generator, table, n);
+        permute(NAME, generator, n, table)?;
         let length = |index: &I| self.lengths[index.index()];
         let mut scratch = Scratch::default();
         for group in table.chunks_mut(group) {
@@ -128,8 +127,8 @@ pub(super) fn longest_first<I: Copy>(indices: &mut [I], length: impl Fn(&I) -> u
 pub(super) fn checked(
     sampler: &'static str,
     lengths: impl IntoIterator<Item = usize>,
-) -> Result<Arc<[u32]>, SamplerError> {
-    let narrow = |(index, length)| u32::try_from(length).map_err(|_| SamplerError::Length { sampler, index, length });
+) -> Result<Arc<[u32]>, SequenceError> {
+    let narrow = |(index, length)| u32::try_from(length).map_err(|_| SequenceError::Length { sampler, index, length });
     lengths.into_iter().enumerate().map(narrow).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Maps for language models: targets, masks of documents, and fill-in-the-middle.
 //!
-//! Each is a function of a sample, to be used in [`Dataset::map`](crate::Dataset::map), in a dataset's `get`, or on a
+//! Each is a function of a sample, to be used in [`Dataset::map`](slotline::Dataset::map), in a dataset's `get`, or on a
 //! batch. They know nothing of tokenizers: tokens are integers of any type.
 
 mod document_mask;

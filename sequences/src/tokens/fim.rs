@@ -1,6 +1,6 @@
 //! Fill-in-the-middle.
 
-use crate::rng::rand_core::Rng;
+use slotline::rng::rand_core::Rng;
 
 /// Rearranges documents so that a model learns to fill in their middle (Bavarian et al., "Efficient Training of Language
 /// Models to Fill in the Middle", arXiv 2207.14255; the defaults and the order of tokens are StarCoder's).
@@ -17,7 +17,7 @@ use crate::rng::rand_core::Rng;
 /// ```
 /// use slotline::dataset::{Dataset, from_fn};
 /// use slotline::sample::Padded;
-/// use slotline::tokens::{Fim, FimTokens};
+/// use slotline_sequences::tokens::{Fim, FimTokens};
 ///
 /// let texts = from_fn(100, |index, _| Ok(Padded::owned((100..110 + index as i64).collect(), 256)));
 /// let fim = Fim::new(FimTokens { prefix: 1, suffix: 2, middle: 3 }).rate(0.9)?;
@@ -33,7 +33,7 @@ use crate::rng::rand_core::Rng;
 /// # Ok::<(), slotline::BoxError>(())
 /// ```
 ///
-/// Drawn from [`Context::rng`](crate::dataset::Context::rng), what becomes of a document depends on its place in the pass,
+/// Drawn from [`Context::rng`](slotline::dataset::Context::rng), what becomes of a document depends on its place in the pass,
 /// not on workers or ranks. Documents that are packed must keep the lengths that were packed:
 /// [`keep_length`](Self::keep_length).
 #[derive(Clone, Debug)]
@@ -146,7 +146,7 @@ fn below(n: usize, rng: &mut impl Rng) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SampleRng;
+    use slotline::rng::SampleRng;
 
     const TOKENS: FimTokens<i32> = FimTokens { prefix: -1, suffix: -2, middle: -3 };
 

@@ -1,9 +1,9 @@
 //! Which sample of a mixture is at a position.
 
+use slotline::sampler::{Cipher, GOLDEN, mix};
+
 use super::Stop;
 use super::turns::{Moment, Turns};
-use crate::sampler::Cipher;
-use crate::sampler::feistel::{GOLDEN, mix};
 
 /// The number of positions within which the sources are arranged at random.
 pub(super) const BLOCK: u64 = 256;
