@@ -38,7 +38,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "DistributedSampler",
     "CipherSampler",
     "BatchSampler",
-    "BatchIndices",
+    "List",
     "Ordered",
 ];
 
