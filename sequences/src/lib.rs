@@ -18,7 +18,7 @@
 //! # Ok::<(), slotline::BoxError>(())
 //! ```
 //!
-//! The crate needs nothing of slotline that is not public: samplers and samples of your own can do the same.
+//! Samplers and samples of your own can do what these do: slotline's interface for them is public.
 
 pub mod packing;
 pub mod sampler;

@@ -19,6 +19,7 @@ mod good_files;
 mod iterable_datasets;
 mod map;
 mod own_memory;
+mod padded;
 mod ragged;
 mod samples;
 mod sizes;

@@ -3,9 +3,7 @@
 use slotline::Loader;
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{BatchOf, Budget, BuildError, Error, OnError, Overflow};
-use slotline::rng::Generator;
 use slotline::sample::{Mask, Padded, Ragged};
-use slotline::sampler::LengthBatchSampler;
 use slotline::{BoxError, Sample};
 
 use crate::support::{Crew, crews};
@@ -145,25 +143,6 @@ fn a_batch_without_room_is_an_error_or_spills() {
         let refused = error.build(texts().on_overflow(Overflow::Spill));
         assert!(matches!(refused, Err(BuildError::Clash { .. })));
     }
-}
-
-#[test]
-fn a_budget_of_tokens_bounds_the_memory() {
-    let budget = 160;
-    let sampler = LengthBatchSampler::token_budget((0..200).map(|index| length(index).next_multiple_of(4)), budget);
-    let sampler = sampler.unwrap().limit(20).unwrap().generator(Generator::from_seed(1));
-    let most = sampler.max_batch_size();
-    assert_eq!(most, 20);
-    // Two fields of 40 elements for each of 20 samples would take five times as much.
-    let texts = Texts { room: budget.div_ceil(most), fails: false };
-    let mut loader = Loader::builder(texts).batch_sampler(sampler).num_workers(1).build().unwrap();
-    let mut samples = 0;
-    for batch in loader.epoch().unwrap() {
-        let batch = batch.unwrap();
-        check(&batch);
-        samples += batch.len();
-    }
-    assert_eq!(samples, 200);
 }
 
 #[test]

@@ -4,14 +4,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::document::{BinRow, Document};
-use super::{Packing, PackingError, Piece};
 use slotline::BoxError;
-use slotline::with_causes;
 use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::dtype::Element;
 use slotline::sample::{Columns, Fields, Ragged, RaggedTensor, Row, Sample, Schema};
 use slotline::tensor::TensorView;
+use slotline::with_causes;
+
+use super::document::{BinRow, Document};
+use super::{Packing, PackingError, Piece};
 
 /// The bins of a [`Packing`], as samples of one shape: row i of a batch has the documents of a bin, one after another,
 /// written in place.

@@ -2,10 +2,11 @@
 
 use std::collections::TryReserveError;
 
+use slotline::rng::Generator;
+use slotline::with_causes;
+
 use super::Packing;
 use super::plan::plan;
-use slotline::with_causes;
-use slotline::rng::Generator;
 
 /// The greatest capacity of a bin, in tokens.
 pub(super) const MOST_CAPACITY: usize = 1 << 28;

@@ -6,10 +6,11 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::best_fit::best_fit;
-use super::{PackingError, PackingOptions};
 use slotline::rng::{Generator, RandpermError};
 use slotline::sampler::digest;
+
+use super::best_fit::best_fit;
+use super::{PackingError, PackingOptions};
 
 /// A plan of bins, each with pieces of documents; made by [`PackingOptions`].
 ///

@@ -2,11 +2,11 @@
 
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::BatchOf;
-use slotline::packing::{PackedDataset, Packing, PackingError, PackingOptions};
 use slotline::rng::rand_core::Rng;
 use slotline::sample::Ragged;
 use slotline::sampler::DistributedSampler;
 use slotline::{BoxError, Error, Loader};
+use slotline_sequences::packing::{PackedDataset, Packing, PackingError, PackingOptions};
 
 use crate::support::{Crew, crews};
 
@@ -135,7 +135,6 @@ fn ranks_share_the_bins_and_their_random_numbers() {
     }
 }
 
-#[cfg(feature = "serde")]
 #[test]
 fn a_resumed_pass_has_the_bins_of_a_whole_one() {
     let packing = packing(false);

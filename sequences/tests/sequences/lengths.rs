@@ -7,7 +7,8 @@ use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{BatchOf, Budget, OnError};
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
-use slotline::sampler::{DistributedSampler, LengthBatchSampler, LengthGroupedSampler, Sampler};
+use slotline::sampler::{DistributedSampler, Sampler};
+use slotline_sequences::sampler::{LengthBatchSampler, LengthGroupedSampler};
 
 use crate::numbers;
 use crate::support::{Crew, crews};
@@ -268,7 +269,6 @@ fn substitutes_fit_into_the_planned_batches() {
     }
 }
 
-#[cfg(feature = "serde")]
 fn state_after(loader: &mut Loader<BatchOf<Items>>, batches: usize) -> (Vec<Drawn>, String) {
     let mut pass = loader.epoch().unwrap();
     let drawn = (0..batches).map(|_| {
@@ -280,7 +280,6 @@ fn state_after(loader: &mut Loader<BatchOf<Items>>, batches: usize) -> (Vec<Draw
     (drawn, serde_json::to_string(&pass.state()).unwrap())
 }
 
-#[cfg(feature = "serde")]
 #[test]
 fn a_resumed_pass_has_the_batches_of_a_whole_one() {
     for case in some_cases() {
@@ -299,7 +298,6 @@ fn a_resumed_pass_has_the_batches_of_a_whole_one() {
     }
 }
 
-#[cfg(feature = "serde")]
 #[test]
 fn another_number_of_ranks_shares_the_rest() {
     for mut case in some_cases() {
@@ -336,7 +334,6 @@ fn another_number_of_ranks_shares_the_rest() {
     }
 }
 
-#[cfg(feature = "serde")]
 #[test]
 fn an_impossible_state_is_refused() {
     let case = &some_cases()[0];

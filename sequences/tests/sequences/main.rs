@@ -1,6 +1,6 @@
 //! Sequences of different lengths: packing, and batches by length.
 
-#[path = "../support/mod.rs"]
+#[path = "../../../runtime/tests/support/mod.rs"]
 mod support;
 
 mod bins;

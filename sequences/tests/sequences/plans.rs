@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
-use slotline::packing::{Long, Packing, PackingError, PackingOptions};
+use slotline_sequences::packing::{Long, Packing, PackingError, PackingOptions};
 
 use crate::numbers;
 
@@ -166,4 +166,13 @@ proptest! {
         check(&chunks, &lengths, epochs, epochs * dropped);
         prop_assert_eq!(chunks.len(), epochs * (tokens - dropped).div_ceil(capacity));
     }
+}
+
+#[test]
+fn an_error_tells_its_cause_once() {
+    let source = Vec::<u8>::new().try_reserve(usize::MAX).unwrap_err();
+    let error = PackingError::Memory { bytes: 1, source };
+    let told = slotline::with_causes(&error);
+    assert_eq!(told, error.to_string());
+    assert_eq!(told.matches("memory allocation failed").count(), 1, "{told}");
 }
