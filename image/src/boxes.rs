@@ -2,11 +2,11 @@
 
 use slotline::dtype::Element;
 
-use crate::colour::Pixel;
 use crate::draw::Draw;
 use crate::error::ImageError;
 use crate::geometry::Movement;
 use crate::pipeline::{Choice, Pipeline};
+use crate::pixel::Pixel;
 use crate::places::PaddingMode;
 use crate::plan::Plan;
 

@@ -120,7 +120,7 @@
 
 mod any;
 mod boxes;
-mod colour;
+mod channel;
 mod decode;
 mod draw;
 mod error;
@@ -131,9 +131,11 @@ mod lanes;
 #[cfg_attr(not(feature = "png"), allow(dead_code, unused_imports))] // Only PNGs can be masks.
 mod mask;
 mod mix;
+mod number;
 mod operation;
 mod paint;
 mod pipeline;
+mod pixel;
 mod places;
 mod plan;
 mod resample;
@@ -145,7 +147,6 @@ pub mod transform;
 
 pub use self::any::{AnyImage, AnyPipeline};
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
-pub use self::colour::Pixel;
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
 pub use self::format::Format;
@@ -153,5 +154,6 @@ pub use self::mask::{ClassId, Mask};
 pub use self::mix::{CutMix, Mix, MixUp};
 pub use self::operation::{Affine, Erasing, Interpolation, Operation};
 pub use self::pipeline::{Pipeline, PipelineBuilder};
+pub use self::pixel::Pixel;
 pub use self::places::PaddingMode;
 pub use self::sample::Image;

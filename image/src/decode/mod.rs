@@ -22,7 +22,7 @@ mod webp;
 
 pub(crate) use self::exif::Orientation;
 pub(crate) use self::frame::Frame;
-use crate::colour::Planes;
+use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::resample::{Plane, STRIDE};
