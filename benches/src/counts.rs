@@ -84,10 +84,6 @@ fn spsc_ring(passes: usize) {
 }
 
 /// Runs `passes` passes of a case, whose instructions are counted.
-///
-/// # Errors
-///
-/// Returns an error if the case is unknown.
 pub fn run(case: &str, passes: usize) -> Result<()> {
     let case = CASES.iter().find(|known| known.name == case).with_context(|| format!("unknown case {case:?}"))?;
     (case.run)(passes);
@@ -95,10 +91,6 @@ pub fn run(case: &str, passes: usize) -> Result<()> {
 }
 
 /// Counts all cases and compares the counts with those in `file`, or writes them to it if `update` is set.
-///
-/// # Errors
-///
-/// Returns an error if valgrind cannot be run, or if a count is out of bounds; the message names the case and the counts.
 pub fn check(file: &Path, update: bool) -> Result<()> {
     let counts: BTreeMap<_, _> =
         CASES.iter().map(|case| Ok((case.name.to_owned(), count(case)?))).collect::<Result<_>>()?;

@@ -1,7 +1,6 @@
 //! Benchmarks of slotline's rings and loader.
 //!
-//! `benches/` holds micro benchmarks for `cargo bench`. This crate is the comparison with other loaders, which
-//! `cargo run --release -p slotline-benches -- report` runs:
+//! The comparison with other loaders, which `cargo run --release -- report` runs:
 //!
 //! - [`workload`]: the workloads, each in a separate file.
 //! - [`peer`]: the contenders: slotline, other loaders in Rust, programs in other languages, and the limits of the machine.
@@ -11,7 +10,7 @@
 //! - [`record`], [`machine`]: the recorded lines, and the machine that they were measured on.
 //! - [`memory`]: the memory of programs and their processes.
 //! - [`stats`], [`report`]: medians and spreads, the report and its plots.
-//! - [`counts`]: instruction counts, for `cargo run --release -p slotline-benches -- counts`.
+//! - [`counts`]: instruction counts, for `cargo run --release -- counts`.
 //! - [`protocol`]: the protocol of peers that are separate programs.
 
 pub mod counts;

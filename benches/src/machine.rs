@@ -62,7 +62,7 @@ fn cpu() -> String {
 
 /// Returns the version of a package that this program was built with.
 pub fn version_of(package: &str) -> Option<String> {
-    let mut lines = include_str!("../../Cargo.lock").lines();
+    let mut lines = include_str!("../Cargo.lock").lines();
     let name = format!("name = \"{package}\"");
     lines.find(|&line| line == name)?;
     Some(lines.next()?.strip_prefix("version = \"")?.strip_suffix('"')?.to_owned())

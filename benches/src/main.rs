@@ -31,7 +31,7 @@ enum Task {
     /// Run the code that `counts` counts
     #[command(hide = true)]
     Count { case: String, passes: usize },
-    /// Read the files of the sections s1 to s6 as one of the peers
+    /// Read the files of the sections about files as one of the peers
     #[cfg(feature = "sources")]
     #[command(hide = true)]
     Files(slotline_benches::peer::files::Arguments),
@@ -63,7 +63,7 @@ struct Report {
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 
-    /// Numbers of workers of the sections w1 to w5
+    /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and jpegs
     #[arg(long, value_delimiter = ',', default_values_t = workload::WORKERS)]
     workers: Vec<usize>,
 
@@ -71,11 +71,11 @@ struct Report {
     #[arg(long, value_name = "DIR", default_value = env!("CARGO_MANIFEST_DIR"))]
     source: PathBuf,
 
-    /// Python interpreter with torch, for w5r, w5p and w5a the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections p1 to p7 slotline, for t1 TRL (trl, datasets, accelerate), and for s1 to s6 NumPy and the peers' packages
+    /// Python interpreter with torch, for jpeg-crops, pngs and rand-augment the packages of the peers (torchvision, Pillow, spdl, nvidia-dali-cuda120, ffcv), for the sections of Python slotline, for packing TRL (trl, datasets, accelerate), and for the sections about files NumPy and the peers' packages
     #[arg(long, value_name = "PYTHON", env = "TORCH_PYTHON", default_value = "python3")]
     torch: String,
 
-    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of w5r, w5p and w5a are windows of; those
+    /// Folder of photographs (JPEGs or PNGs, and nothing else) that the pictures of jpeg-crops, pngs and rand-augment are windows of; those
     /// that scikit-image and scikit-learn come with are written by `peers/python/photographs.py` [default: generated scenes]
     #[arg(long, value_name = "DIR")]
     photographs: Option<PathBuf>,
@@ -84,7 +84,7 @@ struct Report {
     #[arg(long)]
     no_programs: bool,
 
-    /// Folder for the files that the sections s1 to s6 read: 6 GB, made by the first report [default: beside the compiled
+    /// Folder for the files that the sections about files read: 6 GB, made by the first report [default: beside the compiled
     /// peers]
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
@@ -127,53 +127,35 @@ fn measure(report: Report) -> Result<()> {
     std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
     // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
     let data = tempfile::tempdir_in(&build)?;
-    let programs = if !report.no_programs && sections.iter().any(|section| section.has_programs()) {
-        find::programs(&report.source, &build, &report.torch)
-    } else {
-        Vec::new()
-    };
-    let python = if !report.no_programs && sections.iter().any(|section| section.is_python()) {
-        find::python_loaders(&report.source, &report.torch)
-    } else {
-        Vec::new()
-    };
-    let sequences = if !report.no_programs && sections.iter().any(|section| section.is_sequences()) {
-        find::sequences(&report.source, &report.torch)
-    } else {
-        Vec::new()
-    };
-    let pictures = if !report.no_programs && sections.iter().any(|section| section.is_pictures()) {
-        find::pictures(&report.source, &report.torch)
-    } else {
-        Vec::new()
-    };
+    let (source, torch) = (&report.source, report.torch.as_str());
     let files = report.files.unwrap_or_else(|| build.join("files"));
-    let readers = if !report.no_programs && sections.iter().any(|section| section.is_files()) {
-        find::file_readers(&report.source, &report.torch, &files)?
-    } else {
-        Vec::new()
-    };
-    let latency = !report.no_programs && sections.contains(&Section::Latency);
-    let latency = latency.then(|| find::latency(&report.source, &build, &report.torch));
-    let data_folder = data.path().to_owned();
-    let photographs = report.photographs;
-    let workers = report.workers;
-    let setup = Setup {
-        data: data_folder,
-        workers,
-        programs,
-        python,
-        sequences,
-        pictures,
-        photographs,
-        files,
-        readers,
-        latency,
-    };
+    let any = |is: fn(Section) -> bool| !report.no_programs && sections.iter().any(|&section| is(section));
+    let mut programs = Vec::new();
+    if any(Section::has_programs) {
+        programs.extend(find::programs(source, &build, torch));
+    }
+    if any(Section::is_python) {
+        programs.extend(find::python_loaders(source, torch));
+    }
+    if any(Section::is_sequences) {
+        programs.extend(find::sequences(source, torch));
+    }
+    if any(Section::is_pictures) {
+        programs.extend(find::pictures(source, torch));
+    }
+    if any(Section::is_files) {
+        programs.extend(find::file_readers(source, torch, &files)?);
+    }
+    let latency = any(|section| section == Section::Latency).then(|| find::latency(source, &build, torch));
+    let data = data.path().to_owned();
+    let setup = Setup { data, workers: report.workers, programs, photographs: report.photographs, files, latency };
     for section in sections {
         // A pass takes half a second, or there are many of them.
-        let rounds =
-            if matches!(section, Section::W7 | Section::P7 | Section::Ranks) { rounds.div_ceil(3) } else { rounds };
+        let rounds = if matches!(section, Section::SlowSamples | Section::PythonSlowSamples | Section::Ranks) {
+            rounds.div_ceil(3)
+        } else {
+            rounds
+        };
         let mut recorder = Recorder::new(section, rounds);
         workload::run(section, &setup, &mut recorder)?;
         // Write after each section, so that its results are kept if a later one is interrupted.

@@ -11,10 +11,6 @@ use anyhow::{Context, Result};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs `work`, and returns its result and the most bytes that a process and its descendants had at any time during it.
-///
-/// # Errors
-///
-/// Returns an error if `work` fails, or if the memory cannot be read.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -38,10 +34,6 @@ pub fn peak<T>(pid: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
 
 /// Returns the bytes of a process and its descendants. A page that several processes have counts once: each has its share
 /// (PSS), and files in memory that processes have open, but not mapped, are added.
-///
-/// # Errors
-///
-/// Returns an error if the process does not exist, or if the system has no such figures.
 pub fn of_tree(pid: u32) -> Result<u64> {
     let mut total = share(pid).with_context(|| format!("cannot read the memory of process {pid}"))?;
     let (mut open, mut mapped) = (HashSet::new(), HashSet::new());

@@ -3,7 +3,7 @@
 //! The program is started once for each heat, with pipes for its input and output:
 //!
 //! ```text
-//! PROGRAM [--peer NAME] --workload w2 --workers 1 --data DIR
+//! PROGRAM [--peer NAME] --workload small-images --workers 1 --data DIR
 //! ```
 //!
 //! It makes the workload's data, builds its loader, runs one pass to warm up, and prints one line:
@@ -23,21 +23,21 @@
 //!
 //! | workload | data | a pass | check: the sum of |
 //! |---|---|---|---|
-//! | w1 | item i is i, as i64; 200,000 items, or fewer if the peer is slow | in order, batches of 1 | items |
-//! | w2 | 60,000 × 28 × 28 bytes, byte i of all is i × 31 mod 251; label j is j, as i64 | shuffled, batches of 64 | labels |
-//! | w3 | 2,000 × 3 × 224 × 224 bytes, the same | shuffled, batches of 32 | labels |
-//! | w4 | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y shifted by one | 16,000 random places, batches of 16 | each row's first x |
-//! | w6 | the data of w3, made before | from building the loader to its first batch; `batches` is 1 | labels |
-//! | w7-8, w7-1 | 200 items as in w1; those whose index is a multiple of 16 take 50 ms of sleep, the others 1 ms | in order, batches of 8, of 1 | items |
-//! | w7-8-arrival, w7-1-arrival | the same | as batches are finished | items |
-//! | w7-1-prefetch-16 | the same | in order, batches of 1, 16 loaded ahead for each worker | items |
+//! | empty-items | item i is i, as i64; 200,000 items, or fewer if the peer is slow | in order, batches of 1 | items |
+//! | small-images | 60,000 × 28 × 28 bytes, byte i of all is i × 31 mod 251; label j is j, as i64 | shuffled, batches of 64 | labels |
+//! | large-images | 2,000 × 3 × 224 × 224 bytes, the same | shuffled, batches of 32 | labels |
+//! | token-crops | `DIR/tokens.u16`, 400 MB, token i is i × 7919 mod 50257, mapped; x and y are 1,024 tokens as i64, y shifted by one | 16,000 random places, batches of 16 | each row's first x |
+//! | first-batch | the data of large-images, made before | from building the loader to its first batch; `batches` is 1 | labels |
+//! | slow-samples-8, slow-samples-1 | 200 items as in empty-items; those whose index is a multiple of 16 take 50 ms of sleep, the others 1 ms | in order, batches of 8, of 1 | items |
+//! | slow-samples-8-arrival, slow-samples-1-arrival | the same | as batches are finished | items |
+//! | slow-samples-1-prefetch-16 | the same | in order, batches of 1, 16 loaded ahead for each worker | items |
 //!
-//! The workloads w5r-small, w5r-large, w5p and w5a, of transformed pictures, are in `peers/python/pictures.py`.
-//! The workloads t1 and t2, of sequences, are in `peers/python/sequences.py`.
-//! The workloads p1 to p7, of loaders of Python, are in `peers/python/pipelines.py`; their check sum is the number of samples.
+//! The workloads jpeg-crops-small, jpeg-crops-large, pngs and rand-augment, of transformed pictures, are in `peers/python/pictures.py`.
+//! The workloads packing and padding, of sequences, are in `peers/python/sequences.py`.
+//! The workloads of Python, of loaders of Python, are in `peers/python/pipelines.py`; their check sum is the number of samples.
 //!
-//! A last batch that is not full counts as one batch. Except in w7-1-prefetch-16, loaders prefetch as much as they do by
-//! default. Crop k of w4 starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
+//! A last batch that is not full counts as one batch. Except in slow-samples-1-prefetch-16, loaders prefetch as much as they do by
+//! default. Crop k of token-crops starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
 //! `--peer` selects one.
 
 use std::ffi::OsString;
@@ -111,10 +111,6 @@ pub struct Answer {
 }
 
 /// Runs the program side: builds the requested loader with `make`, and answers requests until `quit`.
-///
-/// # Errors
-///
-/// Returns an error if a pass fails, or if the output is closed.
 pub fn serve<P>(peer: &str, version: &str, request: &Request, make: impl FnOnce(&Request) -> Result<P>) -> Result<()>
 where
     P: FnMut() -> Result<Answer>,
@@ -145,7 +141,7 @@ mod tests {
 
     #[test]
     fn arguments_round_trip() {
-        let request = Request { workload: "w7-8".into(), workers: 2, data: "/tmp/x".into() };
+        let request = Request { workload: "slow-samples-8".into(), workers: 2, data: "/tmp/x".into() };
         let parsed = Request::parse_from([OsString::from("program")].into_iter().chain(request.arguments()));
         assert_eq!(parsed, request);
     }

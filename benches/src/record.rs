@@ -8,34 +8,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// A part of the report that can be measured separately.
+/// A part of the report that can be measured separately. Its alias is its name in earlier records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Section {
     /// Items that cost nothing.
-    W1,
+    #[serde(alias = "w1")]
+    EmptyItems,
     /// Small images, shuffled.
-    W2,
+    #[serde(alias = "w2")]
+    SmallImages,
     /// Large images, shuffled.
-    W3,
+    #[serde(alias = "w3")]
+    LargeImages,
     /// Crops of a mapped file of tokens.
-    W4,
+    #[serde(alias = "w4")]
+    TokenCrops,
     /// JPEGs, decoded, resized and normalised.
-    W5,
+    #[serde(alias = "w5")]
+    Jpegs,
     /// JPEGs, with the crops and flips of training.
-    W5r,
+    #[serde(alias = "w5r")]
+    JpegCrops,
     /// PNGs, decoded, resized and normalised.
-    W5p,
+    #[serde(alias = "w5p")]
+    Pngs,
     /// JPEGs, with crops, flips and `RandAugment`.
-    W5a,
+    #[serde(alias = "w5a")]
+    RandAugment,
     /// From building a loader to its first batch.
-    W6,
+    #[serde(alias = "w6")]
+    FirstBatch,
     /// Some slow samples among fast ones.
-    W7,
+    #[serde(alias = "w7")]
+    SlowSamples,
     /// Packing a million documents.
-    T1,
+    #[serde(alias = "t1")]
+    Packing,
     /// Padded batches of sequences of similar lengths.
-    T2,
+    #[serde(alias = "t2")]
+    Padding,
     /// How long the loop waits for a batch.
     Latency,
     /// The death of a worker process.
@@ -55,64 +67,86 @@ pub enum Section {
     /// The cost of a rank depending on the number of ranks.
     Ranks,
     /// Python's loaders: empty samples of a Python dataset.
-    P1,
+    #[serde(alias = "p1")]
+    PythonEmptyItems,
     /// Python's loaders: small images in a `TensorDataset`, shuffled.
-    P2,
+    #[serde(alias = "p2")]
+    PythonSmallImages,
     /// Python's loaders: the same images, by a Python dataset.
-    P2p,
+    #[serde(alias = "p2p")]
+    PythonIndexedImages,
     /// Python's loaders: large images in a `TensorDataset`, shuffled.
-    P3,
+    #[serde(alias = "p3")]
+    PythonLargeImages,
     /// Python's loaders: JPEGs, decoded by a Python dataset.
-    P5,
+    #[serde(alias = "p5")]
+    PythonJpegs,
     /// Python's loaders: from building a loader to its first batch.
-    P6,
+    #[serde(alias = "p6")]
+    PythonFirstBatch,
     /// Python's loaders: some slow samples among fast ones.
-    P7,
+    #[serde(alias = "p7")]
+    PythonSlowSamples,
     /// Files in folders, shuffled.
-    S1,
+    #[serde(alias = "s1")]
+    Folders,
     /// The same samples in tars, shuffled.
-    S2,
+    #[serde(alias = "s2")]
+    Tars,
     /// The same tars in a bucket, shuffled.
-    S3,
+    #[serde(alias = "s3")]
+    Bucket,
     /// Tokens of nanoGPT and Megatron.
-    S4,
+    #[serde(alias = "s4")]
+    TokenFiles,
     /// Rows of Arrow and Parquet files, shuffled.
-    S5,
+    #[serde(alias = "s5")]
+    Tables,
     /// The index of tars.
-    S6,
+    #[serde(alias = "s6")]
+    TarIndex,
 }
 
 impl Section {
     /// Returns the name in records and on the command line.
     pub fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
+        clap::ValueEnum::to_possible_value(&self).expect("no section is skipped").get_name().to_owned()
     }
 
     /// Whether peers that are separate programs take part.
     pub fn has_programs(self) -> bool {
-        let own = matches!(self, Self::Latency | Self::Deaths | Self::Rings);
-        let scale = matches!(self, Self::Size | Self::Workers | Self::Cores | Self::Ranks);
-        !own && !scale
-            && !self.is_waiting()
-            && !self.is_sequences()
-            && !self.is_pictures()
-            && !self.is_python()
-            && !self.is_files()
+        use Section::{EmptyItems, FirstBatch, Jpegs, LargeImages, SlowSamples, SmallImages, TokenCrops};
+        matches!(self, EmptyItems | SmallImages | LargeImages | TokenCrops | Jpegs | FirstBatch | SlowSamples)
+    }
+
+    /// Whether the report has a plot of it, beside its table.
+    pub fn has_plot(self) -> bool {
+        use Section::{Cores, Cpu, Deaths, Ranks, Size, Wakes, Workers};
+        !matches!(self, Cores | Cpu | Deaths | Ranks | Size | Wakes | Workers)
     }
 
     /// Whether the contenders pack or pad sequences.
     pub fn is_sequences(self) -> bool {
-        matches!(self, Self::T1 | Self::T2)
+        matches!(self, Self::Packing | Self::Padding)
     }
 
     /// Whether the programs are those that transform pictures.
     pub fn is_pictures(self) -> bool {
-        matches!(self, Self::W5r | Self::W5p | Self::W5a)
+        matches!(self, Self::JpegCrops | Self::Pngs | Self::RandAugment)
     }
 
     /// Whether all contenders are loaders of Python.
     pub fn is_python(self) -> bool {
-        matches!(self, Self::P1 | Self::P2 | Self::P2p | Self::P3 | Self::P5 | Self::P6 | Self::P7)
+        matches!(
+            self,
+            Self::PythonEmptyItems
+                | Self::PythonSmallImages
+                | Self::PythonIndexedImages
+                | Self::PythonLargeImages
+                | Self::PythonJpegs
+                | Self::PythonFirstBatch
+                | Self::PythonSlowSamples
+        )
     }
 
     /// Whether what a pass uses is measured, and not how long it takes.
@@ -122,7 +156,7 @@ impl Section {
 
     /// Whether all contenders are programs that read files.
     pub fn is_files(self) -> bool {
-        matches!(self, Self::S1 | Self::S2 | Self::S3 | Self::S4 | Self::S5 | Self::S6)
+        matches!(self, Self::Folders | Self::Tars | Self::Bucket | Self::TokenFiles | Self::Tables | Self::TarIndex)
     }
 }
 
@@ -187,6 +221,21 @@ pub struct Time {
     pub unit: Unit,
     /// One value for each round, from the first one on. Slow contenders have fewer values.
     pub values: Vec<f64>,
+}
+
+impl Time {
+    /// The values of a contender without workers, a size, ranks or a version.
+    pub fn new(
+        section: Section,
+        case: &str,
+        peer: impl Into<String>,
+        kind: Kind,
+        unit: Unit,
+        values: Vec<f64>,
+    ) -> Self {
+        let (case, peer) = (case.to_owned(), peer.into());
+        Self { section, case, workers: None, size: None, ranks: None, peer, version: None, kind, unit, values }
+    }
 }
 
 /// A contender that is missing.
@@ -286,10 +335,6 @@ fn five_digits(value: f64) -> f64 {
 }
 
 /// Reads the lines of a file. Returns none if the file does not exist.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be read, or if a line is invalid; the message names the line.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -312,10 +357,6 @@ fn parse(line: &str) -> Result<Line> {
 }
 
 /// Replaces the content of a file by these lines. If this is interrupted, the old content is kept.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be written.
 pub fn write(path: &Path, lines: &[Line]) -> Result<()> {
     let mut text = String::new();
     for line in lines {
@@ -332,12 +373,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sections_have_their_names_of_earlier_records() {
+        let names = ["\"small-images\"", "\"w2\""].map(|name| serde_json::from_str::<Section>(name).unwrap());
+        assert_eq!(names, [Section::SmallImages; 2]);
+        assert_eq!(Section::PythonIndexedImages.name(), "python-indexed-images");
+    }
+
+    #[test]
     fn lines_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.jsonl");
         assert_eq!(read(&path).unwrap(), []);
         let time = Time {
-            section: Section::W2,
+            section: Section::SmallImages,
             case: String::new(),
             workers: Some(1),
             size: None,
@@ -349,13 +397,13 @@ mod tests {
             values: vec![12.5, 13.0],
         };
         let absent = Absent {
-            section: Section::W2,
+            section: Section::SmallImages,
             case: String::new(),
             workers: Some(1),
             peer: "x".into(),
             why: "none".into(),
         };
-        let run = Run { section: Section::W2, rounds: 2, machine: Machine::of_this_run() };
+        let run = Run { section: Section::SmallImages, rounds: 2, machine: Machine::of_this_run() };
         let lines = [Line::Run(run), Line::Time(time), Line::Absent(absent)];
         write(&path, &lines).unwrap();
         assert_eq!(read(&path).unwrap(), lines);

@@ -31,10 +31,6 @@ pub struct Pass {
 /// A contender that is measured.
 pub trait Contender {
     /// Runs one pass.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pass fails or has wrong contents. The contender is then reported as absent.
     fn pass(&mut self) -> Result<Pass>;
 }
 
@@ -195,7 +191,7 @@ mod tests {
             Entry::new("failing", Kind::Peer, Ok(fails)),
             Entry::new("missing", Kind::Peer, Err::<fn() -> Result<Pass>, _>(anyhow::anyhow!("not here"))),
         ];
-        let mut recorder = Recorder::new(Section::W2, 3);
+        let mut recorder = Recorder::new(Section::SmallImages, 3);
         recorder.heat(Heat { case: String::new(), workers: 1, unit: Unit::MicrosPerBatch, entries });
         let lines = recorder.into_lines();
         let [Line::Run(_), Line::Time(steady), Line::Absent(failing), Line::Absent(missing)] = &lines[..] else {

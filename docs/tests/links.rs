@@ -11,7 +11,7 @@ fn the_pages_name_only_files_that_exist() {
     let folders: Vec<String> = names(&root).collect();
     let (mut checked, mut gone) = (0, Vec::new());
     for page in pages(&root) {
-        let text = fs::read_to_string(&page).expect("a page");
+        let text = prose(&fs::read_to_string(&page).expect("a page"));
         let crate_root = root.join(page.strip_prefix(&root).expect("inside").iter().next().expect("a name"));
         let linked = links(&text).filter_map(|link| match link.strip_prefix(ON_THE_WEB) {
             Some(path) => Some(root.join(path)),
@@ -50,6 +50,11 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         }
     }
     pages
+}
+
+/// A page without its blocks of code.
+fn prose(page: &str) -> String {
+    page.split("```").step_by(2).collect()
 }
 
 /// The targets of links, without the place on the page.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
-use slotline::sample::{OwnedSample, ApartError, Columns, Fields, Row, Sample};
+use slotline::sample::{Columns, Fields, OwnedSample, OwnedSampleError, Row, Sample};
 
 use crate::batch::{Made, slotline_batch};
 use crate::cause::find;
@@ -67,7 +67,7 @@ pub(crate) struct Single {
 unsafe impl Send for Single {}
 
 impl Single {
-    pub(crate) fn new(shape: &Shape) -> Result<Self, ApartError> {
+    pub(crate) fn new(shape: &Shape) -> Result<Self, OwnedSampleError> {
         let apart = OwnedSample::new(shape.fields.clone())?;
         Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { apart, index: [0] })), &shape.about) })
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use slotline::BoxError;
 use slotline::dataset::Loadable;
 use slotline::loader::Samples;
-use slotline::sample::{OwnedSample, Columns, Fields, Sample};
+use slotline::sample::{Columns, Fields, OwnedSample, Sample};
 
 use crate::boundary::guarded;
 use crate::callback::{answer, slotline_failure};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use slotline::BoxError;
 use slotline::dataset::{ConcatDataset, Context, Dataset, Subset, Upcoming};
-use slotline::sample::{OwnedSample, Fields, Row, RowsMut, Sample};
+use slotline::sample::{Fields, OwnedSample, Row, RowsMut, Sample};
 
 use crate::arrays::Arrays;
 use crate::failure::{Failure, chain};

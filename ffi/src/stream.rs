@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset};
-use slotline::sample::{OwnedSample, Fields};
+use slotline::sample::{Fields, OwnedSample};
 use slotline::{BoxError, WorkerInfo};
 
 use crate::callback::{call, slotline_failure, slotline_worker};
@@ -210,7 +210,11 @@ impl IterableDataset for Stream {
         self.cursor(cursor)
     }
 
-    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
+    fn next<'a>(
+        &'a self,
+        cursor: &'a mut Cursor,
+        context: &'a mut Context,
+    ) -> Result<Option<&'a OwnedSample>, BoxError> {
         let next = self.calls.next.ok_or("next is NULL")?;
         let Cursor { cursor, apart } = cursor;
         let mut there = false;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slotline::dataset::{ChainCursor, ChainDataset, Context, IterableDataset};
-use slotline::sample::{OwnedSample, Fields};
+use slotline::sample::{Fields, OwnedSample};
 use slotline::{BoxError, WorkerInfo};
 
 use crate::alone::{Shape, Single};
@@ -44,7 +44,11 @@ impl IterableDataset for Streamed {
     }
 
     #[inline]
-    fn next<'a>(&'a self, cursor: &'a mut Cursor, context: &'a mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
+    fn next<'a>(
+        &'a self,
+        cursor: &'a mut Cursor,
+        context: &'a mut Context,
+    ) -> Result<Option<&'a OwnedSample>, BoxError> {
         match (self, cursor) {
             (Self::Calls(stream), Cursor::Calls(cursor)) => stream.next(cursor, context),
             (Self::Chain(chain), Cursor::Chain(cursor)) => chain.streams.next(cursor, context),
@@ -130,7 +134,11 @@ impl Mapped {
         Ok(MappedCursor { source, single, apart: OwnedSample::new(self.callback.fields())? })
     }
 
-    fn next<'a>(&self, cursor: &'a mut MappedCursor, context: &mut Context) -> Result<Option<&'a OwnedSample>, BoxError> {
+    fn next<'a>(
+        &self,
+        cursor: &'a mut MappedCursor,
+        context: &mut Context,
+    ) -> Result<Option<&'a OwnedSample>, BoxError> {
         let MappedCursor { source, single, apart } = cursor;
         let [inner, own] = context.parts();
         let Some(sample) = self.source.next(source, inner)? else { return Ok(None) };

@@ -3,16 +3,17 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use slotline::dataset::{Context, Iterable, IterableDataset};
-use slotline::loader::{BatchOf, Budget, OnError, OnHeld, State};
+use slotline::dataset::{Context, IterableDataset};
+use slotline::loader::{Budget, OnError, OnHeld};
 use slotline::rng::Generator;
-use slotline::rng::rand_core::Rng;
-use slotline::sample::{Fields, Ragged};
+use slotline::sample::Fields;
 use slotline::{BoxError, Loader, WorkerInfo};
 
-use crate::came::{Failed, Fault, Holder, Item, MAX_TEXT, Outcome, Received, Sample, fail, pixels, text};
 use crate::choices::Choices;
 use crate::plain::{Plain, Seeds, in_turn, share};
+use crate::received::{
+    Built, Expected, Failed, Fault, Item, Received, Sample, Schema, faults, fields, item, run_passes,
+};
 
 /// A stream of samples that are split among the workers. Some are bad.
 #[derive(Clone, Debug)]
@@ -40,14 +41,7 @@ impl IterableDataset for Stream {
     }
 
     fn next<'a>(&'a self, left: &'a mut Range<usize>, cx: &'a mut Context) -> Result<Option<Item<'a>>, BoxError> {
-        let Some(index) = left.next() else { return Ok(None) };
-        match self.faults.get(index) {
-            Some(None) => {
-                Ok(Some((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MAX_TEXT))))
-            }
-            Some(Some(fault)) => Err(fail(*fault)),
-            None => Err("beyond the end".into()),
-        }
+        left.next().map(|index| item(&self.faults, index, cx)).transpose()
     }
 
     fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
@@ -65,8 +59,7 @@ impl IterableDataset for Stream {
     }
 
     fn fields(&self) -> Option<Fields> {
-        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
-        Some(Fields::of(&any))
+        Some(fields())
     }
 }
 
@@ -87,12 +80,7 @@ struct What {
 impl What {
     fn choose(choices: &mut Choices<'_>) -> Self {
         let bad = choices.of(&[0, 0, 12, 3, 1]);
-        let mut faults = vec![None; choices.below(41)];
-        for fault in faults.iter_mut().filter(|_| bad > 0) {
-            if choices.one_in(bad) {
-                *fault = Some(choices.of(&[Fault::Error, Fault::Error, Fault::Error, Fault::Panic]));
-            }
-        }
+        let faults = faults(choices, bad, &[Fault::Error, Fault::Error, Fault::Error, Fault::Panic]);
         let stream = Stream { faults, reports_len: choices.one_in(2), saves: choices.one_in(2) };
         let batch_size = choices.of(&[Some(1), Some(2), Some(3), Some(5), Some(7), Some(16), Some(100), None]);
         let in_order = !choices.one_in(4);
@@ -113,119 +101,36 @@ impl What {
     }
 
     /// Builds a loader. `choices` sets the options that must not affect the batches.
-    fn build(&self, (hold, on_held): (usize, OnHeld), choices: &mut Choices<'_>) -> Loader<BatchOf<Iterable<Stream>>> {
+    fn build(&self, choices: &mut Choices<'_>) -> Built<Schema> {
+        let (hold, on_held, in_order) =
+            (choices.within(1, 3), choices.of(&[OnHeld::Grow, OnHeld::Fail]), self.in_order);
         let mut builder = Loader::iterable(self.stream.clone()).batch_size(self.batch_size).drop_last(self.drop_last);
-        builder = builder
-            .num_workers(self.workers)
-            .hold(hold)
-            .on_held(on_held)
-            .in_order(self.in_order)
-            .on_error(self.on_error);
+        builder =
+            builder.num_workers(self.workers).hold(hold).on_held(on_held).in_order(in_order).on_error(self.on_error);
         builder = builder.generator(Generator::from_seed(self.seed)).persistent_workers(self.persistent);
         if self.workers > 0 {
             builder = builder.prefetch_factor(choices.within(1, 3));
         }
-        builder.build().expect("valid options")
+        let loader = builder.build().expect("valid options");
+        Built { loader, hold, on_held, in_order, streams: true }
     }
 }
 
-/// Runs some passes as `data` says, abandons some of them, and resumes some with another loader. Checks that the batches are
-/// those of a plain loop over the workers' shares, and that they do not change while they are held.
+/// Runs passes of a loader over a stream, as `run_passes` does. Their results must be those of a plain loop over the workers'
+/// shares.
 pub fn iterable(data: &[u8]) {
     let mut choices = Choices::new(data);
     let what = What::choose(&mut choices);
-    let held = |choices: &mut Choices<'_>| (choices.within(1, 3), choices.of(&[OnHeld::Grow, OnHeld::Fail]));
-    let (hold, on_held) = held(&mut choices);
-    let mut loader = what.build((hold, on_held), &mut choices);
-    let mut holder = Holder::new(hold, on_held, &mut choices);
     let mut plain = Plain::new(what.seed, what.persistent);
-    for epoch in 0..what.epochs {
-        let mut left = expected(&what, plain.pass());
-        loop {
-            assert_eq!(loader.next_epoch(), epoch);
-            let most = if choices.one_in(3) { choices.below(left.len() + 2) } else { usize::MAX };
-            let mut pass = loader.epoch().expect("a pass");
-            let Outcome { received, ended } = holder.take(&mut pass, most, false, &mut choices);
-            let state = pass.state();
-            drop(pass);
-            assert_eq!(loader.state(), state, "dropping a pass changed the state");
-            for it in received {
-                let place = if what.in_order {
-                    (!left.is_empty()).then_some(0)
-                } else {
-                    left.iter().position(|other| alike(other, &it))
-                };
-                let expected = place.map(|place| left.remove(place));
-                assert!(
-                    expected.as_ref().is_some_and(|other| alike(other, &it)),
-                    "received {it:?}, expected {expected:?}: {what:?}"
-                );
-                assert!(!what.in_order || expected == Some(it));
-            }
-            assert!(!ended || left.is_empty(), "never received: {left:?}: {what:?}");
-            if !choices.one_in(if ended { 8 } else { 2 }) {
-                break;
-            }
-            holder.empty(&mut choices);
-            let json = serde_json::to_string(&state).expect("a state");
-            drop(loader);
-            let (hold, on_held) = held(&mut choices);
-            loader = what.build((hold, on_held), &mut choices);
-            holder = Holder::new(hold, on_held, &mut choices);
-            let read: State = serde_json::from_str(&json).expect("a state");
-            assert_eq!(read, state);
-            loader.load_state(&read).expect("a state of an equal loader");
-            if ended {
-                break;
-            }
-        }
-    }
-    drop(loader);
-    holder.empty(&mut choices);
-}
-
-/// Whether the two are equal except for their task numbers, which follow the order of arrival.
-fn alike(one: &Received, other: &Received) -> bool {
-    match (one, other) {
-        (Received::Batch { epoch, samples, .. }, Received::Batch { epoch: other, samples: others, .. }) => {
-            (epoch, samples) == (other, others)
-        }
-        (Received::Failed { failed, .. }, Received::Failed { failed: other, .. }) => failed == other,
-        (Received::Beyond { failed, bad, .. }, Received::Beyond { failed: other, bad: others, .. }) => {
-            (failed, bad) == (other, others)
-        }
-        _ => false,
-    }
-}
-
-/// The next result of a worker.
-struct Reply {
-    samples: Vec<Sample>,
-    bads: Vec<Failed>,
-    failed: Option<Failed>,
-    ended: bool,
+    let build = |choices: &mut Choices<'_>| Some(what.build(choices));
+    run_passes(&mut choices, &what, what.epochs, || expected(&what, plain.pass()), build);
 }
 
 /// Returns the results of a pass, of which the workers make one after the other in turn.
 fn expected(what: &What, seeds: Seeds) -> Vec<Received> {
     let (mut received, mut bad) = (Vec::new(), 0);
-    let (budget, size) = (budget(what), what.batch_size.unwrap_or(1));
-    for Reply { samples, bads, failed, ended } in in_turn((0..what.workers.max(1)).map(|id| lane(what, seeds, id))) {
-        let mut beyond = None;
-        for bad_one in bads {
-            bad += 1;
-            if bad > budget && beyond.is_none() {
-                beyond = Some(bad_one);
-            }
-        }
-        let task = received.len();
-        let dropped = samples.is_empty() || (ended && what.drop_last && samples.len() < size);
-        match (beyond, failed) {
-            (Some(failed), _) => received.push(Received::Beyond { task, failed, bad }),
-            (None, Some(failed)) => received.push(Received::Failed { task, failed }),
-            (None, None) if dropped => {}
-            (None, None) => received.push(Received::Batch { epoch: seeds.epoch, task, samples }),
-        }
+    for batch in in_turn((0..what.workers.max(1)).map(|id| lane(what, seeds, id))) {
+        received.extend(batch.received(seeds.epoch, received.len(), &mut bad, budget(what)));
     }
     received
 }
@@ -235,38 +140,33 @@ fn budget(what: &What) -> usize {
     if let OnError::Skip(Budget::Samples(most)) = what.on_error { most } else { 0 }
 }
 
-/// Returns the results of a worker, up to its end.
-fn lane(what: &What, seeds: Seeds, worker: usize) -> Vec<Reply> {
+/// Returns the batches of a worker, up to its end.
+fn lane(what: &What, seeds: Seeds, worker: usize) -> Vec<Expected> {
     let mut left = share(worker, what.workers, what.stream.faults.len()).enumerate();
-    let seeds = seeds.of_worker(worker);
-    let mut lane = Vec::new();
-    loop {
-        let mut reply = Reply { samples: Vec::new(), bads: Vec::new(), failed: None, ended: false };
-        while reply.samples.len() < what.batch_size.unwrap_or(1) {
+    let (seeds, size) = (seeds.of_worker(worker), what.batch_size.unwrap_or(1));
+    let (mut lane, mut last) = (Vec::new(), false);
+    while !last {
+        let mut batch = Expected { samples: Vec::new(), bads: Vec::new(), failure: None, dropped: false };
+        // A dataset that only returns errors would keep a worker busy forever without a budget.
+        while batch.samples.len() < size && batch.bads.len() <= budget(what) {
             let Some((position, index)) = left.next() else {
-                reply.ended = true;
+                last = true;
                 break;
             };
-            let Some(fault) = what.stream.faults[index] else {
-                reply.samples.push(Sample { index, word: seeds.word(position) });
-                continue;
-            };
-            let failed = Failed { index: position, position, fault };
-            if fault == Fault::Error && what.on_error != OnError::Raise {
-                reply.bads.push(failed);
-                // Otherwise a dataset that only returns errors would keep a worker busy forever.
-                if reply.bads.len() > budget(what) {
+            match what.stream.faults[index].map(|fault| Failed { index: position, position, fault }) {
+                None => batch.samples.push(Sample { index, word: seeds.word(position) }),
+                Some(failed) if failed.fault == Fault::Error && what.on_error != OnError::Raise => {
+                    batch.bads.push(failed)
+                }
+                failure => {
+                    batch.failure = failure;
                     break;
                 }
-                continue;
             }
-            reply.failed = Some(failed);
-            break;
         }
-        let last = reply.ended || reply.failed.is_some_and(|failed| failed.fault == Fault::Panic);
-        lane.push(reply);
-        if last {
-            return lane;
-        }
+        batch.dropped = batch.samples.is_empty() || (last && what.drop_last && batch.samples.len() < size);
+        last |= batch.failure.is_some_and(|failed| failed.fault == Fault::Panic);
+        lane.push(batch);
     }
+    lane
 }

@@ -3,19 +3,13 @@
 
 mod c_abi;
 mod c_threads;
-mod came;
 mod choices;
+#[cfg(target_os = "linux")]
+mod corrupted_memory;
 mod files;
 mod iterable;
-#[cfg(feature = "jpeg")]
-mod jpeg;
-mod lies;
 mod loader;
-#[cfg(target_os = "linux")]
-mod mad_workers;
-#[cfg(target_os = "linux")]
-#[path = "../../runtime/tests/support/mappings.rs"]
-mod mappings;
+mod misbehaving_code;
 mod ordered;
 #[cfg(feature = "jpeg")]
 mod pictures;
@@ -23,6 +17,7 @@ mod pictures;
 mod pipelines;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
+mod received;
 mod sources;
 mod spsc;
 mod state;
@@ -30,14 +25,12 @@ mod values;
 
 pub use self::c_abi::c_abi;
 pub use self::c_threads::c_threads;
+#[cfg(target_os = "linux")]
+pub use self::corrupted_memory::corrupted_memory;
 pub use self::files::{idx, npy};
 pub use self::iterable::iterable;
-#[cfg(feature = "jpeg")]
-pub use self::jpeg::jpeg;
-pub use self::lies::{lies, lying_rings};
 pub use self::loader::loader;
-#[cfg(target_os = "linux")]
-pub use self::mad_workers::mad_workers;
+pub use self::misbehaving_code::{misbehaving_code, misbehaving_waits};
 pub use self::ordered::ordered;
 #[cfg(feature = "jpeg")]
 pub use self::pictures::pictures;

@@ -10,8 +10,8 @@ const MAX_PIXELS: usize = 1 << 12;
 /// The side of pictures that fill more memory than those.
 const SIDE: usize = 72;
 
-const PIPELINES: [&str; 8] = [
-    "resize([7, 5])",
+/// The pipelines except one that resizes to any size.
+const PIPELINES: [&str; 7] = [
     "resize(9, max_size=40), center_crop([24, 12])",
     "random_resized_crop([17, 18]), hflip",
     "random_crop([20, 33], padding=[1, 2, 3, 4], pad_if_needed=true, padding_mode=edge), vflip",
@@ -21,11 +21,15 @@ const PIPELINES: [&str; 8] = [
     "center_crop([40, 1]), random_adjust_sharpness(2), random_grayscale, random_invert, random_solarize(99)",
 ];
 
-/// Decodes a picture as floats twice, after two others, and as bytes. The first byte chooses the pipeline, the second one its
-/// options and the seed; the rest is the file.
+/// Decodes a picture as floats twice, after others, and as bytes. The first byte chooses the pipeline, the second one its options
+/// and the seed; the rest is the file, whose last two bytes choose the size if the pipeline only resizes.
 pub fn pictures(data: &[u8]) {
     let [first, options, file @ ..] = data else { return };
-    let text = PIPELINES[usize::from(*first) % PIPELINES.len()];
+    let side = |back: usize| 1 + file.iter().rev().nth(back).unwrap_or(&3) % 40;
+    let text = match usize::from(*first) % (PIPELINES.len() + 1) {
+        0 => &format!("resize([{}, {}])", side(0), side(1)),
+        i => PIPELINES[i - 1],
+    };
     let (last, exif) = (options & 1 != 0, options & 2 != 0);
     let (strict, reduced, seed) = (options & 4 != 0, options & 8 != 0, Seed(u64::from(options >> 4)));
     let floats: Pipeline = text.parse().expect("a valid pipeline");
@@ -54,16 +58,22 @@ pub fn pictures(data: &[u8]) {
         Err(ImageError::TooLarge { width, height, .. }) => {
             assert!(width * height > MAX_PIXELS || width.max(height) > 65_535)
         }
+        Err(ImageError::Unknown { .. }) => assert!(!file.starts_with(b"\xff\xd8"), "a JPEG"),
         Err(_) => {}
     }
 }
 
-/// Decodes two valid pictures of the largest size, whose bytes have this value: a BMP, and a GIF for its indices.
+/// Decodes two valid pictures of the largest size, whose bytes have this value: a BMP, and a GIF for its indices. One value has
+/// a JPEG too, for its tables.
 fn fill_memory(value: u8) {
+    static JPEG: &[u8] = include_bytes!("../corpus/pictures/jpeg-grey");
     static FILES: LazyLock<[[Vec<u8>; 2]; 2]> = LazyLock::new(|| [0, 255].map(|value| [bmp(value), gif(value)]));
     let pipeline = Pipeline::new(4, 4).expect("sides within limits");
     for file in &FILES[usize::from(value != 0)] {
         pipeline.decode(file, &mut [0.0; 48]).expect("a good picture");
+    }
+    if value != 0 {
+        pipeline.decode(&JPEG[2..], &mut [0.0; 48]).expect("a good picture");
     }
 }
 

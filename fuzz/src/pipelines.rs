@@ -1,7 +1,7 @@
 //! Pipelines as text: any text is an error or a list of transforms, which any picture can be given.
 
 use slotline::rng::SampleRng;
-use slotline::sample::{OwnedSample, Fields, Sample};
+use slotline::sample::{Fields, OwnedSample, Sample};
 use slotline_image::{Image, ImageError, Pipeline, PipelineBuilder, Seed};
 
 /// Larger results take long and reach no other code.

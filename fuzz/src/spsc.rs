@@ -1,23 +1,14 @@
 //! The single-producer ring: operations of both sides in any order, compared with a plain model.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use slotline_core::spsc::{ClaimError, Consumer, NextError, Producer, Ring, Slot};
-use slotline_core::wait::{Deadline, Spin};
+use slotline_core::wait::Spin;
 
 use crate::choices::Choices;
+use crate::ordered::Now;
 
 type TheRing = Ring<Box<[Slot<u32>]>, Spin>;
-
-/// A deadline that has passed: waiting checks once.
-struct Now;
-
-impl Deadline for Now {
-    fn remaining(&self) -> Duration {
-        Duration::ZERO
-    }
-}
 
 /// Runs the operations that `data` encodes on a small ring, also across the wrap of its numbers. Checks that each operation
 /// returns what the model returns.

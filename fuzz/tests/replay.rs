@@ -1,6 +1,6 @@
 //! Runs every target over its corpus and its regressions, and then over random inputs: half generated from scratch, half
 //! mutated from the corpus. `SLOTLINE_FUZZ_RUNS` is the number of random inputs for each target (default: 1000); a twentieth of
-//! it for `mad_workers`, whose inputs each start processes.
+//! it for `corrupted_memory`, whose inputs each start processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,10 +97,10 @@ macro_rules! replayed {
     )*};
 }
 
-replayed! { 1: ordered spsc loader iterable state values idx npy sources c_abi c_threads lies lying_rings }
+replayed! { 1: ordered spsc loader iterable state values idx npy sources c_abi c_threads misbehaving_code misbehaving_waits }
 
 #[cfg(target_os = "linux")]
-replayed! { 20: mad_workers }
+replayed! { 20: corrupted_memory }
 
 #[cfg(feature = "jpeg")]
-replayed! { 1: jpeg pictures pipelines }
+replayed! { 1: pictures pipelines }

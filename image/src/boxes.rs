@@ -2,12 +2,12 @@
 
 use slotline::dtype::Element;
 
+use crate::axis_map::PaddingMode;
 use crate::draw::Draw;
 use crate::error::ImageError;
 use crate::geometry::Movement;
 use crate::pipeline::{Choice, Pipeline};
 use crate::pixel::Pixel;
-use crate::places::PaddingMode;
 use crate::plan::Plan;
 
 /// A number of a box: `f32` or `f64`. Sealed.

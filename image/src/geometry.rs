@@ -3,7 +3,7 @@
 //! Pictures are resized with a filter, so that several operations can be [combined](crate::places). Taking the nearest
 //! pixel twice differs from taking it once, and mirrored it is another one. So masks follow each operation.
 
-use crate::places::PaddingMode;
+use crate::axis_map::PaddingMode;
 
 /// One operation. The first number of each pair is about rows, the second about columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub(crate) trait Lanes: Copy {
 
     /// Transposes eight rows of sixteen to sixteen columns of eight. Each result holds one of the first eight
     /// columns, and the column that is eight further.
-    fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8];
+    fn transpose(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8];
 
     /// Computes one channel of eight pixels from three planes.
     fn channel(planes: [&[u16; 8]; 3], channel: &Channel) -> [f32; 8];
@@ -68,7 +68,7 @@ impl Lanes for [u16; 16] {
     }
 
     #[inline(always)]
-    fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
+    fn transpose(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
         std::array::from_fn(|x| [x, x + 8].map(|x| rows.map(|row| row[x])))
     }
 
@@ -152,9 +152,9 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn turn(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
+        fn transpose(rows: [Self; 8]) -> [[[u16; 8]; 2]; 8] {
             // SAFETY: users of this type have checked that the CPU supports AVX2.
-            unsafe { turn(rows) }
+            unsafe { transpose(rows) }
         }
 
         #[inline(always)]
@@ -247,7 +247,7 @@ mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn turn(rows: [Avx2; 8]) -> [[[u16; 8]; 2]; 8] {
+    fn transpose(rows: [Avx2; 8]) -> [[[u16; 8]; 2]; 8] {
         let [Avx2(a), Avx2(b), Avx2(c), Avx2(d), Avx2(e), Avx2(f), Avx2(g), Avx2(h)] = rows;
         let (ab0, ab1) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
         let (cd0, cd1) = (_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));

@@ -119,6 +119,7 @@
 //! 3 installed on the system and `TURBOJPEG_SOURCE=pkg-config`. The other formats need only Rust.
 
 mod any;
+mod axis_map;
 mod boxes;
 mod channel;
 mod decode;
@@ -136,7 +137,6 @@ mod operation;
 mod paint;
 mod pipeline;
 mod pixel;
-mod places;
 mod plan;
 mod resample;
 mod sample;
@@ -146,6 +146,7 @@ mod text;
 pub mod transform;
 
 pub use self::any::{AnyImage, AnyPipeline};
+pub use self::axis_map::PaddingMode;
 pub use self::boxes::{Coordinate, SanitizeBoundingBoxes};
 pub use self::draw::{Draw, Operations, Seed, Step};
 pub use self::error::{FileError, ImageError};
@@ -155,5 +156,4 @@ pub use self::mix::{CutMix, Mix, MixUp};
 pub use self::operation::{Affine, Erasing, Interpolation, Operation};
 pub use self::pipeline::{Pipeline, PipelineBuilder};
 pub use self::pixel::Pixel;
-pub use self::places::PaddingMode;
 pub use self::sample::Image;

@@ -1,12 +1,12 @@
 //! Resizes decoded planes to the target, and converts them to its numbers, 16 rows at a time.
 
+use crate::axis_map::AxisMap;
 use crate::channel::Channel;
-use crate::decode::{Others, Picture};
+use crate::decode::{OtherChannels, Picture};
 use crate::lanes::Lanes;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{Avx2, has_avx2};
 use crate::number::Number;
-use crate::places::Places;
 use crate::resample::{Block, HALF, Rows};
 use crate::taps::{Axis, LANES, Tables};
 
@@ -43,7 +43,7 @@ impl Layout {
 /// What is painted: the places of rows and columns, the channels, and the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) places: [Places; 2],
+    pub(crate) places: [AxisMap; 2],
     pub(crate) channels: &'a [Channel; 3],
     pub(crate) layout: Layout,
     /// The value of constant padding in each channel, as a fraction of the brightest colour.
@@ -81,15 +81,15 @@ impl Canvas {
         let first = [down.of(of_first[0]), across.of(of_first[1])];
         let [down, across] = others;
         let others = match picture.others {
-            Others::Planes(_) => [down.of(of_others[0]), across.of(of_others[1])],
+            OtherChannels::Planes(_) => [down.of(of_others[0]), across.of(of_others[1])],
             _ => first,
         };
         let taps = [first, others, others];
         let more = match &picture.others {
-            Others::Planes(planes) => &planes[..],
+            OtherChannels::Planes(planes) => &planes[..],
             _ => &[],
         };
-        let packed = matches!(picture.others, Others::Packed);
+        let packed = matches!(picture.others, OtherChannels::Packed);
         // For a grey picture the colour differences keep this value, which represents no difference.
         let mut blocks: [[Block; 2]; 3] = [[[[128 << 8; HALF]; LANES]; 2]; 3];
         for y in (0..height).step_by(LANES) {
@@ -228,18 +228,18 @@ mod tests {
             let samples: Vec<u8> = (0..height * width * 4 + STRIDE).map(|i| (i * i / 11 + i * 7) as u8).collect();
             let plane = |step| Plane { samples: &samples, stride: width * step, step };
             let places = |len, size| {
-                let mut places = Places::all(len);
+                let mut places = AxisMap::all(len);
                 places.resize(size);
                 places.mirror();
                 places
             };
             let places = [places(height, rows), places(width, columns)];
             for (step, others) in [
-                (1, Others::None),
-                (1, Others::Planes([plane(1), plane(1)])),
-                (2, Others::None),
-                (3, Others::Packed),
-                (4, Others::Packed),
+                (1, OtherChannels::None),
+                (1, OtherChannels::Planes([plane(1), plane(1)])),
+                (2, OtherChannels::None),
+                (3, OtherChannels::Packed),
+                (4, OtherChannels::Packed),
             ] {
                 let frames = [Frame::same(height), Frame::same(width)];
                 let picture = Picture { colours: Planes::YCbCr, first: plane(step), others, frames: [frames; 2] };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use slotline::rng::rand_core::Rng;
 
 use crate::channel::{Channel, Planes};
-use crate::decode::{Limits, MAX_SIDE, Opened};
+use crate::decode::{Limits, MAX_SIDE, OpenedImage};
 use crate::draw::{Draw, Random, Seed};
 use crate::error::ImageError;
 use crate::paint::Layout;
@@ -345,7 +345,7 @@ impl<T: Pixel> Pipeline<T> {
     ///
     /// Fails if the header of the file cannot be read, or if the picture is too large; see [`ImageError`].
     pub fn size_of(&self, bytes: &[u8]) -> Result<[usize; 2], ImageError> {
-        let mut opened = Opened::new(bytes, self.limits())?;
+        let mut opened = OpenedImage::new(bytes, self.limits())?;
         let transposed = self.reading.exif && opened.orientation().transposed;
         let size = [opened.height, opened.width];
         Ok(if transposed { [size[1], size[0]] } else { size })
@@ -471,7 +471,7 @@ impl<T: Pixel> Pipeline<T> {
 
     #[inline(always)]
     pub(crate) fn run_here(&self, job: Job<'_>, out: &mut [T]) -> Result<(), ImageError> {
-        let mut opened = Opened::new(job.bytes, self.limits())?;
+        let mut opened = OpenedImage::new(job.bytes, self.limits())?;
         let orientation = if self.reading.exif { opened.orientation() } else { Default::default() };
         let stored = [opened.height, opened.width];
         let size = if orientation.transposed { [stored[1], stored[0]] } else { stored };

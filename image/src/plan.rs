@@ -1,15 +1,15 @@
 //! Combines the drawn steps of a pipeline to few passes over the pixels.
 //!
-//! Resizing, crops, flips and padding that follow each other are one pass: [`Places`] for each direction. A segment is
+//! Resizing, crops, flips and padding that follow each other are one pass: [`AxisMap`] for each direction. A segment is
 //! such a pass, and the operations on its pixels.
 
 use smallvec::SmallVec;
 
+use crate::axis_map::{AxisMap, PaddingMode};
 use crate::decode::MAX_SIDE;
 use crate::error::ImageError;
 use crate::geometry::Movement;
 use crate::operation::Operation;
-use crate::places::{PaddingMode, Places};
 
 /// What is done with one picture.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// Rows and columns.
-    pub(crate) places: [Places; 2],
+    pub(crate) places: [AxisMap; 2],
     /// The colour of constant padding.
     pub(crate) fill: [u8; 3],
     /// What is done with the pixels then.
@@ -38,7 +38,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     fn new(size: [usize; 2]) -> Self {
-        Self { places: size.map(Places::all), fill: [0; 3], operations: SmallVec::new() }
+        Self { places: size.map(AxisMap::all), fill: [0; 3], operations: SmallVec::new() }
     }
 }
 
@@ -76,7 +76,7 @@ impl Plan {
     }
 
     /// Returns the pass that can be changed so that places move, which starts another one if necessary.
-    fn places(&mut self) -> &mut [Places; 2] {
+    fn places(&mut self) -> &mut [AxisMap; 2] {
         if !self.last().operations.is_empty() {
             self.push();
         }
@@ -93,7 +93,7 @@ impl Plan {
             return;
         }
         self.geometry.push(Movement::Resize { from: self.size(), to: size });
-        if !self.places().iter().all(Places::can_resize) {
+        if !self.places().iter().all(AxisMap::can_resize) {
             self.push();
         }
         self.last().places.iter_mut().zip(size).for_each(|(places, size)| places.resize(size));

@@ -128,7 +128,7 @@ impl Rows {
                 for (place, sums) in sums.iter().enumerate() {
                     // The position of the first of them in the input of `widen`.
                     let x = place / 2 * 2 * LANES + place % 2 * HALF;
-                    let turned = L::turn(*sums);
+                    let turned = L::transpose(*sums);
                     for i in 0..HALF {
                         columns[x + i].0[half..][..HALF].copy_from_slice(&turned[i][0]);
                         columns[x + LANES + i].0[half..][..HALF].copy_from_slice(&turned[i][1]);
@@ -179,7 +179,7 @@ impl Rows {
             }
             *sums = sum;
         }
-        let turned = L::turn(sums);
+        let turned = L::transpose(sums);
         let mut block = [[0; HALF]; LANES];
         for i in 0..HALF {
             [block[i], block[HALF + i]] = turned[i];
@@ -198,8 +198,8 @@ fn initial<L: Lanes>(count: usize) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::axis_map::AxisMap;
     use crate::decode::Frame;
-    use crate::places::Places;
     use crate::taps::{Axis, Tables};
 
     /// The filter by definition: the weight of every sample, for each place of the target.
@@ -233,7 +233,7 @@ mod tests {
                 let samples: Vec<u8> = (0..height * stride + STRIDE).map(|i| (i * i / 7 + i * 31) as u8).collect();
                 let plane = Plane { samples: &samples, stride, step };
                 let axis = |samples: usize, span: f64, out| {
-                    let mut places = Places::all(samples);
+                    let mut places = AxisMap::all(samples);
                     places.resize(out);
                     Axis::new(Frame { samples, scale: span / samples as f64, skipped: 0.0 }, places)
                 };

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
+use crate::axis_map::AxisMap;
 use crate::channel::{Channel, Planes};
-use crate::decode::{Frame, Memory, Opened, Orientation, Others, Picture, Want, room};
+use crate::decode::{DecodeRequest, Frame, Memory, OpenedImage, Orientation, OtherChannels, Picture, room};
 use crate::error::ImageError;
 use crate::number::Number;
 use crate::operation::{Operation, Pixels, erase};
 use crate::paint::{Canvas, Layout, Target, convert};
-use crate::places::Places;
 use crate::plan::{Plan, Segment};
 use crate::resample::{Plane, Rows, STRIDE};
 use crate::taps::Tables;
@@ -65,7 +65,7 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
 /// Decodes a picture and runs all passes. Returns whether libjpeg-turbo warned about it.
 #[inline(always)]
 pub(crate) fn run<T: Number>(
-    opened: Opened<'_>,
+    opened: OpenedImage<'_>,
     orientation: Orientation,
     plan: &Plan,
     [reduced, whole]: [bool; 2],
@@ -78,14 +78,14 @@ pub(crate) fn run<T: Number>(
         let identity = Channel::all(Planes::Rgb, [0.0; 3], [1.0 / 255.0; 3]);
         let (first, rest) = plan.segments.split_first().expect("a plan has a segment");
         let places = stored(first.places, orientation, [opened.height, opened.width]);
-        let want = Want {
+        let request = DecodeRequest {
             window: places.map(|places| places.window()),
             crop: places.map(|places| places.crop[1] - places.crop[0]),
             size: places.map(|places| places.size),
             reduced,
             whole,
         };
-        let picture = opened.decode(memory, want)?;
+        let picture = opened.decode(memory, request)?;
         let of_picture = &channels[usize::from(picture.colours == Planes::Rgb)];
         if rest.is_empty() && first.operations.is_empty() && !orientation.transposed {
             let target = Target { places, channels: of_picture, layout, fill: fraction(first) };
@@ -128,7 +128,7 @@ fn erase_all<T: Number>(plan: &Plan, layout: Layout, out: &mut [T]) {
 }
 
 /// Returns the places of stored rows and columns for those of the upright picture.
-fn stored([rows, columns]: [Places; 2], orientation: Orientation, [height, width]: [usize; 2]) -> [Places; 2] {
+fn stored([rows, columns]: [AxisMap; 2], orientation: Orientation, [height, width]: [usize; 2]) -> [AxisMap; 2] {
     let (mut rows, mut columns) = if orientation.transposed { (columns, rows) } else { (rows, columns) };
     if orientation.rows_reversed {
         rows = rows.reversed(height);
@@ -167,7 +167,12 @@ fn grow(bytes: &mut Vec<u8>, len: usize) -> Result<(), ImageError> {
 fn planes(samples: &[u8], [height, width]: [usize; 2]) -> Picture<'_> {
     let plane = |i: usize| Plane { samples: &samples[i * height * width..], stride: width, step: 1 };
     let frames = [Frame::same(height), Frame::same(width)];
-    Picture { colours: Planes::Rgb, first: plane(0), others: Others::Planes([plane(1), plane(2)]), frames: [frames; 2] }
+    Picture {
+        colours: Planes::Rgb,
+        first: plane(0),
+        others: OtherChannels::Planes([plane(1), plane(2)]),
+        frames: [frames; 2],
+    }
 }
 
 /// Turns rows to columns, in each of three planes.

@@ -1,7 +1,7 @@
 //! The samples of a plane that contribute to each row or column of the target, and their weights.
 
+use crate::axis_map::AxisMap;
 use crate::decode::Frame;
-use crate::places::Places;
 
 /// The number of rows of the target that are computed at once. Tables are padded to a multiple of it.
 pub(crate) const LANES: usize = 16;
@@ -18,11 +18,11 @@ pub(crate) struct Axis {
     start: f64,
     /// The number of samples for each place that the crop is resized to.
     scale: f64,
-    places: Places,
+    places: AxisMap,
 }
 
 impl Axis {
-    pub(crate) fn new(frame: Frame, places: Places) -> Self {
+    pub(crate) fn new(frame: Frame, places: AxisMap) -> Self {
         let [start, end] = places.crop.map(|pixel| pixel as f64 * frame.scale - frame.skipped);
         let last = frame.samples - 1;
         let from = (start.max(0.0) as usize).min(last);
@@ -39,7 +39,7 @@ impl Axis {
 /// The samples for each place of the target: `per` adjacent samples, with weights that sum up to 1.
 ///
 /// The filter is a triangle as wide as two samples of the target (two of the plane, if that is more), which PIL and
-/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Places of padding have none.
+/// torchvision call bilinear with antialiasing. The weights are fractions of 65,536. Padding has none.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
     axis: Axis,
@@ -161,7 +161,7 @@ mod tests {
     fn axis(samples: usize, span: f64, out: usize) -> Axis {
         let len = span.round() as usize;
         let frame = Frame { samples, scale: span / len as f64, skipped: 0.0 };
-        let mut places = Places::all(len);
+        let mut places = AxisMap::all(len);
         places.resize(out);
         Axis::new(frame, places)
     }

@@ -30,7 +30,7 @@ mod tests {
     use crate::dataset::{SplitError, SubsetError};
     use crate::loader::{BuildError, By, StateError};
     use crate::rng::RandpermError;
-    use crate::sample::ApartError;
+    use crate::sample::OwnedSampleError;
     use crate::sampler::SamplerError;
     use crate::source::{LoadError, SourceError};
     use crate::{BoxError, Error as Run};
@@ -75,7 +75,7 @@ mod tests {
             ("the disk is gone", BuildError::Watchdog { source: disk() }.into()),
             ("the disk is gone", file().into()),
             ("the disk is gone", LoadError::File { name: crate::source::Source::Digits, source: file().into() }.into()),
-            ("the disk is gone", ApartError::Memory { bytes: 1, source: disk() }.into()),
+            ("the disk is gone", OwnedSampleError::Memory { bytes: 1, source: disk() }.into()),
             ("the disk is gone", PinMemoryError::Memory { bytes: 1, source: disk() }.into()),
             ("the disk is gone", PinMemoryError::Lock { bytes: 1, limit: None, source: disk() }.into()),
             ("memory allocation failed", SubsetError::Memory { bytes: 1, source: refused() }.into()),

@@ -40,15 +40,12 @@
 //!
 //! No feature is enabled by default.
 //!
-//! - `npy`: reads or memory-maps NumPy's `.npy` files ([`source`]).
 //! - `half`: makes the types `f16` and `bf16` of the crate `half` [elements](dtype::Element). Without it, data of these
 //!   types can be loaded and passed on as bytes.
 //! - `num-complex`: makes the type `Complex` of the crate `num-complex`, with two `f32` or `f64`, an [element](dtype::Element).
 //!   Without it, complex numbers can be loaded and passed on as bytes.
 //! - `serde`: implements serde's traits for [`State`](loader::State), so that it can be saved and restored, and for
 //!   [`Stats`](loader::Stats).
-
-#![cfg_attr(not(feature = "npy"), allow(rustdoc::broken_intra_doc_links))] // Links to the functions that read NumPy's files.
 
 pub mod arena;
 pub mod array;

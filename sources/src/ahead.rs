@@ -2,11 +2,11 @@
 //!
 //! The order of a pass is known when it begins. Threads walk through it ahead of the loader, and ask the system for the
 //! bytes of each sample, so that a disk has many requests at a time. They stay at most a budget of bytes ahead: they know
-//! the mean size of a sample, and the number of samples that were read ([`Read`]). While they are far enough ahead, one
-//! of them looks at it every [`LOOK`].
+//! the mean size of a sample, and the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one
+//! of them checks every [`LOOK`] whether they still are.
 //!
-//! Where the bytes are in memory already, asking for them is wasted work. So after [`CALM`] samples in a row that are, the
-//! threads look at one sample in [`SPARSE`] only, until they find one that is not.
+//! Asking for bytes that are in memory already is wasted work. So after [`CALM`] samples in a row whose bytes are in memory,
+//! the threads ask for only one sample in [`SPARSE`], until they find one whose bytes are not.
 
 use std::fmt;
 use std::io;
@@ -26,18 +26,18 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How many samples are asked for before requests are sent: those of neighbours are sent as one.
 const SENT_TOGETHER: usize = 64;
 
-/// What threads ask for bytes.
-pub(crate) trait Ask: Send + Sync {
-    /// Asks for the bytes of a sample, by its index.
-    fn ask(&self, index: usize) -> Asked;
+/// What the threads request bytes from.
+pub(crate) trait Readahead: Send + Sync {
+    /// Requests the bytes of a sample, by its index.
+    fn request(&self, index: usize) -> Readiness;
 
-    /// Sends the requests for what was asked for.
+    /// Sends the requests that were made.
     fn send(&self) {}
 }
 
-/// What is known of the bytes of a sample.
+/// How far the bytes of a sample are from being read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Readiness {
     /// How many there are.
     pub(crate) bytes: u64,
     /// Whether they were in memory already.
@@ -48,7 +48,7 @@ pub(crate) struct Asked {
 const TOGETHER: u64 = 16;
 
 /// What is known of the samples that were read in the latest pass, in memory that worker processes share.
-pub(crate) struct Read(Pages);
+pub(crate) struct ReadCounters(Pages);
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -58,7 +58,7 @@ struct Counters {
     reading: AtomicU64,
 }
 
-impl Read {
+impl ReadCounters {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Pages::shared(size_of::<Counters>())?))
     }
@@ -135,14 +135,14 @@ pub(crate) struct Ahead {
 }
 
 struct Shared {
-    ask: Box<dyn Ask>,
+    readahead: Box<dyn Readahead>,
     budget: u64,
     pass: Mutex<Option<Arc<Pass>>>,
     begun: Condvar,
     closed: AtomicBool,
     /// How long a thread sleeps that is far enough ahead.
     pause: Duration,
-    read: Arc<Read>,
+    read: Arc<ReadCounters>,
 }
 
 /// A pass that is being read.
@@ -161,9 +161,14 @@ struct Pass {
 
 impl Ahead {
     /// Starts threads that stay at most `budget` bytes ahead.
-    pub(crate) fn start(threads: usize, budget: u64, read: Arc<Read>, ask: Box<dyn Ask>) -> io::Result<Self> {
+    pub(crate) fn start(
+        threads: usize,
+        budget: u64,
+        read: Arc<ReadCounters>,
+        readahead: Box<dyn Readahead>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            ask,
+            readahead,
             budget,
             pass: Mutex::default(),
             begun: Condvar::new(),
@@ -179,7 +184,7 @@ impl Ahead {
         Ok(ahead)
     }
 
-    /// Begins to read ahead in a pass, in place of the one before. [`Read::begin`] comes first. A forked process, which
+    /// Begins to read ahead in a pass, in place of the one before. [`ReadCounters::begin`] comes first. A forked process, which
     /// lacks the threads, and may find the lock taken by one of them, reads nothing ahead.
     pub(crate) fn begin(&self, upcoming: Upcoming) {
         if !self.process.is_this() {
@@ -217,7 +222,7 @@ impl Shared {
                     }
                 }
                 _ if not_sent > 0 => {
-                    self.ask.send();
+                    self.readahead.send();
                     not_sent = 0;
                 }
                 Some(_) => thread::sleep(self.pause),
@@ -249,7 +254,7 @@ impl Shared {
         if is_late || (pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE)) {
             return true;
         }
-        let Asked { bytes, resident } = self.ask.ask(index);
+        let Readiness { bytes, resident } = self.readahead.request(index);
         pass.bytes.fetch_add(bytes, Ordering::Relaxed);
         pass.asked.fetch_add(1, Ordering::Relaxed);
         match resident {
@@ -268,9 +273,9 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Read {
+impl fmt::Debug for ReadCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Read").field(self.counters()).finish()
+        f.debug_tuple("ReadCounters").field(self.counters()).finish()
     }
 }
 
@@ -289,18 +294,18 @@ mod tests {
         resident: bool,
     }
 
-    impl Ask for Recorded {
-        fn ask(&self, index: usize) -> Asked {
+    impl Readahead for Recorded {
+        fn request(&self, index: usize) -> Readiness {
             self.asked.lock().unwrap().push(index);
-            Asked { bytes: 100, resident: self.resident }
+            Readiness { bytes: 100, resident: self.resident }
         }
     }
 
     /// Reads ahead in samples of 100 bytes, and records their indices.
     fn recorded(budget: u64, resident: bool) -> (Ahead, Arc<Mutex<Vec<usize>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let ask = Recorded { asked: asked.clone(), resident };
-        (Ahead::start(1, budget, Arc::new(Read::new().unwrap()), Box::new(ask)).unwrap(), asked)
+        let readahead = Recorded { asked: asked.clone(), resident };
+        (Ahead::start(1, budget, Arc::new(ReadCounters::new().unwrap()), Box::new(readahead)).unwrap(), asked)
     }
 
     /// Waits until so many samples were asked for, and returns them after a while in which there could be more.

@@ -6,43 +6,66 @@ use std::sync::Arc;
 use slotline::sample::RowsMut;
 
 use crate::files::{Files, Span};
+use crate::format::place;
 use crate::record::MOST_FIELDS;
 use crate::{Error, FieldKind, Format, Input, Record, RecordField, RecordFields, Value};
 
-/// Samples with some of their fields, or with fields that are described in another way.
+/// A view of samples: with some of their fields, with fields that are described in another way, or with more fields.
 #[derive(Debug)]
-pub(crate) struct Chosen<F: ?Sized> {
-    all: Arc<F>,
+pub(crate) struct View<F: ?Sized> {
+    inner: Arc<F>,
     fields: RecordFields,
-    /// The numbers of these fields among all.
-    numbers: Vec<usize>,
+    sources: Vec<Source>,
     /// Whether the fields are known without the bytes of the files.
     unread: bool,
+    /// The number of the first sample of each shard, and of all; none if no value is a shard's.
+    starts: Vec<usize>,
 }
 
-impl<F: Format + ?Sized> Chosen<F> {
-    pub(crate) fn new(all: Arc<F>, names: &[String]) -> Result<Self, Error> {
-        let fields: Vec<(usize, &RecordField)> = all.fields().as_slice().iter().enumerate().collect();
-        let chosen = choose(&all.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
-        let numbers = chosen.iter().map(|(number, _)| *number).collect();
+/// Where a field comes from.
+#[derive(Debug)]
+enum Source {
+    /// The field of this number.
+    Field(usize),
+    /// The values of shards.
+    Shards(Vec<Value<'static>>),
+}
+
+impl<F: Format + ?Sized> View<F> {
+    /// The fields with these names.
+    pub(crate) fn new(inner: Arc<F>, names: &[String]) -> Result<Self, Error> {
+        let fields: Vec<(usize, &RecordField)> = inner.fields().as_slice().iter().enumerate().collect();
+        let chosen = choose(&inner.files().first_path(), Some(names), &fields, |(_, field)| &field.name, &[])?;
+        let sources = chosen.iter().map(|(number, _)| Source::Field(*number)).collect();
         let is_bytes = |field: &RecordField| matches!(field.kind, FieldKind::Bytes(_));
-        let unread = all.knows_fields() && !chosen.iter().any(|(_, field)| is_bytes(field));
+        let unread = inner.knows_fields() && !chosen.iter().any(|(_, field)| is_bytes(field));
         let fields = RecordFields::new(chosen.iter().map(|(_, field)| (field.name.clone(), field.kind.clone())));
-        Ok(Self { all, fields, numbers, unread })
+        Ok(Self { inner, fields, sources, unread, starts: Vec::new() })
     }
 
     /// All fields, with `times` the room that they have.
-    pub(crate) fn with_room(all: Arc<F>, times: usize) -> Self {
-        let fields = all.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
-        let fields = RecordFields::new(fields);
-        let numbers = (0..fields.as_slice().len()).collect();
-        Self { all, fields, numbers, unread: false }
+    pub(crate) fn with_room(inner: Arc<F>, times: usize) -> Self {
+        let fields = inner.fields().as_slice().iter().map(|field| (field.name.clone(), field.kind.with_room(times)));
+        Self::with_values(inner.clone(), RecordFields::new(fields), Vec::new(), Vec::new())
+    }
+
+    /// All fields and others, as `fields` describes them. `starts` are the numbers of the first sample of each shard, and of
+    /// all samples, and `values` those of the other fields: one for each shard.
+    pub(crate) fn with_values(
+        inner: Arc<F>,
+        fields: RecordFields,
+        starts: Vec<usize>,
+        values: Vec<Vec<Value<'static>>>,
+    ) -> Self {
+        let own = (0..inner.fields().as_slice().len()).map(Source::Field);
+        let sources = own.chain(values.into_iter().map(Source::Shards)).collect();
+        Self { inner, fields, sources, unread: false, starts }
     }
 }
 
-impl<F: Format + ?Sized> Format for Chosen<F> {
+impl<F: Format + ?Sized> Format for View<F> {
     fn len(&self) -> usize {
-        self.all.len()
+        self.inner.len()
     }
 
     fn fields(&self) -> &RecordFields {
@@ -50,36 +73,42 @@ impl<F: Format + ?Sized> Format for Chosen<F> {
     }
 
     fn files(&self) -> &Files {
-        self.all.files()
+        self.inner.files()
     }
 
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
         if !self.unread {
-            self.all.spans(index, each);
+            self.inner.spans(index, each);
         }
     }
 
     fn file_of(&self, index: usize) -> Option<usize> {
-        self.all.file_of(index)
+        self.inner.file_of(index)
     }
 
     fn shard_lens(&self) -> Vec<usize> {
-        self.all.shard_lens()
+        self.inner.shard_lens()
     }
 
     fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
         let input = if self.unread { input.unread() } else { input };
-        let mut values = self.all.read(index, input)?.into_values();
-        let mut take = |&i: &usize| std::mem::replace(&mut values[i], Value::from(&[][..]));
-        Ok(Record::new(&self.fields, self.numbers.iter().map(&mut take)))
+        let mut values = self.inner.read(index, input)?.into_values();
+        let shard = if self.starts.is_empty() { 0 } else { place(&self.starts, index).0 };
+        let value = |source: &Source| match source {
+            Source::Field(i) => std::mem::replace(&mut values[*i], Value::from(&[][..])),
+            Source::Shards(values) => values[shard].clone(),
+        };
+        Ok(Record::new(&self.fields, self.sources.iter().map(value)))
     }
 
     fn reads_many(&self) -> bool {
-        self.all.reads_many() && self.numbers.iter().copied().eq(0..self.all.fields().as_slice().len())
+        let is_own = |(i, source): (usize, &Source)| matches!(source, Source::Field(number) if *number == i);
+        let fields = self.inner.fields().as_slice().len();
+        self.inner.reads_many() && self.sources.len() == fields && self.sources.iter().enumerate().all(is_own)
     }
 
     fn write_many(&self, indices: &[usize], rows: &mut RowsMut<'_>) {
-        self.all.write_many(indices, rows);
+        self.inner.write_many(indices, rows);
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::files::{Files, below, is_url, read_whole};
-use crate::hive::{Hive, is_part, keys, parts};
+use crate::hive::{is_part, keys, parts, with_values};
 use crate::kind::{Kind, is_web, one_kind, without_query};
 use crate::listing::{Found, INDEX, Listing, below_url, data_of, find, index, kind_of, start};
-use crate::open::{ARROW, PARQUET};
+use crate::open::Settings;
 use crate::{Error, Format, OpenOptions, Records};
 
 /// Opens data of any format that was built in, by its contents and its names, with the [default options](OpenOptions).
@@ -43,9 +43,9 @@ pub fn open(path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
 }
 
 impl OpenOptions {
-    /// Opens tars that are packed (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`), whose samples can't be read
-    /// by index, as a stream: one, several as a pattern, or a folder with nothing else to open in it. `None` if the path is
-    /// something else.
+    /// Opens packed tars (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tbz2`, `.tar.zst`, `.tzst`) as a stream, since their samples can't be
+    /// read by index. The path is that of one tar, a pattern for several, or a folder with nothing else to open in it; for
+    /// anything else the result is `None`.
     ///
     /// ```no_run
     /// use slotline_sources::OpenOptions;
@@ -59,13 +59,15 @@ impl OpenOptions {
     /// As for [`TarOptions::stream`](crate::tar::TarOptions::stream), or if only some of several files are packed tars.
     #[cfg(feature = "tar")]
     pub fn open_stream(&self, path: impl AsRef<Path>) -> Result<Option<crate::tar::TarStream>, Error> {
-        self.limited(|| self.stream_of(path.as_ref()))
+        self.set.limited(|| self.set.stream_of(path.as_ref()))
     }
+}
 
+impl Settings {
     #[cfg(feature = "tar")]
     fn stream_of(&self, path: &Path) -> Result<Option<crate::tar::TarStream>, Error> {
         let is_plain = |extension: &str| extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        // No list is needed to know that these are no packed tars.
+        // The extension alone says that these are no packed tars, so no folder need be listed.
         let extension = without_query(path).extension().and_then(|found| found.to_str());
         if !path.is_dir() && extension.is_some_and(is_plain) && Kind::of(path) != Some(Kind::PackedTar) {
             return Ok(None);
@@ -88,7 +90,7 @@ impl OpenOptions {
                 }
             }
         };
-        Ok(Some(self.tar()?.stream(paths)?))
+        Ok(Some(crate::tar::TarStream::open(self, paths)?))
     }
 
     /// Opens data with all its fields, but only the chosen columns of tables.
@@ -124,9 +126,9 @@ impl OpenOptions {
         let (kind, files) = listing.data()?;
         match kind {
             #[cfg(feature = "mds")]
-            Some(Kind::Mds) => return Ok(self.mds().open(path)?.erased()),
+            Some(Kind::Mds) => return Ok(self.open_mds(path)?.erased()),
             #[cfg(feature = "litdata")]
-            Some(Kind::LitData) => return Ok(self.litdata().open(path)?.erased()),
+            Some(Kind::LitData) => return Ok(self.open_litdata(path)?.erased()),
             Some(Kind::Saved) => return self.open_several(Kind::Arrow, std::slice::from_ref(path)),
             Some(Kind::Metadata) => return self.open_metadata(&files[0]),
             Some(kind) if kind.is_shard() => {
@@ -164,33 +166,32 @@ impl OpenOptions {
             Kind::of(path).filter(|kind| kind.is_shard() || *kind == Kind::Rows).or_else(|| Kind::of_start(start));
         match kind {
             #[cfg(feature = "manifest")]
-            Some(Kind::Rows) => return Ok(self.manifest().open(path)?.erased()),
+            Some(Kind::Rows) => return Ok(self.open_manifest(path)?.erased()),
             Some(kind) if kind.is_shard() => return self.open_several(kind, &[path.to_owned()]),
             _ => {}
         }
         #[cfg(feature = "safetensors")]
         if has_extension(path, "safetensors") {
-            return Ok(self.safetensors().open(path)?.erased());
+            return Ok(self.open_safetensors(path)?.erased());
         }
         #[cfg(feature = "npz")]
         if has_extension(path, "npz") {
-            return Ok(self.npz().open(path)?.erased());
+            return Ok(self.open_npz(path)?.erased());
         }
         #[cfg(feature = "tokens")]
         {
-            use crate::tokens::Sequences;
             if start.starts_with(b"MMIDIDX\0") {
-                return Ok(Sequences::open(path.with_extension(""))?.erased());
+                return Ok(self.sequences()?.open(path.with_extension(""))?.erased());
             }
             let magic = start.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
             if self.dtype.is_none() && matches!(magic, Some(20_240_520 | 20_240_801)) {
-                return Ok(self.blocks().open_llmc([path])?.erased());
+                return Ok(self.blocks()?.open_llmc([path])?.erased());
             }
             if has_extension(path, "bin") {
                 if Files::open([path.with_extension("idx")]).is_ok() {
-                    return Ok(Sequences::open(path.with_extension(""))?.erased());
+                    return Ok(self.sequences()?.open(path.with_extension(""))?.erased());
                 }
-                return Ok(self.blocks().open_raw([path])?.erased());
+                return Ok(self.blocks()?.open_raw([path])?.erased());
             }
         }
         if start.starts_with(&[0x1f, 0x8b]) {
@@ -214,17 +215,17 @@ impl OpenOptions {
         let known: HashSet<&PathBuf> = paths.iter().collect();
         parts.retain(|part| known.contains(&part.path));
         let keys = keys(&parts)?;
-        let mut of_files = self.clone();
+        let mut of_files = Self { in_parts: true, ..self.clone() };
         let names = self.columns.iter().flatten().filter(|name| !keys.contains(&name.as_str())).cloned();
         of_files.columns = Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty());
         let records = of_files.open_several(kind, &paths)?;
-        Ok(Some(Hive::new(records.shared(), &parts, self.missing_as_zero)?.erased()))
+        Ok(Some(with_values(records.shared(), &parts, self.missing_as_zero)?.erased()))
     }
 
     /// Opens the dataset that is in one of these folders, or the folders of classes.
     fn open_folders(&self, path: &Path, folders: &[String]) -> Result<Records<dyn Format>, Error> {
         #[cfg(all(feature = "folder", feature = "remote"))]
-        let objects = if is_url(path) { Some(self.folder().list_url(&path.to_string_lossy())?) } else { None };
+        let objects = if is_url(path) { Some(self.list_url(&path.to_string_lossy())?) } else { None };
         let has = |folder: &str, name: &str| {
             #[cfg(all(feature = "folder", feature = "remote"))]
             if let Some(objects) = &objects {
@@ -245,7 +246,7 @@ impl OpenOptions {
             #[cfg(feature = "manifest")]
             _ if let Some(name) = METADATA.into_iter().find(|name| folders.iter().all(|folder| has(folder, name))) => {
                 let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
-                return Ok(self.manifest().open_splits(path, &folders, name)?.erased());
+                return Ok(self.open_splits(path, &folders, name)?.erased());
             }
             _ => {
                 let problem = format!("a folder of datasets: {}", listed(&datasets));
@@ -259,10 +260,10 @@ impl OpenOptions {
         }
         #[cfg(all(feature = "folder", feature = "remote"))]
         if let Some(objects) = objects {
-            return Ok(self.folder().of_url(&path.to_string_lossy(), objects)?.erased());
+            return Ok(self.of_url(&path.to_string_lossy(), objects)?.erased());
         }
         #[cfg(feature = "folder")]
-        return Ok(self.folder().open(path)?.erased());
+        return Ok(self.open_classes(path)?.erased());
         #[cfg(not(feature = "folder"))]
         Err(unknown(path))
     }
@@ -275,7 +276,7 @@ impl OpenOptions {
             return Err(Error::format(path.display(), None, problem, advice));
         }
         #[cfg(feature = "manifest")]
-        return Ok(self.manifest().open(path)?.erased());
+        return Ok(self.open_manifest(path)?.erased());
         #[cfg(not(feature = "manifest"))]
         Err(unknown(path))
     }
@@ -284,18 +285,13 @@ impl OpenOptions {
     fn open_several(&self, kind: Kind, paths: &[PathBuf]) -> Result<Records<dyn Format>, Error> {
         match kind {
             #[cfg(feature = "tar")]
-            Kind::Tar => Ok(self.tar()?.open(paths)?.erased()),
+            Kind::Tar => Ok(self.open_tar(paths)?.erased()),
             #[cfg(feature = "arrow")]
-            Kind::Arrow if self.maps && !paths.iter().any(|path| is_url(path)) => {
-                // SAFETY: the caller of `map_arrow` guarantees that the files do not change.
-                Ok(unsafe { self.table(ARROW).map(paths) }?.erased())
-            }
-            #[cfg(feature = "arrow")]
-            Kind::Arrow => Ok(self.table(ARROW).open(paths)?.erased()),
+            Kind::Arrow => Ok(self.of_arrow().open_table(paths)?.erased()),
             #[cfg(feature = "parquet")]
-            Kind::Parquet => Ok(self.table(PARQUET).open(paths)?.erased()),
+            Kind::Parquet => Ok(self.open_table(paths)?.erased()),
             #[cfg(feature = "tfrecord")]
-            Kind::TfRecord => Ok(self.tfrecord().open(paths)?.erased()),
+            Kind::TfRecord => Ok(self.open_tfrecord(paths)?.erased()),
             Kind::PackedTar => Err(packed(&paths[0])),
             _ => Err(unknown(&paths[0])),
         }

@@ -1,7 +1,7 @@
 //! Reading bytes: files of this machine, numbered, by range.
 //!
 //! [`Files`] are those of one dataset. A file is opened when it is first read, and stays open ([`Files::open`]), unless
-//! there are so many that each is read once ([`Files::each`]). By default bytes are read into memory of the reading
+//! there are so many that each is read once ([`Files::open_per_read`]). By default bytes are read into memory of the reading
 //! thread. [`Files::map`] maps the files instead, so that nothing is copied.
 //!
 //! A file that was replaced or changed before it is first read is an error. One that stays open is read to the end of the
@@ -24,9 +24,9 @@ use slotline::dataset::downloading;
 use slotline::dataset::fetching;
 
 use crate::Error;
-use crate::ahead::Asked;
+use crate::ahead::Readiness;
 use crate::error::shown;
-use crate::record::Room;
+use crate::record::CapacityHint;
 #[cfg(feature = "remote")]
 use crate::remote::Listed;
 #[cfg(feature = "remote")]
@@ -49,7 +49,7 @@ enum List {
     /// Opened once.
     Open(Vec<Open>),
     /// Opened for each read: below a folder, the relative paths one after another, and where each ends.
-    Each { root: PathBuf, paths: Vec<u8>, ends: Vec<u64> },
+    PerRead { root: PathBuf, paths: Vec<u8>, ends: Vec<u64> },
     /// In buckets or on servers.
     #[cfg(feature = "remote")]
     Remote(Remote),
@@ -128,14 +128,14 @@ impl Files {
     }
 
     /// Makes files below `root` that are opened for each read, from their relative paths.
-    pub fn each(root: impl Into<PathBuf>, relative: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
+    pub fn open_per_read(root: impl Into<PathBuf>, relative: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let (mut paths, mut ends) = (Vec::new(), Vec::new());
         for path in relative {
             paths.extend_from_slice(path.as_ref().as_os_str().as_bytes());
             ends.push(paths.len() as u64);
         }
-        List::Each { root: root.into(), paths, ends }.into()
+        List::PerRead { root: root.into(), paths, ends }.into()
     }
 
     /// Makes the objects below the URL of a folder that were listed.
@@ -174,7 +174,7 @@ impl Files {
     pub fn len(&self) -> usize {
         match &self.list {
             List::Open(list) => list.len(),
-            List::Each { ends, .. } => ends.len(),
+            List::PerRead { ends, .. } => ends.len(),
             #[cfg(feature = "remote")]
             List::Remote(remote) => remote.len(),
         }
@@ -194,7 +194,7 @@ impl Files {
         use std::os::unix::ffi::OsStrExt;
         match &self.list {
             List::Open(list) => list[file].path.clone(),
-            List::Each { root, paths, ends } => {
+            List::PerRead { root, paths, ends } => {
                 let start = file.checked_sub(1).map_or(0, |before| ends[before]);
                 root.join(std::ffi::OsStr::from_bytes(&paths[start as usize..ends[file] as usize]))
             }
@@ -212,7 +212,7 @@ impl Files {
     pub fn file_len(&self, file: usize) -> Option<u64> {
         match &self.list {
             List::Open(list) => list.get(file).map(|open| open.len),
-            List::Each { .. } => None,
+            List::PerRead { .. } => None,
             #[cfg(feature = "remote")]
             List::Remote(remote) => remote.object_len(file),
         }
@@ -220,11 +220,11 @@ impl Files {
 
     /// Chooses the room for whole files from their lengths, or from those of some if there are many. One that can't be
     /// looked at counts as empty.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> CapacityHint {
         let lengths = (0..self.len()).step_by(self.len().div_ceil(LOOKED_AT).max(1));
         let length = |file| self.file_len(file).or_else(|| Some(self.path(file).metadata().ok()?.len()));
         let lengths = lengths.map(|file| length(file).unwrap_or(0));
-        if self.len() <= LOOKED_AT { Room::of(lengths) } else { Room::estimate(lengths) }
+        if self.len() <= LOOKED_AT { CapacityHint::of(lengths) } else { CapacityHint::estimate(lengths) }
     }
 
     /// Returns these bytes, if the file is mapped and has them.
@@ -239,7 +239,7 @@ impl Files {
     pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.list {
             List::Remote(remote) => Some(remote),
-            List::Open(_) | List::Each { .. } => None,
+            List::Open(_) | List::PerRead { .. } => None,
         }
     }
 
@@ -254,7 +254,7 @@ impl Files {
                 (found.len() == open.len && modified(&found) == open.modified)
                     .then_some(State { len: open.len, version })
             }
-            List::Each { .. } => None,
+            List::PerRead { .. } => None,
             #[cfg(feature = "remote")]
             List::Remote(remote) => {
                 // So that no other URL can stand for this one.
@@ -328,7 +328,7 @@ impl Files {
                 fetching(|| handle.read_exact_at(into, span.start)).map_err(failed)?;
                 Ok(into)
             }
-            List::Each { .. } => {
+            List::PerRead { .. } => {
                 let path = self.path(span.file);
                 let failed = |action| {
                     let path = &path;
@@ -354,7 +354,7 @@ impl Files {
     }
 
     /// Asks the system to fetch these bytes, without waiting for them. A failure shows when they are read.
-    pub(crate) fn will_need(&self, span: Span) -> Asked {
+    pub(crate) fn will_need(&self, span: Span) -> Readiness {
         let asked = match &self.list {
             List::Open(list) => list.get(span.file).and_then(|open| {
                 let range = range(span, open.len)?;
@@ -362,19 +362,19 @@ impl Files {
                     Some(map) => {
                         let resident = is_resident(map, &range);
                         let asked = resident || map.advise_range(Advice::WillNeed, range.start, range.len()).is_ok();
-                        asked.then_some(Asked { bytes: range.len() as u64, resident })
+                        asked.then_some(Readiness { bytes: range.len() as u64, resident })
                     }
                     None => advise(&*open.handle().ok()?, range),
                 }
             }),
-            List::Each { .. } => open_plain(&self.path(span.file))
+            List::PerRead { .. } => open_plain(&self.path(span.file))
                 .ok()
                 .and_then(|(file, found)| advise(&file, range(span, found.len())?)),
             #[cfg(feature = "remote")]
             List::Remote(remote) => remote.object_len(span.file).and_then(|len| {
                 let range = range(span, len)?;
                 remote.will_need(span.file, span.start, range.len() as u64);
-                Some(Asked { bytes: range.len() as u64, resident: false })
+                Some(Readiness { bytes: range.len() as u64, resident: false })
             }),
         };
         asked.unwrap_or_default()
@@ -392,7 +392,7 @@ impl Files {
     pub(crate) fn requests(&self) -> usize {
         match &self.list {
             List::Open(_) => 1,
-            List::Each { .. } => 16,
+            List::PerRead { .. } => 16,
             #[cfg(feature = "remote")]
             List::Remote(_) => 1,
         }
@@ -628,7 +628,7 @@ pub(crate) fn reserve(memory: &mut Vec<u8>, more: usize) -> io::Result<()> {
 }
 
 /// Asks for bytes of a file, unless the last of them is in memory.
-fn advise(file: &File, range: Range<usize>) -> Option<Asked> {
+fn advise(file: &File, range: Range<usize>) -> Option<Readiness> {
     let bytes = range.len() as u64;
     let (Ok(start), Ok(len), Some(last)) = (range.start.try_into(), range.len().try_into(), range.end.checked_sub(1))
     else {
@@ -642,7 +642,7 @@ fn advise(file: &File, range: Range<usize>) -> Option<Asked> {
         // SAFETY: the descriptor is open. Advice changes nothing but what the system has in memory.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), start, len, libc::POSIX_FADV_WILLNEED) };
     }
-    Some(Asked { bytes, resident })
+    Some(Readiness { bytes, resident })
 }
 
 /// Whether the last byte of a range of a map is in memory.
@@ -679,7 +679,7 @@ mod tests {
         std::fs::write(folder.join("b"), b"").unwrap();
         let open = || Files::open([folder.join("a"), folder.join("b")]).unwrap();
         // SAFETY: nobody changes the files.
-        [open(), unsafe { open().map() }.unwrap(), Files::each(folder, ["a", "b"])]
+        [open(), unsafe { open().map() }.unwrap(), Files::open_per_read(folder, ["a", "b"])]
     }
 
     #[test]
@@ -712,7 +712,7 @@ mod tests {
         assert!(missing.contains("none") && missing.contains("check the path: "), "{missing}");
         let dir = Files::open([folder.path()]).unwrap_err().to_string();
         assert!(dir.contains("pass the path of a file in it"), "{dir}");
-        let files = Files::each(folder.path(), [".", "none"]);
+        let files = Files::open_per_read(folder.path(), [".", "none"]);
         let dir = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err().to_string();
         assert!(dir.contains("pass the path of a file in it"), "{dir}");
         assert!(files.read(span(1, 0, None), &mut Vec::new()).unwrap_err().to_string().contains("none"));
@@ -753,7 +753,7 @@ mod tests {
         let path = std::ffi::CString::new(folder.path().join("pipe").to_str().unwrap()).unwrap();
         // SAFETY: the path is a C string.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
-        let files = Files::each(folder.path(), ["pipe"]);
+        let files = Files::open_per_read(folder.path(), ["pipe"]);
         files.will_need(span(0, 0, None));
         let error = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err();
         assert!(format!("{error:?}").contains("not a file"), "{error:?}");
@@ -764,7 +764,8 @@ mod tests {
     fn more_bytes_than_there_is_memory_are_an_error() {
         let folder = tempfile::tempdir().unwrap();
         File::create(folder.path().join("hole")).unwrap().set_len(1 << 43).unwrap();
-        for files in [Files::open([folder.path().join("hole")]).unwrap(), Files::each(folder.path(), ["hole"])] {
+        for files in [Files::open([folder.path().join("hole")]).unwrap(), Files::open_per_read(folder.path(), ["hole"])]
+        {
             let error = files.read(span(0, 0, None), &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains("hole; it needs more memory") && error.contains(" 8796093022208 bytes"), "{error}");
         }

@@ -8,7 +8,8 @@ use walkdir::WalkDir;
 
 use crate::files::{Files, Span};
 use crate::format::place;
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+use crate::open::{CLASSES, Settings};
+use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 
 /// The extensions of torchvision's `ImageFolder`.
 pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
@@ -51,44 +52,24 @@ pub struct Folder {
     fields: RecordFields,
 }
 
-/// How a folder is read.
-#[derive(Clone, Debug)]
-pub struct FolderOptions {
-    extensions: Vec<String>,
-    allow_empty: bool,
-}
-
-impl Default for FolderOptions {
-    fn default() -> Self {
-        Self { extensions: IMAGES.map(str::to_owned).into(), allow_empty: false }
-    }
-}
+/// How a folder is read: by default as torchvision's `ImageFolder` does, files of [pictures](IMAGES), and at least one in
+/// each class. [`extensions`](Options::extensions) may be in upper or lower case.
+pub type FolderOptions = Options<Folder>;
 
 impl FolderOptions {
-    /// Makes the options of torchvision's `ImageFolder`: files of [pictures](IMAGES), and at least one in each class.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets how the names of the files end, in upper or lower case.
-    pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.extensions = extensions.into_iter().map(|extension| extension.into().to_lowercase()).collect();
-        self
-    }
-
-    /// Whether a class may have no files.
-    pub fn allow_empty(mut self, allow: bool) -> Self {
-        self.allow_empty = allow;
-        self
-    }
-
     /// Lists the files below `root`, a folder or its URL (see [`Files::open`]).
     ///
     /// # Errors
     ///
     /// If a folder can't be listed, there are no classes, or a class has no files.
     pub fn open(&self, root: impl AsRef<Path>) -> Result<Records<Folder>, Error> {
-        let root = root.as_ref();
+        self.set.open_classes(root.as_ref())
+    }
+}
+
+impl Settings {
+    pub(crate) fn open_classes(&self, root: &Path) -> Result<Records<Folder>, Error> {
+        self.check(CLASSES)?;
         #[cfg(feature = "remote")]
         if crate::files::is_url(root) {
             let root = root.to_string_lossy();
@@ -100,8 +81,8 @@ impl FolderOptions {
             self.list(root, class, &mut list)?;
             starts.push(list.len());
         }
-        self.check(root, &classes, &starts)?;
-        Ok(Folder::new(Files::each(root, &list), classes, starts))
+        self.check_classes(root, &classes, &starts)?;
+        Ok(Folder::new(Files::open_per_read(root, &list), classes, starts))
     }
 
     /// Lists all objects below a URL, sorted by name.
@@ -124,17 +105,20 @@ impl FolderOptions {
         list.sort_by_cached_key(|object| (class(&object.name), key(Path::new(&object.name))));
         let count = |name: &String| list.partition_point(|object| class(&object.name).as_ref() <= Some(name));
         let starts: Vec<usize> = std::iter::once(0).chain(classes.iter().map(count)).collect();
-        self.check(Path::new(root), &classes, &starts)?;
+        self.check_classes(Path::new(root), &classes, &starts)?;
         Ok(Folder::new(Files::listed(root, list)?, classes, starts))
     }
 
     /// Checks that no class is empty, unless it may be.
-    fn check(&self, root: &Path, classes: &[String], starts: &[usize]) -> Result<(), Error> {
+    fn check_classes(&self, root: &Path, classes: &[String], starts: &[usize]) -> Result<(), Error> {
         let pairs = classes.iter().zip(starts.windows(2));
         let empty: Vec<&str> = pairs.filter(|(_, at)| at[0] == at[1]).map(|(class, _)| class.as_str()).collect();
         if !empty.is_empty() && !self.allow_empty {
-            let problem =
-                format!("no files for the classes {} that end in {}", empty.join(", "), self.extensions.join(", "));
+            let problem = format!(
+                "no files for the classes {} that end in {}",
+                empty.join(", "),
+                self.class_extensions().join(", ")
+            );
             return Err(Error::format(
                 root.display(),
                 None,
@@ -145,10 +129,18 @@ impl FolderOptions {
         Ok(())
     }
 
+    /// Returns the extensions of the files, in lower case.
+    fn class_extensions(&self) -> Vec<String> {
+        match &self.extensions {
+            Some(extensions) => extensions.iter().map(|extension| extension.to_lowercase()).collect(),
+            None => IMAGES.map(str::to_owned).into(),
+        }
+    }
+
     /// Whether a file has one of the extensions.
     fn chooses(&self, name: &str) -> bool {
         let name = name.to_lowercase();
-        self.extensions.iter().any(|extension| name.ends_with(extension.as_str()))
+        self.class_extensions().iter().any(|extension| name.ends_with(extension.as_str()))
     }
 
     /// Adds the files of a class, relative to the root.

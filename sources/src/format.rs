@@ -10,10 +10,10 @@ use slotline::dataset::{Context, Dataset, OutOfRange, Upcoming};
 use slotline::sample::{Fields, RowsMut};
 use smallvec::SmallVec;
 
-use crate::ahead::{Ahead, Ask, Asked, Read};
+use crate::ahead::{Ahead, ReadCounters, Readahead, Readiness};
 #[cfg(feature = "remote")]
 use crate::cache::{Cache, Planner};
-use crate::columns::Chosen;
+use crate::columns::View;
 use crate::files::{Files, Span, reserve};
 use crate::{Error, Record, RecordFields};
 
@@ -138,7 +138,7 @@ pub struct Input<'a> {
     files: &'a Files,
     memory: &'a mut Memory,
     /// Where the time of reading is counted, for some samples.
-    timed: Option<&'a Read>,
+    timed: Option<&'a ReadCounters>,
     /// Whether nothing is read, and the bytes are none.
     unread: bool,
 }
@@ -180,7 +180,7 @@ impl<'a> Input<'a> {
     ///
     /// If a file can't be read, or ends before the bytes do.
     pub fn list(self, spans: impl IntoIterator<Item = Span>) -> Result<SmallVec<[&'a [u8]; 4]>, Error> {
-        let _timer = self.timed.map(Read::time_reading);
+        let _timer = self.timed.map(ReadCounters::time_reading);
         let spans: SmallVec<[Span; 4]> = spans.into_iter().collect();
         if self.unread {
             return Ok(spans.iter().map(|_| &[][..]).collect());
@@ -198,7 +198,7 @@ impl<'a> Input<'a> {
     ///
     /// If a file can't be read, or ends before the bytes do.
     pub fn joined(self, spans: impl IntoIterator<Item = Span>) -> Result<&'a [u8], Error> {
-        let _timer = self.timed.map(Read::time_reading);
+        let _timer = self.timed.map(ReadCounters::time_reading);
         let [one, all, _] = self.memory.buffers();
         joined(self.files, spans, one, all)
     }
@@ -233,7 +233,7 @@ impl<'a> Input<'a> {
         spans: impl IntoIterator<Item = Span>,
         convert: impl FnOnce(&[u8], &mut Vec<u8>) -> io::Result<()>,
     ) -> Result<&'a [u8], Error> {
-        let timer = self.timed.map(Read::time_reading);
+        let timer = self.timed.map(ReadCounters::time_reading);
         let [one, all, to] = self.memory.buffers();
         to.clear();
         let mut file = None;
@@ -278,7 +278,7 @@ fn joined<'a>(
 pub struct Records<F: ?Sized> {
     format: Arc<F>,
     /// Made before any worker is forked; `None` if the system has no memory for it.
-    read: Option<Arc<Read>>,
+    read: Option<Arc<ReadCounters>>,
     /// Made when the first pass begins; `None` if the threads can't be started.
     ahead: Arc<OnceLock<Option<Ahead>>>,
     #[cfg(feature = "remote")]
@@ -372,7 +372,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// If there is no field with one of the names, or one is listed twice.
     pub fn columns(self, names: impl IntoIterator<Item = impl Into<String>>) -> Result<Records<dyn Format>, Error> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        let (chosen, budget) = (Chosen::new(self.format.clone(), &names)?, self.budget);
+        let (chosen, budget) = (View::new(self.format.clone(), &names)?, self.budget);
         Ok(Records { budget, ..Records::new(chosen) }.erased())
     }
 
@@ -391,7 +391,7 @@ impl<F: Format + ?Sized> Records<F> {
     /// # Ok::<(), slotline::BoxError>(())
     /// ```
     pub fn room(self, times: usize) -> Records<dyn Format> {
-        Records { budget: self.budget, ..Records::new(Chosen::with_room(self.format, times)) }.erased()
+        Records { budget: self.budget, ..Records::new(View::with_room(self.format, times)) }.erased()
     }
 
     /// Returns what a user of the samples should know, such as that connections to a server failed, or that an
@@ -429,7 +429,7 @@ impl<F: Format + ?Sized> Records<F> {
     pub fn write_some(&self, indices: &[usize], rows: &mut RowsMut<'_>) -> usize {
         let (len, left) = (self.format.len(), rows.left());
         if indices.iter().all(|&index| index < len) {
-            let _timer = self.read.as_deref().map(Read::time_samples);
+            let _timer = self.read.as_deref().map(ReadCounters::time_samples);
             self.format.write_many(indices, rows);
         }
         let written = left - rows.left();
@@ -471,21 +471,21 @@ impl<F: ?Sized> Clone for Records<F> {
     }
 }
 
-fn new_count() -> Option<Arc<Read>> {
-    Read::new().ok().map(Arc::new)
+fn new_count() -> Option<Arc<ReadCounters>> {
+    ReadCounters::new().ok().map(Arc::new)
 }
 
 /// Asks for the spans of samples.
 struct Spans<F: ?Sized>(Arc<F>);
 
-impl<F: Format + ?Sized> Ask for Spans<F> {
-    fn ask(&self, index: usize) -> Asked {
-        let mut asked = Asked { bytes: 0, resident: true };
+impl<F: Format + ?Sized> Readahead for Spans<F> {
+    fn request(&self, index: usize) -> Readiness {
+        let mut readiness = Readiness { bytes: 0, resident: true };
         self.0.spans(index, &mut |span| {
             let of = self.0.files().will_need(span);
-            asked = Asked { bytes: asked.bytes + of.bytes, resident: asked.resident && of.resident };
+            readiness = Readiness { bytes: readiness.bytes + of.bytes, resident: readiness.resident && of.resident };
         });
-        asked
+        readiness
     }
 
     fn send(&self) {
@@ -506,7 +506,7 @@ impl<F: Format + ?Sized> Dataset for Records<F> {
         }
         let memory: &mut Memory = cx.local();
         let timed = self.read.as_deref().filter(|read| read.count(&mut memory.read));
-        let _timer = timed.map(Read::time_samples);
+        let _timer = timed.map(ReadCounters::time_samples);
         Ok(self.format.read(index, Input { timed, ..Input::new(self.format.files(), memory) })?)
     }
 

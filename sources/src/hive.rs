@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use slotline::dtype::DType;
 
-use crate::files::{Files, Span, below, is_url, names_in};
-use crate::format::place;
+use crate::columns::View;
+use crate::files::{below, is_url, names_in};
 use crate::saved::is_index;
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::{CapacityHint, Error, FieldKind, Format, RecordFields, Records, Value};
 
 /// The maximum depth of folders.
 const DEEPEST: usize = 16;
@@ -93,86 +93,47 @@ fn decoded(name: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| name.to_owned())
 }
 
-/// Samples with the values that the folders of their files are named after: integers if all are, otherwise texts.
-#[derive(Debug)]
-pub(crate) struct Hive {
+/// Adds the values that the folders of their files are named after to the samples, except fields that the files have
+/// themselves: integers if all are, otherwise texts.
+pub(crate) fn with_values(
     inner: Arc<dyn Format>,
-    fields: RecordFields,
-    /// The number of the first sample of each shard, and of all; and the file of each shard.
-    starts: Vec<usize>,
-    files: Vec<usize>,
-    /// For each added field, the values of the files.
-    values: Vec<Vec<Value<'static>>>,
-}
-
-impl Hive {
-    /// Adds fields to the samples of these files, except those that the files have themselves.
-    pub(crate) fn new(inner: Arc<dyn Format>, parts: &[Part], missing_as_zero: bool) -> Result<Records<Self>, Error> {
-        let of_files = inner.fields().as_slice();
-        let mut fields: Vec<_> = of_files.iter().map(|field| (field.name.clone(), field.kind.clone())).collect();
-        let mut values = Vec::new();
-        for level in 0..parts.first().map_or(0, |part| part.values.len()) {
-            let name = &parts[0].values[level].0;
-            if fields.iter().any(|(other, _)| other == name) {
-                continue;
-            }
-            let texts = || parts.iter().map(|part| part.values[level].1.as_str());
-            if let Some(part) = parts.iter().find(|part| part.values[level].1 == NULL).filter(|_| !missing_as_zero) {
-                let problem = format!("{name} has no value ({NULL})");
-                let advice = "leave it out with `columns`, or set `missing_as_zero`";
-                return Err(Error::format(part.path.display(), None, problem, advice));
-            }
-            let is_integer = texts().all(|text| text == NULL || text.parse::<i64>().is_ok());
-            let text = |text: &str| if text == NULL { String::new() } else { text.to_owned() };
-            let kind = match is_integer {
-                true => FieldKind::Number(DType::I64),
-                false => FieldKind::Text(Room::of(texts().map(|value| text(value).len() as u64))),
-            };
-            fields.push((name.clone(), kind));
-            let value = |value: &str| match is_integer {
-                true => Value::number(value.parse::<i64>().unwrap_or(0)),
-                false => Value::Bytes(text(value).into_bytes().into()),
-            };
-            values.push(texts().map(value).collect());
+    parts: &[Part],
+    missing_as_zero: bool,
+) -> Result<Records<View<dyn Format>>, Error> {
+    let of_files = inner.fields().as_slice();
+    let mut fields: Vec<_> = of_files.iter().map(|field| (field.name.clone(), field.kind.clone())).collect();
+    let mut values = Vec::new();
+    for level in 0..parts.first().map_or(0, |part| part.values.len()) {
+        let name = &parts[0].values[level].0;
+        if fields.iter().any(|(other, _)| other == name) {
+            continue;
         }
-        let (mut starts, mut files) = (vec![0], Vec::new());
-        for len in inner.shard_lens().into_iter().filter(|&len| len > 0) {
-            let first = starts[starts.len() - 1];
-            files.push(inner.file_of(first).unwrap_or(0));
-            starts.push(first + len);
+        let texts = || parts.iter().map(|part| part.values[level].1.as_str());
+        if let Some(part) = parts.iter().find(|part| part.values[level].1 == NULL).filter(|_| !missing_as_zero) {
+            let problem = format!("{name} has no value ({NULL})");
+            let advice = "leave it out with `columns`, or set `missing_as_zero`";
+            return Err(Error::format(part.path.display(), None, problem, advice));
         }
-        Ok(Records::new(Self { inner, fields: RecordFields::new(fields), starts, files, values }))
+        let is_integer = texts().all(|text| text == NULL || text.parse::<i64>().is_ok());
+        let text = |text: &str| if text == NULL { String::new() } else { text.to_owned() };
+        let kind = match is_integer {
+            true => FieldKind::Number(DType::I64),
+            false => FieldKind::Text(CapacityHint::of(texts().map(|value| text(value).len() as u64))),
+        };
+        fields.push((name.clone(), kind));
+        let value = |value: &str| match is_integer {
+            true => Value::number(value.parse::<i64>().unwrap_or(0)),
+            false => Value::Bytes(text(value).into_bytes().into()),
+        };
+        values.push(texts().map(value).collect::<Vec<_>>());
     }
-}
-
-impl Format for Hive {
-    fn len(&self) -> usize {
-        self.inner.len()
+    let (mut starts, mut files) = (vec![0], Vec::new());
+    for len in inner.shard_lens().into_iter().filter(|&len| len > 0) {
+        let first = starts[starts.len() - 1];
+        files.push(inner.file_of(first).unwrap_or(0));
+        starts.push(first + len);
     }
-
-    fn fields(&self) -> &RecordFields {
-        &self.fields
-    }
-
-    fn files(&self) -> &Files {
-        self.inner.files()
-    }
-
-    fn spans(&self, index: usize, each: &mut dyn FnMut(Span)) {
-        self.inner.spans(index, each);
-    }
-
-    fn file_of(&self, index: usize) -> Option<usize> {
-        self.inner.file_of(index)
-    }
-
-    fn shard_lens(&self) -> Vec<usize> {
-        self.inner.shard_lens()
-    }
-
-    fn read<'a>(&'a self, index: usize, input: Input<'a>) -> Result<Record<'a>, Error> {
-        let file = self.files[place(&self.starts, index).0];
-        let added = self.values.iter().map(|values| values[file].clone());
-        Ok(Record::new(&self.fields, self.inner.read(index, input)?.into_values().into_iter().chain(added)))
-    }
+    let of_shards = |of_files: Vec<Value<'static>>| files.iter().map(|&file| of_files[file].clone()).collect();
+    let values = values.into_iter().map(of_shards).collect();
+    Ok(Records::new(View::with_values(inner, RecordFields::new(fields), starts, values)))
 }

@@ -53,7 +53,6 @@ pub mod files;
 pub mod folder;
 mod format;
 mod hive;
-mod kept;
 mod kind;
 mod listing;
 #[cfg(feature = "litdata")]
@@ -66,6 +65,7 @@ pub mod mds;
 pub mod npz;
 mod open;
 mod parallel;
+mod part_cache;
 pub mod paths;
 #[cfg(feature = "image")]
 pub mod pictures;
@@ -96,8 +96,8 @@ pub use default_number::DefaultNumber;
 pub use detect::open;
 pub use error::Error;
 pub use format::{Format, Input, Records};
-pub use open::OpenOptions;
-pub use record::{FieldKind, Number, Record, RecordField, RecordFields, Room, Value};
+pub use open::{OpenOptions, Options};
+pub use record::{CapacityHint, FieldKind, Number, Record, RecordField, RecordFields, Value};
 #[cfg(feature = "remote")]
 pub use remote::RequestOptions;
 pub use saved::IndexFiles;

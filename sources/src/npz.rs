@@ -3,85 +3,52 @@
 use std::io::Read;
 use std::path::Path;
 
-use slotline::dtype::DType;
+use slotline::source::NpyHeader;
 
 use crate::columns::is_in;
-use crate::files::{Files, Span};
+use crate::files::Span;
+use crate::open::{NPZ, Settings};
 use crate::rows::{Column, Place, Rows};
 use crate::window::{Cursor, Progress, Window};
-use crate::{Error, Records};
+use crate::{Error, Options, Records};
 
-/// The longest header that is read, in bytes. NumPy has the same limit for untrusted files.
-const LONGEST_HEADER: usize = 10_000;
 const ADVICE: &str = "write the file again with NumPy's `np.savez`, or copy it again";
 
-/// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file.
+/// How an .npz file is read: sample `i` is row `i` of each array, in the order of the file. By default all arrays are read,
+/// which must have the same length.
 ///
 /// Arrays that `np.savez` wrote are read in place, row by row, and their check sums are not looked at. Those of
-/// `np.savez_compressed` are unpacked into memory when the file is opened, up to a [limit](Self::memory_limit), and
-/// checked.
-#[derive(Clone, Debug)]
-pub struct NpzOptions {
-    columns: Option<Vec<String>>,
-    memory_limit: u64,
-}
+/// `np.savez_compressed` are unpacked into memory when the file is opened, up to
+/// [`memory_limit`](crate::Options::memory_limit), and checked.
+pub type NpzOptions = Options<Npz>;
 
-impl Default for NpzOptions {
-    fn default() -> Self {
-        Self { columns: None, memory_limit: 1 << 30 }
-    }
-}
+/// NumPy's .npz files. Their rows are those of [`Rows`].
+#[derive(Debug)]
+pub enum Npz {}
 
 impl NpzOptions {
-    /// Makes the default options: all arrays, which must have the same length.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the arrays to read, in this order.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets how many bytes compressed arrays may have together when they are unpacked, 1 GiB by default.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
     /// Opens a file.
     ///
     /// # Errors
     ///
     /// If the file can't be read or is not an .npz file, or its arrays are big-endian, in Fortran order, of other types
-    /// than those that [`DType`] names, of different lengths, or beyond the memory limit.
+    /// than those that [`DType`](slotline::dtype::DType) names, of different lengths, or beyond the memory limit.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        self.of(path.as_ref(), Files::open([path.as_ref()])?)
+        self.set.open_npz(path.as_ref())
     }
+}
 
-    /// Opens a file as [`open`](Self::open) does, and maps it.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(path.as_ref(), unsafe { Files::open([path.as_ref()])?.map() }?)
-    }
-
-    fn of(&self, path: &Path, files: Files) -> Result<Records<Rows>, Error> {
+impl Settings {
+    pub(crate) fn open_npz(&self, path: &Path) -> Result<Records<Rows>, Error> {
+        self.check(NPZ)?;
+        let files = self.files([path])?;
         let wrong = |offset: Option<u64>, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
         let progress = Progress::default();
         let mut archive = zip::ZipArchive::new(Cursor::new(Window::new(&files, 0, &progress)))
             .map_err(|error| wrong(None, format!("not a zip archive: {error}")))?;
         let (mut columns, mut listed) = (Vec::<Column>::new(), Vec::new());
-        let (mut memory, mut left) = (Vec::new(), self.memory_limit);
+        let (mut memory, mut left) = (Vec::new(), self.memory_limit());
         for i in 0..archive.len() {
             let member = archive.by_index_raw(i).map_err(|error| wrong(None, format!("member {i}: {error}")))?;
             let name = member.name().map_err(|error| wrong(None, format!("the name of member {i}: {error}")))?;
@@ -110,9 +77,9 @@ impl NpzOptions {
             let at = |len: u64| Span { file: 0, start, len: Some(len) };
             let (header, place) = match method {
                 zip::CompressionMethod::Stored if size == packed => {
-                    let prefix = files.read(at(size.min(LONGEST_HEADER as u64)), &mut memory)?;
+                    let prefix = files.read(at(size.min(NpyHeader::LONGEST as u64)), &mut memory)?;
                     let header = header(prefix, size).map_err(problem)?;
-                    let place = Place::File(start + header.start as u64);
+                    let place = Place::File(start + header.data_start as u64);
                     (header, place)
                 }
                 zip::CompressionMethod::Deflated => {
@@ -125,12 +92,12 @@ impl NpzOptions {
                     let bytes = unpack(files.read(at(packed), &mut memory)?, size, crc).map_err(problem)?;
                     left -= size;
                     let header = header(&bytes, size).map_err(problem)?;
-                    let start = header.start;
+                    let start = header.data_start;
                     (header, Place::Memory(bytes, start))
                 }
                 _ => return Err(problem(format!("the compression {method:?} is not read"))),
             };
-            columns.push(Column { name, dtype: header.dtype, shape: header.shape, place });
+            columns.push(Column { name, dtype: header.dtype, shape: header.dims, place });
         }
         Rows::of(path, files, columns, &listed, self.columns.as_deref())
     }
@@ -149,80 +116,15 @@ fn unpack(packed: &[u8], size: u64, crc: u32) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// What the header of a .npy file says.
-struct Header {
-    dtype: DType,
-    shape: Vec<u64>,
-    /// The bytes before the elements.
-    start: usize,
-}
-
 /// Parses the header of a .npy file of `size` bytes, from its first bytes.
-fn header(bytes: &[u8], size: u64) -> Result<Header, String> {
-    let cut = || format!("a header that is cut, or longer than {LONGEST_HEADER} bytes");
-    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or("not a .npy file")?;
-    let (version, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
-    let (len, rest) = match version {
-        [1, 0] => rest.split_first_chunk().map(|(len, rest)| (u16::from_le_bytes(*len).into(), rest)),
-        [2 | 3, 0] => rest.split_first_chunk().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest)),
-        [major, minor] => return Err(format!("version {major}.{minor} of .npy")),
+fn header(bytes: &[u8], size: u64) -> Result<NpyHeader, String> {
+    let header = NpyHeader::parse(bytes).map_err(|error| error.to_string())?;
+    let NpyHeader { dtype, big_endian, ref dims, data_start } = header;
+    if big_endian {
+        return Err(format!("big-endian {dtype} is not read; save little-endian numbers"));
     }
-    .ok_or_else(cut)?;
-    let text = rest.get(..len).ok_or_else(cut)?;
-    let start = bytes.len() - rest.len() + len;
-    let text = std::str::from_utf8(text).map_err(|_| "a header that is not text")?;
-    let value = |key: &str| {
-        let after = text.split_once(&format!("'{key}':"))?.1.trim_start();
-        Some(after)
-    };
-    let missing = || format!("a header without descr, fortran_order and shape: {:?}", text.trim_end());
-    let descr = value("descr").and_then(|text| text.strip_prefix('\'')?.split_once('\'')).ok_or_else(missing)?.0;
-    let dtype = dtype(descr).ok_or_else(|| format!("the type {descr:?} is not read; save little-endian numbers"))?;
-    let shape = value("shape").and_then(|text| text.strip_prefix('(')?.split_once(')')).ok_or_else(missing)?.0;
-    let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-    // Python 2 wrote long numbers as `3L`.
-    let shape: Vec<u64> =
-        dims.map(|dim| dim.strip_suffix('L').unwrap_or(dim).parse().ok()).collect::<Option<_>>().ok_or_else(missing)?;
-    let order = value("fortran_order").ok_or_else(missing)?;
-    if !order.starts_with("False") && shape.len() > 1 {
-        return Err("Fortran order; save it as `np.ascontiguousarray(a)`".into());
+    if Column::bytes(dtype, dims).and_then(|bytes| bytes.checked_add(data_start as u64)) != Some(size) {
+        return Err(format!("{dtype} of shape {dims:?} after {data_start} bytes of header, in {size} bytes"));
     }
-    if Column::bytes(dtype, &shape).and_then(|bytes| bytes.checked_add(start as u64)) != Some(size) {
-        return Err(format!("{dtype} of shape {shape:?} after {start} bytes of header, in {size} bytes"));
-    }
-    Ok(Header { dtype, shape, start })
-}
-
-fn dtype(descr: &str) -> Option<DType> {
-    Some(match descr {
-        "|b1" => DType::Bool,
-        "|u1" => DType::U8,
-        "|i1" => DType::I8,
-        "<u2" => DType::U16,
-        "<i2" => DType::I16,
-        "<f2" => DType::F16,
-        "<u4" => DType::U32,
-        "<i4" => DType::I32,
-        "<f4" => DType::F32,
-        "<u8" => DType::U64,
-        "<i8" => DType::I64,
-        "<f8" => DType::F64,
-        "<c8" => DType::Complex64,
-        "<c16" => DType::Complex128,
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_of_python_2_are_read() {
-        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3L, 2L), }\n";
-        let bytes = [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat();
-        let found = header(&bytes, bytes.len() as u64 + 24).unwrap();
-        assert_eq!((found.shape, found.start), (vec![3, 2], bytes.len()));
-        assert!(header(text.replace("2L", "L").as_bytes(), 0).is_err());
-    }
+    Ok(header)
 }

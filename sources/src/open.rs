@@ -1,20 +1,21 @@
 //! The options of all formats, in one place.
 
-use std::any::TypeId;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
 
 use slotline::dtype::DType;
 
-use crate::hive::Hive;
+use crate::files::Files;
 use crate::saved::IndexFiles;
 use crate::window::Tell;
 use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 
-/// How data of any format is opened. An option that says what is read is an error if the format does not have it; where
-/// indexes are saved, and what memory and connections are used, has no effect on formats that need none. Options apply
-/// before a field is rejected, or more than the index of a file is read.
+/// How data of the format `F` is opened; [`OpenOptions`] are those of data of any format. An option that says what is read
+/// is an error if the format does not have it; where indexes are saved, and what memory and connections are used, has no
+/// effect on formats that need none. Options apply before a field is rejected, or more than the index of a file is read.
 ///
 /// ```no_run
 /// use slotline_sources::OpenOptions;
@@ -23,43 +24,69 @@ use crate::{DefaultNumber, Error, FieldKind, Format, Records};
 /// let photos = OpenOptions::new().columns(["jpg;png", "cls"]).skip_incomplete(true).open("photos-{000..099}.tar")?;
 /// # Ok::<(), slotline_sources::Error>(())
 /// ```
+pub struct Options<F: ?Sized> {
+    pub(crate) set: Settings,
+    format: PhantomData<fn() -> Box<F>>,
+}
+
+/// How data of any format is opened.
+pub type OpenOptions = Options<dyn Format>;
+
+/// What is set of the options of all formats.
 #[derive(Clone, Debug, Default)]
-pub struct OpenOptions {
-    index_files: IndexFiles,
-    progress: Option<Tell>,
+pub(crate) struct Settings {
+    pub(crate) index_files: IndexFiles,
+    pub(crate) progress: Option<Tell>,
     pub(crate) columns: Option<Vec<String>>,
-    skip_incomplete: bool,
-    missing_end: bool,
+    pub(crate) skip_incomplete: bool,
+    pub(crate) missing_end: bool,
     pub(crate) missing_as_zero: bool,
-    decimals_as_f64: bool,
-    decode: Vec<(String, FieldKind)>,
-    file_column: Option<String>,
-    without_files: bool,
-    default_numbers: Vec<(String, DefaultNumber)>,
+    pub(crate) decimals_as_f64: bool,
+    pub(crate) decode: BTreeMap<String, FieldKind>,
+    pub(crate) file_column: Option<String>,
+    pub(crate) without_files: bool,
+    pub(crate) default_numbers: BTreeMap<String, DefaultNumber>,
     pub(crate) extensions: Option<Vec<String>>,
-    allow_empty: bool,
-    block_size: Option<usize>,
+    pub(crate) allow_empty: bool,
+    pub(crate) block_size: Option<usize>,
     pub(crate) dtype: Option<DType>,
     pub(crate) memory_limit: Option<u64>,
     pub(crate) maps: bool,
-    room: Option<usize>,
+    pub(crate) maps_arrow: bool,
+    pub(crate) room: Option<usize>,
     #[cfg(feature = "remote")]
-    requests: Option<crate::RequestOptions>,
-    /// Which format the data turned out to be of.
-    found: Arc<OnceLock<&'static str>>,
+    pub(crate) requests: Option<crate::RequestOptions>,
+    /// Whether missing values may also be those of folders' names.
+    pub(crate) in_parts: bool,
+    // What only one format has.
+    #[cfg(feature = "tar")]
+    pub(crate) tar_decode: BTreeMap<String, crate::tar::Decode>,
+    pub(crate) key: bool,
+    /// Indexes that other programs wrote.
+    pub(crate) given_indexes: Option<Vec<PathBuf>>,
+    pub(crate) look_at: Option<usize>,
+    pub(crate) without_check: bool,
+    pub(crate) verify: bool,
+    #[cfg(feature = "manifest")]
+    pub(crate) manifest_format: Option<crate::manifest::ManifestFormat>,
+    pub(crate) root: Option<PathBuf>,
 }
 
 // What formats are called in messages.
-const TARS: &str = "tars";
-const TFRECORD: &str = "TFRecord";
+pub(crate) const TARS: &str = "tars";
+pub(crate) const TFRECORD: &str = "TFRecord";
 pub(crate) const ARROW: &str = "Arrow";
 pub(crate) const PARQUET: &str = "Parquet";
-const TABLES: &str = "CSV and JSONL";
-const CLASSES: &str = "folders of classes";
-const TOKENS: &str = "files of tokens";
-const LITDATA: &str = "LitData";
+pub(crate) const TABLES: &str = "CSV and JSONL";
+pub(crate) const CLASSES: &str = "folders of classes";
+pub(crate) const TOKENS: &str = "files of tokens";
+pub(crate) const LITDATA: &str = "LitData";
+pub(crate) const MDS: &str = "MDS";
+pub(crate) const NPZ: &str = "npz";
+pub(crate) const SAFETENSORS: &str = "safetensors";
+const MEGATRON: &str = "sequences of Megatron";
 
-impl OpenOptions {
+impl<F: ?Sized> Options<F> {
     /// Makes the default options, which are each format's own.
     pub fn new() -> Self {
         Self::default()
@@ -67,14 +94,14 @@ impl OpenOptions {
 
     /// Sets where the indexes of tars and TFRecord files are saved.
     pub fn index_files(mut self, files: IndexFiles) -> Self {
-        self.index_files = files;
+        self.set.index_files = files;
         self
     }
 
     /// Sets what is called while tars and TFRecord files are walked over, with the bytes that were passed over so far and
     /// those of all files. It is called by several threads.
     pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Tell::new(tell));
+        self.set.progress = Some(Tell::new(tell));
         self
     }
 
@@ -82,108 +109,114 @@ impl OpenOptions {
     /// that are not read. In a tar, `jpg;png` is one field: the file of the first of these names that a sample has, and
     /// `__key__` is the key of the sample.
     pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self.set.columns = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// Whether samples of tars that lack a field are left out, instead of being an error.
     pub fn skip_incomplete(mut self, skip: bool) -> Self {
-        self.skip_incomplete = skip;
+        self.set.skip_incomplete = skip;
         self
     }
 
     /// Whether a tar may end without the block of zeros that ends it. By default this is an error, since it may be
     /// truncated.
     pub fn missing_end(mut self, allow: bool) -> Self {
-        self.missing_end = allow;
+        self.set.missing_end = allow;
         self
     }
 
     /// Whether missing values of Arrow, Parquet, TFRecord, CSV and JSONL are zeros, and empty texts, bytes and lists. By
     /// default they are errors.
     pub fn missing_as_zero(mut self, zero: bool) -> Self {
-        self.missing_as_zero = zero;
+        self.set.missing_as_zero = zero;
         self
     }
 
     /// Whether decimals of Arrow and Parquet are read, each as the `f64` closest to it. By default they are errors.
     pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
-        self.decimals_as_f64 = as_f64;
-        self
-    }
-
-    /// Sets what a field of tars or TFRecord files holds, instead of what follows from its name or from the first records.
-    /// In tars it may be bytes, text or `i64`. Room need not be given.
-    pub fn decode(mut self, field: impl Into<String>, kind: FieldKind) -> Self {
-        self.decode.push((field.into(), kind));
+        self.set.decimals_as_f64 = as_f64;
         self
     }
 
     /// Sets the column of CSV or JSONL that names the files.
     pub fn file_column(mut self, name: impl Into<String>) -> Self {
-        self.file_column = Some(name.into());
+        self.set.file_column = Some(name.into());
         self
     }
 
     /// Whether no column of CSV or JSONL names files: `file_name` and `image` are fields as all others.
     pub fn without_files(mut self, without: bool) -> Self {
-        self.without_files = without;
+        self.set.without_files = without;
         self
     }
 
     /// Sets the value for missing values of a column of numbers or truth values (false is 0) of Arrow, Parquet, CSV or
     /// JSONL.
     pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
-        self.default_numbers.push((column.into(), value.into()));
+        self.set.default_numbers.insert(column.into(), value.into());
         self
     }
 
     /// Sets how the names of the files in folders of classes end; by default as those of pictures.
     pub fn extensions(mut self, extensions: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.extensions = Some(extensions.into_iter().map(Into::into).collect());
+        self.set.extensions = Some(extensions.into_iter().map(Into::into).collect());
         self
     }
 
     /// Whether the folder of a class may have no files.
     pub fn allow_empty(mut self, allow: bool) -> Self {
-        self.allow_empty = allow;
+        self.set.allow_empty = allow;
         self
     }
 
     /// Sets how many tokens a block has: 1,024 by default for files of tokens; for chunks of tokens of LitData it must be
     /// set.
     pub fn block_size(mut self, tokens: usize) -> Self {
-        self.block_size = Some(tokens);
+        self.set.block_size = Some(tokens);
         self
     }
 
     /// Sets the type of tokens in a file without a header, `u16` by default.
     pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = Some(dtype);
+        self.set.dtype = Some(dtype);
         self
     }
 
-    /// Maps Arrow files of this machine. What is not compressed is then not copied before the batch, and not kept in memory;
-    /// otherwise whole batches of the file are read.
+    /// Maps the files of this machine, except those that are opened for each read. What is not compressed is then copied once,
+    /// into the batch. It is an error if one can't be mapped.
     ///
     /// # Safety
     ///
-    /// As for [`Files::map`](crate::files::Files::map): the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map_arrow(mut self) -> Self {
-        self.maps = true;
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn mapped(mut self) -> Self {
+        self.set.maps = true;
         self
     }
 
     /// Sets how many bytes of what is unpacked or decoded are kept in memory: batches of Arrow, pages of Parquet, shards of
     /// MDS and LitData, arrays of npz. 1 GiB by default.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = Some(bytes);
+        self.set.memory_limit = Some(bytes);
+        self
+    }
+}
+
+impl OpenOptions {
+    /// Maps Arrow files of this machine, and no others. What is not compressed is then not copied before the batch, and not
+    /// kept in memory; otherwise whole batches of the file are read.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn map_arrow(mut self) -> Self {
+        self.set.maps_arrow = true;
         self
     }
 
     /// Gives batches `times` the room for bytes, texts and lists. See [`Records::room`].
     pub fn room(mut self, times: usize) -> Self {
-        self.room = Some(times);
+        self.set.room = Some(times);
         self
     }
 
@@ -209,7 +242,14 @@ impl OpenOptions {
 
     #[cfg(feature = "remote")]
     fn requests(mut self, set: impl FnOnce(crate::RequestOptions) -> crate::RequestOptions) -> Self {
-        self.requests = Some(set(self.requests.unwrap_or_default()));
+        self.set.requests = Some(set(self.set.requests.unwrap_or_default()));
+        self
+    }
+
+    /// Sets what a field of tars or TFRecord files holds, instead of what follows from its name or from the first records.
+    /// In tars it may be bytes, text or `i64`. Room need not be given.
+    pub fn decode(mut self, field: impl Into<String>, kind: FieldKind) -> Self {
+        self.set.decode.insert(field.into(), kind);
         self
     }
 
@@ -219,24 +259,26 @@ impl OpenOptions {
     ///
     /// As for [`open`](crate::open), if there is no field with one of the names, or the format does not have an option.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<dyn Format>, Error> {
-        let options = Self { found: Arc::default(), ..self.clone() };
-        let mut records = options.limited(|| options.open_all(path.as_ref()))?;
-        let in_parts = (*records.format()).type_id() == TypeId::of::<Hive>();
-        options.check(options.found.get().unwrap_or(&"sequences of Megatron"), in_parts)?;
-        if let Some(names) = &self.columns {
+        let mut records = self.set.limited(|| self.set.open_all(path.as_ref()))?;
+        if let Some(names) = &self.set.columns {
             // As those of most formats are by now.
             let are_chosen = records.format().fields().as_slice().iter().map(|field| &field.name).eq(names);
             records = if are_chosen { records } else { records.columns(names)? };
         }
-        Ok(with(records, &self.room, |records, times| records.room(*times)))
+        Ok(match self.set.room {
+            Some(times) => records.room(times),
+            None => records,
+        })
     }
+}
 
-    /// Checks that the format has all options that are set. With `in_parts`, missing values may be those of folders' names.
-    fn check(&self, format: &str, in_parts: bool) -> Result<(), Error> {
+impl Settings {
+    /// Checks that the format has all options that are set.
+    pub(crate) fn check(&self, format: &str) -> Result<(), Error> {
         let options: [(&str, bool, &[&str]); 12] = [
             ("skip_incomplete", self.skip_incomplete, &[TARS]),
             ("missing_end", self.missing_end, &[TARS]),
-            ("missing_as_zero", self.missing_as_zero && !in_parts, &[ARROW, PARQUET, TFRECORD, TABLES]),
+            ("missing_as_zero", self.missing_as_zero && !self.in_parts, &[ARROW, PARQUET, TFRECORD, TABLES]),
             ("decimals_as_f64", self.decimals_as_f64, &[ARROW, PARQUET]),
             ("decode", !self.decode.is_empty(), &[TARS, TFRECORD]),
             ("file_column", self.file_column.is_some(), &[TABLES]),
@@ -256,9 +298,19 @@ impl OpenOptions {
         }
     }
 
-    /// Notes which format the data are of, for [`check`](Self::check).
-    fn found(&self, format: &'static str) {
-        self.found.get_or_init(|| format);
+    /// Returns how many bytes of what is unpacked or decoded are kept in memory.
+    pub(crate) fn memory_limit(&self) -> u64 {
+        self.memory_limit.unwrap_or(1 << 30)
+    }
+
+    /// Opens files, and maps them if that is set.
+    pub(crate) fn files(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Result<Files, Error> {
+        opened(paths, self.maps)
+    }
+
+    /// Returns these settings for Arrow files.
+    pub(crate) fn of_arrow(&self) -> Self {
+        Self { maps: self.maps || self.maps_arrow, ..self.clone() }
     }
 
     /// Opens files, with requests as these options say.
@@ -270,112 +322,46 @@ impl OpenOptions {
         open()
     }
 
-    #[cfg(feature = "tar")]
-    pub(crate) fn tar(&self) -> Result<crate::tar::TarOptions, Error> {
-        use crate::tar::Decode;
-        // A stream has no other place for this.
-        self.found(TARS);
-        self.check(TARS, true)?;
-        let mut options = crate::tar::TarOptions::new()
-            .index_files(self.index_files.clone())
-            .skip_incomplete(self.skip_incomplete)
-            .missing_end(self.missing_end);
-        options.progress = self.progress.clone();
-        options.stream_limit = self.memory_limit;
-        for (name, kind) in &self.decode {
-            let decode = match kind {
-                FieldKind::Bytes(_) => Decode::Bytes,
-                FieldKind::Text(_) => Decode::Text,
-                FieldKind::Number(DType::I64) => Decode::Integer,
-                _ => {
-                    return Err(Error::usage(
-                        format!("`decode` of {name} as {kind}"),
-                        "use bytes, text or i64 in tars",
-                    ));
-                }
-            };
-            options = options.decode(name, decode);
-        }
-        Ok(with(options, &self.columns, |options, names| options.columns(names)))
-    }
-
-    #[cfg(feature = "tfrecord")]
-    pub(crate) fn tfrecord(&self) -> crate::tfrecord::TfRecordOptions {
-        self.found(TFRECORD);
-        let mut options = crate::tfrecord::TfRecordOptions::new()
-            .index_files(self.index_files.clone())
-            .missing_as_zero(self.missing_as_zero);
-        options.progress = self.progress.clone();
-        let options = self.decode.iter().fold(options, |options, (name, kind)| options.decode(name, kind.clone()));
-        with(options, &self.columns, |options, names| options.columns(names))
-    }
-
-    #[cfg(any(feature = "arrow", feature = "parquet"))]
-    pub(crate) fn table(&self, format: &'static str) -> crate::table::TableOptions {
-        self.found(format);
-        let options = crate::table::TableOptions::new()
-            .missing_as_zero(self.missing_as_zero)
-            .decimals_as_f64(self.decimals_as_f64);
-        let options =
-            self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
-        let options = with(options, &self.columns, |options, names| options.columns(names));
-        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
-    }
-
-    #[cfg(feature = "mds")]
-    pub(crate) fn mds(&self) -> crate::mds::MdsOptions {
-        self.found("MDS");
-        let options = with(crate::mds::MdsOptions::new(), &self.columns, |options, names| options.columns(names));
-        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
-    }
-
-    #[cfg(feature = "litdata")]
-    pub(crate) fn litdata(&self) -> crate::litdata::LitDataOptions {
-        self.found(LITDATA);
-        let options = crate::litdata::LitDataOptions::new();
-        // In blocks there is one field, which none of the leaves is.
-        let leaves = if self.block_size.is_some() { &None } else { &self.columns };
-        let options = with(options, leaves, |options, names| options.columns(names));
-        let options = with(options, &self.block_size, |options, tokens| options.block_size(*tokens));
-        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
-    }
-
-    #[cfg(feature = "manifest")]
-    pub(crate) fn manifest(&self) -> crate::manifest::ManifestOptions {
-        self.found(TABLES);
-        let options = crate::manifest::ManifestOptions::new().missing_as_zero(self.missing_as_zero);
-        let options =
-            self.default_numbers.iter().fold(options, |options, (name, value)| options.default_number(name, *value));
-        let options = with(options, &self.columns, |options, names| options.columns(names));
-        let options = if self.without_files { options.without_files() } else { options };
-        with(options, &self.file_column, |options, name| options.file_column(name))
-    }
-
-    #[cfg(feature = "safetensors")]
-    pub(crate) fn safetensors(&self) -> crate::safetensors::SafetensorsOptions {
-        self.found("safetensors");
-        with(crate::safetensors::SafetensorsOptions::new(), &self.columns, |options, names| options.columns(names))
-    }
-
-    #[cfg(feature = "npz")]
-    pub(crate) fn npz(&self) -> crate::npz::NpzOptions {
-        self.found("npz");
-        let options = with(crate::npz::NpzOptions::new(), &self.columns, |options, names| options.columns(names));
-        with(options, &self.memory_limit, |options, bytes| options.memory_limit(*bytes))
-    }
-
-    #[cfg(feature = "folder")]
-    pub(crate) fn folder(&self) -> crate::folder::FolderOptions {
-        self.found(CLASSES);
-        let options = crate::folder::FolderOptions::new().allow_empty(self.allow_empty);
-        with(options, &self.extensions, |options, names| options.extensions(names))
+    #[cfg(feature = "tokens")]
+    pub(crate) fn blocks(&self) -> Result<crate::tokens::BlockOptions, Error> {
+        self.check(TOKENS)?;
+        let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
+        // SAFETY: the caller of `mapped` guarantees that the files do not change.
+        let options = if self.maps { unsafe { options.mapped() } } else { options };
+        Ok(if let Some(dtype) = self.dtype { options.dtype(dtype) } else { options })
     }
 
     #[cfg(feature = "tokens")]
-    pub(crate) fn blocks(&self) -> crate::tokens::BlockOptions {
-        self.found(TOKENS);
-        let options = crate::tokens::BlockOptions::new(self.block_size.unwrap_or(1024));
-        with(options, &self.dtype, |options, dtype| options.dtype(*dtype))
+    pub(crate) fn sequences(&self) -> Result<crate::tokens::SequenceOptions, Error> {
+        self.check(MEGATRON)?;
+        let options = crate::tokens::SequenceOptions::new();
+        // SAFETY: the caller of `mapped` guarantees that the file does not change.
+        Ok(if self.maps { unsafe { options.mapped() } } else { options })
+    }
+}
+
+/// Opens files, and maps them if `maps` is set, which only unsafe functions set.
+pub(crate) fn opened(paths: impl IntoIterator<Item = impl Into<PathBuf>>, maps: bool) -> Result<Files, Error> {
+    let files = Files::open(paths)?;
+    // SAFETY: the callers of these functions guarantee that the files do not change.
+    if maps { unsafe { files.map() } } else { Ok(files) }
+}
+
+impl<F: ?Sized> Clone for Options<F> {
+    fn clone(&self) -> Self {
+        Self { set: self.set.clone(), format: PhantomData }
+    }
+}
+
+impl<F: ?Sized> Default for Options<F> {
+    fn default() -> Self {
+        Self { set: Settings::default(), format: PhantomData }
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for Options<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.set.fmt(f)
     }
 }
 
@@ -431,13 +417,5 @@ impl FromStr for OpenOptions {
                 _ => return Err(wrong()),
             })
         })
-    }
-}
-
-/// Sets an option of a format, if there is a value for it.
-fn with<O, T>(options: O, value: &Option<T>, set: impl FnOnce(O, &T) -> O) -> O {
-    match value {
-        Some(value) => set(options, value),
-        None => options,
     }
 }

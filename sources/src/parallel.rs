@@ -12,7 +12,7 @@ const REMOTE: usize = 32;
 
 /// Calls `work` for each item, on as many threads as there are cores, or more if `files` are on servers, since work on
 /// those waits. Returns the results, or the first error.
-pub(crate) fn each<T: Sync, R: Send>(
+pub(crate) fn par_map<T: Sync, R: Send>(
     files: &Files,
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,

@@ -22,23 +22,23 @@ pub enum FieldKind {
     /// A tensor of one shape in every sample: `[B, …]` in a batch.
     Tensor(DType, Vec<usize>),
     /// Any number of elements in each sample, packed in a batch.
-    List(DType, Room),
+    List(DType, CapacityHint),
     /// Bytes, packed in a batch as `u8`.
-    Bytes(Room),
+    Bytes(CapacityHint),
     /// UTF-8 text, packed in a batch as `u8`.
-    Text(Room),
+    Text(CapacityHint),
 }
 
 /// The items that a batch has room for, per sample of a full batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct CapacityHint {
     /// The items per sample.
     pub items: usize,
     /// Whether a sample may have more than this.
     pub exceeded: bool,
 }
 
-impl Room {
+impl CapacityHint {
     /// Chooses the room for samples of these lengths: that of the longest, if it is at most twice the mean; otherwise
     /// twice the mean, and a batch that needs more [spills](Fields::spill).
     pub fn of(lengths: impl IntoIterator<Item = u64>) -> Self {
@@ -107,7 +107,7 @@ impl RecordFields {
 
     pub(crate) fn declare(&self, fields: &mut Fields) {
         fields.named_run(self.0.iter().map(|field| (field.name.clone(), Declared(&field.kind))));
-        if self.0.iter().any(|field| matches!(field.kind.room(), Some(Room { exceeded: true, .. }))) {
+        if self.0.iter().any(|field| matches!(field.kind.room(), Some(CapacityHint { exceeded: true, .. }))) {
             fields.spill();
         }
     }
@@ -124,7 +124,7 @@ impl FieldKind {
 
     /// Returns the same kind with `times` the room, if it needs any.
     pub(crate) fn with_room(&self, times: usize) -> Self {
-        let more = |room: &Room| Room { items: room.items.saturating_mul(times), ..*room };
+        let more = |room: &CapacityHint| CapacityHint { items: room.items.saturating_mul(times), ..*room };
         match self {
             Self::List(dtype, room) => Self::List(*dtype, more(room)),
             Self::Bytes(room) => Self::Bytes(more(room)),
@@ -146,7 +146,7 @@ impl FieldKind {
     }
 
     /// Returns the room of a packed field.
-    pub fn room(&self) -> Option<Room> {
+    pub fn room(&self) -> Option<CapacityHint> {
         match *self {
             Self::List(_, room) | Self::Bytes(room) | Self::Text(room) => Some(room),
             Self::Number(_) | Self::Tensor(..) => None,
@@ -171,7 +171,7 @@ impl FromStr for FieldKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let room = Room { items: 1, exceeded: true };
+        let room = CapacityHint { items: 1, exceeded: true };
         let (dtype, rest) = text.split_once(' ').unwrap_or((text, ""));
         let shape = || -> Option<Vec<usize>> {
             rest.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|dim| dim.trim().parse().ok()).collect()

@@ -10,19 +10,22 @@ use serde::Deserialize;
 use slotline::dtype::DType;
 
 use crate::columns::is_in;
-use crate::files::{Files, Span};
+use crate::files::Span;
+use crate::open::{SAFETENSORS, Settings};
 use crate::rows::{Column, Place, Rows};
-use crate::{Error, Records};
+use crate::{Error, Options, Records};
 
 /// The longest header, in bytes, as in safetensors itself.
 const LONGEST_HEADER: u64 = 100_000_000;
 const ADVICE: &str = "write the file again with safetensors, or copy it again";
 
-/// How a .safetensors file is read: sample `i` is row `i` of each tensor, sorted by name.
-#[derive(Clone, Debug, Default)]
-pub struct SafetensorsOptions {
-    columns: Option<Vec<String>>,
-}
+/// How a .safetensors file is read: sample `i` is row `i` of each tensor. By default all tensors are read, sorted by name; they must
+/// have the same length.
+pub type SafetensorsOptions = Options<Safetensors>;
+
+/// The files of safetensors. Their rows are those of [`Rows`].
+#[derive(Debug)]
+pub enum Safetensors {}
 
 #[derive(Deserialize)]
 struct Listed {
@@ -32,17 +35,6 @@ struct Listed {
 }
 
 impl SafetensorsOptions {
-    /// Makes the default options: all tensors, which must have the same length.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the tensors to read, in this order.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
     /// Opens a file.
     ///
     /// # Errors
@@ -50,24 +42,14 @@ impl SafetensorsOptions {
     /// If the file can't be read, its header is invalid, or the tensors have other types than those that [`DType`] names
     /// or different lengths.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        self.of(path.as_ref(), Files::open([path.as_ref()])?)
+        self.set.open_safetensors(path.as_ref())
     }
+}
 
-    /// Opens a file as [`open`](Self::open) does, and maps it.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, path: impl AsRef<Path>) -> Result<Records<Rows>, Error> {
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(path.as_ref(), unsafe { Files::open([path.as_ref()])?.map() }?)
-    }
-
-    fn of(&self, path: &Path, files: Files) -> Result<Records<Rows>, Error> {
+impl Settings {
+    pub(crate) fn open_safetensors(&self, path: &Path) -> Result<Records<Rows>, Error> {
+        self.check(SAFETENSORS)?;
+        let files = self.files([path])?;
         let wrong = |offset: u64, problem: String| Error::format(path.display(), offset, problem, ADVICE);
         let found = files.file_len(0).unwrap_or(0);
         let mut memory = Vec::new();

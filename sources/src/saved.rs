@@ -121,8 +121,8 @@ fn user_cache() -> Option<PathBuf> {
     Some(indexes)
 }
 
-/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name. A name
-/// may be as long as a system allows, and more follows here.
+/// Returns the path of an index in a folder for the indexes of many files, some of which may have the same name. Of a
+/// long name only the beginning is used, since a hash and an extension follow it.
 fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     let whole = if is_url(path) { path.to_owned() } else { path.canonicalize().ok()? };
     let name = path.file_name()?.to_string_lossy();

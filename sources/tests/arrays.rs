@@ -37,9 +37,9 @@ fn rows_are_those_of_the_libraries() {
         // SAFETY: nobody writes to the files.
         let mapped = unsafe {
             if file.ends_with("npz") {
-                NpzOptions::new().map(data(file))
+                NpzOptions::new().mapped().open(data(file))
             } else {
-                SafetensorsOptions::new().map(data(file))
+                SafetensorsOptions::new().mapped().open(data(file))
             }
         };
         for rows in [open(&data(file), &[]).unwrap(), mapped.unwrap()] {
@@ -86,8 +86,8 @@ fn tensors_are_chosen_by_name() {
     let message = |file: &str, names: &[&str]| open(&data(file), names).unwrap_err().to_string();
     assert!(message("mixed.safetensors", &["f8"]).contains("F8_E4M3"));
     assert!(message("mixed.npz", &["d"]).contains("Fortran order"));
-    assert!(message("mixed.npz", &["e"]).contains("\">i4\" is not read"));
-    assert!(message("mixed.npz", &["f"]).contains("is not read"));
+    assert!(message("mixed.npz", &["e"]).contains("big-endian i32 is not read"));
+    assert!(message("mixed.npz", &["f"]).contains("text (`"));
     assert!(message("mixed.npz", &["g"]).contains("empty"));
 }
 
@@ -111,6 +111,12 @@ fn compressed_arrays_beyond_the_limit_are_errors() {
     let error = NpzOptions::new().memory_limit(1000).open(data("packed.npz")).unwrap_err().to_string();
     assert!(error.contains("left") && error.contains("raise `memory_limit`"), "{error}");
     NpzOptions::new().memory_limit(1000).open(data("stored.npz")).unwrap();
+}
+
+#[test]
+fn an_option_of_other_formats_is_an_error() {
+    let error = NpzOptions::new().block_size(4).open(data("stored.npz")).unwrap_err().to_string();
+    assert!(error.contains("`block_size` is an option of files of tokens, LitData, and not of npz"), "{error}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn check(records: &Records<Table>, rows: &[Json]) {
 fn each_way(path: &Path) -> [Records<Table>; 3] {
     let options = TableOptions::new().decimals_as_f64(true);
     // SAFETY: nobody writes to the files.
-    let mapped = unsafe { options.map([path]) };
+    let mapped = unsafe { options.clone().mapped() }.open([path]);
     [options.open([path]), options.clone().memory_limit(4000).open([path]), mapped].map(Result::unwrap)
 }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use slotline::Dataset;
 use slotline::dataset::Context;
-use slotline_sources::{FieldKind, IndexFiles, OpenOptions, Room};
+use slotline_sources::{CapacityHint, FieldKind, IndexFiles, OpenOptions};
 
 mod support;
 
@@ -153,7 +153,7 @@ fn columns_are_chosen_before_others_are_rejected() {
         let error = OpenOptions::new().columns(["zz"]).open(&path).unwrap_err().to_string();
         assert!(error.contains("zz"), "{error}");
     }
-    let bytes = OpenOptions::new().decode("pkl", FieldKind::Bytes(Room::of([1]))).open(&pickles).unwrap();
+    let bytes = OpenOptions::new().decode("pkl", FieldKind::Bytes(CapacityHint::of([1]))).open(&pickles).unwrap();
     assert_eq!(bytes.get(0, &mut Context::default()).unwrap().bytes("pkl"), Some(&b"x"[..]));
 }
 

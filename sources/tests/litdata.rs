@@ -44,7 +44,7 @@ fn items_are_those_of_litdata() {
     for name in ["raw", "zstd", "tuple", "leaf"] {
         assert_as_expected(&expected[name], &LitData::open(data(name)).unwrap());
         // SAFETY: nobody writes to the files.
-        assert_as_expected(&expected[name], &unsafe { LitDataOptions::new().map(data(name)) }.unwrap());
+        assert_as_expected(&expected[name], &unsafe { LitDataOptions::new().mapped() }.open(data(name)).unwrap());
     }
     // With room for one chunk, they are unpacked again and again.
     assert_as_expected(&expected["zstd"], &LitDataOptions::new().memory_limit(300).open(data("zstd")).unwrap());
@@ -57,7 +57,7 @@ fn blocks_of_tokens_are_those_of_litdata() {
             let options = LitDataOptions::new().block_size(size.parse().unwrap());
             assert_as_expected(want, &options.open(data(name)).unwrap());
             // SAFETY: nobody writes to the files.
-            assert_as_expected(want, &unsafe { options.map(data(name)) }.unwrap());
+            assert_as_expected(want, &unsafe { options.mapped() }.open(data(name)).unwrap());
         }
     }
     let message = |options: LitDataOptions, name| options.open(data(name)).unwrap_err().to_string();

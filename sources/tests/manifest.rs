@@ -104,7 +104,7 @@ fn rows_without_files_are_their_columns() {
     assert_eq!(rows(csv, "csv", &options), [json!({"id": 1, "data": "x,\"y"}), json!({"id": 2, "data": ""})]);
     let image = "image,n\n/x/y.png,1\n";
     open_with(image, "csv", &options).expect_err("not a file of the folder");
-    assert_eq!(rows(image, "csv", &options.without_files()), [json!({"image": "/x/y.png", "n": 1})]);
+    assert_eq!(rows(image, "csv", &options.without_files(true)), [json!({"image": "/x/y.png", "n": 1})]);
     support::resumes(|| {
         let text: String = (0..9).map(|n| format!("{{\"n\": {n}, \"l\": [{n}, 1]}}\n")).collect();
         open_with(&text, "jsonl", &ManifestOptions::new()).unwrap()
@@ -134,7 +134,7 @@ fn files_that_are_not_asked_for_are_not_read() {
     let error = open_with(csv, "csv", &options.clone().columns(["data"])).unwrap_err().to_string();
     assert!(error.contains("the name `data`") && error.contains("`without_files`"), "{error}");
     assert_eq!(rows(csv, "csv", &options.clone().columns(["n"])), [json!({"n": 1})]);
-    assert_eq!(rows(csv, "csv", &options.clone().without_files().columns(["data"])), [json!({"data": "x"})]);
+    assert_eq!(rows(csv, "csv", &options.clone().without_files(true).columns(["data"])), [json!({"data": "x"})]);
     for wrong in [options.clone().columns(["n", "n"]), options.clone().columns(["n"]).file_column("gone")] {
         let error = open_with("n,file_name\n1,a.png\n", "csv", &wrong).unwrap_err().to_string();
         assert!(error.contains("no column "), "{error}");

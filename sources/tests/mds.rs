@@ -41,7 +41,7 @@ fn samples_are_those_of_mosaicml_streaming() {
         assert_as_expected(name, &Mds::open(data(name)).unwrap());
         assert_as_expected(name, &MdsOptions::new().verify(true).open(data(name)).unwrap());
         // SAFETY: nobody writes to the files.
-        assert_as_expected(name, &unsafe { MdsOptions::new().map(data(name)) }.unwrap());
+        assert_as_expected(name, &unsafe { MdsOptions::new().mapped() }.open(data(name)).unwrap());
     }
     // With room for one shard, they are unpacked again and again.
     assert_as_expected("zstd", &MdsOptions::new().memory_limit(3000).open(data("zstd")).unwrap());

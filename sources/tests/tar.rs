@@ -63,7 +63,7 @@ fn shards_of_webdataset_are_read_as_webdataset_does() {
     let tar = raw().open([data("shard-{000000..000001}.tar")]).unwrap();
     same(&tar, &expected()["shards"], &fields);
     // SAFETY: nobody writes to the files of this test.
-    let tar = unsafe { raw().map(SHARDS.map(data)) }.unwrap();
+    let tar = unsafe { raw().mapped() }.open(SHARDS.map(data)).unwrap();
     same(&tar, &expected()["shards"], &fields);
     let tar = raw().dali_indexes([data("shard-*.idx")]).open([data("shard-*.tar")]).unwrap();
     same(&tar, &expected()["shards"], &fields);
@@ -115,7 +115,7 @@ fn a_pass_over_shards_resumes() {
     let shards: Vec<_> = SHARDS.iter().cycle().take(8).map(|name| data(name)).collect();
     support::resumes(|| unsaved().key(true).open(&shards).unwrap());
     // SAFETY: nobody writes to the files of this test.
-    support::resumes(|| unsafe { unsaved().columns(["cls", "jpg"]).map(&shards) }.unwrap());
+    support::resumes(|| unsafe { unsaved().columns(["cls", "jpg"]).mapped() }.open(&shards).unwrap());
 }
 
 /// Opens bytes as a tar, reads it, and returns the message of the error.

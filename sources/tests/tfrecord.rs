@@ -11,7 +11,7 @@ use slotline::Dataset;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
 use slotline_sources::tfrecord::{TfRecord, TfRecordOptions};
-use slotline_sources::{FieldKind, Format, IndexFiles, Records, Room};
+use slotline_sources::{CapacityHint, FieldKind, Format, IndexFiles, Records};
 
 mod support;
 
@@ -83,7 +83,11 @@ fn feature_lists_are_read_as_by_the_package_tfrecord() {
     assert_eq!(kinds(&records), all);
     // The first record alone has as many.
     same_as(
-        &options().look_at(1).decode("labels", FieldKind::List(DType::I64, Room::estimate([3]))).open([&path]).unwrap(),
+        &options()
+            .look_at(1)
+            .decode("labels", FieldKind::List(DType::I64, CapacityHint::estimate([3])))
+            .open([&path])
+            .unwrap(),
         &expected,
     );
     support::resumes(|| options().columns(["rgb", "id"]).open([&path]).unwrap());
@@ -109,7 +113,7 @@ fn no_part_of_a_record_is_skipped() {
     let inside = message(1, &message(2, b""));
     let later = [plain.clone(), sequence("y", &[&one])].concat();
     let first = || options().look_at(1);
-    let room = Room { items: 4, exceeded: true };
+    let room = CapacityHint { items: 4, exceeded: true };
     let listed = || options().decode("x", FieldKind::List(DType::I64, room));
     let cases: [(TfRecordOptions, &[&[u8]], &str); 15] = [
         (options(), &[&sequence("x", &[&one, &two])], "x has steps of different kinds or lengths"),
@@ -202,7 +206,7 @@ fn records_that_contradict_are_errors_that_name_them() {
     let float = example(2, &message(1, &[0; 4]));
     let bytes = example(1, &message(1, b"ab\xff"));
     let several = example(1, &[message(1, b"a"), message(1, b"b")].concat());
-    let room = Room { items: 4, exceeded: true };
+    let room = CapacityHint { items: 4, exceeded: true };
     let first = || options().look_at(1);
     let misspelt = || options().decode("X", FieldKind::Number(DType::I64));
     let cases: [(TfRecordOptions, &[&[u8]], &str); 16] = [

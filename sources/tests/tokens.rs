@@ -50,7 +50,8 @@ fn blocks_are_those_of_nanogpt() {
             assert_eq!(all(&options.open_raw(&path).unwrap(), "tokens"), want, "{name} {block} {stride}");
             let options = options.labels(true);
             // SAFETY: nobody writes to the file.
-            for records in [options.open_raw(&path).unwrap(), unsafe { options.map_raw(&path) }.unwrap()] {
+            let mapped = unsafe { options.clone().mapped() };
+            for records in [options.open_raw(&path).unwrap(), mapped.open_raw(&path).unwrap()] {
                 let cut =
                     |range: std::ops::Range<usize>| want.iter().map(|w| w[range.clone()].to_vec()).collect::<Vec<_>>();
                 assert_eq!(all(&records, "tokens"), cut(0..block));
@@ -132,7 +133,7 @@ fn samples_of_gpt_are_those_of_megatron() {
         }
         let prefix = data(want["name"].as_str().unwrap());
         // SAFETY: nobody writes to the file.
-        for gpt in [options.open(&prefix).unwrap(), unsafe { options.map(&prefix) }.unwrap()] {
+        for gpt in [options.open(&prefix).unwrap(), unsafe { options.clone().mapped() }.open(&prefix).unwrap()] {
             assert_eq!(gpt.len() as u64, want["len"].as_u64().unwrap());
             let mut cx = Context::default();
             for (i, first) in want["first"].as_array().unwrap().iter().enumerate() {

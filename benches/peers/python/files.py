@@ -1,26 +1,26 @@
-"""The readers of files in Python, on the workloads s1 to s6, whose files make_files.py makes.
+"""The readers of files in Python, on the workloads about files, whose files make_files.py makes.
 
 Use: files.py --peer PEER --workload W --workers N --data DIR
 
-    torchvision     s1: torchvision.datasets.DatasetFolder in a DataLoader; a batch is a list of bytes
-    spdl            s1: spdl.pipeline with 16 threads that read files
-    webdataset      s2: shards in a random order, and a shuffle buffer of 1,000 samples
-    webshart        s2: samples by index in a DataLoader, with the index that webshart made; s6: its indexer
-    wids            s2: samples by index in a DataLoader
-    litdata         s3: StreamingDataset in its StreamingDataLoader, with an empty cache in each pass
-    memmap          s4: NumPy as in nanoGPT's get_batch, which maps the file for each batch
+    torchvision     folders: torchvision.datasets.DatasetFolder in a DataLoader; a batch is a list of bytes
+    spdl            folders: spdl.pipeline with 16 threads that read files
+    webdataset      tars: shards in a random order, and a shuffle buffer of 1,000 samples
+    webshart        tars: samples by index in a DataLoader, with the index that webshart made; tar-index: its indexer
+    wids            tars: samples by index in a DataLoader
+    litdata         bucket: StreamingDataset in its StreamingDataLoader, with an empty cache in each pass
+    memmap          token-files: NumPy as in nanoGPT's get_batch, which maps the file for each batch
     memmap-once     the same with one map
-    megatron        s4: GPTDataset in a DataLoader
-    datasets        s5: Hugging Face's Dataset with NumPy's format, by lists of indices
+    megatron        token-files: GPTDataset in a DataLoader
+    datasets        tables: Hugging Face's Dataset with NumPy's format, by lists of indices
     datasets-rows   the same without a format by __getitems__, which a DataLoader calls: dicts of Python's objects
-    pyarrow         s5: Table.take, of a mapped Arrow file or of a Parquet table in memory; of the whole table: iter_batches with
+    pyarrow         tables: Table.take, of a mapped Arrow file or of a Parquet table in memory; of the whole table: iter_batches with
                     NumPy's stack in order, and otherwise columns of read_table by torch's randperm
-    polars          s5, the whole table: read_parquet, slices or gathered rows, as NumPy's arrays
-    tensordataset   s5, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
-    tarfile         s6: Python's tarfile
+    polars          tables, the whole table: read_parquet, slices or gathered rows, as NumPy's arrays
+    tensordataset   tables, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
+    tarfile         tar-index: Python's tarfile
 
-The program runs a pass in which it checks every byte. The check sum of a timed pass is the number of bytes, in s4 of tokens,
-and in s6 of samples.
+The program runs a pass in which it checks every byte. The check sum of a timed pass is the number of bytes, in token-files of tokens,
+and in tar-index of samples.
 """
 
 import atexit
@@ -42,9 +42,9 @@ import protocol
 from protocol import Absent, Ledger
 
 BATCH, SAMPLES, OBJECTS = 64, 20_000, 4_000
-BATCHES = 300  # in a pass of s5's numbers
-WHOLE, LARGE = 1_000_000, 4_096  # the rows of s5's whole table, and of a batch of it
-CROP, CROPS = 1_024, 500  # batches in a pass of s4
+BATCHES = 300  # in a pass of tables' numbers
+WHOLE, LARGE = 1_000_000, 4_096  # the rows of tables' whole table, and of a batch of it
+CROP, CROPS = 1_024, 500  # batches in a pass of token-files
 PACKAGES = {
     "memmap": "numpy",
     "memmap-once": "numpy",
@@ -91,7 +91,7 @@ class Bytes:
 
 
 class Torchvision(Bytes):
-    """s1: a DataLoader, which is the same for each pass."""
+    """folders: a DataLoader, which is the same for each pass."""
 
     def __init__(self, args):
         from torchvision.datasets import DatasetFolder
@@ -105,7 +105,7 @@ class Torchvision(Bytes):
 
 
 class Spdl(Bytes):
-    """s1: a pipeline with threads, which start in each pass."""
+    """folders: a pipeline with threads, which start in each pass."""
 
     THREADS = 16
 
@@ -125,7 +125,7 @@ class Spdl(Bytes):
 
 
 class WebDataset(Bytes):
-    """s2: the shards are split among the workers."""
+    """tars: the shards are split among the workers."""
 
     def __init__(self, args):
         import webdataset
@@ -142,7 +142,7 @@ class WebDataset(Bytes):
 
 
 class Webshart(Bytes):
-    """s2: samples by index, with webshart's index."""
+    """tars: samples by index, with webshart's index."""
 
     def __init__(self, args):
         super().__init__(args.data, SAMPLES, self.run)
@@ -153,7 +153,7 @@ class Webshart(Bytes):
 
 
 class Wids(Bytes):
-    """s2: samples by index, with all shards open, as a random order over them needs."""
+    """tars: samples by index, with all shards open, as a random order over them needs."""
 
     def __init__(self, args):
         import wids
@@ -207,7 +207,7 @@ def extract(data, to):
 
 
 class LitData(Bytes):
-    """s3: chunks in the bucket, fetched into a cache on the disk that is empty when a pass begins."""
+    """bucket: chunks in the bucket, fetched into a cache on the disk that is empty when a pass begins."""
 
     def __init__(self, args):
         import litdata
@@ -236,7 +236,7 @@ class LitData(Bytes):
 
 
 class Tokens:
-    """s4: x and y are 1,024 tokens as i64, y shifted by one."""
+    """token-files: x and y are 1,024 tokens as i64, y shifted by one."""
 
     def verify(self):
         for x, y in self.batches():
@@ -307,7 +307,7 @@ class Megatron(Tokens):
 
 
 class Rows:
-    """s5: rows of a table, as an Arrow table or as dicts. Batches have the numbers of random rows."""
+    """tables: rows of a table, as an Arrow table or as dicts. Batches have the numbers of random rows."""
 
     def __init__(self, args):
         import pyarrow
@@ -375,7 +375,7 @@ class Rows:
 
 
 class Whole:
-    """s5: all rows of a table as a list of columns, or as one array of numbers. A pass in order opens the file."""
+    """tables: all rows of a table as a list of columns, or as one array of numbers. A pass in order opens the file."""
 
     def __init__(self, args):
         self.path, self.peer = args.data / "whole.parquet", args.peer
@@ -454,7 +454,7 @@ def pyarrow_table(path):
 
 
 class Index:
-    """s6: where the samples of the tars are."""
+    """tar-index: where the samples of the tars are."""
 
     def __init__(self, args):
         self.data, self.peer = args.data, args.peer
@@ -530,7 +530,7 @@ def main():
         import torch
 
         torch.set_num_threads(1)
-        kinds = {"s6": Index, "s5-whole-order": Whole, "s5-whole-shuffled": Whole}
+        kinds = {"tar-index": Index, "tables-whole-order": Whole, "tables-whole-shuffled": Whole}
         kind = kinds.get(args.workload, READERS[args.peer])
         reader = kind(args)
         reader.settle()

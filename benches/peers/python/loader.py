@@ -9,7 +9,7 @@ Use: loader.py --peer PEER --workload W --workers N --data DIR
 The program runs a warm-up pass, in which it checks every byte, and prints a line {"ready": true, ...}. For each line
 `pass` on stdin, it runs a timed pass and prints {"batches": ..., "seconds": ..., "check": ...}. It exits on `quit` or at
 the end of its input. If the peer is not installed or does not support the workload, it prints {"absent": "why"}. For
-wrong content, it prints a message on stderr and exits with code 1. It needs numpy and the packages of the peer. For w5,
+wrong content, it prints a message on stderr and exits with code 1. It needs numpy and the packages of the peer. For jpegs,
 torch decodes with torchvision if it is installed and with Pillow otherwise, and Grain decodes with Pillow.
 """
 
@@ -42,7 +42,7 @@ class BulkImages(Images):
 
 
 class Tokens:
-    """W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first."""
+    """token-crops: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first."""
 
     def __init__(self, path, wrap):
         self.made_by = path, wrap
@@ -90,7 +90,7 @@ class BulkTokens(Tokens):
 
 
 class Jpegs:
-    """W5: JPEGs in memory, decoded, resized to 224 x 224 and normalised, with their numbers as labels."""
+    """jpegs: JPEGs in memory, decoded, resized to 224 x 224 and normalised, with their numbers as labels."""
 
     def __init__(self, files, decode):
         self.files, self.decode = files, decode
@@ -133,23 +133,23 @@ def decode_with_pillow(file):
 def workload(args):
     """Returns the dataset and the plan of the workload for the peer."""
     name, bulk, tensors = args.workload, args.peer == "torch-bulk", args.peer != "grain"
-    if bulk and name[:2] in ("w5", "w7"):
+    if bulk and name.startswith(("jpegs", "slow-samples")):
         raise Absent("the same as torch: the workload has no bulk gather")
-    if name == "w1":
+    if name == "empty-items":
         return (BulkNumbers if bulk else Numbers)(20_000 if tensors else 2_000, False), Plan(1)
-    if name in ("w2", "w3", "w6"):
-        shape = (60_000, 28, 28) if name == "w2" else (2_000, 3, 224, 224)
-        plan = Plan(64 if name == "w2" else 32, shuffle=True, drop_last=name == "w2", first_batch=name == "w6")
+    if name in ("small-images", "large-images", "first-batch"):
+        shape = (60_000, 28, 28) if name == "small-images" else (2_000, 3, 224, 224)
+        plan = Plan(64 if name == "small-images" else 32, shuffle=True, drop_last=name == "small-images", first_batch=name == "first-batch")
         if not tensors:
             return MappedImages(args.data / f"images-{shape[0]}.u8", shape), plan
         images = torch.from_numpy(np.resize(image_bytes(), shape))
         return (BulkImages if bulk else Images)(images, torch.arange(shape[0])), plan
-    if name == "w4":
+    if name == "token-crops":
         wrap = torch.from_numpy if tensors else loaders.whole
         return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
-    if name == "w5":
+    if name == "jpegs":
         return jpegs(args, tensors), Plan(32)
-    if name in ("w7-1", "w7-8", "w7-1-arrival", "w7-8-arrival", "w7-1-prefetch-16"):
+    if name in ("slow-samples-1", "slow-samples-8", "slow-samples-1-arrival", "slow-samples-8-arrival", "slow-samples-1-prefetch-16"):
         if name.endswith("arrival") and not tensors:
             raise Absent("grain always keeps the order")
         if name.endswith("16") and not tensors:

@@ -1,18 +1,18 @@
-"""Makes the files of the workloads s1 to s6 that do not exist yet, about 6 GB, with the programs that usually write them.
+"""Makes the files of the workloads about files that do not exist yet, about 6 GB, with the programs that usually write them.
 
 Use: make_files.py --data DIR
 
-A sample of s1 to s3 and of the binaries of s5 is its index and the place of its bytes in `block.u8`, as two little-endian
+A sample of folders, tars and bucket and of the binaries of tables is its index and the place of its bytes in `block.u8`, as two little-endian
 u32, and then bytes from that place on, so that a reader can check every byte.
 
     block.u8                          4 MiB of random bytes
-    folder/00 to folder/19            20,000 files of 50 to 150 KB (s1)
-    tars/shard-000000.tar to 000019   the same samples, 1,000 in each; tars/index.json has shard, offset and length of each (s2, s3, s6)
-    litdata                           the first 4,000 of them in chunks of 64 MB (s3)
-    tokens.bin, tokens.idx            200 million tokens in documents of 500 to 1,500 (s4)
-    numbers.arrow, numbers.parquet    200,000 rows of 100 columns of int32: row r has 100 r + c in column c (s5)
-    whole.parquet                     1,000,000 rows of 20 columns of int32: row r has 20 r + c in column c (s5)
-    binaries.arrow, binaries.parquet  10,000 rows of 20,000 bytes (s5)
+    folder/00 to folder/19            20,000 files of 50 to 150 KB (folders)
+    tars/shard-000000.tar to 000019   the same samples, 1,000 in each; tars/index.json has shard, offset and length of each (tars, bucket, tar-index)
+    litdata                           the first 4,000 of them in chunks of 64 MB (bucket)
+    tokens.bin, tokens.idx            200 million tokens in documents of 500 to 1,500 (token-files)
+    numbers.arrow, numbers.parquet    200,000 rows of 100 columns of int32: row r has 100 r + c in column c (tables)
+    whole.parquet                     1,000,000 rows of 20 columns of int32: row r has 20 r + c in column c (tables)
+    binaries.arrow, binaries.parquet  10,000 rows of 20,000 bytes (tables)
 
 What needs a package that is not installed is left out.
 """
@@ -28,8 +28,8 @@ import numpy as np
 
 BLOCK = 4 << 20
 SAMPLES, SHARD, CLASSES = 20_000, 1_000, 20
-OBJECTS = 4_000  # the samples that s3 reads
-TOKENS, STEP, MODULUS = 200_000_000, 7_919, 50_257  # as in w4
+OBJECTS = 4_000  # the samples that bucket reads
+TOKENS, STEP, MODULUS = 200_000_000, 7_919, 50_257  # as in token-crops
 ROWS, COLUMNS, BINARIES, BINARY = 200_000, 100, 10_000, 20_000
 WHOLE, WHOLE_COLUMNS = 1_000_000, 20
 

@@ -1,4 +1,4 @@
-"""P5: JPEGs in files, decoded, resized and cropped to 224 x 224, as floating-point numbers."""
+"""python-jpegs: JPEGs in files, decoded, resized and cropped to 224 x 224, as floating-point numbers."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Loaders that transform pictures as in training: peers of the sections w5r, w5p and w5a.
+"""Loaders that transform pictures as in training: peers of the sections jpeg-crops, pngs and rand-augment.
 
 Use: pictures.py --peer PEER --workload W --workers N --data DIR
 
@@ -6,7 +6,7 @@ Use: pictures.py --peer PEER --workload W --workers N --data DIR
     pillow       the same with PIL's decoder and transforms.v2 of its pictures
     spdl         spdl.pipeline with threads, and the functions of torch
     dali         NVIDIA DALI on the CPU, whose threads decode the drawn part only
-    ffcv         FFCV, from its own file of the same JPEGs (w5r only)
+    ffcv         FFCV, from its own file of the same JPEGs (jpeg-crops only)
 
 The pictures are DIR/W/*, and their labels are their numbers. All of them are in memory. The program runs a pass in which it
 checks shapes, types and ranges and that there is each label once; the pixels cannot be compared, as each peer draws its own
@@ -63,11 +63,11 @@ def transforms(workload, tensors):
     from torchvision.transforms import v2
 
     size = [SIDE, SIDE]
-    if workload == "w5p":
+    if workload == "pngs":
         steps = [v2.Resize(size, antialias=True)]
     else:
         steps = [v2.RandomResizedCrop(size, antialias=True), v2.RandomHorizontalFlip()]
-    if workload == "w5a":
+    if workload == "rand-augment":
         steps.append(v2.RandAugment(num_ops=2, magnitude=9))
     if not tensors:
         steps.append(v2.PILToTensor())
@@ -77,7 +77,7 @@ def transforms(workload, tensors):
 def with_torchvision(workload):
     from torchvision.io import ImageReadMode, decode_jpeg, decode_png
 
-    decode, steps = decode_png if workload == "w5p" else decode_jpeg, transforms(workload, True)
+    decode, steps = decode_png if workload == "pngs" else decode_jpeg, transforms(workload, True)
     return lambda file: steps(decode(torch.from_numpy(file), mode=ImageReadMode.RGB))
 
 
@@ -114,11 +114,11 @@ class Dali:
         def pipeline():
             files, labels = fn.external_source(self.batch, num_outputs=2, dtype=[types.UINT8, types.INT64], ndim=[1, 1])
             size = {"resize_x": SIDE, "resize_y": SIDE, "interp_type": types.INTERP_LINEAR, "antialias": True}
-            if workload == "w5p":
+            if workload == "pngs":
                 return fn.crop_mirror_normalize(fn.resize(fn.decoders.image(files), **size), **pixels), labels
             images = fn.decoders.image_random_crop(files, random_area=[0.08, 1], random_aspect_ratio=[3 / 4, 4 / 3])
             images = fn.resize(images, **size)
-            if workload == "w5a":
+            if workload == "rand-augment":
                 images = rand_augment.rand_augment(fn.flip(images, horizontal=fn.random.coin_flip()), n=2, m=9)
                 return fn.crop_mirror_normalize(images, **pixels), labels
             return fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), **pixels), labels

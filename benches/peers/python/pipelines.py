@@ -1,4 +1,4 @@
-"""The loaders of Python programs, on the workloads p1 to p7.
+"""The loaders of Python programs, on the workloads of Python.
 
 Use: pipelines.py --peer PEER --workload W --workers N --data DIR
 
@@ -55,7 +55,7 @@ OPTIONS = {
 
 
 class Empty(Numbers):
-    """P1 and P7: as in W1 and W7."""
+    """python-empty-items and python-slow-samples: as in empty-items and slow-samples."""
 
     @staticmethod
     def size(batch):
@@ -63,7 +63,7 @@ class Empty(Numbers):
 
 
 class Rows(Images):
-    """P2, P3 and P6: images and labels in memory, of which a dataset gives one pair for an index."""
+    """python-small-images, python-large-images and python-first-batch: images and labels in memory, of which a dataset gives one pair for an index."""
 
     @staticmethod
     def size(batch):
@@ -83,30 +83,30 @@ def images(shape, dtype):
 def workload(args):
     """Returns the dataset that the loader reads, an object that checks its batches, and the plan."""
     name, peer = args.workload, args.peer
-    if name in ("p1", "p7"):
-        dataset = Empty(3_000, False) if name == "p1" else Empty(200, True)
-        return dataset, dataset, Plan(1 if name == "p1" else 8)
-    if name.startswith("p5"):
+    if name in ("python-empty-items", "python-slow-samples"):
+        dataset = Empty(3_000, False) if name == "python-empty-items" else Empty(200, True)
+        return dataset, dataset, Plan(1 if name == "python-empty-items" else 8)
+    if name.startswith("python-jpegs"):
         try:
             from photos import Photos
 
-            dataset = Photos(args.data / "photos", name.removeprefix("p5-"))
+            dataset = Photos(args.data / "photos", name.removeprefix("python-jpegs-"))
         except ImportError as error:
             raise Absent(str(error)) from error
         return dataset, dataset, Plan(32)
-    shape = SMALL if name.startswith("p2") else LARGE
-    plan = Plan(64 if shape == SMALL else 32, shuffle=True, first_batch=name.startswith("p6"))
+    shape = SMALL if name.startswith(("python-small-images", "python-indexed-images")) else LARGE
+    plan = Plan(64 if shape == SMALL else 32, shuffle=True, first_batch=name.startswith("python-first-batch"))
     if peer == "grain":
-        if name == "p3-floats":
-            raise Absent("its processes read the bytes of a mapped file, as in p3-bytes")
+        if name == "python-large-images-floats":
+            raise Absent("its processes read the bytes of a mapped file, as in python-large-images-bytes")
         dataset = MappedRows(args.data / f"images-{shape[0]}.u8", shape)
         return dataset, dataset, plan
-    pixels = images(shape, torch.float32 if name == "p3-floats" else torch.uint8)
+    pixels = images(shape, torch.float32 if name == "python-large-images-floats" else torch.uint8)
     labels = torch.arange(shape[0])
-    if name in ("p2", "p3-bytes", "p3-floats", "p6-tensors"):
+    if name in ("python-small-images", "python-large-images-bytes", "python-large-images-floats", "python-first-batch-tensors"):
         return torch.utils.data.TensorDataset(pixels, labels), Rows(pixels, labels), plan
     # Labels are Python's integers here.
-    rows = Rows(pixels.numpy() if name == "p2p-numpy" else pixels, labels.tolist())
+    rows = Rows(pixels.numpy() if name == "python-indexed-images-numpy" else pixels, labels.tolist())
     return rows, rows, plan
 
 
@@ -143,7 +143,7 @@ def spdl_pipeline(args, dataset, plan):
     workers = args.workers
     draw = torch.randperm if plan.shuffle else torch.arange
     stage = {"concurrency": workers, "output_order": "input"}
-    if args.workload.startswith(("p5", "p7")):
+    if args.workload.startswith(("python-jpegs", "python-slow-samples")):
         builder = PipelineBuilder().add_source(draw(len(dataset)).tolist())
         builder = builder.pipe(dataset.__getitem__, **stage).aggregate(plan.batch_size).pipe(default_collate)
     elif isinstance(dataset, TensorDataset):

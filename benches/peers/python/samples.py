@@ -8,7 +8,7 @@ PERIOD = 251  # byte i of all images is i * 31 % 251, label j is j
 
 
 class Numbers:
-    """W1 and W7: the sample is its index, after a sleep in W7."""
+    """empty-items and slow-samples: the sample is its index, after a sleep in slow-samples."""
 
     def __init__(self, count, sleeps):
         self.count, self.sleeps = count, sleeps
@@ -30,7 +30,7 @@ class Numbers:
 
 
 class Images:
-    """W2, W3 and W6: images and labels in memory, as numpy arrays or as tensors."""
+    """small-images, large-images and first-batch: images and labels in memory, as numpy arrays or as tensors."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels

@@ -1,12 +1,12 @@
-"""What packs documents and pads sequences in Python: peers of the sections t1 and t2.
+"""What packs documents and pads sequences in Python: peers of the sections packing and padding.
 
 Use: sequences.py --peer PEER --workload W --workers N --data DIR
 
-    trl          TRL's best-fit decreasing (the strategy "bfd" of pack_dataset), on a table of tokens of one byte (t1)
-    torch        torch.utils.data.DataLoader with a collate function that pads, and makes the mask and lengths (t2)
+    trl          TRL's best-fit decreasing (the strategy "bfd" of pack_dataset), on a table of tokens of one byte (packing)
+    torch        torch.utils.data.DataLoader with a collate function that pads, and makes the mask and lengths (padding)
 
-The folder has the lengths of all documents, t1.u32 and t2.u32. The check sum of t1 is the number of bins, that of t2 the
-number of tokens. t2 has samplers that draw an order like that of transformers' LengthGroupedSampler.
+The folder has the lengths of all documents, packing.u32 and padding.u32. The check sum of packing is the number of bins, that of padding the
+number of tokens. padding has samplers that draw an order like that of transformers' LengthGroupedSampler.
 """
 
 import time
@@ -21,14 +21,14 @@ CAPACITY, BATCH, GROUP = 8192, 64, 50
 
 
 def trl(args):
-    if args.workload != "t1":
+    if args.workload != "packing":
         raise Absent("it packs, and makes no batches")
     try:
         import pyarrow
         from trl.data_utils import _pack_bfd
     except ImportError as error:
         raise Absent(str(error)) from error
-    lengths = np.fromfile(args.data / "t1.u32", np.uint32)
+    lengths = np.fromfile(args.data / "packing.u32", np.uint32)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     tokens = pyarrow.LargeListArray.from_arrays(offsets, pyarrow.array(np.zeros(offsets[-1], np.int8)))
     table = pyarrow.table({"tokens": tokens})
@@ -79,7 +79,7 @@ def collate(sequences):
 
 
 def torch_loader(args):
-    if args.workload != "t2":
+    if args.workload != "padding":
         raise Absent("it does not pack")
     global torch
     try:
@@ -87,7 +87,7 @@ def torch_loader(args):
     except ImportError as error:
         raise Absent(str(error)) from error
     torch.set_num_threads(1)
-    lengths = np.fromfile(args.data / "t2.u32", np.uint32)
+    lengths = np.fromfile(args.data / "padding.u32", np.uint32)
     dataset = Sequences(lengths)
     workers = args.workers
     options = {"persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}

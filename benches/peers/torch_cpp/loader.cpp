@@ -85,7 +85,7 @@ class Ledger {
   size_t count_ = 0;
 };
 
-// W1 and W7: the sample is its index, after a sleep in W7.
+// empty-items and slow-samples: the sample is its index, after a sleep in slow-samples.
 
 constexpr size_t NUMBERS = 200000;
 constexpr size_t SLEEPERS = 200;
@@ -120,7 +120,7 @@ void verify(const std::vector<int64_t>& numbers, Ledger& ledger) {
 }
 void verify(int64_t number, Ledger& ledger) { ledger.take(number); }
 
-// W2, W3 and W6: byte i of all images is i * 31 % 251, label j is j.
+// small-images, large-images and first-batch: byte i of all images is i * 31 % 251, label j is j.
 
 constexpr size_t PERIOD = 251;
 
@@ -175,7 +175,7 @@ struct BulkImages : data::BatchDataset<BulkImages, data::Example<>> {
   std::shared_ptr<Images> all;
 };
 
-// W4: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first.
+// token-crops: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first.
 
 constexpr size_t CROP = 1024;
 constexpr size_t CROPS = 16000;
@@ -259,7 +259,7 @@ struct BulkCrops : data::BatchDataset<BulkCrops, data::Example<>> {
   std::shared_ptr<Tokens> all;
 };
 
-// Builds the loader, warms up and answers the parent. With `first_batch`, each pass builds a loader and takes one batch (W6).
+// Builds the loader, warms up and answers the parent. With `first_batch`, each pass builds a loader and takes one batch (first-batch).
 // `verify(batch, ledger)` checks a whole batch; `check` reads only what the check sum needs.
 template <class Sampler, class Dataset, class Verify, class Check>
 void serve(const Options& options, data::DataLoaderOptions loading, bool first_batch, Dataset dataset, Verify verify,
@@ -306,31 +306,31 @@ void absent(const char* why) { std::printf("{\"absent\":\"%s\"}\n", why); }
 
 void run(const Options& o) {
   const std::string& w = o.workload;
-  if (w == "w1") {
+  if (w == "empty-items") {
     auto look = [](auto& batch, Ledger& ledger) { verify(batch, ledger); };
     auto check = [](auto& batch) { return total_of(batch); };
     if (o.bulk()) return serve<Sequential>(o, 1, false, BulkNumbers(), look, check);
     return serve<Sequential>(o, 1, false, Numbers(false), look, check);
   }
-  if (w == "w2" || w == "w3" || w == "w6") {
-    auto all = w == "w2" ? std::make_shared<Images>(60000, std::vector<int64_t>{28, 28})
+  if (w == "small-images" || w == "large-images" || w == "first-batch") {
+    auto all = w == "small-images" ? std::make_shared<Images>(60000, std::vector<int64_t>{28, 28})
                          : std::make_shared<Images>(2000, std::vector<int64_t>{3, 224, 224});
-    auto loading = data::DataLoaderOptions(w == "w2" ? 64 : 32).drop_last(w == "w2");
+    auto loading = data::DataLoaderOptions(w == "small-images" ? 64 : 32).drop_last(w == "small-images");
     auto look = [all](auto& batch, Ledger& ledger) { all->verify(batch, ledger); };
     auto check = [](auto& batch) { return total_of(batch.target); };
-    if (o.bulk()) return serve<Random>(o, loading, w == "w6", BulkImages(all), look, check);
-    return serve<Random>(o, loading, w == "w6", ImageRows(all).map(data::transforms::Stack<>()), look, check);
+    if (o.bulk()) return serve<Random>(o, loading, w == "first-batch", BulkImages(all), look, check);
+    return serve<Random>(o, loading, w == "first-batch", ImageRows(all).map(data::transforms::Stack<>()), look, check);
   }
-  if (w == "w4") {
+  if (w == "token-crops") {
     auto all = std::make_shared<Tokens>(o.data + "/tokens.u16");
     auto look = [all](auto& batch, Ledger& ledger) { all->verify(batch, ledger); };
     auto check = [](auto& batch) { return first_tokens(batch.data); };
     if (o.bulk()) return serve<Sequential>(o, 16, false, BulkCrops(all), look, check);
     return serve<Sequential>(o, 16, false, CropRows(all).map(data::transforms::Stack<>()), look, check);
   }
-  if (w == "w5") return absent("libtorch does not decode JPEGs");
-  const bool ahead = w == "w7-1-prefetch-16", arrival = w == "w7-1-arrival" || w == "w7-8-arrival";
-  if (w == "w7-1" || w == "w7-8" || arrival || ahead) {
+  if (w == "jpegs") return absent("libtorch does not decode JPEGs");
+  const bool ahead = w == "slow-samples-1-prefetch-16", arrival = w == "slow-samples-1-arrival" || w == "slow-samples-8-arrival";
+  if (w == "slow-samples-1" || w == "slow-samples-8" || arrival || ahead) {
     if (o.bulk()) return absent("the same as libtorch: the workload has no bulk gather");
     auto loading = data::DataLoaderOptions(w[3] - '0').enforce_ordering(!arrival);
     if (ahead) loading.max_jobs(16 * o.workers);

@@ -119,20 +119,12 @@ impl<S: Source> Drop for Loader<S> {
 }
 
 /// Returns a warm loader with workers.
-///
-/// # Errors
-///
-/// Returns an error if its batches are wrong.
 pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<impl Contender + use<S>> {
     let mut loader = Loader::new(source, plan, queue);
     checked(source, plan, move |each| loader.pass(each))
 }
 
 /// Returns a loop without workers.
-///
-/// # Errors
-///
-/// Returns an error if its batches are wrong.
 pub fn loop_contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
     let (items, plan, mut rng) = (source.clone(), *plan, fastrand::Rng::with_seed(42));
     checked(source, &plan.clone(), move |each| {
@@ -143,10 +135,6 @@ pub fn loop_contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contend
 }
 
 /// Returns a fresh loader and its first batch.
-///
-/// # Errors
-///
-/// Returns an error if there is no batch.
 pub fn first<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<(impl Sized + use<S>, S::Batch)> {
     let mut loader = Loader::new(source, plan, queue);
     let mut first = None;

@@ -57,20 +57,12 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Loader<S> {
 }
 
 /// Returns a warm loader.
-///
-/// # Errors
-///
-/// Returns an error if its batches are wrong.
 pub fn contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
     let mut loader = loader(source, plan);
     checked(source, plan, move |each| loader.iter().try_for_each(|batch| each(batch.map_err(|error| anyhow!(error))?)))
 }
 
 /// Returns a fresh loader and its first batch.
-///
-/// # Errors
-///
-/// Returns an error if there is no batch.
 pub fn first<S: Source>(source: &S, plan: &Plan) -> Result<(impl Sized + use<S>, S::Batch)> {
     let mut loader = loader(source, plan);
     let batch = loader.iter().next().context("no batch")?.map_err(|error| anyhow!(error))?;

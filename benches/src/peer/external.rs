@@ -30,8 +30,8 @@ pub struct Program {
     pub peer: String,
     /// The role of the peer in the comparison.
     pub kind: Kind,
-    /// The workloads that it is run with. `None` is all workloads.
-    pub workloads: Option<&'static [&'static str]>,
+    /// The workloads that it is run with.
+    pub workloads: &'static [&'static str],
     /// The program and its fixed arguments.
     pub command: Result<Vec<OsString>>,
 }
@@ -39,7 +39,7 @@ pub struct Program {
 impl Program {
     /// Whether it is run with a workload.
     pub fn has(&self, workload: &str) -> bool {
-        self.workloads.is_none_or(|workloads| workloads.contains(&workload))
+        self.workloads.contains(&workload)
     }
 }
 
@@ -95,10 +95,6 @@ pub struct Peak {
 }
 
 /// Runs a program while no other one runs, and measures the memory of its passes.
-///
-/// # Errors
-///
-/// Returns an error if the program is absent, or if a pass fails.
 pub fn memory(program: &Program, data: &Path, workload: &str, workers: usize) -> Result<Peak> {
     let request = Request { workload: workload.into(), workers, data: data.to_owned() };
     let mut external = External::start(program, &request)?;
@@ -221,19 +217,20 @@ mod tests {
         Setup {
             workers: crate::workload::WORKERS.to_vec(),
             data: "/nowhere".into(),
-            programs: vec![Program { peer: "fake".into(), kind: Kind::Peer, workloads: None, command: Ok(command) }],
-            python: Vec::new(),
-            sequences: Vec::new(),
-            pictures: Vec::new(),
+            programs: vec![Program {
+                peer: "fake".into(),
+                kind: Kind::Peer,
+                workloads: &["empty-items"],
+                command: Ok(command),
+            }],
             photographs: None,
             files: PathBuf::new(),
-            readers: Vec::new(),
             latency: None,
         }
     }
 
     fn only(setup: &Setup) -> Entry {
-        let mut entries = entries(setup, "w1", 2, |batches| (batches as f64, Some(6)));
+        let mut entries = entries(setup, "empty-items", 2, |batches| (batches as f64, Some(6)));
         assert_eq!(entries.len(), 1);
         entries.remove(0)
     }
@@ -244,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_program_runs_passes_until_it_is_dropped() {
-        let script = r#"test "$*" = "--workload w1 --workers 2 --data /nowhere" || exit 1
+        let script = r#"test "$*" = "--workload empty-items --workers 2 --data /nowhere" || exit 1
             echo '{"ready":true,"peer":"real","version":"1.5"}'
             while read line && test "$line" = pass; do echo '{"batches":4,"seconds":0.5,"check":6}'; done"#;
         let entry = only(&setup(script));
@@ -275,7 +272,7 @@ mod tests {
             while read line && test "$line" = pass; do sleep 0.1; echo '{"batches":4,"seconds":0.5,"check":6}'; done
             kill $child"#;
         let setup = setup(script);
-        let peak = memory(&setup.programs[0], &setup.data, "w1", 2).unwrap();
+        let peak = memory(&setup.programs[0], &setup.data, "empty-items", 2).unwrap();
         assert_eq!((peak.peer.as_str(), peak.version.as_str()), ("real", "1"));
         assert!((32 << 20..64 << 20).contains(&peak.bytes), "{peak:?}");
     }

@@ -1,4 +1,4 @@
-//! Readers of files that are written in Rust: slotline and its limits, as programs of their own for the sections S1 to S6.
+//! Readers of files that are written in Rust: slotline and its limits, as programs of their own for the sections about files.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -49,10 +49,6 @@ pub struct Arguments {
 
 impl Arguments {
     /// Runs the program.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a pass fails, or if the output is closed.
     pub fn serve(&self) -> Result<()> {
         let name = match self.peer {
             Reader::Slotline => "slotline",
@@ -82,44 +78,44 @@ impl Arguments {
         let numbers = |name: &str| self.table(open(name)?, ROWS, BATCH);
         let binaries = |name: &str| self.table(open(name)?, BINARIES, BATCH);
         match request.workload.as_str() {
-            "s1" => self.samples(FolderOptions::new().extensions(["bin"]).open(data.join("folder"))?, SAMPLES),
-            "s2" => self.samples(Tar::open([data.join("tars/shard-{000000..000019}.tar")])?, SAMPLES),
-            "s3" => {
+            "folders" => self.samples(FolderOptions::new().extensions(["bin"]).open(data.join("folder"))?, SAMPLES),
+            "tars" => self.samples(Tar::open([data.join("tars/shard-{000000..000019}.tar")])?, SAMPLES),
+            "bucket" => {
                 let indexes = data.join("indexes");
                 std::fs::create_dir_all(&indexes)?;
                 let options = TarOptions::new().index_files(IndexFiles::In(indexes));
                 self.samples(options.open(["s3://bucket/tars/shard-{000000..000003}.tar"])?, OBJECTS)
             }
-            "s4-nanogpt" => {
+            "token-files-nanogpt" => {
                 let options = BlockOptions::new(CROP).stride(1).widen(true).labels(true);
                 let path = [data.join("tokens.bin")];
                 let blocks = if self.is_mapped() {
                     // SAFETY: nobody changes the file.
-                    unsafe { options.map_raw(path)? }
+                    unsafe { options.mapped() }.open_raw(path)?
                 } else {
                     options.open_raw(path)?
                 };
                 let sampler = RandomSampler::new(blocks.len())?.replacement(true).num_samples(CROPS * SEQUENCES)?;
                 tokens(Loader::builder(blocks).sampler(sampler), true)
             }
-            "s4-megatron" => {
+            "token-files-megatron" => {
                 let options = GptOptions::new(CROP as u32).seed(1).widen(true).labels(true);
                 let prefix = data.join("tokens");
                 let blocks = if self.is_mapped() {
                     // SAFETY: nobody changes the files.
-                    unsafe { options.map(prefix)? }
+                    unsafe { options.mapped() }.open(prefix)?
                 } else {
                     options.open(prefix)?
                 };
                 tokens(Loader::builder(blocks).sampler(SequentialSampler::new(CROPS * SEQUENCES)), false)
             }
-            "s5-arrow-numbers" => numbers("numbers.arrow"),
-            "s5-arrow-binaries" => binaries("binaries.arrow"),
-            "s5-parquet-numbers" => numbers("numbers.parquet"),
-            "s5-parquet-binaries" => binaries("binaries.parquet"),
-            "s5-whole-shuffled" => self.table(open("whole.parquet")?, WHOLE[0], WHOLE[1]),
-            "s5-whole-order" => whole(data.join("whole.parquet"), request.workers),
-            "s6" => index(data),
+            "tables-arrow-numbers" => numbers("numbers.arrow"),
+            "tables-arrow-binaries" => binaries("binaries.arrow"),
+            "tables-parquet-numbers" => numbers("numbers.parquet"),
+            "tables-parquet-binaries" => binaries("binaries.parquet"),
+            "tables-whole-shuffled" => self.table(open("whole.parquet")?, WHOLE[0], WHOLE[1]),
+            "tables-whole-order" => whole(data.join("whole.parquet"), request.workers),
+            "tar-index" => index(data),
             other => bail!("{other} is not a workload of files"),
         }
     }
@@ -317,7 +313,7 @@ fn threads(request: &Request, threads: usize) -> Result<(u64, Box<dyn Contender>
     use std::os::unix::fs::FileExt;
 
     let places = places(&request.data)?;
-    let tars = request.workload == "s2";
+    let tars = request.workload == "tars";
     let path = |shard: usize| request.data.join(format!("tars/shard-{shard:06}.tar"));
     let shards = (0..SAMPLES / 1_000).map(|shard| std::fs::File::open(path(shard)));
     let shards = shards.collect::<std::io::Result<Vec<_>>>()?;

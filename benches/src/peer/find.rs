@@ -11,6 +11,21 @@ use super::external::Program;
 use super::ours::{self, USER_BUILD};
 use crate::record::Kind;
 
+/// The workloads of the loaders in Rust, C++ and Python.
+const LOADED: &[&str] = &[
+    "empty-items",
+    "small-images",
+    "large-images",
+    "token-crops",
+    "jpegs",
+    "first-batch",
+    "slow-samples-8",
+    "slow-samples-1",
+    "slow-samples-8-arrival",
+    "slow-samples-1-arrival",
+    "slow-samples-1-prefetch-16",
+];
+
 /// Returns all programs, or why they are absent. `benches` is this crate's folder, `build` is the folder for compiled
 /// programs, and `python` is an interpreter that may have torch.
 pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
@@ -24,12 +39,12 @@ pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
         compile(&source, &program, compiler, &torch.version)?;
         Ok(vec![program.into()])
     });
-    let peer = |peer: &str, command| Program { peer: peer.into(), kind: Kind::Peer, workloads: None, command };
+    let peer = |peer: &str, command| Program { peer: peer.into(), kind: Kind::Peer, workloads: LOADED, command };
     let mut programs = vec![
         Program {
             peer: USER_BUILD.into(),
             kind: Kind::Variant,
-            workloads: Some(ours::SERVED),
+            workloads: ours::SERVED,
             command: cargo(&benches.join("user-build"), build, "user-build"),
         },
         peer("burn", cargo(&peers.join("burn"), build, "burn-peer")),
@@ -81,128 +96,135 @@ fn built_latency(benches: &Path, build: &Path, torch: Option<&Torch>) -> Result<
     Ok(program)
 }
 
-/// The workloads whose dataset is called for each sample.
-const CALLED: &[&str] = &["p1", "p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision", "p6-python", "p7"];
+/// Returns programs in Python, all of one script: their names there and in the report, their kinds and their workloads.
+fn scripts(script: PathBuf, python: &str, programs: &[(&str, &str, Kind, &'static [&'static str])]) -> Vec<Program> {
+    let program = |&(id, peer, kind, workloads): &(&str, &str, _, _)| {
+        let command = [python.into(), script.clone().into(), "--peer".into(), id.into()];
+        Program { peer: peer.into(), kind, workloads, command: Ok(command.into()) }
+    };
+    programs.iter().map(program).collect()
+}
 
 /// Returns the loaders of Python, or why they are absent. `python` is an interpreter that may have torch and slotline.
 pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
-    let script: OsString = benches.join("peers/python/pipelines.py").into();
-    let loader = |id: &str, name: &str, kind, workloads| {
-        let command = [python.into(), script.clone(), "--peer".into(), id.into()];
-        Program { peer: name.into(), kind, workloads, command: Ok(command.into()) }
-    };
-    let ours = loader("slotline", "slotline", Kind::Ours, None);
+    /// The workloads whose dataset is called for each sample, and those with a `TensorDataset`.
+    macro_rules! called {
+        ($($more:literal),*) => {
+            &["python-empty-items", "python-indexed-images-tensor", "python-indexed-images-numpy", "python-jpegs-pillow",
+              "python-jpegs-torchvision", "python-first-batch-python", "python-slow-samples", $($more),*]
+        };
+    }
+    const CALLED: &[&str] = called!();
+    const ALL: &[&str] = called!(
+        "python-small-images",
+        "python-large-images-bytes",
+        "python-large-images-floats",
+        "python-first-batch-tensors"
+    );
+    let bulk = &["python-small-images", "python-large-images-bytes", "python-large-images-floats"];
+    let mut programs = scripts(
+        benches.join("peers/python/pipelines.py"),
+        python,
+        &[
+            ("slotline", "slotline", Kind::Ours, ALL),
+            ("threads", "slotline, threads", Kind::Variant, CALLED),
+            ("any-worker", "slotline, round_robin=False", Kind::Variant, &["python-slow-samples"]),
+            ("torch", "torch", Kind::Peer, ALL),
+            ("torch-bulk", "torch, whole batches", Kind::Peer, bulk),
+            ("torchdata", "torchdata", Kind::Peer, ALL),
+            ("spdl", "spdl", Kind::Peer, ALL),
+            ("grain", "grain", Kind::Peer, ALL),
+            ("calls", "bare calls", Kind::Limit, &CALLED[1..5]),
+        ],
+    );
     if let Err(why) = succeed(Command::new(python).args(["-c", "import slotline.torch"])) {
         let why = why.context(
             "needs a Python that has torch and slotline (`pip install torch ./python`), named by --torch or TORCH_PYTHON",
         );
-        return vec![Program { command: Err(why), ..ours }];
+        programs.truncate(1);
+        programs[0].command = Err(why);
     }
-    let bulk = &["p2", "p3-bytes", "p3-floats"];
-    let calls = &["p2p-tensor", "p2p-numpy", "p5-pillow", "p5-torchvision"];
-    vec![
-        ours,
-        loader("threads", "slotline, threads", Kind::Variant, Some(CALLED)),
-        loader("any-worker", "slotline, round_robin=False", Kind::Variant, Some(&["p7"])),
-        loader("torch", "torch", Kind::Peer, None),
-        loader("torch-bulk", "torch, whole batches", Kind::Peer, Some(bulk)),
-        loader("torchdata", "torchdata", Kind::Peer, None),
-        loader("spdl", "spdl", Kind::Peer, None),
-        loader("grain", "grain", Kind::Peer, None),
-        loader("calls", "bare calls", Kind::Limit, Some(calls)),
-    ]
+    programs
 }
 
 /// Returns the programs that pack or pad sequences. `python` is an interpreter that may have torch and TRL.
 pub fn sequences(benches: &Path, python: &str) -> Vec<Program> {
-    let script: OsString = benches.join("peers/python/sequences.py").into();
-    let program = |peer: &str, workloads| {
-        let command = [python.into(), script.clone(), "--peer".into(), peer.into()];
-        Program { peer: peer.into(), kind: Kind::Peer, workloads: Some(workloads), command: Ok(command.into()) }
-    };
-    vec![program("trl", &["t1"]), program("torch", &["t2"])]
+    let programs = [("trl", "trl", Kind::Peer, &["packing"][..]), ("torch", "torch", Kind::Peer, &["padding"])];
+    scripts(benches.join("peers/python/sequences.py"), python, &programs)
 }
 
 /// Returns the programs that transform pictures. `python` is an interpreter that may have torchvision, Pillow, SPDL, DALI and
 /// FFCV.
 pub fn pictures(benches: &Path, python: &str) -> Vec<Program> {
-    let script: OsString = benches.join("peers/python/pictures.py").into();
-    let program = |id: &str, peer: &str, workloads| {
-        let command = [python.into(), script.clone(), "--peer".into(), id.into()];
-        Program { peer: peer.into(), kind: Kind::Peer, workloads, command: Ok(command.into()) }
-    };
-    vec![
-        program("torch", "torch", None),
-        program("pillow", "torch, Pillow", None),
-        program("spdl", "spdl", None),
-        program("dali", "dali", None),
-        program("ffcv", "ffcv", Some(&["w5r-small", "w5r-large"])),
-    ]
+    const ALL: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
+    let peer = |id, peer| (id, peer, Kind::Peer, ALL);
+    let mut programs = [("torch", "torch"), ("pillow", "torch, Pillow"), ("spdl", "spdl"), ("dali", "dali")]
+        .map(|(id, name)| peer(id, name))
+        .to_vec();
+    programs.push(("ffcv", "ffcv", Kind::Peer, &ALL[..2]));
+    scripts(benches.join("peers/python/pictures.py"), python, &programs)
 }
 
-/// Makes the files of the sections S1 to S6 in `data`, and returns the programs that read them. `python` is an interpreter that
+/// Makes the files of the sections about files in `data`, and returns the programs that read them. `python` is an interpreter that
 /// may have the packages of the peers.
-///
-/// # Errors
-///
-/// Returns an error if the files cannot be made, or if this program does not read them.
 pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Program>> {
     ensure!(cfg!(feature = "sources"), "slotline-benches was built without the feature `sources`");
     let peers = benches.join("peers/python");
-    eprintln!("making the files of S1 to S6 in {}", data.display());
+    eprintln!("making the files in {}", data.display());
     let make = [peers.join("make_files.py").into_os_string(), "--data".into(), data.into()];
-    succeed(Command::new(python).args(make)).context("cannot make the files of S1 to S6")?;
+    succeed(Command::new(python).args(make)).context("cannot make the files")?;
     let this = std::env::current_exe()?;
     let reader = |start: &[&OsStr], id: &str, name: &str, kind, workloads| {
         let command = start.iter().map(OsString::from).chain(["--peer".into(), id.into()]).collect();
-        Program { peer: name.into(), kind, workloads: Some(workloads), command: Ok(command) }
+        Program { peer: name.into(), kind, workloads, command: Ok(command) }
     };
     let script = peers.join("files.py");
     let ours = |id, name, kind, workloads| reader(&[this.as_os_str(), "files".as_ref()], id, name, kind, workloads);
     let peer = |id, name, workloads| reader(&[python.as_ref(), script.as_os_str()], id, name, Kind::Peer, workloads);
-    const TABLES: &[&str] = &["s5-arrow-numbers", "s5-arrow-binaries", "s5-parquet-numbers", "s5-parquet-binaries"];
-    const WHOLE: &[&str] = &["s5-whole-order", "s5-whole-shuffled"];
+    const TABLES: &[&str] =
+        &["tables-arrow-numbers", "tables-arrow-binaries", "tables-parquet-numbers", "tables-parquet-binaries"];
+    const WHOLE: &[&str] = &["tables-whole-order", "tables-whole-shuffled"];
     let all_tables = &ALL_FILES[5..11];
     Ok(vec![
         ours("slotline", "slotline", Kind::Ours, ALL_FILES),
-        ours("alone", "slotline, workers alone", Kind::Variant, &["s1", "s2", "s3"]),
-        ours("mapped", "slotline, mapped", Kind::Variant, &["s4-nanogpt", "s4-megatron"]),
-        peer("torchvision", "torchvision", &["s1"]),
-        peer("spdl", "spdl", &["s1"]),
-        peer("webdataset", "webdataset", &["s2"]),
-        peer("webshart", "webshart", &["s2", "s6"]),
-        peer("wids", "wids", &["s2"]),
-        peer("litdata", "litdata", &["s3"]),
-        peer("memmap", "NumPy's memmap", &["s4-nanogpt"]),
-        peer("memmap-once", "NumPy's memmap, once", &["s4-nanogpt"]),
-        peer("megatron", "Megatron's GPTDataset", &["s4-megatron"]),
+        ours("alone", "slotline, workers alone", Kind::Variant, &["folders", "tars", "bucket"]),
+        ours("mapped", "slotline, mapped", Kind::Variant, &["token-files-nanogpt", "token-files-megatron"]),
+        peer("torchvision", "torchvision", &["folders"]),
+        peer("spdl", "spdl", &["folders"]),
+        peer("webdataset", "webdataset", &["tars"]),
+        peer("webshart", "webshart", &["tars", "tar-index"]),
+        peer("wids", "wids", &["tars"]),
+        peer("litdata", "litdata", &["bucket"]),
+        peer("memmap", "NumPy's memmap", &["token-files-nanogpt"]),
+        peer("memmap-once", "NumPy's memmap, once", &["token-files-nanogpt"]),
+        peer("megatron", "Megatron's GPTDataset", &["token-files-megatron"]),
         // A shuffled pass of the whole table takes it a minute and a half.
         peer("datasets", "datasets", &ALL_FILES[5..10]),
         peer("datasets-rows", "datasets, rows", TABLES),
         peer("pyarrow", "pyarrow", all_tables),
         peer("polars", "polars", WHOLE),
         peer("tensordataset", "TensorDataset", &WHOLE[1..]),
-        peer("tarfile", "Python's tarfile", &["s6"]),
-        ours("threads-2", "2 threads that read", Kind::Limit, &["s1", "s2"]),
-        ours("threads-16", "16 threads that read", Kind::Limit, &["s1", "s2"]),
-        ours("ranges", "64 ranges at a time", Kind::Limit, &["s3"]),
+        peer("tarfile", "Python's tarfile", &["tar-index"]),
+        ours("threads-2", "2 threads that read", Kind::Limit, &["folders", "tars"]),
+        ours("threads-16", "16 threads that read", Kind::Limit, &["folders", "tars"]),
+        ours("ranges", "64 ranges at a time", Kind::Limit, &["bucket"]),
     ])
 }
 
-/// The workloads of the sections S1 to S6.
+/// The workloads of the sections about files.
 const ALL_FILES: &[&str] = &[
-    "s1",
-    "s2",
-    "s3",
-    "s4-nanogpt",
-    "s4-megatron",
-    "s5-arrow-numbers",
-    "s5-arrow-binaries",
-    "s5-parquet-numbers",
-    "s5-parquet-binaries",
-    "s5-whole-order",
-    "s5-whole-shuffled",
-    "s6",
+    "folders",
+    "tars",
+    "bucket",
+    "token-files-nanogpt",
+    "token-files-megatron",
+    "tables-arrow-numbers",
+    "tables-arrow-binaries",
+    "tables-parquet-numbers",
+    "tables-parquet-binaries",
+    "tables-whole-order",
+    "tables-whole-shuffled",
+    "tar-index",
 ];
 
 /// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.

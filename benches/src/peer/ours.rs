@@ -11,10 +11,10 @@ use slotline::loader::{BatchOf, Builder, Output};
 use crate::protocol::{self, Answer, Request};
 use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
+use crate::workload::empty_items::NUMBERS;
 use crate::workload::images::Images;
 use crate::workload::tokens::Crops;
-use crate::workload::w1::NUMBERS;
-use crate::workload::{Plan, Source, w1, w2, w3, w4};
+use crate::workload::{Plan, Source, empty_items, large_images, small_images, token_crops};
 
 /// Returns slotline's entry.
 pub fn entry(contender: Result<impl Contender + 'static>) -> Entry {
@@ -39,10 +39,6 @@ pub enum Crew {
 
 impl Crew {
     /// Builds a loader.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the loader cannot be built.
     pub fn build<D: Dataset>(self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>> {
         match self {
             Self::Default => Ok(builder.build()?),
@@ -65,10 +61,6 @@ pub fn variants<C: Contender + 'static>(workers: usize, make: impl Fn(Crew) -> R
 
 /// Returns a contender whose loader has run one pass, in which `verify` checked every byte. A pass has `batches` batches, and
 /// the results of `check` for them add up to `total`.
-///
-/// # Errors
-///
-/// Returns an error if that pass fails.
 pub fn contender<B: Output>(
     mut loader: Loader<B>,
     (batches, total): (f64, u64),
@@ -93,14 +85,13 @@ pub fn contender<B: Output>(
 /// The name of slotline in a separate program that is built in cargo's default profile.
 pub const USER_BUILD: &str = "slotline, default profile";
 /// The workloads that [`serve`] supports.
-pub const SERVED: &[&str] =
-    if cfg!(feature = "jpeg") { &["w1", "w2", "w3", "w4", "w5"] } else { &["w1", "w2", "w3", "w4"] };
+pub const SERVED: &[&str] = if cfg!(feature = "jpeg") {
+    &["empty-items", "small-images", "large-images", "token-crops", "jpegs"]
+} else {
+    &["empty-items", "small-images", "large-images", "token-crops"]
+};
 
 /// Runs slotline as a separate program, in the profile of that program.
-///
-/// # Errors
-///
-/// Returns an error if a pass fails, or if the output is closed.
 pub fn serve() -> Result<()> {
     protocol::serve(USER_BUILD, env!("CARGO_PKG_VERSION"), &Request::parse(), |request| {
         let (mut contender, check) = requested(request)?;
@@ -115,21 +106,23 @@ pub fn serve() -> Result<()> {
 fn requested(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
     let plan = |batch_size| Plan::new(batch_size, request.workers);
     Ok(match request.workload.as_str() {
-        "w1" => (Box::new(w1::ours(&plan(1), Crew::Default)?), NUMBERS.total()),
-        "w2" => {
-            (Box::new(w2::ours(Images::small(), &plan(w2::BATCH).shuffled(), Crew::Default)?), Images::small().total())
-        }
-        "w3" => {
-            (Box::new(w2::ours(Images::large(), &plan(w3::BATCH).shuffled(), Crew::Default)?), Images::large().total())
-        }
-        "w4" => {
+        "empty-items" => (Box::new(empty_items::ours(&plan(1), Crew::Default)?), NUMBERS.total()),
+        "small-images" => (
+            Box::new(small_images::ours(Images::small(), &plan(small_images::BATCH).shuffled(), Crew::Default)?),
+            Images::small().total(),
+        ),
+        "large-images" => (
+            Box::new(small_images::ours(Images::large(), &plan(large_images::BATCH).shuffled(), Crew::Default)?),
+            Images::large().total(),
+        ),
+        "token-crops" => {
             let crops = Crops::open(&request.data)?;
-            (Box::new(w4::ours(crops, &plan(w4::BATCH))?), crops.total())
+            (Box::new(token_crops::ours(crops, &plan(token_crops::BATCH))?), crops.total())
         }
         #[cfg(feature = "jpeg")]
-        "w5" => {
+        "jpegs" => {
             let photos = crate::workload::photos::Photos::new(crate::workload::by_hand::Decoder::Turbo)?;
-            (Box::new(photos.ours(&plan(crate::workload::w5::BATCH), false)?), photos.total())
+            (Box::new(photos.ours(&plan(crate::workload::jpegs::BATCH), false)?), photos.total())
         }
         other => bail!("{other} is not measured in another profile"),
     })

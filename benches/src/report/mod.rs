@@ -20,30 +20,32 @@ use crate::record::{self, Kind, Line, Section};
 /// Returns the title and the description of a section.
 fn about(section: Section) -> (&'static str, &'static str) {
     match section {
-        Section::W1 => ("W1: items that cost nothing", "200,000 items whose value is their index, in batches of 1."),
-        Section::W2 => (
-            "W2: small images, shuffled",
+        Section::EmptyItems => {
+            ("Items that cost nothing", "200,000 items whose value is their index, in batches of 1.")
+        }
+        Section::SmallImages => (
+            "Small images, shuffled",
             "60,000 × 28 × 28 bytes with an i64 label, in memory, in batches of 64. The time includes drawing the order, \
              except for the plain loops, which get it for free. The plain loops run on one or two threads; the \
              prefetching ones prefetch the row 8 ahead.",
         ),
-        Section::W3 => {
-            ("W3: large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, in batches of 32.")
+        Section::LargeImages => {
+            ("Large images, shuffled", "2,000 × 3 × 224 × 224 bytes with labels, in memory, in batches of 32.")
         }
-        Section::W4 => (
-            "W4: crops of tokens",
+        Section::TokenCrops => (
+            "Crops of tokens",
             "1,024 + 1 tokens at random places of a mapped u16 file of 400 MB, widened to i64 x and y, in batches of 16.",
         ),
-        Section::W5 => (
-            "W5: JPEGs",
+        Section::Jpegs => (
+            "JPEGs",
             "512 JPEGs of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, in batches of 32. \
              The peers in Rust and the limits decode to RGB with libjpeg-turbo (or zune-jpeg) and resize with \
              fast_image_resize; torch uses torchvision if it is installed, and grain uses Pillow. slotline resizes \
              brightness and colours separately; the result is checked to be nearly the same. It decodes all of a picture, as the \
              peers do, but for \"reduced decoding\", which decodes at half or less of the size where that is enough.",
         ),
-        Section::W5r => (
-            "W5R: JPEGs, with the crops and flips of training",
+        Section::JpegCrops => (
+            "JPEGs, with the crops and flips of training",
             "512 JPEGs of about 500 × 375, and 64 of about 2,000 × 1,500, in memory: RandomResizedCrop to 224 × 224 (scale 0.08 to 1), \
              RandomHorizontalFlip, and normalised to f32, in batches of 32. They are windows of photographs, given by `--photographs`, or \
              else of generated scenes. \"Whole pictures\" is slotline without a crop, and \"reduced decoding\" is the option of that name. The peers in Rust decode \
@@ -51,30 +53,32 @@ fn about(section: Section) -> (&'static str, &'static str) {
              decoder and `transforms.v2` of its pictures; SPDL runs the same functions as torch, in threads; DALI decodes a random part on \
              the CPU; FFCV reads its own file of the same JPEGs. Crops are drawn anew in each pass, from the same distribution.",
         ),
-        Section::W5p => (
-            "W5P: PNGs",
+        Section::Pngs => (
+            "PNGs",
             "128 PNGs of about 500 × 375 in memory, decoded, resized to 224 × 224 and normalised to f32, in batches of 32, \
-             with the peers of W5R; those in Rust decode with the crate png.",
+             with the peers of `jpeg-crops`; those in Rust decode with the crate png.",
         ),
-        Section::W5a => (
-            "W5A: JPEGs, with RandAugment",
-            "The smaller pictures of W5R with the same transforms, and RandAugment (two operations, magnitude 9) in front of \
+        Section::RandAugment => (
+            "JPEGs, with RandAugment",
+            "The smaller pictures of `jpeg-crops` with the same transforms, and RandAugment (two operations, magnitude 9) in front of \
              normalising.",
         ),
-        Section::W6 => ("W6: to the first batch", "The time from building the loader of W3 to its first batch."),
-        Section::W7 => (
-            "W7: slow samples among fast ones",
+        Section::FirstBatch => {
+            ("To the first batch", "The time from building the loader of `large-images` to its first batch.")
+        }
+        Section::SlowSamples => (
+            "Slow samples among fast ones",
             "200 samples, of which every sixteenth sleeps for 50 ms and the others for 1 ms. Two workers need at least half \
              of the time of one thread; with the help of the loop's thread, at least a third.",
         ),
-        Section::T1 => (
-            "T1: packing a million documents",
+        Section::Packing => (
+            "Packing a million documents",
             "The plan of which of 1,000,000 documents of log-normal lengths (median 400, σ = 1, up to 8,192 tokens) are in which \
              row of 8,192 tokens, by best-fit decreasing. All but seqpacker's parallel one need the same number of rows. TRL's \
              also packs the tokens, here of one byte each.",
         ),
-        Section::T2 => (
-            "T2: padded batches of sequences",
+        Section::Padding => (
+            "Padded batches of sequences",
             "50,000 sequences of log-normal lengths (median 200, σ = 0.8, up to 2,048 tokens of i64) in memory, in batches of \
              64 of similar lengths, padded to the longest, with the attention mask (i64) and the lengths. torch's \
              DataLoader has a collate function with `pad_sequence`.",
@@ -90,14 +94,14 @@ fn about(section: Section) -> (&'static str, &'static str) {
         ),
         Section::Deaths => (
             "The death of a worker",
-            "The time from the death of a worker process, killed by SIGKILL in the middle of a pass over the images of W3 \
+            "The time from the death of a worker process, killed by SIGKILL in the middle of a pass over the images of `large-images` \
              in order, to the batch that it was reading, which its replacement or the other worker reads again; and to \
              the end of an idle process with the same memory, which the kernel frees first. torch ends the pass with an \
              error instead.",
         ),
         Section::Cpu => (
             "The CPU time of a loop that waits",
-            "The CPU time of the whole process, with the images of W2. The slow loop sleeps for a millisecond after each batch, so \
+            "The CPU time of the whole process, with the images of `small-images`. The slow loop sleeps for a millisecond after each batch, so \
              that its loader has always finished; loading a batch is in its figure. The idle loop takes a batch, waits until the \
              queues are full, and then takes none for half a second, whose CPU time is the figure.",
         ),
@@ -116,7 +120,7 @@ fn about(section: Section) -> (&'static str, &'static str) {
             "Items whose value is their index, in batches of 8, at most 20,000 batches per pass; without the start of the \
              pass, which costs the same for any size.",
         ),
-        Section::Workers => ("Cost by number of workers", "W1 and W2 with up to 8 workers."),
+        Section::Workers => ("Cost by number of workers", "`empty-items` and `small-images` with up to 8 workers."),
         Section::Cores => (
             "Cost by number of cores",
             "What a ticket of the ordered ring takes while threads claim, work for a while, and publish, each on its own core. Two \
@@ -131,60 +135,62 @@ fn about(section: Section) -> (&'static str, &'static str) {
              32,768 ranks. Shards are opened by index in the order of `ShardShuffleSampler` (10^9 samples, a window of 100 shards), or \
              divided among the ranks as `TarStream` divides them; the most that one rank opens. States are JSON.",
         ),
-        Section::P1 => {
-            ("P1: empty samples", "3,000 items whose value is their index, by a Python dataset, in batches of 1.")
+        Section::PythonEmptyItems => {
+            ("Empty samples", "3,000 items whose value is their index, by a Python dataset, in batches of 1.")
         }
-        Section::P2 => {
-            ("P2: small images in a TensorDataset", "The images of W2, as uint8 tensors, shuffled, in batches of 64.")
-        }
-        Section::P2p => (
-            "P2P: small images, by a Python dataset",
-            "The images of W2, shuffled, in batches of 64. `__getitem__` returns a row and its label: a row of a tensor, or of a \
+        Section::PythonSmallImages => (
+            "Small images in a TensorDataset",
+            "The images of `small-images`, as uint8 tensors, shuffled, in batches of 64.",
+        ),
+        Section::PythonIndexedImages => (
+            "Small images, by a Python dataset",
+            "The images of `small-images`, shuffled, in batches of 64. `__getitem__` returns a row and its label: a row of a tensor, or of a \
              NumPy array, and an int. The bare calls are the same calls in a loop, without a loader.",
         ),
-        Section::P3 => (
-            "P3: large images in a TensorDataset",
-            "The images of W3, as uint8 tensors of 4.8 MB for a batch, and as float32 tensors of 19.3 MB, shuffled, in batches \
+        Section::PythonLargeImages => (
+            "Large images in a TensorDataset",
+            "The images of `large-images`, as uint8 tensors of 4.8 MB for a batch, and as float32 tensors of 19.3 MB, shuffled, in batches \
              of 32. Grain has no floats: its processes map a file of the bytes.",
         ),
-        Section::P5 => (
-            "P5: JPEG files, by a Python dataset",
+        Section::PythonJpegs => (
+            "JPEG files, by a Python dataset",
             "256 files of about 500 × 375, which `__getitem__` decodes, resizes, crops to 224 × 224 and normalises to float32, \
              with Pillow or with torchvision, in batches of 32. The bare calls are the same calls in a loop, without a loader.",
         ),
-        Section::P6 => (
-            "P6: to the first batch, in Python",
-            "The time from building the loader to its first batch, with the images of P3 (uint8), shuffled, in batches of 32, \
+        Section::PythonFirstBatch => (
+            "To the first batch, in Python",
+            "The time from building the loader to its first batch, with the images of `python-large-images` (uint8), shuffled, in batches of 32, \
              from a TensorDataset and from a Python dataset.",
         ),
-        Section::P7 => {
-            ("P7: slow samples among fast ones, in Python", "The samples of W7 in batches of 8, delivered in order.")
-        }
-        Section::S1 => (
-            "S1: files in folders",
+        Section::PythonSlowSamples => (
+            "Slow samples among fast ones, in Python",
+            "The samples of `slow-samples` in batches of 8, delivered in order.",
+        ),
+        Section::Folders => (
+            "Files in folders",
             "20,000 files of 50 to 150 KB (2 GB) in 20 folders, bytes only, shuffled, in batches of 64. Cold: none of them is in \
              memory when a pass begins. torchvision is `DatasetFolder` in torch's DataLoader, whose batches are lists of bytes; \
              SPDL reads with 16 threads. The threads that read make no batches.",
         ),
-        Section::S2 => (
-            "S2: tars",
-            "The samples of S1 in 20 tars, shuffled, in batches of 64. webdataset shuffles the shards, and samples within a buffer \
+        Section::Tars => (
+            "Tars",
+            "The samples of `folders` in 20 tars, shuffled, in batches of 64. webdataset shuffles the shards, and samples within a buffer \
              of 1,000. webshart reads by index in torch's DataLoader.",
         ),
-        Section::S3 => (
-            "S3: tars in a bucket",
+        Section::Bucket => (
+            "Tars in a bucket",
             "4,000 of these samples (four tars, 400 MB) on a server of S3's protocol on the same machine, which waits for 20 ms \
              before each answer; shuffled, in batches of 64. LitData has the same samples in chunks of 64 MB, and an empty cache \
              when a pass begins. The ranges at a time are requests of the crate object_store, without a loader.",
         ),
-        Section::S4 => (
-            "S4: tokens of nanoGPT and Megatron",
+        Section::TokenFiles => (
+            "Tokens of nanoGPT and Megatron",
             "1,024 + 1 tokens of 400 MB, widened to i64 x and y, in batches of 16: at random places, as nanoGPT's `get_batch` draws \
              them, and by Megatron's index. NumPy's memmap is what `get_batch` does, with a new map for each batch, and with one. \
              GPTDataset also makes the loss mask and the position ids.",
         ),
-        Section::S5 => (
-            "S5: rows of tables",
+        Section::Tables => (
+            "Rows of tables",
             "Arrow and Parquet files: 19,200 random rows of 200,000 with 100 columns of i32, and all of 10,000 rows of 20,000 bytes, in \
              batches of 64. datasets are Hugging Face's: with the format NumPy by lists of indices, and as rows by \
              `__getitems__`, which a DataLoader calls. pyarrow is `Table.take`. Both have the Parquet files in memory as Arrow tables. \
@@ -193,18 +199,14 @@ fn about(section: Section) -> (&'static str, &'static str) {
              `read_table`, whose columns torch indexes by `randperm`; TensorDataset is of the same columns). pyarrow and polars may \
              use as many threads as there are workers, or one.",
         ),
-        Section::S6 => (
-            "S6: the index of tars",
-            "Finding the samples of the tars of S2 (2 GB), which are in memory. webshart writes its index to files; tarfile is Python's.",
+        Section::TarIndex => (
+            "The index of tars",
+            "Finding the samples of the tars of `tars` (2 GB), which are in memory. webshart writes its index to files; tarfile is Python's.",
         ),
     }
 }
 
 /// Renders `REPORT.md` and the plots in `dir` from its `report.jsonl`, and from `notes.md` if it exists.
-///
-/// # Errors
-///
-/// Returns an error if the lines cannot be read, or if the report or a plot cannot be written.
 pub fn render(dir: &Path) -> Result<()> {
     let sheet = Sheet::new(record::read(&dir.join("report.jsonl"))?);
     let plots = dir.join("plots");
@@ -214,7 +216,11 @@ pub fn render(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         text => text.with_context(|| format!("cannot read {}", notes.display()))?,
     };
-    let page = page(&sheet, &notes, &mut |section, name| plots::draw(&sheet, section, &plots.join(name)))?;
+    let draw = |section, name: &str| {
+        let path = plots.join(name);
+        std::fs::write(&path, plots::draw(&sheet, section)?).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let page = page(&sheet, &notes, &draw)?;
     let path = dir.join("REPORT.md");
     std::fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
     eprintln!("wrote {}", path.display());
@@ -223,10 +229,10 @@ pub fn render(dir: &Path) -> Result<()> {
 
 /// What the sections about Python have in common.
 const PYTHON: &str = "\n## The loaders of Python\n\n\
-    The sections P1 to P7 compare loaders of Python. All run the same program (`peers/python/pipelines.py`), each in a process \
+    The sections of Python compare loaders of Python. All run the same program (`peers/python/pipelines.py`), each in a process \
     of its own with one torch thread. \"slotline\" is `slotline.torch.DataLoader`, \"torch\" is `torch.utils.data.DataLoader`, \
     and \"torchdata\" is `StatefulDataLoader`, all with the same arguments; their workers are processes, started by `fork`, which \
-    persist from pass to pass (except in P6). \"torch, whole batches\" has `batch_size=None` and a `BatchSampler`, so that a \
+    persist from pass to pass (except in `python-first-batch`). \"torch, whole batches\" has `batch_size=None` and a `BatchSampler`, so that a \
     `TensorDataset` looks up a whole batch at once. SPDL has threads and no mode without them; it starts them in each pass. \
     Grain makes NumPy arrays. The timed passes count samples. Memory is the most that the program and its processes had at any \
     time of some passes, measured while no other peer ran, with one look every 10 ms: a page that several processes share \
@@ -234,16 +240,16 @@ const PYTHON: &str = "\n## The loaders of Python\n\n\
 
 /// What the sections about files have in common.
 const FILES: &str = "\n## Files\n\n\
-    The sections S1 to S6 read files. Each contender is a program of its own (`peers/python/files.py`, or this one). Before the \
+    The sections about files read files. Each contender is a program of its own (`peers/python/files.py`, or this one). Before the \
     timed passes, every byte is checked; the timed passes count bytes, or rows. \"slotline\" takes bytes from files by reading \
     them, and \"slotline, mapped\" maps them. Where nothing else is said, the files are in memory. Memory is measured as for \
     Python's loaders, and includes the mapped parts of files.\n";
 
 /// Renders the text of the report. `draw` draws the plot of a section to a file name.
-fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Result<()>) -> Result<String> {
+fn page(sheet: &Sheet, notes: &str, draw: &dyn Fn(Section, &str) -> Result<()>) -> Result<String> {
     let mut page = String::from(
         "# slotline compared with other loaders\n\n\
-         This file is generated by `cargo run --release -p slotline-benches -- report` from `report.jsonl`; don't edit it. \
+         This file is generated by `cargo run --release -- report` in `benches` from `report.jsonl`; don't edit it. \
          `-- render` generates it again from the recorded lines.\n\n\
          In each round, all contenders of a workload are measured in turn, each with enough whole passes to take 20 ms. \
          Times are medians of the rounds, with the quartiles in brackets. Ratios are taken within each round, and then \
@@ -287,9 +293,13 @@ fn page(sheet: &Sheet, notes: &str, draw: &mut dyn FnMut(Section, &str) -> Resul
             page.push_str(part.unwrap_or_default());
         }
         let (title, about) = about(section);
-        let name = format!("{}.svg", section.name());
-        draw(section, &name)?;
-        write!(page, "\n## {title}\n\n{about}\n\n![{title}](plots/{name})\n\n{}", tables::section(sheet, section)?)?;
+        write!(page, "\n## {title}\n\n`{}`: {about}\n\n", section.name())?;
+        if section.has_plot() {
+            let name = format!("{}.svg", section.name());
+            draw(section, &name)?;
+            write!(page, "![{title}](plots/{name})\n\n")?;
+        }
+        page.push_str(&tables::section(sheet, section)?);
     }
     versions(&mut page, sheet)?;
     Ok(page)
@@ -357,37 +367,17 @@ mod tests {
     use crate::record::{Absent, Run, Time, Unit};
 
     fn time(peer: &str, kind: Kind, workers: usize, values: &[f64]) -> Line {
-        Line::Time(Time {
-            section: Section::W2,
-            case: String::new(),
-            workers: Some(workers),
-            size: None,
-            ranks: None,
-            peer: peer.into(),
-            version: (kind == Kind::Peer).then(|| "1.2".into()),
-            kind,
-            unit: Unit::MicrosPerBatch,
-            values: values.into(),
-        })
+        let version = (kind == Kind::Peer).then(|| "1.2".into());
+        let time = Time::new(Section::SmallImages, "", peer, kind, Unit::MicrosPerBatch, values.into());
+        Line::Time(Time { workers: Some(workers), version, ..time })
     }
 
     #[test]
     fn the_latency_has_a_table_for_each_number_of_workers() {
         let time = |case: &str, workers, value| {
-            let (section, unit, kind) = (Section::Latency, Unit::NanosPerBatch, Kind::Ours);
-            let (case, peer, values) = (case.into(), "slotline".into(), vec![value]);
-            Line::Time(Time {
-                section,
-                case,
-                workers: Some(workers),
-                size: None,
-                ranks: None,
-                peer,
-                version: None,
-                kind,
-                unit,
-                values,
-            })
+            let unit = Unit::NanosPerBatch;
+            let time = Time::new(Section::Latency, case, "slotline", Kind::Ours, unit, vec![value]);
+            Line::Time(Time { workers: Some(workers), ..time })
         };
         let lines = [time("p50", 0, 70.0), time("maximum", 0, 3e6), time("p50", 2, 60.0), time("maximum", 2, 4e6)];
         let text = tables::section(&Sheet::new(lines.into()), Section::Latency).unwrap();
@@ -405,14 +395,14 @@ mod tests {
     fn a_report_has_medians_ratios_verdicts_and_absences() {
         let dir = tempfile::tempdir().unwrap();
         let absent = Absent {
-            section: Section::W2,
+            section: Section::SmallImages,
             case: String::new(),
             workers: Some(1),
             peer: "grain".into(),
             why: "not|installed".into(),
         };
         let lines = [
-            Line::Run(Run { section: Section::W2, rounds: 3, machine: Machine::of_this_run() }),
+            Line::Run(Run { section: Section::SmallImages, rounds: 3, machine: Machine::of_this_run() }),
             time("slotline", Kind::Ours, 0, &[2.0, 3.0, 2.1]),
             time(crate::peer::ours::USER_BUILD, Kind::Variant, 0, &[2.2, 3.0, 2.1]),
             time("burn", Kind::Peer, 0, &[4.0, 6.0, 8.4]),
@@ -434,20 +424,20 @@ mod tests {
             "| burn | 6.00 (5.00–7.20) | 3.00 (3.00–3.00) | – |",
             // The ratios of the rounds: 2/4, 3/5, 2.1/5.
             "| slotline ÷ best peer | 0.50 (0.46–0.55) | 3.00 (3.00–3.00) | 2.00 (1.50–3.00) |",
-            "| W2, w0 | 2.10 | 5.00 fast | 0.50 (0.46–0.55) | 4.30 plain loop | ≤ 2.2 | met |",
-            "| W2, w1 | 9.00 | 3.00 burn | 3.00 (3.00–3.00) | – | ≤ 1.5 | **not met** |",
+            "| small-images, w0 | 2.10 | 5.00 fast | 0.50 (0.46–0.55) | 4.30 plain loop | ≤ 2.2 | met |",
+            "| small-images, w1 | 9.00 | 3.00 burn | 3.00 (3.00–3.00) | – | ≤ 1.5 | **not met** |",
             // The ratio to the threads is 1.1 in the median round. No peer needs to be slower.
-            "| W2, w2, processes | 8.00 | 4.00 torch | 2.00 (2.00–3.20) | – | ≤ 1.2 × slotline | met |",
-            "| W2, w2 | 8.00 | – | 4.00 | 4.00 | – | 1.10 (1.05–1.55) | 2.00 (2.00–3.20) | µs per batch |",
-            "| W2, w0 | 2.10 | 2.20 | 1.00 (1.00–1.05) | µs per batch |",
-            "| grain | w2 | not\\|installed |",
+            "| small-images, w2, processes | 8.00 | 4.00 torch | 2.00 (2.00–3.20) | – | ≤ 1.2 × slotline | met |",
+            "| small-images, w2 | 8.00 | – | 4.00 | 4.00 | – | 1.10 (1.05–1.55) | 2.00 (2.00–3.20) | µs per batch |",
+            "| small-images, w0 | 2.10 | 2.20 | 1.00 (1.00–1.05) | µs per batch |",
+            "| grain | small-images | not\\|installed |",
             "burn 1.2",
             "## Notes\n\nSome text.",
-            "plots/w2.svg",
+            "plots/small-images.svg",
         ] {
             assert!(page.contains(part), "{part}\nis not in\n{page}");
         }
-        let plot = std::fs::read_to_string(dir.path().join("plots/w2.svg")).unwrap();
+        let plot = std::fs::read_to_string(dir.path().join("plots/small-images.svg")).unwrap();
         assert!(plot.contains("slotline") && plot.contains("plain loop"));
     }
 }

@@ -77,7 +77,7 @@ pub fn user_build(sheet: &Sheet) -> Result<String> {
             let Some(ours) = sheet.best(section, &column, Kind::Ours) else { continue };
             let Some(user) = sheet.of(section, &column, USER_BUILD) else { continue };
             let Some(ratio) = over(user, &[ours]) else { continue };
-            let (name, unit) = (section.name().to_uppercase(), ours.unit);
+            let (name, unit) = (section.name(), ours.unit);
             let times = [ours, user].map(|time| short(median(time)));
             writeln!(
                 rows,
@@ -104,7 +104,7 @@ pub fn processes(sheet: &Sheet) -> Result<String> {
             if others[1].is_none() {
                 continue;
             }
-            let (name, unit) = (section.name().to_uppercase(), processes.unit);
+            let (name, unit) = (section.name(), processes.unit);
             write!(rows, "| {name}, {} | {} |", heading(&column), short(median(processes)))?;
             for other in others {
                 write!(rows, " {} |", other.map_or_else(|| "–".into(), |other| short(median(other))))?;
@@ -296,18 +296,8 @@ mod tests {
     #[test]
     fn the_table_of_ranks_has_a_row_for_each_case_and_size() {
         let time = |case: &str, size, ranks, unit, value| {
-            Line::Time(Time {
-                section: Section::Ranks,
-                case: case.into(),
-                workers: Some(0),
-                size: Some(size),
-                ranks: Some(ranks),
-                peer: "slotline".into(),
-                version: None,
-                kind: Kind::Ours,
-                unit,
-                values: vec![value],
-            })
+            let time = Time::new(Section::Ranks, case, "slotline", Kind::Ours, unit, vec![value]);
+            Line::Time(Time { workers: Some(0), size: Some(size), ranks: Some(ranks), ..time })
         };
         let sheet = Sheet::new(vec![
             time("first batch", 1000, 1, Unit::Millis, 2.0),

@@ -49,21 +49,9 @@ pub fn run(recorder: &mut Recorder) {
     let claim = measured[0][1].clone();
     for (work, [alone, both]) in WORK.iter().zip(measured) {
         let mut push = |peer: String, kind, values| {
-            recorder.push(Line::Time(Time {
-                section: Section::Cores,
-                case: format!(
-                    "{} of work",
-                    if *work < 1_000 { format!("{work} ns") } else { format!("{} µs", work / 1_000) }
-                ),
-                workers: None,
-                size: None,
-                ranks: None,
-                peer,
-                version: None,
-                kind,
-                unit: Unit::NanosPerItem,
-                values,
-            }));
+            let work = if *work < 1_000 { format!("{work} ns") } else { format!("{} µs", work / 1_000) };
+            let case = format!("{work} of work");
+            recorder.push(Line::Time(Time::new(Section::Cores, &case, peer, kind, Unit::NanosPerItem, values)));
         };
         let model = |threads| {
             let of_round = |(alone, claim): (&f64, &f64)| claim.max((alone + claim) / threads as f64);

@@ -77,10 +77,6 @@ fn shard_shuffle(size: usize, shards: usize) -> Result<ShardShuffleSampler> {
 }
 
 /// Runs the heats of this section.
-///
-/// # Errors
-///
-/// Returns an error if a loader cannot be built, or if it delivers other samples than it must.
 pub fn run(recorder: &mut Recorder) -> Result<()> {
     for size in SIZES {
         shuffled(recorder, size)?;
@@ -120,26 +116,17 @@ fn heat<C: Contender + 'static>(
 }
 
 /// Records a single value.
-fn push(recorder: &mut Recorder, case: String, size: usize, world: usize, unit: Unit, value: f64) {
-    recorder.push(Line::Time(Time {
-        section: Section::Ranks,
-        case,
-        workers: Some(0),
-        size: Some(size as u64),
-        ranks: Some(world as u64),
-        peer: "slotline".into(),
-        version: None,
-        kind: Kind::Ours,
-        unit,
-        values: vec![value],
-    }));
+fn push(recorder: &mut Recorder, case: &str, size: usize, world: usize, unit: Unit, value: f64) {
+    let time = Time::new(Section::Ranks, case, "slotline", Kind::Ours, unit, vec![value]);
+    let (size, ranks) = (Some(size as u64), Some(world as u64));
+    recorder.push(Line::Time(Time { workers: Some(0), size, ranks, ..time }));
 }
 
 /// Records the memory that loaders take.
 fn memory(recorder: &mut Recorder, order: Order, size: usize) -> Result<()> {
     for world in WORLDS {
         let bytes = order.loader(size, world)?.memory_ceiling() as f64;
-        push(recorder, format!("memory, {}", order.name()), size, world, Unit::Bytes, bytes);
+        push(recorder, &format!("memory, {}", order.name()), size, world, Unit::Bytes, bytes);
     }
     Ok(())
 }
@@ -197,10 +184,10 @@ fn shuffled(recorder: &mut Recorder, size: usize) -> Result<()> {
     let mut pass = loader.epoch()?;
     drop(pass.next().context("a pass has no batch")??);
     let seconds = start.elapsed().as_secs_f64();
-    push(recorder, "first batch, shuffle".into(), size, world, Unit::Millis, Unit::Millis.value(1.0, seconds));
+    push(recorder, "first batch, shuffle", size, world, Unit::Millis, Unit::Millis.value(1.0, seconds));
     let next = rest(pass.take(BATCHES))?;
     let value = Unit::MicrosPerBatch.value(next.batches, next.seconds);
-    push(recorder, "next batches, shuffle".into(), size, world, Unit::MicrosPerBatch, value);
+    push(recorder, "next batches, shuffle", size, world, Unit::MicrosPerBatch, value);
     memory(recorder, Order::Shuffle, size)
 }
 
@@ -221,8 +208,8 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
     for world in WORLDS {
         let lens = of(world).iter().map(|state| Ok(serde_json::to_string(state)?.len() as f64));
         let lens: Vec<f64> = lens.collect::<Result<_>>()?;
-        push(recorder, "state of one rank".into(), size, world, Unit::Bytes, lens[0]);
-        push(recorder, "states of all ranks".into(), size, world, Unit::Bytes, lens.iter().sum());
+        push(recorder, "state of one rank", size, world, Unit::Bytes, lens[0]);
+        push(recorder, "states of all ranks", size, world, Unit::Bytes, lens.iter().sum());
     }
     heat(recorder, "merging all states", size, Unit::Millis, |world| {
         let states = of(world).clone();
@@ -269,15 +256,15 @@ fn shards(recorder: &mut Recorder) -> Result<()> {
         for world in WORLDS {
             let case = format!("shards that a rank opens of {name}");
             let opened = opened(size, shards, world)?;
-            push(recorder, format!("{case}, by index"), size, world, Unit::Count, opened as f64);
+            push(recorder, &format!("{case}, by index"), size, world, Unit::Count, opened as f64);
             let shares = (0..world).map(|rank| Ok(Ranks::new(rank, world)?.share(shards, None).len()));
             let shares: Vec<usize> = shares.collect::<Result<_>>()?;
             let most = shares.iter().max().copied().unwrap_or(0);
-            push(recorder, format!("{case}, as a stream"), size, world, Unit::Count, most as f64);
+            push(recorder, &format!("{case}, as a stream"), size, world, Unit::Count, most as f64);
             let idle = shares.iter().filter(|&&share| share == 0).count();
             if idle > 0 {
                 let case = format!("ranks without any of {name}, as a stream");
-                push(recorder, case, size, world, Unit::Count, idle as f64);
+                push(recorder, &case, size, world, Unit::Count, idle as f64);
             }
         }
     }

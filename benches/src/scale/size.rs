@@ -18,10 +18,6 @@ const BATCH: usize = 8;
 const BATCHES: usize = 20_000;
 
 /// Runs the heats of this section.
-///
-/// # Errors
-///
-/// Returns an error if a loader cannot be built.
 pub fn run(recorder: &mut Recorder) -> Result<()> {
     for case in ["sequential", "cipher"] {
         for workers in [0, 2] {
@@ -30,18 +26,8 @@ pub fn run(recorder: &mut Recorder) -> Result<()> {
                 let (contender, memory) = contender(case, size, workers)?;
                 let entry = Entry::new("slotline", Kind::Ours, Ok(contender)).package();
                 entries.push(Entry { size: Some(size as u64), ..entry });
-                recorder.push(Line::Time(Time {
-                    section: Section::Size,
-                    case: case.into(),
-                    workers: Some(workers),
-                    size: Some(size as u64),
-                    ranks: None,
-                    peer: "slotline".into(),
-                    version: None,
-                    kind: Kind::Ours,
-                    unit: Unit::Bytes,
-                    values: vec![memory as f64],
-                }));
+                let time = Time::new(Section::Size, case, "slotline", Kind::Ours, Unit::Bytes, vec![memory as f64]);
+                recorder.push(Line::Time(Time { workers: Some(workers), size: Some(size as u64), ..time }));
             }
             recorder.heat(Heat { case: case.into(), workers, unit: Unit::MicrosPerBatch, entries });
         }

@@ -1,4 +1,4 @@
-//! Deaths: the time from the death of a worker process to the batch that it was reading, with the images of W3.
+//! Deaths: the time from the death of a worker process to the batch that it was reading, with the images of `large-images`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use slotline::{BoxError, Loader};
 
 use super::Source;
 use super::images::{ImageSet, Images, sum};
-use super::w3::BATCH;
+use super::large_images::BATCH;
 use crate::peer::limits;
 use crate::peer::ours::{self, Crew};
 use crate::record::Unit;

@@ -1,4 +1,4 @@
-//! S1 to S6: files, tars, a bucket, tokens and tables, each contender being a program.
+//! Files, tars, a bucket, tokens and tables, each contender being a program.
 
 mod server;
 
@@ -17,26 +17,26 @@ use crate::peer::external::{self, Program};
 use crate::record::{Kind, Section, Unit};
 use crate::rounds::{Entry, Heat, Recorder};
 
-/// The number of samples of S1, S2 and S6.
+/// The number of samples of `folders`, `tars` and `tar-index`.
 pub const SAMPLES: usize = 20_000;
-/// The number of samples of S3.
+/// The number of samples of `bucket`.
 pub const OBJECTS: usize = 4_000;
-/// The number of samples in a batch of all but S4.
+/// The number of samples in a batch of all but `token-files`.
 pub const BATCH: usize = 64;
-/// The number of samples in a batch of S4.
+/// The number of samples in a batch of `token-files`.
 pub const SEQUENCES: usize = 16;
-/// The number of tokens in a sample of S4.
+/// The number of tokens in a sample of `token-files`.
 pub const CROP: usize = 1_024;
-/// The number of batches in a pass of S4.
+/// The number of batches in a pass of `token-files`.
 pub const CROPS: usize = 500;
-/// The number of rows in a pass of S5's numbers.
+/// The number of rows in a pass of `tables`'s numbers.
 pub const ROWS: usize = 300 * BATCH;
-/// The number of rows of S5's binaries.
+/// The number of rows of `tables`'s binaries.
 pub const BINARIES: usize = 10_000;
-/// The number of rows of S5's whole table, and of a batch of it.
+/// The number of rows of `tables`'s whole table, and of a batch of it.
 pub const WHOLE: [usize; 2] = [1_000_000, 4_096];
 
-/// The time that the server of S3 waits before each answer.
+/// The time that the server of `bucket` waits before each answer.
 const DELAY: Duration = Duration::from_millis(20);
 
 /// A heat: its case, the workload's name in the programs, the number of workers, the number of batches in a pass and the
@@ -44,12 +44,8 @@ const DELAY: Duration = Duration::from_millis(20);
 struct Case(&'static str, &'static str, usize, f64, u64);
 
 /// Runs the heats of a section.
-///
-/// # Errors
-///
-/// Returns an error if the files are not there, or if the server of S3 cannot be started.
 pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
-    if setup.readers.is_empty() {
+    if !setup.programs.iter().any(|program| program.has("tar-index")) {
         return Ok(()); // Programs are left out.
     }
     let bytes = |samples| Ok::<_, anyhow::Error>(places(&setup.files)?[..samples].iter().map(|place| place.2).sum());
@@ -58,48 +54,48 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
     let whole = (WHOLE[0].div_ceil(WHOLE[1]) as f64, WHOLE[0] as u64);
     let (rows, binaries) = ((batches(ROWS), ROWS as u64), (batches(BINARIES), BINARIES as u64));
     let cases = match section {
-        Section::S1 => {
+        Section::Folders => {
             let (batches, bytes) = (batches(SAMPLES), bytes(SAMPLES)?);
-            vec![Case("cold", "s1", 2, batches, bytes), Case("warm", "s1", 2, batches, bytes)]
+            vec![Case("cold", "folders", 2, batches, bytes), Case("warm", "folders", 2, batches, bytes)]
         }
-        Section::S2 => {
+        Section::Tars => {
             let (batches, bytes) = (batches(SAMPLES), bytes(SAMPLES)?);
-            vec![Case("cold", "s2", 2, batches, bytes), Case("warm", "s2", 2, batches, bytes)]
+            vec![Case("cold", "tars", 2, batches, bytes), Case("warm", "tars", 2, batches, bytes)]
         }
-        Section::S3 => vec![Case("", "s3", 2, batches(OBJECTS), bytes(OBJECTS)?)],
-        Section::S4 => vec![
-            Case("nanoGPT", "s4-nanogpt", 0, tokens.0, tokens.1),
-            Case("Megatron", "s4-megatron", 0, tokens.0, tokens.1),
+        Section::Bucket => vec![Case("", "bucket", 2, batches(OBJECTS), bytes(OBJECTS)?)],
+        Section::TokenFiles => vec![
+            Case("nanoGPT", "token-files-nanogpt", 0, tokens.0, tokens.1),
+            Case("Megatron", "token-files-megatron", 0, tokens.0, tokens.1),
         ],
-        Section::S5 => vec![
-            Case("Arrow, numbers", "s5-arrow-numbers", 0, rows.0, rows.1),
-            Case("Arrow, binaries", "s5-arrow-binaries", 0, binaries.0, binaries.1),
-            Case("Parquet, numbers", "s5-parquet-numbers", 0, rows.0, rows.1),
-            Case("Parquet, binaries", "s5-parquet-binaries", 0, binaries.0, binaries.1),
-            Case("whole, opened, in order", "s5-whole-order", 0, whole.0, whole.1),
-            Case("whole, opened, in order", "s5-whole-order", 2, whole.0, whole.1),
-            Case("whole, shuffled", "s5-whole-shuffled", 0, whole.0, whole.1),
-            Case("whole, shuffled", "s5-whole-shuffled", 2, whole.0, whole.1),
+        Section::Tables => vec![
+            Case("Arrow, numbers", "tables-arrow-numbers", 0, rows.0, rows.1),
+            Case("Arrow, binaries", "tables-arrow-binaries", 0, binaries.0, binaries.1),
+            Case("Parquet, numbers", "tables-parquet-numbers", 0, rows.0, rows.1),
+            Case("Parquet, binaries", "tables-parquet-binaries", 0, binaries.0, binaries.1),
+            Case("whole, opened, in order", "tables-whole-order", 0, whole.0, whole.1),
+            Case("whole, opened, in order", "tables-whole-order", 2, whole.0, whole.1),
+            Case("whole, shuffled", "tables-whole-shuffled", 0, whole.0, whole.1),
+            Case("whole, shuffled", "tables-whole-shuffled", 2, whole.0, whole.1),
         ],
-        _ => vec![Case("", "s6", 0, 1.0, SAMPLES as u64)],
+        _ => vec![Case("", "tar-index", 0, 1.0, SAMPLES as u64)],
     };
     let unit = match section {
-        Section::S1 | Section::S2 | Section::S3 => Unit::MillisPerBatch,
-        Section::S6 => Unit::MillisPerPass,
+        Section::Folders | Section::Tars | Section::Bucket => Unit::MillisPerBatch,
+        Section::TarIndex => Unit::MillisPerPass,
         _ => Unit::MicrosPerBatch,
     };
     let with_server;
-    let readers = if section == Section::S3 {
-        with_server = with_bucket(&setup.readers, &Server::start(&setup.files, DELAY)?);
+    let readers = if section == Section::Bucket {
+        with_server = with_bucket(&setup.programs, &Server::start(&setup.files, DELAY)?);
         &with_server
     } else {
-        &setup.readers
+        &setup.programs
     };
     for Case(case, name, workers, batches, check) in cases {
         let expected = move |_| (batches, Some(check));
         let mut entries = external::entries_of(readers, &setup.files, name, workers, expected);
         if case == "cold" {
-            let folder = setup.files.join(if section == Section::S1 { "folder" } else { "tars" });
+            let folder = setup.files.join(if section == Section::Folders { "folder" } else { "tars" });
             entries = entries.into_iter().map(|entry| cold(entry, &folder)).collect();
             evict(&folder)?;
             read(&folder)?;
@@ -116,10 +112,6 @@ pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<(
 }
 
 /// Returns the number of the tar, the offset and the length of each sample.
-///
-/// # Errors
-///
-/// Returns an error if the list that was written with the tars cannot be read.
 pub fn places(files: &Path) -> Result<Vec<(usize, u64, u64)>> {
     let path = files.join("tars/index.json");
     let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

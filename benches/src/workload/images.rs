@@ -65,10 +65,6 @@ impl Images {
     }
 
     /// Compares images with the expected images of their labels.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one differs.
     pub fn compare(&self, pixels: &[u8], labels: &[i64]) -> Result<()> {
         ensure!(pixels.len() == labels.len() * self.row, "{} bytes for {} labels", pixels.len(), labels.len());
         for (row, &label) in pixels.chunks_exact(self.row).zip(labels) {

@@ -59,10 +59,6 @@ const LOOPS: [Loop; 5] = [
 ];
 
 /// Measures the loops in turn, round after round.
-///
-/// # Errors
-///
-/// Returns an error if a loop in Rust fails.
 pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     let mut rows = Rows::default();
     let mut program = setup.latency.as_ref().map(|latency| latency.program.as_ref().map_err(|why| anyhow!("{why:#}")));
@@ -108,18 +104,10 @@ impl Rows {
             let known = |time: &&mut Time| time.peer == peer && time.workers == workers && time.case == case;
             match self.0.iter_mut().find(known) {
                 Some(time) => time.values.push(value),
-                None => self.0.push(Time {
-                    section: Section::Latency,
-                    case: case.into(),
-                    workers,
-                    size: None,
-                    ranks: None,
-                    peer: peer.into(),
-                    version: version.map(str::to_owned),
-                    kind,
-                    unit: Unit::NanosPerBatch,
-                    values: vec![value],
-                }),
+                None => {
+                    let time = Time::new(Section::Latency, case, peer, kind, Unit::NanosPerBatch, vec![value]);
+                    self.0.push(Time { workers, version: version.map(str::to_owned), ..time });
+                }
             }
         }
     }

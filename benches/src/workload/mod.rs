@@ -8,9 +8,15 @@
 #[cfg(feature = "jpeg")]
 pub mod by_hand;
 pub mod deaths;
+pub mod empty_items;
 pub mod files;
+pub mod first_batch;
 pub mod images;
+pub mod jpegs;
+pub mod large_images;
 pub mod latency;
+pub mod packing;
+pub mod padding;
 #[cfg(feature = "jpeg")]
 pub mod photos;
 #[cfg(feature = "jpeg")]
@@ -19,16 +25,10 @@ pub mod python;
 #[cfg(feature = "jpeg")]
 pub mod scenes;
 pub mod sequences;
-pub mod t1;
-pub mod t2;
+pub mod slow_samples;
+pub mod small_images;
+pub mod token_crops;
 pub mod tokens;
-pub mod w1;
-pub mod w2;
-pub mod w3;
-pub mod w4;
-pub mod w5;
-pub mod w6;
-pub mod w7;
 pub mod waiting;
 
 use std::fmt::Debug;
@@ -51,22 +51,14 @@ pub const WORKERS: [usize; 3] = [0, 1, 2];
 pub struct Setup {
     /// The folder of the generated files.
     pub data: PathBuf,
-    /// The numbers of workers of W1 to W5.
+    /// The numbers of workers of the loaders in Rust.
     pub workers: Vec<usize>,
     /// The peers that are separate programs.
     pub programs: Vec<Program>,
-    /// The loaders of Python.
-    pub python: Vec<Program>,
-    /// The programs that pack or pad sequences.
-    pub sequences: Vec<Program>,
-    /// The programs that transform pictures.
-    pub pictures: Vec<Program>,
-    /// The folder of the photographs that the sections W5r, W5p and W5a cut their pictures from.
+    /// The folder of the photographs that the sections `jpeg-crops`, `pngs` and `rand-augment` cut their pictures from.
     pub photographs: Option<PathBuf>,
-    /// The folder of the files that the sections S1 to S6 read.
+    /// The folder of the files that the sections about files read.
     pub files: PathBuf,
-    /// The readers of these files.
-    pub readers: Vec<Program>,
     /// The program that measures the latency of the loop in C++, and why libtorch is not in it.
     pub latency: Option<Latency>,
 }
@@ -96,10 +88,6 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn check(batch: &Self::Batch) -> u64;
 
     /// Checks every byte of a batch.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the batch differs from the source.
     fn verify(&self, batch: &Self::Batch) -> Result<()>;
 
     /// Returns the sum of the check sums of all batches.
@@ -149,22 +137,18 @@ impl Plan {
 }
 
 /// Measures a section.
-///
-/// # Errors
-///
-/// Returns an error if its data cannot be made, or if slotline fails.
 pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
     match section {
-        Section::W1 => w1::run(setup, recorder),
-        Section::W2 => w2::run(setup, recorder),
-        Section::W3 => w3::run(setup, recorder),
-        Section::W4 => w4::run(setup, recorder),
-        Section::W5 => w5::run(setup, recorder),
-        Section::W5r | Section::W5p | Section::W5a => w5::run_augmented(section, setup, recorder),
-        Section::W6 => w6::run(setup, recorder),
-        Section::W7 => w7::run(setup, recorder),
-        Section::T1 => t1::run(setup, recorder),
-        Section::T2 => t2::run(setup, recorder),
+        Section::EmptyItems => empty_items::run(setup, recorder),
+        Section::SmallImages => small_images::run(setup, recorder),
+        Section::LargeImages => large_images::run(setup, recorder),
+        Section::TokenCrops => token_crops::run(setup, recorder),
+        Section::Jpegs => jpegs::run(setup, recorder),
+        Section::JpegCrops | Section::Pngs | Section::RandAugment => jpegs::run_augmented(section, setup, recorder),
+        Section::FirstBatch => first_batch::run(setup, recorder),
+        Section::SlowSamples => slow_samples::run(setup, recorder),
+        Section::Packing => packing::run(setup, recorder),
+        Section::Padding => padding::run(setup, recorder),
         Section::Latency => latency::run(setup, recorder),
         Section::Deaths => {
             deaths::run(recorder);
@@ -203,26 +187,20 @@ fn rings(recorder: &mut Recorder) {
             let value = Unit::NanosPerItem.value(1.0, run.ns * 1e-9);
             match times.iter_mut().find(|time| time.case == run.bench && time.peer == run.peer) {
                 Some(time) => time.values.push(value),
-                None => times.push(Time {
-                    section: Section::Rings,
-                    case: run.bench.into(),
-                    workers: None,
-                    size: None,
-                    ranks: None,
-                    peer: run.peer.into(),
-                    version: version_of(match run.peer {
+                None => {
+                    let package = match run.peer {
                         "crossbeam ArrayQueue" => "crossbeam-queue",
                         "crossbeam channel" => "crossbeam-channel",
                         peer => peer,
-                    }),
-                    kind: match run.peer {
+                    };
+                    let kind = match run.peer {
                         "slotline" => Kind::Ours,
                         "raw atomics" => Kind::Limit,
                         _ => Kind::Peer,
-                    },
-                    unit: Unit::NanosPerItem,
-                    values: vec![value],
-                }),
+                    };
+                    let time = Time::new(Section::Rings, run.bench, run.peer, kind, Unit::NanosPerItem, vec![value]);
+                    times.push(Time { version: version_of(package), ..time });
+                }
             }
         },
     );

@@ -1,4 +1,4 @@
-//! W5's photographs: JPEGs in memory, which are decoded, resized and normalised.
+//! jpegs' photographs: JPEGs in memory, which are decoded, resized and normalised.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -28,10 +28,6 @@ pub struct Photos {
 
 impl Photos {
     /// Returns the photographs, and makes them on the first call.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if they cannot be compressed.
     pub fn new(decoder: Decoder) -> Result<Self> {
         static FILES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
         if FILES.get().is_none() {
@@ -42,10 +38,6 @@ impl Photos {
     }
 
     /// Writes the photographs into a folder, as files whose names sort in the same order.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the files cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         for (i, file) in self.files.iter().enumerate() {
@@ -55,10 +47,6 @@ impl Photos {
     }
 
     /// Returns slotline's contender, which may decode at a reduced size.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if its loader fails.
     pub fn ours(self, plan: &Plan, reduced: bool) -> Result<impl Contender + use<>> {
         let pipeline = Pipeline::new(SIDE, SIDE)?.normalize(MEAN, STD)?.reduced(reduced);
         ours::contender(
@@ -76,10 +64,6 @@ impl Photos {
     }
 
     /// Compares images with the photographs of their labels, processed by the usual pipeline.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if one differs by more than about one level of brightness in the mean.
     pub fn compare(&self, images: &[f32], labels: &[i64]) -> Result<()> {
         ensure!(images.len() == labels.len() * ELEMENTS, "{} numbers for {} labels", images.len(), labels.len());
         let mut expected = vec![0.0; ELEMENTS];

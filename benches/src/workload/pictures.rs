@@ -1,4 +1,4 @@
-//! W5r, W5p and W5a: pictures in memory with the transforms of training, in batches of 32.
+//! `jpeg-crops`, `pngs` and `rand-augment`: pictures in memory with the transforms of training, in batches of 32.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,11 +46,11 @@ pub enum Transforms {
 const SMALL: [usize; 2] = [500, 375];
 const LARGE: [usize; 2] = [2_000, 1_500];
 
-/// W5r's variants.
+/// `jpeg-crops`'s variants.
 pub const CROPS: [Workload; 2] = [
     Workload {
         case: "500 × 375",
-        name: "w5r-small",
+        name: "jpeg-crops-small",
         count: 512,
         size: SMALL,
         decoder: Decoder::Turbo,
@@ -58,24 +58,25 @@ pub const CROPS: [Workload; 2] = [
     },
     Workload {
         case: "2,000 × 1,500",
-        name: "w5r-large",
+        name: "jpeg-crops-large",
         count: 64,
         size: LARGE,
         decoder: Decoder::Turbo,
         transforms: Transforms::Crop,
     },
 ];
-/// W5p's only variant.
+/// `pngs`'s only variant.
 pub const PNGS: [Workload; 1] = [Workload {
     case: "",
-    name: "w5p",
+    name: "pngs",
     count: 128,
     size: SMALL,
     decoder: Decoder::Png,
     transforms: Transforms::Resize,
 }];
-/// W5a's only variant.
-pub const AUGMENTED: [Workload; 1] = [Workload { case: "", name: "w5a", transforms: Transforms::Augment, ..CROPS[0] }];
+/// `rand-augment`'s only variant.
+pub const AUGMENTED: [Workload; 1] =
+    [Workload { case: "", name: "rand-augment", transforms: Transforms::Augment, ..CROPS[0] }];
 
 /// The pictures of a workload. The label of picture i is i.
 #[derive(Clone, Debug)]
@@ -89,10 +90,6 @@ pub struct Pictures {
 impl Pictures {
     /// Makes the pictures: windows of the photographs in a folder, or else of generated scenes. Sides are up to 4 % smaller than
     /// the largest ones, and every fourth picture is higher than wide. JPEGs have a quality of 85 to 90.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the photographs cannot be read.
     pub fn new(workload: Workload, photographs: Option<&Path>) -> Result<Self> {
         let [long, short] = workload.size;
         let side = long + 100;
@@ -128,10 +125,6 @@ impl Pictures {
     }
 
     /// Writes the pictures into a folder, as files whose names sort in the same order.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the files cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder)?;
         let extension = if self.workload.decoder == Decoder::Png { "png" } else { "jpg" };
@@ -142,28 +135,16 @@ impl Pictures {
     }
 
     /// Returns slotline's contender.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if its loader fails, or gives wrong pixels.
     pub fn ours(&self, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
         self.contender(pipeline(self.workload.transforms)?, plan, crew)
     }
 
     /// Returns slotline's contender for whole pictures, all of whose pixels are decoded and resized.
-    ///
-    /// # Errors
-    ///
-    /// As [`ours`](Self::ours).
     pub fn whole(&self, plan: &Plan) -> Result<impl Contender + use<>> {
         self.contender(pipeline(Transforms::Resize)?, plan, Crew::Default)
     }
 
     /// Returns slotline's contender that decodes JPEGs at a reduced size where that is enough.
-    ///
-    /// # Errors
-    ///
-    /// As [`ours`](Self::ours).
     pub fn reduced(&self, plan: &Plan) -> Result<impl Contender + use<>> {
         self.contender(pipeline(self.workload.transforms)?.reduced(true), plan, Crew::Default)
     }

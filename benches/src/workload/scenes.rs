@@ -52,10 +52,6 @@ impl Scene {
     }
 
     /// Compresses the window at column `x` and row `y` as a JPEG.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if libjpeg-turbo fails.
     pub fn jpeg(
         &self,
         [x, y]: [usize; 2],
@@ -69,10 +65,6 @@ impl Scene {
     }
 
     /// Compresses the window at column `x` and row `y` as a PNG.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the encoder fails.
     pub fn png(&self, [x, y]: [usize; 2], [width, height]: [usize; 2]) -> Result<Vec<u8>> {
         let rows = (y..y + height).map(|y| &self.pixels[(y * self.side + x) * 3..][..width * 3]);
         let mut file = Vec::new();
@@ -84,10 +76,6 @@ impl Scene {
 }
 
 /// Returns a compressor with colours at half the resolution, as cameras and web sites use.
-///
-/// # Errors
-///
-/// Returns an error if libjpeg-turbo has no memory.
 pub fn compressor() -> Result<Compressor> {
     let mut compressor = Compressor::new()?;
     compressor.set_subsamp(Subsamp::Sub2x2)?;

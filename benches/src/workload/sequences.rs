@@ -20,10 +20,6 @@ pub fn lengths(count: usize, median: f64, sigma: f64, most: usize) -> Vec<usize>
 }
 
 /// Writes lengths to a file, for the programs.
-///
-/// # Errors
-///
-/// Returns an error if the file cannot be written.
 pub fn write(path: &Path, lengths: &[usize]) -> Result<()> {
     let bytes: Vec<u8> = lengths.iter().flat_map(|&length| (length as u32).to_ne_bytes()).collect();
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))

@@ -32,10 +32,6 @@ pub struct Crops {
 
 impl Crops {
     /// Maps `tokens.u16` in `directory`, and makes the file if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be made or mapped.
     pub fn open(directory: &Path) -> Result<Self> {
         static MAP: OnceLock<Mmap> = OnceLock::new();
         if MAP.get().is_none() {
@@ -59,10 +55,6 @@ impl Crops {
     }
 
     /// Checks that rows of x and y have consecutive tokens of the file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if they do not.
     pub fn compare(x: &[i64], y: &[i64]) -> Result<()> {
         ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "x has {} tokens and y has {}", x.len(), y.len());
         let next = |token: i64| (token + i64::from(STEP)) % i64::from(MODULUS);

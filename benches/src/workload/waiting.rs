@@ -1,4 +1,4 @@
-//! What a loop that waits costs others: the CPU time and the wake-ups of the whole process, with the images of W2.
+//! What a loop that waits costs others: the CPU time and the wake-ups of the whole process, with the images of `small-images`.
 //!
 //! A slow loop takes a millisecond for each batch, asleep, so that its loader has always finished; an idle one takes a batch and
 //! then none for half a second.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::images::Images;
-use super::w2::{self, BATCH};
+use super::small_images::{self, BATCH};
 use super::{Plan, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::rust_peers;
@@ -145,7 +145,7 @@ fn alone<S: Step>(batches: f64) -> Entry {
 
 fn entries<S: Step>(plan: &Plan) -> Vec<Entry> {
     let images = Images::small();
-    let ours = |crew| w2::ours_stepping(images, plan, crew, S::step);
+    let ours = |crew| small_images::ours_stepping(images, plan, crew, S::step);
     let mut entries = vec![ours::entry(ours(Crew::Default))];
     entries.extend(rust_peers(&Stepped(images, PhantomData::<S>), plan));
     entries.push(ours::variant("workers alone", ours(Crew::Alone)));

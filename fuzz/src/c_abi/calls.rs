@@ -19,7 +19,7 @@ use slotline_ffi::tensor::slotline_tensor;
 
 use super::data::{Content, Struct};
 use super::user::{self, User, content, dropped, tensor};
-use super::{Export, World, any, call, make};
+use super::{Export, World, any, call, freed, make};
 use crate::choices::Choices;
 
 impl World {
@@ -202,7 +202,7 @@ impl World {
         };
         self.exports.extend(exported);
         if self.exports.len() > choices.below(4) {
-            self.exports.swap_remove(choices.below(self.exports.len())).delete();
+            drop(self.exports.swap_remove(choices.below(self.exports.len())));
         }
     }
 
@@ -282,20 +282,13 @@ impl World {
     }
 }
 
-/// Makes a call that returns a text, and checks that a NUL follows it. Returns the text.
+/// Makes a call that returns a text. Returns the text.
 fn bytes(
     choices: &mut Choices<'_>,
     body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,
 ) -> Option<Vec<u8>> {
-    let bytes = make(choices, body)?;
     // SAFETY: the bytes are new, and freed once.
-    unsafe {
-        let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
-        assert_eq!(*data.add(len), 0);
-        let copy = slice::from_raw_parts(data, len).to_vec();
-        slotline_bytes_free(bytes);
-        Some(copy)
-    }
+    make(choices, body).map(|bytes| unsafe { freed(bytes) })
 }
 
 /// Checks that a batch has the bytes of its samples.

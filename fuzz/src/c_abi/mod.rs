@@ -14,10 +14,12 @@ use std::sync::atomic::Ordering;
 
 use slotline_ffi::batch::*;
 use slotline_ffi::batch_sampler::*;
+use slotline_ffi::bytes::*;
 use slotline_ffi::dataset::*;
-use slotline_ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned};
+use slotline_ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use slotline_ffi::error::*;
 use slotline_ffi::loader::*;
+use slotline_ffi::options::{slotline_options, slotline_options_init};
 use slotline_ffi::sampler::*;
 use slotline_ffi::status::*;
 
@@ -58,11 +60,6 @@ struct World {
     states: Vec<Vec<u8>>,
 }
 
-enum Export {
-    Versioned(*mut DLManagedTensorVersioned),
-    Unversioned(*mut DLManagedTensor),
-}
-
 /// Returns the pointer of one of the elements, or NULL, which is the only choice if there are none.
 fn any<T, P>(all: &[T], choices: &mut Choices<'_>, pointer: impl Fn(&T) -> *mut P) -> *mut P {
     if all.is_empty() || choices.one_in(16) { null_mut() } else { pointer(&all[choices.below(all.len())]) }
@@ -70,24 +67,53 @@ fn any<T, P>(all: &[T], choices: &mut Choices<'_>, pointer: impl Fn(&T) -> *mut 
 
 /// Makes a call, with or without a place for an error, and checks its result. Returns its status.
 fn call(choices: &mut Choices<'_>, body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> slotline_status {
-    if choices.one_in(8) {
-        return body(null_mut());
-    }
+    if choices.one_in(8) { body(null_mut()) } else { checked(body).0 }
+}
+
+/// Makes a call, and checks its result. Returns its status and its error's message.
+pub(crate) fn checked(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
     let mut error = null_mut();
     let status = body(&mut error);
     assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
-    if !error.is_null() {
-        // SAFETY: a new error, freed once.
-        unsafe {
-            let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8");
-            assert!(!message.is_empty() && slotline_error_code(error) == status);
-            assert_ne!(status, SLOTLINE_PANIC, "{message}");
-            let named = [slotline_error_index(error), slotline_error_task(error), slotline_error_worker(error)];
-            assert!(named.iter().all(|&number| number >= -1));
-            slotline_error_free(error);
-        }
+    if error.is_null() {
+        return (status, String::new());
     }
-    status
+    // SAFETY: a new error, freed once.
+    unsafe {
+        let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8").to_owned();
+        assert!(!message.is_empty() && slotline_error_code(error) == status);
+        assert_ne!(status, SLOTLINE_PANIC, "{message}");
+        let named = [slotline_error_index(error), slotline_error_task(error), slotline_error_worker(error)];
+        assert!(named.iter().all(|&number| number >= -1));
+        slotline_error_free(error);
+        (status, message)
+    }
+}
+
+/// Returns the default options.
+pub(crate) fn default_options() -> slotline_options {
+    let mut memory = std::mem::MaybeUninit::uninit();
+    // SAFETY: `slotline_options_init` initializes the whole struct.
+    unsafe {
+        slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
+        memory.assume_init()
+    }
+}
+
+/// Frees a text that a call returned, and returns its bytes, after which there is a NUL.
+///
+/// # Safety
+///
+/// The text must not have been freed yet.
+pub(crate) unsafe fn freed(bytes: *mut slotline_bytes) -> Vec<u8> {
+    // SAFETY: the caller upholds that the text is valid.
+    unsafe {
+        let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
+        assert_eq!(*data.add(len), 0);
+        let copy = std::slice::from_raw_parts(data, len).to_vec();
+        slotline_bytes_free(bytes);
+        copy
+    }
 }
 
 /// Makes a call that creates a handle, with or without a place for it, as [`call`] does. Returns the handle.
@@ -113,11 +139,11 @@ impl World {
                 0 => self.free_loaders(),
                 1 => self.free_datasets(),
                 2 => self.free_batches(),
-                3 => self.free_exports(),
+                3 => self.exports.clear(),
                 _ => self.free_samplers(),
             }
         }
-        self.free_exports();
+        self.exports.clear();
         self.free_batches();
         self.free_loaders();
         self.free_datasets();
@@ -145,17 +171,34 @@ impl World {
         // SAFETY: each handle was not freed yet.
         self.batch_samplers.drain(..).for_each(|sampler| unsafe { slotline_batch_sampler_free(sampler) });
     }
+}
 
-    fn free_exports(&mut self) {
-        self.exports.drain(..).for_each(Export::delete);
+/// An exported tensor.
+pub(crate) enum Export {
+    Versioned(*mut DLManagedTensorVersioned),
+    Unversioned(*mut DLManagedTensor),
+}
+
+// SAFETY: any thread may read and delete a tensor.
+unsafe impl Send for Export {}
+
+impl Export {
+    pub(crate) fn tensor(&self) -> &DLTensor {
+        // SAFETY: the tensor is valid until it is deleted.
+        unsafe {
+            match *self {
+                Self::Versioned(tensor) => &(*tensor).dl_tensor,
+                Self::Unversioned(tensor) => &(*tensor).dl_tensor,
+            }
+        }
     }
 }
 
-impl Export {
-    fn delete(self) {
+impl Drop for Export {
+    fn drop(&mut self) {
         // SAFETY: each tensor has a deleter, which is called once.
         unsafe {
-            match self {
+            match *self {
                 Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
                 Self::Unversioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
             }

@@ -5,7 +5,7 @@ use std::ptr::null;
 use slotline_ffi::options::*;
 
 use super::user::{self, User, dropped};
-use super::{World, any};
+use super::{World, any, default_options};
 use crate::choices::Choices;
 
 /// A core that exists and one that does not.
@@ -14,12 +14,7 @@ static CORES: [usize; 2] = [0, 100_000];
 impl World {
     /// Returns options. Their callbacks' user pointers are still owned by the caller.
     pub(super) fn options(&mut self, choices: &mut Choices<'_>) -> slotline_options {
-        let mut memory = std::mem::MaybeUninit::uninit();
-        // SAFETY: `slotline_options_init` initializes the whole struct.
-        let mut options = unsafe {
-            slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
-            memory.assume_init()
-        };
+        let mut options = default_options();
         options.batch_size = choices.of(&[3, 1, 2, 5, 100, SLOTLINE_NO_BATCHES]);
         options.num_workers = choices.of(&[0, 0, 0, 0, 1, 2]);
         options.shuffle = u8::from(choices.one_in(3));

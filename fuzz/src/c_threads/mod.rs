@@ -4,7 +4,6 @@
 mod gate;
 mod user;
 
-use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,7 @@ use slotline_ffi::status::*;
 
 use self::gate::{Gate, Kind};
 use self::user::User;
+use crate::c_abi::{Export, checked, default_options, freed};
 use crate::choices::Choices;
 
 /// Makes the calls that `data` encodes from several threads. Checks that each call returns what is allowed, that batches and
@@ -35,7 +35,7 @@ pub fn c_threads(data: &[u8]) {
     let mut loader = null_mut();
     // SAFETY: all pointers are valid, and the dataset is freed once.
     unsafe {
-        let (status, message) = call(|error| slotline_loader_new(dataset, &options, &mut loader, error));
+        let (status, message) = checked(|error| slotline_loader_new(dataset, &options, &mut loader, error));
         slotline_dataset_free(dataset);
         if status != SLOTLINE_OK {
             // Some options exclude each other.
@@ -76,12 +76,7 @@ pub fn c_threads(data: &[u8]) {
 
 /// Returns options for a loader.
 fn options(choices: &mut Choices<'_>) -> slotline_options {
-    let mut memory = std::mem::MaybeUninit::uninit();
-    // SAFETY: `slotline_options_init` initializes the whole struct.
-    let mut options = unsafe {
-        slotline_options_init(memory.as_mut_ptr(), size_of::<slotline_options>());
-        memory.assume_init()
-    };
+    let mut options = default_options();
     options.batch_size = choices.of(&[2, 1, 3, 7]);
     options.num_workers = choices.below(4);
     options.hold = choices.within(1, 3);
@@ -97,24 +92,6 @@ fn options(choices: &mut Choices<'_>) -> slotline_options {
     options
 }
 
-/// Makes a call. Returns its status and its error's message.
-fn call(body: impl FnOnce(*mut *mut slotline_error) -> slotline_status) -> (slotline_status, String) {
-    let mut error = null_mut();
-    let status = body(&mut error);
-    assert_eq!(error.is_null(), matches!(status, SLOTLINE_OK | SLOTLINE_END), "status {status}");
-    if error.is_null() {
-        return (status, String::new());
-    }
-    // SAFETY: a new error, freed once.
-    unsafe {
-        let message = CStr::from_ptr(slotline_error_message(error)).to_str().expect("UTF-8").to_owned();
-        assert!(!message.is_empty() && slotline_error_code(error) == status);
-        assert_ne!(status, SLOTLINE_PANIC, "{message}");
-        slotline_error_free(error);
-        (status, message)
-    }
-}
-
 /// The state that the threads share.
 #[derive(Default)]
 struct World {
@@ -122,7 +99,7 @@ struct World {
     /// Whether a stop has returned.
     stopped: AtomicBool,
     batches: Mutex<Vec<Arc<Batch>>>,
-    tensors: Mutex<Vec<Tensor>>,
+    tensors: Mutex<Vec<Export>>,
     states: Mutex<Vec<Vec<u8>>>,
     ledger: user::Ledger,
 }
@@ -157,7 +134,7 @@ impl World {
     fn used(&self, body: impl FnOnce(*mut slotline_loader, *mut *mut slotline_error) -> slotline_status) {
         let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
         let was_stopped = self.stopped.load(Ordering::SeqCst);
-        let (status, message) = call(|error| body(inside.loader(), error));
+        let (status, message) = checked(|error| body(inside.loader(), error));
         if status == SLOTLINE_STOPPED {
             self.gate.report_stop();
         }
@@ -269,16 +246,23 @@ impl World {
         let tensor = if choices.one_in(2) {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            assert_eq!(call(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0, SLOTLINE_OK);
-            Tensor::Versioned(tensor)
+            let status = checked(|error| unsafe { slotline_batch_dlpack(batch.0, 0, &mut tensor, error) }).0;
+            assert_eq!(status, SLOTLINE_OK);
+            Export::Versioned(tensor)
         } else {
             let mut tensor = null_mut();
             // SAFETY: a valid batch, and places for the results.
-            let status = call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
+            let status =
+                checked(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, &mut tensor, error) }).0;
             assert_eq!(status, SLOTLINE_OK);
-            Tensor::Unversioned(tensor)
+            Export::Unversioned(tensor)
         };
-        tensor.check(&batch.numbers());
+        let (elements, numbers) = (tensor.tensor(), batch.numbers());
+        // SAFETY: the tensor and its elements are valid until it is deleted.
+        unsafe {
+            assert_eq!((elements.ndim, *elements.shape), (1, numbers.len() as i64));
+            assert_eq!(slice::from_raw_parts(elements.data.cast::<i64>(), numbers.len()), numbers);
+        }
         lock(&self.tensors).push(tensor);
     }
 
@@ -314,13 +298,8 @@ fn text(body: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slot
     let mut bytes = std::ptr::dangling_mut();
     let status = body(&mut bytes);
     assert_eq!(bytes.is_null(), status != SLOTLINE_OK);
-    // SAFETY: `bytes` is NULL or new bytes, which are freed once.
-    unsafe {
-        let text = (!bytes.is_null())
-            .then(|| slice::from_raw_parts(slotline_bytes_data(bytes), slotline_bytes_len(bytes)).to_vec());
-        slotline_bytes_free(bytes);
-        (status, text)
-    }
+    // SAFETY: new bytes, which are freed once.
+    (status, (!bytes.is_null()).then(|| unsafe { freed(bytes) }))
 }
 
 /// A batch, freed by the last thread that holds it.
@@ -342,7 +321,7 @@ impl Batch {
         let mut field = crate::c_abi::tensor();
         // SAFETY: a valid batch, and places for the results; the field's data pointer and size are valid.
         let numbers = unsafe {
-            assert_eq!(call(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
+            assert_eq!(checked(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
             slice::from_raw_parts(field.data.cast::<i64>(), field.bytes / 8)
         };
         assert_eq!(numbers, self.numbers());
@@ -354,41 +333,5 @@ impl Drop for Batch {
         self.check();
         // SAFETY: each batch is freed once.
         unsafe { slotline_batch_free(self.0) };
-    }
-}
-
-/// An exported tensor.
-enum Tensor {
-    Versioned(*mut DLManagedTensorVersioned),
-    Unversioned(*mut DLManagedTensor),
-}
-
-// SAFETY: any thread may read and delete a tensor.
-unsafe impl Send for Tensor {}
-
-impl Tensor {
-    /// Checks that the tensor has these numbers.
-    fn check(&self, numbers: &[i64]) {
-        // SAFETY: the tensor and its elements are valid until it is deleted.
-        unsafe {
-            let tensor = match *self {
-                Self::Versioned(tensor) => &(*tensor).dl_tensor,
-                Self::Unversioned(tensor) => &(*tensor).dl_tensor,
-            };
-            assert_eq!((tensor.ndim, *tensor.shape), (1, numbers.len() as i64));
-            assert_eq!(slice::from_raw_parts(tensor.data.cast::<i64>(), numbers.len()), numbers);
-        }
-    }
-}
-
-impl Drop for Tensor {
-    fn drop(&mut self) {
-        // SAFETY: each tensor has a deleter, which is called once.
-        unsafe {
-            match *self {
-                Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
-                Self::Unversioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
-            }
-        }
     }
 }

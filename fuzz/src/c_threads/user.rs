@@ -70,7 +70,7 @@ impl User {
         let user = Box::into_raw(Box::new(self)).cast();
         let mut dataset = null_mut();
         // SAFETY: the structs are valid, and live longer than the call.
-        let status = super::call(|error| unsafe {
+        let status = super::checked(|error| unsafe {
             if stream {
                 let callbacks = slotline_stream_dataset {
                     struct_size: size_of::<slotline_stream_dataset>(),

@@ -5,8 +5,8 @@ use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 
 use super::what::{From, What};
-use crate::came::{Failed, Fault, Received, Sample};
 use crate::plain::{self, Plain, Seeds};
+use crate::received::{self, Failed, Fault, Received, Sample};
 
 /// The number of substitutes that are tried for a bad sample.
 const SUBSTITUTES: usize = 8;
@@ -111,18 +111,8 @@ impl Pass<'_> {
             }
             samples.push(self.sample(index, position));
         }
-        let mut beyond = None;
-        for failed in bads {
-            *bad += 1;
-            if *bad > self.budget && beyond.is_none() {
-                beyond = Some(failed);
-            }
-        }
-        match (beyond, failure) {
-            (Some(failed), _) => Some(Received::Beyond { task, failed, bad: *bad }),
-            (None, Some(failed)) => Some(Received::Failed { task, failed }),
-            (None, None) if samples.is_empty() && !indices.is_empty() => None,
-            (None, None) => Some(Received::Batch { epoch: self.seeds.epoch, task, samples }),
-        }
+        let dropped = samples.is_empty() && !indices.is_empty();
+        let batch = received::Expected { samples, bads, failure, dropped };
+        batch.received(self.seeds.epoch, task, bad, self.budget)
     }
 }

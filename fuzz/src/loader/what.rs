@@ -1,14 +1,13 @@
 //! The options of a loader: those that determine its batches, and those that must not affect them.
 
 use slotline::dataset::{Context, Dataset};
-use slotline::loader::{BatchOf, Budget, BuildError, Builder, OnError, OnHeld};
+use slotline::loader::{Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::Generator;
-use slotline::rng::rand_core::Rng;
-use slotline::sample::{Fields, Ragged};
-use slotline::{BoxError, Loader, WaitStrategy};
+use slotline::sample::Fields;
+use slotline::{Batch, BoxError, Loader, WaitStrategy};
 
-use crate::came::{Fault, Item, MAX_TEXT, fail, pixels, text};
 use crate::choices::Choices;
+use crate::received::{Built, Fault, Item, Schema, faults, fields, item};
 
 /// Samples whose content is derived from their index. Some are bad.
 #[derive(Clone, Debug)]
@@ -26,16 +25,11 @@ impl Dataset for Items {
     }
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Item<'a>, BoxError> {
-        match self.faults.get(index) {
-            None => Err(fail(Fault::Error)),
-            Some(&Some(fault)) => Err(fail(fault)),
-            Some(None) => Ok((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MAX_TEXT))),
-        }
+        item(&self.faults, index, cx)
     }
 
     fn fields(&self) -> Option<Fields> {
-        let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
-        self.declares_fields.then(|| Fields::of(&any))
+        self.declares_fields.then(fields)
     }
 
     fn reads_many(&self) -> bool {
@@ -89,14 +83,9 @@ pub(super) const MAX_IN_LIST: usize = 4;
 
 impl What {
     pub(super) fn choose(choices: &mut Choices<'_>) -> Self {
-        let len = choices.below(41);
         let bad = choices.of(&[0, 0, 0, 12, 3, 1]);
-        let mut faults = vec![None; len];
-        for fault in faults.iter_mut().filter(|_| bad > 0) {
-            if choices.one_in(bad) {
-                *fault = Some(choices.of(&[Fault::Error, Fault::Panic]));
-            }
-        }
+        let faults = faults(choices, bad, &[Fault::Error, Fault::Panic]);
+        let len = faults.len();
         // Without samples, the fields cannot be taken from a sample.
         let declares_fields = bad > 0 || len == 0 || choices.one_in(2);
         let items = Items { faults, declares_fields, reads_many: choices.one_in(4) };
@@ -164,7 +153,7 @@ impl How {
 }
 
 /// Builds the loader. If the memory limit is too low, builds it without the limit.
-pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
+pub(super) fn build(what: &What, how: &How) -> Result<Built<Schema>, BuildError> {
     let loader = match build_once(what, how) {
         Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
             assert!(needed > limit);
@@ -177,10 +166,11 @@ pub(super) fn build(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, Bu
             loader
         }
     };
-    Ok(loader)
+    let How { hold, on_held, in_order, .. } = *how;
+    Ok(Built { loader, hold, on_held, in_order, streams: false })
 }
 
-fn build_once(what: &What, how: &How) -> Result<Loader<BatchOf<Items>>, BuildError> {
+fn build_once(what: &What, how: &How) -> Result<Loader<Batch<Schema>>, BuildError> {
     let mut builder = sampled(Loader::builder(what.items.clone()), what);
     builder = builder
         .num_workers(how.workers)

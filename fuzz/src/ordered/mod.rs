@@ -17,7 +17,7 @@ type Value = [AtomicU64; MAX_PARTS];
 type TheRing = Ring<Box<[Slot<Value>]>, Spin>;
 
 /// A deadline that has passed: waiting checks once.
-struct Now;
+pub(crate) struct Now;
 
 impl Deadline for Now {
     fn remaining(&self) -> Duration {
@@ -106,7 +106,7 @@ fn spot(claim: &Claim<'_, TheRing>) -> Spot {
 }
 
 /// Returns the word of a finished part: its ticket and its number.
-fn written(ticket: usize, part: usize) -> u64 {
+pub(crate) fn written(ticket: usize, part: usize) -> u64 {
     1 << 63 | (ticket as u64) << 8 | part as u64
 }
 

@@ -6,7 +6,7 @@
 
 use super::exif::Segments;
 use super::turbo::{Colours, Region, Turbo};
-use super::{Frame, Limits, Memory, Orientation, Others, Picture, Want, data, room};
+use super::{DecodeRequest, Frame, Limits, Memory, Orientation, OtherChannels, Picture, data, room};
 use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Orientation::of_jpeg(self.bytes)
     }
 
-    pub(super) fn decode(mut self, memory: &mut Memory, want: Want) -> Result<Picture<'_>, ImageError> {
+    pub(super) fn decode(mut self, memory: &mut Memory, request: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let faulty = |fault| data(Format::Jpeg, bytes, fault);
         // libjpeg only warns about what is missing at the end, and what is below a region is not read.
@@ -39,9 +39,9 @@ impl<'a> Reader<'a> {
             return Err(data(Format::Jpeg, bytes, "it has no end marker"));
         }
         let header = self.turbo.header();
-        let denominator = if want.reduced && !header.lossless { reduction(want) } else { 1 };
+        let denominator = if request.reduced && !header.lossless { reduction(request) } else { 1 };
         self.turbo.reduce(denominator).map_err(faulty)?;
-        let region = self.region(want, denominator);
+        let region = self.region(request, denominator);
         // At full size libjpeg, and so PIL, does not interpolate colours at a quarter of the width or height, or of less than
         // three samples.
         let usual = matches!(header.colours, Colours::YCbCr | Colours::Grey) && !header.lossless;
@@ -50,11 +50,11 @@ impl<'a> Reader<'a> {
             usual && (interpolated || denominator > 1)
         });
         match planar {
-            Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, want)) => {
+            Some(per) if region.is_none_or(|region| !pays(region, self.turbo.reduced(), denominator, request)) => {
                 self.planes(memory, per, denominator)
             }
             _ => {
-                if want.whole && region.is_some() && !header.progressive {
+                if request.whole && region.is_some() && !header.progressive {
                     self.skim(memory)?;
                     self.turbo.reduce(denominator).map_err(faulty)?;
                 }
@@ -96,9 +96,9 @@ impl<'a> Reader<'a> {
             colours: Planes::YCbCr,
             first: plane(0, first[0]),
             others: if grey {
-                Others::None
+                OtherChannels::None
             } else {
-                Others::Planes([plane(area, others[0]), plane(area + other, others[0])])
+                OtherChannels::Planes([plane(area, others[0]), plane(area + other, others[0])])
             },
             frames: [frames([1, 1]), frames(per)],
         })
@@ -133,12 +133,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the part of the reduced picture that covers the window, unless that is all of it.
-    fn region(&self, want: Want, denominator: usize) -> Option<Region> {
+    fn region(&self, request: DecodeRequest, denominator: usize) -> Option<Region> {
         let header = self.turbo.header();
         let (_, samples) = header.per.filter(|_| !header.lossless).zip(samples_across(self.bytes))?;
         let step = (8 * samples).div_ceil(denominator);
         let [width, height] = self.turbo.reduced();
-        let [[top, bottom], [left, right]] = want
+        let [[top, bottom], [left, right]] = request
             .window
             .map(|[from, to]| [(from / denominator).saturating_sub(MARGIN), to.div_ceil(denominator) + MARGIN]);
         let (x, y) = (left / step * step, top);
@@ -150,9 +150,9 @@ impl<'a> Reader<'a> {
 /// Returns the largest reduction after which the crop still has at least the size that it is resized to: 1, 2, 4 or 8.
 ///
 /// libjpeg-turbo has no vector instructions for other sizes (7/8 to 3/8): 5/8 takes longer than the full size.
-fn reduction(want: Want) -> usize {
-    let [height, width] = want.crop;
-    let enough = |by: &usize| height.div_ceil(*by) >= want.size[0] && width.div_ceil(*by) >= want.size[1];
+fn reduction(request: DecodeRequest) -> usize {
+    let [height, width] = request.crop;
+    let enough = |by: &usize| height.div_ceil(*by) >= request.size[0] && width.div_ceil(*by) >= request.size[1];
     [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
@@ -161,11 +161,11 @@ fn reduction(want: Want) -> usize {
 /// The costs are in nanoseconds per pixel of the file, measured with photographs of 500 × 375 and 2,000 × 1,500 pixels
 /// at qualities of 85 to 90: 1.6 for reading bits, and for each pixel of the reduced picture 0.9 for transforming
 /// blocks, 0.5 for colours, and 0.8 for each of the target, since there are twice as many samples to resize.
-fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, want: Want) -> bool {
+fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, request: DecodeRequest) -> bool {
     let read = |rows: usize| 1.6 * (rows * width * denominator * denominator) as f64;
     let (all, part) = ((width * height) as f64, (region.width * region.height) as f64);
     let planes = read(height) + 0.9 * all;
-    let packed = read(region.y + region.height) + 1.4 * part + 0.8 * (want.size[0] * want.size[1]) as f64;
+    let packed = read(region.y + region.height) + 1.4 * part + 0.8 * (request.size[0] * request.size[1]) as f64;
     packed < planes
 }
 

@@ -1,7 +1,7 @@
 //! Decodes bytes to samples: the pixels of the file, or of the part of it that is needed.
 //!
-//! A picture is [opened](Opened::new) first, which reads its size. What is needed of it is decided then, and
-//! [decoded](Opened::decode) into the thread's memory.
+//! A picture is [opened](OpenedImage::new) first, which reads its size. What is needed of it is decided then, and
+//! [decoded](OpenedImage::decode) into the thread's memory.
 
 #[cfg(feature = "bmp")]
 mod bmp;
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 
 /// What is needed of a picture, in its pixels. The first number of each pair is about rows, the second about columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Want {
+pub(crate) struct DecodeRequest {
     /// The pixels that have a weight, from the first to behind the last.
     pub(crate) window: [[usize; 2]; 2],
     /// The size of the crop.
@@ -54,7 +54,7 @@ pub(crate) struct Want {
 }
 
 /// A picture whose header was read.
-pub(crate) struct Opened<'a> {
+pub(crate) struct OpenedImage<'a> {
     reader: Reader<'a>,
     pub(crate) height: usize,
     pub(crate) width: usize,
@@ -76,7 +76,7 @@ enum Reader<'a> {
     None(std::convert::Infallible, &'a ()),
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenedImage<'a> {
     /// Recognises the format and reads the header.
     #[allow(unused_variables, unreachable_code)] // Without any format.
     pub(crate) fn new(bytes: &'a [u8], limits: Limits) -> Result<Self, ImageError> {
@@ -121,13 +121,13 @@ impl<'a> Opened<'a> {
 
     /// Decodes what is wanted, and maybe more, into `memory`.
     #[allow(unused_variables)] // Without any format.
-    pub(crate) fn decode<'m>(self, memory: &'m mut Memory, want: Want) -> Result<Picture<'m>, ImageError> {
+    pub(crate) fn decode<'m>(self, memory: &'m mut Memory, request: DecodeRequest) -> Result<Picture<'m>, ImageError> {
         memory.warned = false;
         match self.reader {
             #[cfg(feature = "jpeg")]
-            Reader::Jpeg(reader) => reader.decode(memory, want),
+            Reader::Jpeg(reader) => reader.decode(memory, request),
             #[cfg(feature = "png")]
-            Reader::Png(reader) => reader.decode(memory, want),
+            Reader::Png(reader) => reader.decode(memory, request),
             #[cfg(feature = "webp")]
             Reader::WebP(reader) => reader.decode(memory),
             #[cfg(feature = "gif")]
@@ -157,14 +157,14 @@ pub(crate) struct Picture<'a> {
     pub(crate) colours: Planes,
     /// The first plane, red or brightness, or all channels of each pixel.
     pub(crate) first: Plane<'a>,
-    pub(crate) others: Others<'a>,
+    pub(crate) others: OtherChannels<'a>,
     /// How pixels of the file became samples of the first plane, and of the others: rows, columns.
     pub(crate) frames: [[Frame; 2]; 2],
 }
 
 /// The second and the third channel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Others<'a> {
+pub(crate) enum OtherChannels<'a> {
     /// A grey picture has none.
     None,
     /// They have planes of their own.
@@ -183,7 +183,7 @@ impl<'a> Picture<'a> {
         Self {
             colours: if channels < 3 { Planes::YCbCr } else { Planes::Rgb },
             first: Plane { samples, stride, step: channels },
-            others: if channels < 3 { Others::None } else { Others::Packed },
+            others: if channels < 3 { OtherChannels::None } else { OtherChannels::Packed },
             frames: [frames; 2],
         }
     }

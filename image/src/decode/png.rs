@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Cursor;
 use std::iter;
 
-use super::{Frame, Memory, Orientation, Picture, Want, data, room};
+use super::{DecodeRequest, Frame, Memory, Orientation, Picture, data, room};
 use crate::error::ImageError;
 use crate::format::Format;
 
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         Orientation::of(exif.as_deref(), xmp.as_deref().map(str::as_bytes))
     }
 
-    pub(super) fn decode(mut self, memory: &mut Memory, want: Want) -> Result<Picture<'_>, ImageError> {
+    pub(super) fn decode(mut self, memory: &mut Memory, request: DecodeRequest) -> Result<Picture<'_>, ImageError> {
         let bytes = self.bytes;
         let channels = self.png.output_color_type().0.samples();
         let [height, width] = [self.png.info().height as usize, self.png.info().width as usize];
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
             self.png.next_frame(&mut pixels[..pitch * height]).map_err(|error| data(Format::Png, bytes, error))?;
             return Ok(Picture::packed(&memory.samples, channels, [Frame::same(height), Frame::same(width)]));
         }
-        let [top, bottom] = want.window[0];
+        let [top, bottom] = request.window[0];
         let pixels = room(&mut memory.samples, pitch * (bottom - top))?;
         let mut rows = pixels.chunks_exact_mut(pitch);
         for y in 0..bottom {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
                 to.copy_from_slice(row.data().get(..pitch).ok_or_else(wrong)?);
             }
         }
-        if want.whole {
+        if request.whole {
             while self.png.next_row().map_err(|error| data(Format::Png, bytes, error))?.is_some() {}
         }
         let rows = Frame { samples: bottom - top, scale: 1.0, skipped: top as f64 };

@@ -99,7 +99,7 @@ impl<'a> Turbo<'a> {
         // SAFETY: the handle is valid, and the pointer and the length are those of a slice.
         let code = unsafe { sys::tj3DecompressHeader(turbo.pointer(), bytes.as_ptr(), bytes.len() as _) };
         turbo.check(code)?;
-        // A file of tables only has sizes of -1.
+        // The sizes are -1 in a file that has tables, but no picture.
         let side = |which| usize::try_from(turbo.get(which)).ok().filter(|&side| side > 0);
         let sides = side(sys::TJPARAM_TJPARAM_JPEGWIDTH).zip(side(sys::TJPARAM_TJPARAM_JPEGHEIGHT));
         let (width, height) = sides.ok_or("it contains no image")?;

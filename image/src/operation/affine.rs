@@ -117,8 +117,8 @@ fn nearest(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8
     [planes[at], planes[area + at], planes[2 * area + at]]
 }
 
-/// Mixes the four pixels around, of which those outside are black. Then mixes with the fill colour as torchvision does:
-/// by the part that is inside, unless the colour is black.
+/// Interpolates between the four pixels around a point; those outside of the picture count as black. Then mixes the result
+/// with the fill colour as torchvision does: by the part that is inside, unless the colour is black.
 #[inline(always)]
 fn bilinear(planes: &[u8], [height, width]: [usize; 2], x: f32, y: f32, fill: [u8; 3]) -> [u8; 3] {
     let (left, top) = (x.floor(), y.floor());

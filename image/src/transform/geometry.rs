@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use super::fill::Fill;
 use super::{Apply, ResizeTo, Size, check_p, check_range};
+use crate::axis_map::PaddingMode;
 use crate::decode::MAX_SIDE;
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
-use crate::places::PaddingMode;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value, word_of};
 
@@ -36,7 +36,7 @@ impl Resize {
         if let Some(most) = self.max_size.filter(|&most| new[1] > most) {
             new = [most * new[0] / new[1], most];
         }
-        // However long it is: only what is left of it at the end of a pass needs memory.
+        // The longer side may be any length: the pass computes only the part of it that a later crop keeps.
         let [short, long] = new.map(|side| side.max(1));
         if height <= width { [short, long] } else { [long, short] }
     }
@@ -166,7 +166,7 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// Crops a square of a side of `32`, or a height and a width of `[32, 48]`.
+    /// Crops a square with sides of `32`, or a height and a width of `[32, 48]`.
     pub fn new(size: impl Into<Size>) -> Self {
         let padding_mode = PaddingMode::Constant;
         Self { size: size.into(), padding: [0; 4], pad_if_needed: false, fill: [0; 3], padding_mode }

@@ -306,7 +306,7 @@ pub(crate) fn described(py: Python<'_>, RecordField { name, kind }: &RecordField
         Kind::of_engine(py, dtype)
             .unwrap_or_else(|| Err(invalid(&format!("has elements of type {dtype}, which no library of arrays has"))))
     };
-    let room = |room: slotline_sources::Room| Room { items: room.items, exceeded: room.exceeded };
+    let room = |room: slotline_sources::CapacityHint| Room { items: room.items, exceeded: room.exceeded };
     let any = |dtype, form| Ok(Field { kind: of(dtype)?, shape: Box::default(), form });
     match kind {
         FieldKind::Number(dtype) => Field::fixed(of(*dtype)?, &[]).map_err(|what| invalid(&what)),

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-#[cfg(feature = "npy")]
 use memmap2::Mmap;
 
 use super::pinned::locked_copy;
@@ -49,7 +48,6 @@ impl AnyArray {
     ///
     /// Returns `None` if the data can't be read in place: it isn't aligned to `dtype`, the file is too short, or
     /// `dtype` is `Bool`, for which not all bytes are valid.
-    #[cfg(feature = "npy")]
     pub(crate) fn from_map(map: Mmap, offset: usize, dtype: DType, shape: Shape) -> Option<Self> {
         let size = shape.elements()?.checked_mul(dtype.size())?;
         let storage = Storage::file(map, offset, size)?;

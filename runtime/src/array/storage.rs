@@ -12,7 +12,6 @@
 use std::any::Any;
 use std::ptr::NonNull;
 
-#[cfg(feature = "npy")]
 use memmap2::Mmap;
 
 use crate::arena::{Memory, Pages};
@@ -31,7 +30,6 @@ enum Owner {
     /// The owner of memory from other code, kept only to be dropped.
     Foreign(#[expect(dead_code)] Box<dyn Any + Send + Sync>),
     /// A mapped file, kept only to be dropped.
-    #[cfg(feature = "npy")]
     File(#[expect(dead_code)] Mmap),
     /// Locked pages, kept only to be dropped.
     Pinned(#[expect(dead_code)] Pages),
@@ -50,7 +48,6 @@ impl Storage {
     }
 
     /// Takes the `len` bytes from `offset` in the file; `None` if the file is too short.
-    #[cfg(feature = "npy")]
     pub(super) fn file(map: Mmap, offset: usize, len: usize) -> Option<Self> {
         let start = NonNull::from(map.get(offset..)?.get(..len)?).cast();
         Some(Storage { start, len, owner: Owner::File(map) })
@@ -81,15 +78,8 @@ impl Storage {
     }
 
     /// Whether the bytes are in a mapped file.
-    #[cfg(feature = "npy")]
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::File(_))
-    }
-
-    /// Returns false: without the feature `npy` no file is mapped.
-    #[cfg(not(feature = "npy"))]
-    pub(super) fn is_mapped(&self) -> bool {
-        false
     }
 
     /// Returns all bytes.

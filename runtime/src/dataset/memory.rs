@@ -69,9 +69,10 @@ fn gather<'b>(
     row: impl Fn(usize) -> &'b [u8],
 ) -> Result<(), BoxError> {
     indices.iter().take(AHEAD).for_each(|&index| prefetch(index));
-    let ahead = indices.iter().skip(AHEAD).map(Some).chain(std::iter::repeat(None));
-    let pieces = indices.iter().zip(ahead).map(|(&index, ahead)| {
-        ahead.inspect(|&&ahead| prefetch(ahead));
+    let pieces = indices.iter().enumerate().map(|(place, &index)| {
+        if let Some(&ahead) = indices.get(place + AHEAD) {
+            prefetch(ahead);
+        }
         row(index)
     });
     Ok(fields.write_fixed(dtype, pieces)?)
@@ -117,7 +118,7 @@ impl<T: Element> Rows for Vec<T> {
 
     #[inline]
     fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
-        Ok(fields.write_fixed(T::DTYPE, indices.iter().map(|&index| bytes_of(&self[index..=index])))?)
+        Ok(fields.write_fixed(T::DTYPE, indices.iter().map(|&index| bytes_of(std::slice::from_ref(&self[index]))))?)
     }
 }
 

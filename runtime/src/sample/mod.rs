@@ -80,7 +80,7 @@ pub use self::kinds::Lazy;
 pub(crate) use self::layout::{FIELD_ALIGN, Layout};
 pub use self::layout::{Field, Fields, LayoutError};
 pub use self::mismatch::Mismatch;
-pub use self::owned_sample::{ApartError, OwnedSample};
+pub use self::owned_sample::{OwnedSample, OwnedSampleError};
 pub use self::packed::{Packed, PackedTensor, PackedText, PackedTexts};
 pub use self::padded::{Mask, Padded};
 pub use self::ragged::{Ragged, RaggedTensor, Text, Texts};

@@ -35,7 +35,7 @@ pub struct OwnedSample {
 /// Why memory for an [`OwnedSample`] cannot be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ApartError {
+pub enum OwnedSampleError {
     /// The fields have no valid layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -55,9 +55,10 @@ impl OwnedSample {
     /// # Errors
     ///
     /// If the fields have no valid layout, or the memory cannot be allocated.
-    pub fn new(fields: Fields) -> Result<Self, ApartError> {
+    pub fn new(fields: Fields) -> Result<Self, OwnedSampleError> {
         let layout = Layout::new(fields, 1)?.spilling()?;
-        let pages = Pages::new(layout.size).map_err(|source| ApartError::Memory { bytes: layout.size, source })?;
+        let pages =
+            Pages::new(layout.size).map_err(|source| OwnedSampleError::Memory { bytes: layout.size, source })?;
         Ok(Self { layout, pages })
     }
 

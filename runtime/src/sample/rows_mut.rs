@@ -232,11 +232,12 @@ impl FieldsMut<'_, '_> {
     ///
     /// If not every field was written.
     pub fn finish(self) -> Result<(), Mismatch> {
+        if self.len > 0 {
+            self.row(0).finish()?;
+        }
         let indices = &self.rows.indices[self.rows.written()..];
         for (place, &index) in indices[..self.len].iter().enumerate() {
-            let mut row = self.row(place);
-            row.set_index(index as i64);
-            row.finish()?;
+            self.row(place).set_index(index as i64);
         }
         *self.rows.next += self.len;
         Ok(())

@@ -137,7 +137,6 @@ const KNOWN: &[(&[u8], &str, &str)] = &[
 ];
 
 /// Returns the first line of a text, truncated to a length that fits in a message.
-#[cfg(feature = "npy")]
 pub(super) fn excerpt(text: &str) -> String {
     const LONGEST: usize = 80;
     let line = text.lines().next().unwrap_or_default();

@@ -57,7 +57,6 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the file, to be mapped.
-    #[cfg(feature = "npy")]
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use super::error::SourceError;
 use super::{digits, read_idx};
-#[cfg(feature = "npy")]
 use super::{map_npy, read_npy};
 use crate::array::AnyArray;
 use crate::causes::with_causes;
@@ -32,8 +31,7 @@ pub enum Source {
     Digits,
     /// IDX files, [read](read_idx) into memory.
     Idx(Vec<PathBuf>),
-    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy). Needs the feature `npy`.
-    #[cfg(feature = "npy")]
+    /// NumPy's files, [read](read_npy) into memory or [mapped](map_npy).
     Npy(Vec<PathBuf>),
 }
 
@@ -50,7 +48,6 @@ impl Source {
                 Ok(vec![images.into(), labels.into()])
             }
             Self::Idx(files) => files.iter().map(read_idx).collect(),
-            #[cfg(feature = "npy")]
             Self::Npy(files) => files.iter().map(read_npy).collect(),
         })
     }
@@ -66,7 +63,6 @@ impl Source {
     ///
     /// The files must not change while their arrays live; see [`map_npy`].
     pub unsafe fn map(&self) -> Result<TensorDataset<Vec<AnyArray>>, LoadError> {
-        #[cfg(feature = "npy")]
         if let Self::Npy(files) = self {
             // SAFETY: the caller guarantees that the files do not change while their arrays live, as `map_npy`
             // requires.
@@ -113,10 +109,6 @@ pub enum ParseSourceError {
     /// A path in the list of files is empty.
     #[error("expected the path of a file before and after each comma")]
     Path,
-    /// The text names NumPy's files, but the build cannot read them.
-    #[cfg(not(feature = "npy"))]
-    #[error("npy:FILE needs slotline's cargo feature `npy`; build with it")]
-    Feature,
 }
 
 impl FromStr for Source {
@@ -131,10 +123,7 @@ impl FromStr for Source {
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
             Some(("idx", list)) => files(list).map(Self::Idx),
-            #[cfg(feature = "npy")]
             Some(("npy", list)) => files(list).map(Self::Npy),
-            #[cfg(not(feature = "npy"))]
-            Some(("npy", _)) => Err(ParseSourceError::Feature),
             _ => Err(ParseSourceError::Kind),
         }
     }
@@ -145,7 +134,6 @@ impl fmt::Display for Source {
         let (kind, files) = match self {
             Self::Digits => return f.write_str("digits"),
             Self::Idx(files) => ("idx", files),
-            #[cfg(feature = "npy")]
             Self::Npy(files) => ("npy", files),
         };
         let list: Vec<String> = files.iter().map(|file| shown(&file.to_string_lossy())).collect();
@@ -159,7 +147,7 @@ mod tests {
 
     #[test]
     fn sources_are_read_and_written_the_same() {
-        for text in ["digits", "idx:a", "idx:/x/y,z"] {
+        for text in ["digits", "idx:a", "idx:/x/y,z", "npy:/x/y.npy,z.npy"] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         let error = "idx:http:/a:b@c/d".parse::<Source>().unwrap().load().unwrap_err().to_string();
@@ -172,23 +160,10 @@ mod tests {
             ("csv:a", ParseSourceError::Kind),
             ("idx:", ParseSourceError::Path),
             ("idx:a,", ParseSourceError::Path),
+            ("npy:,a", ParseSourceError::Path),
         ] {
             assert_eq!(text.parse::<Source>(), Err(error), "{text}");
         }
-    }
-
-    #[cfg(feature = "npy")]
-    #[test]
-    fn numpys_files_are_a_source() {
-        assert_eq!("npy:/x/y.npy,z.npy".parse::<Source>().unwrap().to_string(), "npy:/x/y.npy,z.npy");
-        assert_eq!("npy:,a".parse::<Source>(), Err(ParseSourceError::Path));
-    }
-
-    #[cfg(not(feature = "npy"))]
-    #[test]
-    fn without_npy_the_error_names_the_feature() {
-        let error = "npy:a".parse::<Source>().unwrap_err();
-        assert!(error.to_string().contains("feature `npy`"), "{error}");
     }
 
     #[test]

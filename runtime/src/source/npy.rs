@@ -7,7 +7,7 @@ use memmap2::MmapOptions;
 use super::error::{FormatError, SourceError};
 use super::file::Source;
 use super::layout::{ByteOrder, Layout};
-use super::npy_header::{LONGEST_HEADER, header};
+use super::npy_header::NpyHeader;
 use crate::array::AnyArray;
 use crate::dtype::DType;
 
@@ -71,7 +71,7 @@ pub unsafe fn map_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 /// # Errors
 ///
 /// If the file can't be opened or read, isn't a .npy file, has an unsupported type (extended floats, dates, text,
-/// objects, records), Fortran order, or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions, or isn't exactly as long as
+/// objects, records), Fortran order (of several dimensions), or more than [`MAX_DIMS`](crate::shape::MAX_DIMS) dimensions, or isn't exactly as long as
 /// its header says.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
     let path = path.as_ref();
@@ -85,7 +85,7 @@ pub fn read_npy(path: impl AsRef<Path>) -> Result<AnyArray, SourceError> {
 ///
 /// Like [`read_npy`], for problems in the bytes.
 pub fn parse_npy(bytes: &[u8]) -> Result<AnyArray, FormatError> {
-    let layout = header(bytes, bytes.len() as u64)?;
+    let layout = layout(bytes, bytes.len() as u64)?;
     let data = &bytes[layout.data_start..];
     layout.decode(data)
 }
@@ -100,9 +100,16 @@ struct MappingIsUnsafe;
 
 fn open(path: &Path) -> Result<(Source<'_>, Layout), SourceError> {
     let mut source = Source::open(path)?;
-    let prefix = source.prefix(LONGEST_HEADER as u64)?;
-    let layout = header(&prefix, source.len).map_err(|problem| problem.of(path))?;
+    let prefix = source.prefix(NpyHeader::LONGEST as u64)?;
+    let layout = layout(&prefix, source.len).map_err(|problem| problem.of(path))?;
     Ok((source, layout))
+}
+
+/// Returns the layout that a header describes, from the file's first bytes and its length.
+fn layout(bytes: &[u8], file_len: u64) -> Result<Layout, FormatError> {
+    let NpyHeader { dtype, big_endian, dims, data_start } = NpyHeader::parse(bytes)?;
+    let order = if big_endian { ByteOrder::Big } else { ByteOrder::Little };
+    Layout::new(dtype, order, &dims, data_start, file_len)
 }
 
 fn read(path: &Path, source: &mut Source<'_>, layout: Layout) -> Result<AnyArray, SourceError> {

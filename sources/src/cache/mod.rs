@@ -181,9 +181,9 @@ impl Cached {
         }
     }
 
-    /// Looks at what is in the folder, and returns how much room is left: below 0, if too much is there. Removes parts that nobody writes, and while
-    /// there is no room for any object, the oldest files of other datasets.
-    fn look(&self) -> i64 {
+    /// Looks at what is in the folder, and returns how much room is left; below 0 if too much is there. Removes parts that
+    /// nobody writes, and while there is no room for any object, the oldest files of other datasets.
+    fn scan(&self) -> i64 {
         let mut others: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
         let mut held = vec![false; self.names.len()];
         let mut places = self.places();
@@ -355,7 +355,7 @@ mod tests {
         std::os::unix::fs::symlink(at(OsStr::new("thesis.tex")), at(&name("s3://b/link.tar", 100, "t"))).unwrap();
         let cache = Cache::new(folder.path(), 60).unwrap();
         let cached = Cached::new(cache, [("s3://b/new.tar".to_owned(), 55, Some("t"))].into_iter());
-        assert_eq!(cached.look(), 60);
+        assert_eq!(cached.scan(), 60);
         let mut left: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort_unstable();
         let mut expected = vec![other, name("s3://b/link.tar", 100, "t"), "thesis.tex".into(), "film.part".into()];

@@ -9,7 +9,7 @@ use slotline::dataset::Upcoming;
 
 use super::plan::{Place, Plan, Step};
 use crate::Format;
-use crate::ahead::Read;
+use crate::ahead::ReadCounters;
 use crate::remote::Remote;
 
 /// How many uses of files a plan knows.
@@ -52,7 +52,7 @@ struct Pass {
 
 impl Planner {
     /// Starts a thread for the objects of a format, which are in a cache.
-    pub(crate) fn start<F: Format + ?Sized>(format: Arc<F>, read: Arc<Read>) -> io::Result<Self> {
+    pub(crate) fn start<F: Format + ?Sized>(format: Arc<F>, read: Arc<ReadCounters>) -> io::Result<Self> {
         let shared = Arc::new(Shared { pass: Mutex::default(), closed: AtomicBool::new(false) });
         let planner = Self(shared.clone());
         let life = move || {
@@ -70,12 +70,12 @@ impl Planner {
     }
 
     /// Begins a pass in place of the one before.
-    pub(crate) fn begin<F: Format + ?Sized>(&self, upcoming: Upcoming, format: &F, read: &Read) {
+    pub(crate) fn begin<F: Format + ?Sized>(&self, upcoming: Upcoming, format: &F, read: &ReadCounters) {
         let Some(remote) = format.files().remote() else { return };
         let Some(cached) = remote.cached() else { return };
         cached.begin();
         let (position, plan) = (upcoming.positions().start, Plan::new(remote.len()));
-        let pass = Pass { upcoming, position, samples: 0, plan, room: cached.look(), looked: Instant::now() };
+        let pass = Pass { upcoming, position, samples: 0, plan, room: cached.scan(), looked: Instant::now() };
         *self.0.pass.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass);
         self.0.go_on(format, remote, read, AT_ONCE);
     }
@@ -89,7 +89,7 @@ impl Drop for Planner {
 
 impl Shared {
     /// Brings the plan up to date, and begins to fetch what it wants.
-    fn go_on<F: Format + ?Sized>(&self, format: &F, remote: &Remote, read: &Read, horizon: usize) {
+    fn go_on<F: Format + ?Sized>(&self, format: &F, remote: &Remote, read: &ReadCounters, horizon: usize) {
         let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(current), Some(cached)) = (&mut *pass, remote.cached()) else { return };
         current.plan.read(read.samples());
@@ -115,7 +115,7 @@ impl Shared {
                 return;
             }
             if pass.looked.elapsed() > LOOK {
-                (pass.room, pass.looked) = (cached.look(), Instant::now());
+                (pass.room, pass.looked) = (cached.scan(), Instant::now());
             }
             match pass.plan.next(pass.room, |file| places[file], |file| cached.len(file)) {
                 Some(Step::LetGo(file)) => {

@@ -11,9 +11,10 @@ use self::index::Index;
 use self::serializer::{Array, Serializer, check};
 use crate::columns::needed;
 use crate::files::{Files, Span};
-use crate::record::{Room, check_count};
+use crate::open::{LITDATA, Settings};
+use crate::record::{CapacityHint, check_count};
 use crate::shards::{ADVICE, Compression, Cut, Listed, Store, inside};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 
 /// How many items are looked at to choose the room for fields of any length.
 const LOOKED_AT: usize = 256;
@@ -30,12 +31,12 @@ const LOOKED_AT: usize = 256;
 /// | `bool`, `int`, `float` | a number: `bool`, `i64`, `f64` |
 /// | `no_header_numpy`, `no_header_tensor` | a list |
 /// | `numpy`, `tensor` | a list of the elements, and a list `<name>.shape: i64` |
-/// | tokens, with a [block size](LitDataOptions::block_size) | a tensor `tokens: [block_size]` |
+/// | tokens, with a [block size](Options::block_size) | a tensor `tokens: [block_size]` |
 ///
 /// Arrays of `numpy` and `tensor` have the type of the first item's. Others, such as `pickle`, `pil` and `json` (a binary
-/// form of LitData's own), are not read; leave them out with [`columns`](LitDataOptions::columns). Chunks may be compressed
+/// form of LitData's own), are not read; leave them out with [`columns`](Options::columns). Chunks may be compressed
 /// as a whole (`compression_level="chunk"`), and are unpacked as those of MDS are: see
-/// [`memory_limit`](LitDataOptions::memory_limit).
+/// [`memory_limit`](Options::memory_limit).
 #[derive(Debug)]
 pub struct LitData {
     store: Store,
@@ -52,70 +53,26 @@ struct Leaf {
     chosen: bool,
 }
 
-/// How LitData is read.
-#[derive(Clone, Debug)]
-pub struct LitDataOptions {
-    columns: Option<Vec<String>>,
-    memory_limit: u64,
-    block_size: Option<usize>,
-}
-
-impl Default for LitDataOptions {
-    fn default() -> Self {
-        Self { columns: None, memory_limit: 1 << 30, block_size: None }
-    }
-}
+/// How LitData is read. [`columns`](Options::columns) are the names of leaves. [`block_size`](Options::block_size) cuts each chunk
+/// of tokens into blocks of this many, as `TokensLoader(block_size)` does: tokens at the end of a chunk that do not fill a
+/// block are left out. [`memory_limit`](Options::memory_limit) is for unpacked chunks, of which none may be larger; those that
+/// were not used for longest are dropped first. Chunks that threads are unpacking or reading come in addition.
+pub type LitDataOptions = Options<LitData>;
 
 impl LitDataOptions {
-    /// Makes the default options: all leaves of the items.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the leaves to read, by their names.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets how many bytes of unpacked chunks are kept, 1 GiB by default. A chunk may not be larger. Those that were not
-    /// used for longest are dropped first. Chunks that threads are unpacking or reading come in addition.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
-    /// Cuts each chunk of tokens into blocks of this many, as `TokensLoader(block_size)` does: tokens at the end of a
-    /// chunk that do not fill a block are left out.
-    pub fn block_size(mut self, tokens: usize) -> Self {
-        self.block_size = Some(tokens);
-        self
-    }
-
     /// Opens the folder of an `index.json`.
     ///
     /// # Errors
     ///
     /// If a file can't be read, the index or a chunk is invalid, or a leaf can't be read.
     pub fn open(&self, folder: impl AsRef<Path>) -> Result<Records<LitData>, Error> {
-        self.of(folder.as_ref(), Ok)
+        self.set.open_litdata(folder.as_ref())
     }
+}
 
-    /// Opens a folder as [`open`](Self::open) does, and maps the chunks that are not compressed.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, folder: impl AsRef<Path>) -> Result<Records<LitData>, Error> {
-        // SAFETY: the caller guarantees that the files do not change.
-        self.of(folder.as_ref(), |files| unsafe { files.map() })
-    }
-
-    fn of(&self, folder: &Path, map: impl FnOnce(Files) -> Result<Files, Error>) -> Result<Records<LitData>, Error> {
+impl Settings {
+    pub(crate) fn open_litdata(&self, folder: &Path) -> Result<Records<LitData>, Error> {
+        self.check(LITDATA)?;
         let path = &folder.join("index.json");
         let index = index::read(path)?;
         let wrong = |problem: String, advice| Error::format(path.display(), None, problem, advice);
@@ -145,12 +102,12 @@ impl LitDataOptions {
             let path = inside(path, folder, &chunk.filename)?;
             listed.push(Listed { path, compression, samples, least: chunk.chunk_bytes, most, cut });
         }
-        let files = map(Files::open(listed.iter().map(|chunk| &chunk.path))?)?;
-        let store = Store::new(files, path, listed.into_iter(), self.memory_limit)?;
+        let files = self.files(listed.iter().map(|chunk| &chunk.path))?;
+        let store = Store::new(files, path, listed.into_iter(), self.memory_limit())?;
         let mut litdata = LitData { store, leaves, tokens, fields: RecordFields::default() };
         litdata.fields = match (tokens, self.block_size) {
             (Some(dtype), Some(block)) => RecordFields::new([("tokens", FieldKind::Tensor(dtype, vec![block]))]),
-            _ => litdata.look()?,
+            _ => litdata.infer_fields()?,
         };
         Ok(Records::new(litdata))
     }
@@ -202,9 +159,9 @@ impl LitData {
     }
 
     /// Looks at items of the first chunk to choose the fields.
-    fn look(&self) -> Result<RecordFields, Error> {
+    fn infer_fields(&self) -> Result<RecordFields, Error> {
         let mut found = vec![Vec::new(); self.leaves.len()];
-        self.store.look(LOOKED_AT, |index, item| {
+        self.store.visit_first(LOOKED_AT, |index, item| {
             self.split(index, item, |leaf, bytes| {
                 let (len, dims, dtype) = match self.leaves[leaf].serializer {
                     Serializer::Vector(dtype) => (bytes.len() / dtype.size(), 0, dtype),
@@ -220,7 +177,7 @@ impl LitData {
         })?;
         let mut fields: Vec<(String, FieldKind)> = Vec::new();
         for (leaf, found) in self.leaves.iter().zip(found).filter(|(leaf, _)| leaf.chosen) {
-            let room = Room::estimate(found.iter().map(|found| found.0));
+            let room = CapacityHint::estimate(found.iter().map(|found| found.0));
             let kind = match leaf.serializer {
                 Serializer::Bytes => FieldKind::Bytes(room),
                 Serializer::Text => FieldKind::Text(room),
@@ -231,7 +188,7 @@ impl LitData {
                 Serializer::Array { .. } => {
                     let dtype = found.first().map_or(DType::U8, |found| found.2);
                     fields.push((leaf.name.clone(), FieldKind::List(dtype, room)));
-                    let room = Room::estimate(found.iter().map(|found| found.1));
+                    let room = CapacityHint::estimate(found.iter().map(|found| found.1));
                     fields.push((format!("{}.shape", leaf.name), FieldKind::List(DType::I64, room)));
                     continue;
                 }
@@ -280,7 +237,7 @@ impl LitData {
     }
 }
 
-/// Adds the values of a leaf.
+/// Decodes a leaf, and passes its values to `add`.
 fn decode<'a>(
     serializer: Serializer,
     bytes: &'a [u8],

@@ -15,8 +15,8 @@
 //! in lists, and is otherwise an error that names line and key. Blanks around numbers make a text. In JSONL values of
 //! different kinds in one column are an error.
 //!
-//! A missing value is an error that names line and column, unless [`missing_as_zero`](ManifestOptions::missing_as_zero) or
-//! a [default](ManifestOptions::default_number) says what it stands for. In JSONL it is `null` or a missing key; in CSV an
+//! A missing value is an error that names line and column, unless [`missing_as_zero`](Options::missing_as_zero) or
+//! a [default](Options::default_number) says what it stands for. In JSONL it is `null` or a missing key; in CSV an
 //! empty cell, unless in a column of texts.
 //!
 //! `metadata.csv` and `metadata.jsonl` of Hugging Face's `imagefolder` and `audiofolder` are such files (datasets 5.2):
@@ -25,20 +25,20 @@
 mod json;
 mod table;
 
-use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use crate::files::{Files, Span, below, read_whole};
-use crate::{DefaultNumber, Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::open::{Settings, TABLES};
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 use table::{Cell, Column, Missing, Values};
 
 /// The name of the field for the bytes of the file.
 pub const DATA: &str = "data";
 
-/// The columns that name a file, unless [`ManifestOptions::file_column`] names another one: the first that exists.
+/// The columns that name a file, unless [`file_column`](Options::file_column) names another one: the first that exists.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 
 /// The name of the field for the folder of a manifest, if there is one in each of several.
@@ -88,66 +88,27 @@ pub enum ManifestFormat {
 }
 
 /// How a manifest is read.
-#[derive(Clone, Debug, Default)]
-pub struct ManifestOptions {
-    format: Option<ManifestFormat>,
-    file_column: Option<String>,
-    without_files: bool,
-    root: Option<PathBuf>,
-    columns: Option<Vec<String>>,
-    defaults: HashMap<String, DefaultNumber>,
-    missing_as_zero: bool,
-}
+///
+/// [`file_column`](Options::file_column) names the files. By default it is the first of [`FILE_COLUMNS`] that exists; if none
+/// does, a sample is the columns alone. A manifest with the name `metadata` must have one.
+///
+/// [`columns`](Options::columns) may list [`data`](DATA), the bytes of the files; without it no column names files. By default
+/// the fields are `data`, if there are files, and the other columns.
+///
+/// [`missing_as_zero`](Options::missing_as_zero) applies where there is no [`default_number`](Options::default_number), which for
+/// a column of integers must be an integer.
+pub type ManifestOptions = Options<Manifest>;
 
 impl ManifestOptions {
-    /// Makes the default options: all columns, and files relative to the manifest's folder.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sets the format. By default it follows from the extension: `.csv`, `.tsv` (with tabs), `.jsonl` or `.ndjson`.
     pub fn format(mut self, format: ManifestFormat) -> Self {
-        self.format = Some(format);
-        self
-    }
-
-    /// Sets the column that names the files. By default it is the first of [`FILE_COLUMNS`] that exists; if none does, a
-    /// sample is the columns alone. A manifest with the name `metadata` must have one.
-    pub fn file_column(mut self, name: impl Into<String>) -> Self {
-        self.file_column = Some(name.into());
-        self
-    }
-
-    /// Makes all columns fields: none names files, not even those of [`FILE_COLUMNS`].
-    pub fn without_files(mut self) -> Self {
-        self.without_files = true;
+        self.set.manifest_format = Some(format);
         self
     }
 
     /// Sets the folder that the files are relative to. By default it is the manifest's.
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
-        self.root = Some(root.into());
-        self
-    }
-
-    /// Sets which fields the samples have, in this order: columns, and [`data`](DATA), the bytes of the files, without
-    /// which no column names files. By default it is `data`, if there are files, and the other columns.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets the value for missing values of a column of numbers or truth values (false is 0). For a column of integers
-    /// it must be an integer.
-    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
-        self.defaults.insert(column.into(), value.into());
-        self
-    }
-
-    /// Whether missing values are zeros, and empty texts and lists, where there is no
-    /// [default](Self::default_number). By default they are errors.
-    pub fn missing_as_zero(mut self, zero: bool) -> Self {
-        self.missing_as_zero = zero;
+        self.set.root = Some(root.into());
         self
     }
 
@@ -158,12 +119,18 @@ impl ManifestOptions {
     /// If the manifest can't be read or is not valid, has no rows, or lacks a column; if a value is missing; or if a
     /// file's name is absolute or has `..` in it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Records<Manifest>, Error> {
-        let path = path.as_ref();
+        self.set.open_manifest(path.as_ref())
+    }
+}
+
+impl Settings {
+    pub(crate) fn open_manifest(&self, path: &Path) -> Result<Records<Manifest>, Error> {
+        self.check(TABLES)?;
         let root = match &self.root {
             Some(root) => root.clone(),
             None => path.parent().unwrap_or(Path::new("")).to_owned(),
         };
-        self.finish(path, self.table(path)?, root, &[path.to_owned()])
+        self.finish_manifest(path, self.cells(path)?, root, &[path.to_owned()])
     }
 
     /// Reads one manifest in each of these folders in `root`, as if they were one, with the column [`SPLIT`].
@@ -171,7 +138,7 @@ impl ManifestOptions {
         let paths: Vec<PathBuf> = splits.iter().map(|split| below(root, &format!("{split}/{name}"))).collect();
         let mut tables = Vec::new();
         for (split, path) in splits.iter().zip(&paths) {
-            let mut columns = self.table(path)?;
+            let mut columns = self.cells(path)?;
             let file_column = self.naming(path, &columns);
             let has_split = columns.iter().any(|column| column.name == SPLIT);
             for column in columns.iter_mut().filter(|column| Some(&*column.name) == file_column) {
@@ -185,12 +152,12 @@ impl ManifestOptions {
         }
         // For messages, and a `metadata` file as any other.
         let path = below(root, &format!("{{{}}}/{name}", splits.join(",")));
-        self.finish(&path, table::joined(tables), root.to_owned(), &paths)
+        self.finish_manifest(&path, table::joined(tables), root.to_owned(), &paths)
     }
 
     /// Parses a manifest.
-    fn table(&self, path: &Path) -> Result<Vec<Column>, Error> {
-        let format = match self.format {
+    fn cells(&self, path: &Path) -> Result<Vec<Column>, Error> {
+        let format = match self.manifest_format {
             Some(format) => format,
             None => match path.extension().map(|extension| extension.to_string_lossy().to_lowercase()).as_deref() {
                 Some("csv") => ManifestFormat::Csv { delimiter: b',' },
@@ -219,7 +186,7 @@ impl ManifestOptions {
     }
 
     /// Makes the dataset of the columns, which are those of `manifests`.
-    fn finish(
+    fn finish_manifest(
         &self,
         path: &Path,
         mut columns: Vec<Column>,
@@ -231,7 +198,7 @@ impl ManifestOptions {
             let problem = format!("no column {name}; there are {}", names.join(", "));
             Error::format(path.display(), None, problem, "check its spelling, or set `file_column` and `columns`")
         };
-        let named = self.file_column.iter().chain(self.defaults.keys());
+        let named = self.file_column.iter().chain(self.default_numbers.keys());
         if let Some(name) = named.into_iter().find(|name| !names.contains(name)) {
             return Err(lacking(name));
         }
@@ -268,7 +235,8 @@ impl ManifestOptions {
         let mut fields = Vec::new();
         let mut values = Vec::new();
         for column in columns {
-            let missing = Missing { number: self.defaults.get(&column.name).copied(), as_zero: self.missing_as_zero };
+            let missing =
+                Missing { number: self.default_numbers.get(&column.name).copied(), as_zero: self.missing_as_zero };
             let name = column.name.clone();
             let column = column.decide(path, missing)?;
             fields.push((name, column.kind()));
@@ -320,7 +288,7 @@ fn relative(path: &Path, root: PathBuf, column: &Column) -> Result<Files, Error>
         let root = root.to_string_lossy();
         return Files::open(paths.iter().map(|name| crate::remote::below(&root, name)));
     }
-    Ok(Files::each(root, paths))
+    Ok(Files::open_per_read(root, paths))
 }
 
 impl Format for Manifest {
@@ -359,9 +327,9 @@ impl Values {
             Self::Lists(dtype, _, ends) => {
                 let starts = std::iter::once(&0).chain(ends);
                 let items = starts.zip(ends).map(|(start, end)| ((end - start) / dtype.size()) as u64);
-                FieldKind::List(*dtype, Room::of(items))
+                FieldKind::List(*dtype, CapacityHint::of(items))
             }
-            Self::Texts(texts) => FieldKind::Text(Room::of(texts.iter().map(|text| text.len() as u64))),
+            Self::Texts(texts) => FieldKind::Text(CapacityHint::of(texts.iter().map(|text| text.len() as u64))),
         }
     }
 

@@ -10,9 +10,10 @@ use slotline::dtype::DType;
 use self::encoding::{AnyArray, Encoding, digits};
 use crate::columns::needed;
 use crate::files::{Files, Span};
-use crate::record::{Room, check_count};
+use crate::open::{MDS, Settings};
+use crate::record::{CapacityHint, check_count};
 use crate::shards::{ADVICE, Cut, Listed, Store};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
+use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 
 /// How many samples are looked at to choose the room for columns of any length.
 const LOOKED_AT: usize = 256;
@@ -29,10 +30,10 @@ const LOOKED_AT: usize = 256;
 /// | `ndarray:dtype`, `ndarray` | a list of the elements, and a list `<name>.shape: i64` |
 ///
 /// Arrays of `ndarray` have the type of the first sample's. `pkl`, `pil`, `jpegarray` and lists are not read; leave such
-/// columns out with [`columns`](MdsOptions::columns).
+/// columns out with [`columns`](Options::columns).
 ///
 /// A compressed shard (zstd or gz), without the raw one beside it, is unpacked into memory as a whole when the first
-/// sample of it is read. Shards stay in memory up to the [limit](MdsOptions::memory_limit); those that were not used for
+/// sample of it is read. Shards stay in memory up to the [limit](Options::memory_limit); those that were not used for
 /// longest are dropped first. Shuffling over more than that unpacks shards again and again: unpack such data once, on
 /// disk.
 #[derive(Debug)]
@@ -50,42 +51,14 @@ struct Column {
     chosen: bool,
 }
 
-/// How MDS is read.
-#[derive(Clone, Debug)]
-pub struct MdsOptions {
-    columns: Option<Vec<String>>,
-    memory_limit: u64,
-    verify: bool,
-}
-
-impl Default for MdsOptions {
-    fn default() -> Self {
-        Self { columns: None, memory_limit: 1 << 30, verify: false }
-    }
-}
+/// How MDS is read. [`memory_limit`](Options::memory_limit) is for unpacked shards, of which none may be larger. Shards that
+/// threads are unpacking or reading come in addition.
+pub type MdsOptions = Options<Mds>;
 
 impl MdsOptions {
-    /// Makes the default options: all columns.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the columns to read.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets how many bytes of unpacked shards are kept, 1 GiB by default. A shard may not be larger. Shards that threads
-    /// are unpacking or reading come in addition.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
     /// Whether all files are read and compared with the hashes in the index when the dataset is opened; off by default.
     pub fn verify(mut self, verify: bool) -> Self {
-        self.verify = verify;
+        self.set.verify = verify;
         self
     }
 
@@ -95,29 +68,18 @@ impl MdsOptions {
     ///
     /// If a file can't be read, the index or a shard is invalid, a hash differs, or a column can't be read.
     pub fn open(&self, folder: impl AsRef<Path>) -> Result<Records<Mds>, Error> {
-        self.of(folder.as_ref(), Ok)
+        self.set.open_mds(folder.as_ref())
     }
+}
 
-    /// Opens a folder as [`open`](Self::open) does, and maps the shards that are not compressed.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, folder: impl AsRef<Path>) -> Result<Records<Mds>, Error> {
-        // SAFETY: the caller guarantees that the files do not change.
-        self.of(folder.as_ref(), |files| unsafe { files.map() })
-    }
-
-    fn of(&self, folder: &Path, map: impl FnOnce(Files) -> Result<Files, Error>) -> Result<Records<Mds>, Error> {
+impl Settings {
+    pub(crate) fn open_mds(&self, folder: &Path) -> Result<Records<Mds>, Error> {
+        self.check(MDS)?;
         let index = index::read(folder)?;
         let path = folder.join("index.json");
         check_count(path.display(), index.columns.len())?;
-        let columns = self.chosen(&path, &index.columns)?;
-        let files = map(Files::open(index.shards.iter().map(|shard| &shard.path))?)?;
+        let columns = self.chosen_columns(&path, &index.columns)?;
+        let files = self.files(index.shards.iter().map(|shard| &shard.path))?;
         let mut memory = Vec::new();
         for (file, shard) in index.shards.iter().enumerate() {
             let found = files.file_len(file).unwrap_or(0);
@@ -137,14 +99,14 @@ impl MdsOptions {
             most: shard.bytes,
             cut: Cut::Table,
         });
-        let store = Store::new(files, &path, listed, self.memory_limit)?;
+        let store = Store::new(files, &path, listed, self.memory_limit())?;
         let mut mds = Mds { store, columns, fields: RecordFields::default() };
-        mds.fields = mds.look()?;
+        mds.fields = mds.infer_fields()?;
         Ok(Records::new(mds))
     }
 
     /// Checks the columns, and marks those to read.
-    fn chosen(&self, path: &Path, listed: &[(String, String, Option<u64>)]) -> Result<Vec<Column>, Error> {
+    fn chosen_columns(&self, path: &Path, listed: &[(String, String, Option<u64>)]) -> Result<Vec<Column>, Error> {
         let names: Vec<_> = listed.iter().map(|column| column.0.as_str()).collect();
         let needed = needed(path, self.columns.as_deref(), &names)?;
         let mut columns = Vec::new();
@@ -179,10 +141,10 @@ impl Mds {
     }
 
     /// Looks at samples of the first shard to choose the fields.
-    fn look(&mut self) -> Result<RecordFields, Error> {
+    fn infer_fields(&mut self) -> Result<RecordFields, Error> {
         let mut lengths = vec![(Vec::new(), Vec::new()); self.columns.len()];
         if self.columns.iter().any(|column| column.chosen && column.encoding.size().is_none()) {
-            self.store.look(LOOKED_AT, |index, sample| {
+            self.store.visit_first(LOOKED_AT, |index, sample| {
                 let mut found = Vec::new();
                 self.split(index, sample, |column, bytes| found.push((column, bytes)))?;
                 for (column, bytes) in found {
@@ -200,7 +162,7 @@ impl Mds {
         }
         let mut fields = Vec::new();
         for (column, (lengths, arrays)) in self.columns.iter().zip(lengths).filter(|(column, _)| column.chosen) {
-            let room = Room::estimate(lengths);
+            let room = CapacityHint::estimate(lengths);
             let kind = match &column.encoding {
                 Encoding::Bytes => FieldKind::Bytes(room),
                 Encoding::Text => FieldKind::Text(room),
@@ -211,7 +173,7 @@ impl Mds {
                 Encoding::AnyArray(dtype) => {
                     let dtype = dtype.or(arrays.first().map(|array| array.1)).unwrap_or(DType::U8);
                     fields.push((column.name.clone(), FieldKind::List(dtype, room)));
-                    let room = Room::estimate(arrays.iter().map(|array| array.0));
+                    let room = CapacityHint::estimate(arrays.iter().map(|array| array.0));
                     fields.push((format!("{}.shape", column.name), FieldKind::List(DType::I64, room)));
                     continue;
                 }

@@ -13,7 +13,7 @@ use slotline::dataset::decoding;
 use self::offsets::Offsets;
 pub(crate) use self::packed::{Compression, inside};
 use crate::files::{Files, Span};
-use crate::kept::Kept;
+use crate::part_cache::PartCache;
 use crate::{Error, Input};
 
 pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again";
@@ -23,7 +23,7 @@ pub(crate) const ADVICE: &str = "write the dataset again, or copy the file again
 pub(crate) struct Store {
     files: Files,
     shards: Vec<Shard>,
-    unpacked: Kept<Vec<u8>, Vec<u8>>,
+    unpacked: PartCache<Vec<u8>, Vec<u8>>,
     len: usize,
 }
 
@@ -107,7 +107,7 @@ impl Store {
             };
             len = total;
         }
-        let unpacked = Kept::new(shards.len(), memory_limit);
+        let unpacked = PartCache::new(shards.len(), memory_limit);
         Ok(Self { files, shards, unpacked, len })
     }
 
@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Calls `each` with the first samples, up to `most` of them, in one shard.
-    pub(crate) fn look(
+    pub(crate) fn visit_first(
         &self,
         most: usize,
         mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>,

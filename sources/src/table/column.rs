@@ -16,7 +16,7 @@ use slotline::dtype::DType;
 use slotline::sample::Row;
 
 use super::LEAST;
-use super::schema::{Holds, Leaf};
+use super::schema::{ColumnType, Leaf};
 use crate::decimal;
 
 /// Some rows of a table: a column for each of its fields.
@@ -144,12 +144,12 @@ impl Column {
     /// copied.
     pub(super) fn of(batch: &RecordBatch, leaf: &Leaf, default: Option<&[u8]>, limit: u64) -> Result<Self, String> {
         let (array, missing) = find(batch, leaf);
-        Self::new(&array, &leaf.holds, missing, default, limit)
+        Self::new(&array, &leaf.column_type, missing, default, limit)
     }
 
     fn new(
         array: &ArrayRef,
-        holds: &Holds,
+        column_type: &ColumnType,
         above: Option<NullBuffer>,
         default: Option<&[u8]>,
         limit: u64,
@@ -187,7 +187,7 @@ impl Column {
             }
             DataType::ListView(_) => of_list_views::<i32>(array, &mut holes, limit)?,
             DataType::LargeListView(_) => of_list_views::<i64>(array, &mut holes, limit)?,
-            DataType::Dictionary(..) => of_dictionary(array, holds, default, limit)?,
+            DataType::Dictionary(..) => of_dictionary(array, column_type, default, limit)?,
             _ => {
                 let (elements, size) = elements(array)?;
                 Values::Fixed(elements, size)
@@ -196,7 +196,7 @@ impl Column {
         let holes = holes.filter(|nulls| nulls.null_count() > 0);
         let gaps = (missing.is_some() || holes.is_some())
             .then(|| Box::new(Gaps { missing, holes, default: default.map(Into::into) }));
-        Ok(Self { dtype: holds.dtype(), values, gaps })
+        Ok(Self { dtype: column_type.dtype(), values, gaps })
     }
 
     fn has_default(&self) -> bool {
@@ -358,9 +358,14 @@ fn of_list_views<O: OffsetSizeTrait>(
     Ok(Values::Wide(bytes.into(), size, ends.into()))
 }
 
-fn of_dictionary(array: &ArrayRef, holds: &Holds, default: Option<&[u8]>, limit: u64) -> Result<Values, String> {
+fn of_dictionary(
+    array: &ArrayRef,
+    column_type: &ColumnType,
+    default: Option<&[u8]>,
+    limit: u64,
+) -> Result<Values, String> {
     let array = array.as_any_dictionary();
-    let of = Column::new(array.values(), holds, None, default, limit)?;
+    let of = Column::new(array.values(), column_type, None, default, limit)?;
     // A missing value may have any key, also if there are no values.
     let keys = if array.values().is_empty() { vec![0; array.len()] } else { array.normalized_keys() };
     let keys =
@@ -385,10 +390,10 @@ mod tests {
         let field = Arc::new(Field::new("item", DataType::Int64, true));
         let (starts, lens) = (vec![0; 1024].into(), vec![1 << 17; 1024].into());
         let lists: ArrayRef = Arc::new(ListViewArray::new(field, starts, lens, elements, None));
-        for (array, holds) in [(texts, Holds::Bytes), (lists, Holds::List(DType::I64))] {
-            let error = Column::new(&array, &holds, None, None, 1 << 29).unwrap_err();
+        for (array, column_type) in [(texts, ColumnType::Bytes), (lists, ColumnType::List(DType::I64))] {
+            let error = Column::new(&array, &column_type, None, None, 1 << 29).unwrap_err();
             assert_eq!(error, "values of 1073741824 bytes, more than 536870912; raise `memory_limit`");
-            let column = Column::new(&array.slice(0, 2), &holds, None, None, 0).unwrap();
+            let column = Column::new(&array.slice(0, 2), &column_type, None, None, 0).unwrap();
             assert_eq!(column.value(1).len(), 1 << 20);
         }
     }

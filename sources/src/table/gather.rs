@@ -1,8 +1,8 @@
 //! Rows of a table, copied into a batch column by column.
 //!
-//! If the parts that the rows are in have room in memory together, the values are copied from them in the order of the batch.
-//! Otherwise each part is decoded in turn, and what the batch needs of it is copied aside: an order that jumps over a table
-//! would decode a part for each row.
+//! If all parts that the rows are in fit into memory together, the values are copied from them in the order of the batch.
+//! Otherwise each part is decoded once, and what the batch needs of it is copied aside. Copied in the order of the batch, a
+//! part might be decoded again for each row.
 
 use std::io;
 use std::sync::Arc;

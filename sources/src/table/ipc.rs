@@ -22,10 +22,11 @@ use arrow_ipc::{Message, MessageHeader, MetadataVersion};
 use arrow_schema::SchemaRef;
 
 use super::schema::{Columns, DEEPEST, Leaf};
-use super::{DAMAGED, LEAST, Part, TableOptions};
+use super::{DAMAGED, LEAST, Part};
 use crate::Error;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
+use crate::open::Settings;
 use crate::window::{Progress, Window};
 
 /// The maximum length of the metadata of one message.
@@ -66,12 +67,7 @@ struct Rows {
 impl File {
     /// Walks over the messages of a file, and reads its dictionaries. Their size is added to `spent`, which may be up to
     /// `limit`.
-    pub(super) fn open(
-        files: &Arc<Files>,
-        file: usize,
-        options: &TableOptions,
-        spent: &AtomicU64,
-    ) -> Result<Self, Error> {
+    pub(super) fn open(files: &Arc<Files>, file: usize, options: &Settings, spent: &AtomicU64) -> Result<Self, Error> {
         let path = files.path(file);
         let progress = Progress::default();
         let mut window = Window::new(files, file, &progress);
@@ -136,7 +132,7 @@ struct Walk<'a> {
     file: usize,
     path: &'a Path,
     window: Window<'a>,
-    options: &'a TableOptions,
+    options: &'a Settings,
     is_file: bool,
     of: Option<File>,
     /// The numbers of the dictionaries of columns that were chosen.
@@ -216,7 +212,7 @@ impl Walk<'_> {
                 if !self.used.contains(&found.id()) {
                     return Ok(Some(body + body_len));
                 }
-                let limit = self.options.memory_limit;
+                let limit = self.options.memory_limit();
                 let data = found.data().ok_or_else(|| error("a message without its header"))?;
                 let wrong = |problem: String| error(&format!("a dictionary: {problem}"));
                 let buffer = body_of(self.files, span)?;

@@ -21,7 +21,7 @@
 //! it that pages begin with and that takes a megabyte or more; and a batch of Arrow. They are kept in memory up to
 //! [`memory_limit`](TableOptions::memory_limit). So an order that jumps over a table that is larger than that decodes the
 //! same rows again and again: write Parquet with a page index (Hugging Face Datasets does since version 4) and Arrow in small
-//! batches for it, [map](TableOptions::map) Arrow files that are not compressed, or shuffle within some row groups at a
+//! batches for it, [map](TableOptions::mapped) Arrow files that are not compressed, or shuffle within some row groups at a
 //! time ([`shard_lens`](crate::Records::shard_lens)).
 //!
 //! A file that is damaged so that the decoder panics is an error, too, but the panic hook is called, and a program that is
@@ -54,15 +54,16 @@ use slotline::sample::{Row, RowsMut};
 
 use self::column::{Chunk, Column, Missing};
 use self::gather::Gather;
-use self::schema::{Columns, Holds, Leaf};
+use self::schema::{ColumnType, Columns, Leaf};
 use crate::columns::choose;
 use crate::files::{Files, Span, below, is_url, names_in, read_whole};
 use crate::format::place;
-use crate::kept::Kept;
-use crate::parallel::each;
+use crate::open::{ARROW, PARQUET, Settings};
+use crate::parallel::par_map;
+use crate::part_cache::PartCache;
 use crate::paths::expand;
 use crate::record::Rows;
-use crate::{DefaultNumber, Error, Format, Input, Record, RecordFields, Records, Room};
+use crate::{CapacityHint, Error, Format, Input, Options, Record, RecordFields, Records};
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
@@ -95,7 +96,7 @@ pub struct Table {
     fields: RecordFields,
     /// Of each file, where the columns are in what its parts are decoded to.
     leaves: Vec<Vec<Leaf>>,
-    kept: Kept<Chunk, Vec<Column>>,
+    kept: PartCache<Chunk, Vec<Column>>,
     /// The size of all parts, as the files say.
     size: u64,
     /// How many times larger a part was than its size, at most, in 1/256; 0 if none was decoded.
@@ -131,68 +132,15 @@ trait Part: fmt::Debug + Send + Sync {
     fn read(&self, files: &Arc<Files>, step: usize, limit: u64, spent: &AtomicU64) -> Result<RecordBatch, Error>;
 }
 
-/// How tables are read.
-#[derive(Clone, Debug)]
-pub struct TableOptions {
-    columns: Option<Vec<String>>,
-    missing_as_zero: bool,
-    defaults: HashMap<String, DefaultNumber>,
-    decimals_as_f64: bool,
-    memory_limit: u64,
-}
-
-impl Default for TableOptions {
-    fn default() -> Self {
-        Self {
-            columns: None,
-            missing_as_zero: false,
-            defaults: HashMap::new(),
-            decimals_as_f64: false,
-            memory_limit: 1 << 30,
-        }
-    }
-}
+/// How tables are read. A struct's name among [`columns`](Options::columns) stands for all its members.
+///
+/// [`memory_limit`](Options::memory_limit) is for decoded rows, in each process. Those that each thread
+/// is copying into a batch come in addition, up to a quarter of this or one part of the file, and those that threads are
+/// decoding. A batch of rows from many parts of a larger table decodes each of these parts once. What is decoded together may
+/// take twice as much as this, or 64 MiB if that is more; and the dictionaries of Arrow, which are kept besides, once as much.
+pub type TableOptions = Options<Table>;
 
 impl TableOptions {
-    /// Makes the default options: all columns.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the columns to read, in this order. A struct's name stands for all its members.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Whether missing values (nulls) are zeros, and empty texts, bytes and lists. By default they are errors, as are those
-    /// within lists.
-    pub fn missing_as_zero(mut self, zero: bool) -> Self {
-        self.missing_as_zero = zero;
-        self
-    }
-
-    /// Sets what missing values of a column of numbers or truth values (false is 0) stand for, such as NaN.
-    pub fn default_number(mut self, column: impl Into<String>, value: impl Into<DefaultNumber>) -> Self {
-        self.defaults.insert(column.into(), value.into());
-        self
-    }
-
-    /// Whether decimals are read, each as the `f64` closest to it. By default they are errors, since digits are lost.
-    pub fn decimals_as_f64(mut self, as_f64: bool) -> Self {
-        self.decimals_as_f64 = as_f64;
-        self
-    }
-
-    /// Sets how many bytes of decoded rows are kept in the memory of each process, 1 GiB by default. Those that each thread
-    /// is copying into a batch come in addition, up to a quarter of this or one part of the file, and those that threads are
-    /// decoding. A batch of rows from many parts of a larger table decodes each of these parts once. What is decoded together may take twice as much as this, or 64 MiB if that is more; and the dictionaries of
-    /// Arrow, which are kept besides, once as much.
-    pub fn memory_limit(mut self, bytes: u64) -> Self {
-        self.memory_limit = bytes;
-        self
-    }
-
     /// Opens files, folders that Hugging Face's `save_to_disk` wrote, and [patterns](crate::paths), one after another. All
     /// are Parquet, or all are Arrow. Columns are found by their names, in any order.
     ///
@@ -200,33 +148,24 @@ impl TableOptions {
     ///
     /// If a file can't be read, is not valid, or lacks a column of the first; or if a column can't be read.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
-        self.of(Files::open(data_files(paths)?)?)
+        self.set.open_table(paths)
     }
+}
 
-    /// Opens files as [`open`](Self::open) does, and maps them: what is not compressed in Arrow files is not copied before
-    /// the batch.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Table>, Error> {
-        // SAFETY: the caller guarantees that the files do not change.
-        self.of(unsafe { Files::open(data_files(paths)?)?.map() }?)
-    }
-
-    fn of(&self, files: Files) -> Result<Records<Table>, Error> {
-        let files = Arc::new(files);
+impl Settings {
+    pub(crate) fn open_table(
+        &self,
+        paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    ) -> Result<Records<Table>, Error> {
+        let files = Arc::new(self.files(data_files(paths)?)?);
         let numbers: Vec<usize> = (0..files.len()).collect();
         let spent = AtomicU64::new(0);
-        let mut opened = each(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
+        let mut opened = par_map(&files, &numbers, |&file| Opened::open(&files, file, self, &spent))?;
         let first = opened[0].columns();
         let leaves = choose(&files.path(0), self.columns.as_deref(), &first.leaves, |leaf| &leaf.name, &first.others)?;
         let names: HashSet<String> = first.names().map(str::to_owned).collect();
         let is_parquet = opened[0].is_parquet();
+        self.check(if is_parquet { PARQUET } else { ARROW })?;
         let missing = self.missing(&files.path(0), &leaves)?;
         let (mut parts, mut all_leaves) = (Vec::new(), Vec::new());
         for (file, of) in opened.drain(..).enumerate() {
@@ -236,7 +175,7 @@ impl TableOptions {
             }
             let known: HashMap<&str, &Leaf> = of.columns().leaves.iter().map(|leaf| (&*leaf.name, leaf)).collect();
             let find = |leaf: &Leaf| {
-                let found = known.get(&*leaf.name).filter(|found| found.holds == leaf.holds);
+                let found = known.get(&*leaf.name).filter(|found| found.column_type == leaf.column_type);
                 found.map(|&found| found.clone()).ok_or_else(|| {
                     let problem = format!("the column {} is not here as in {}", leaf.name, files.path(0).display());
                     let advice = "open files of the same columns, or choose others with `columns`";
@@ -261,7 +200,7 @@ impl TableOptions {
         let size = parts.iter().map(|part| part.size()).fold(0, u64::saturating_add);
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let mut table = Table {
-            kept: Kept::new(parts.len(), self.memory_limit),
+            kept: PartCache::new(parts.len(), self.memory_limit()),
             files,
             parts,
             starts,
@@ -273,28 +212,26 @@ impl TableOptions {
             is_parquet,
             number: TABLES.fetch_add(1, Ordering::Relaxed),
         };
-        table.fields = table.look(&leaves);
+        table.fields = table.infer_fields(&leaves);
         Ok(Records::new(table))
     }
-}
 
-impl TableOptions {
     /// Returns what a missing value of each column is, if that is no error.
     fn missing(&self, path: &Path, leaves: &[Leaf]) -> Result<Vec<Option<Box<[u8]>>>, Error> {
         let wrong = |problem, advice| Error::format(path.display(), None, problem, advice);
-        if let Some(name) = self.defaults.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
+        if let Some(name) = self.default_numbers.keys().find(|name| !leaves.iter().any(|leaf| leaf.name == **name)) {
             return Err(wrong(
                 format!("no column {name} among those that are read, to set a default of"),
                 "choose it with `columns`, or leave its `default_number` out",
             ));
         }
         let missing = |leaf: &Leaf| {
-            let kind = leaf.holds.kind(|_| Room { items: 1, exceeded: true });
-            let Some(&number) = self.defaults.get(&leaf.name) else {
+            let kind = leaf.column_type.kind(|_| CapacityHint { items: 1, exceeded: true });
+            let Some(&number) = self.default_numbers.get(&leaf.name) else {
                 let zero = || kind.zero().map_err(|source| Error::io(path, "read", source));
                 return Ok(self.missing_as_zero.then(zero).transpose()?.map(|zero| zero.bytes().into()));
             };
-            let found = leaf.holds.number(number);
+            let found = leaf.column_type.number(number);
             let problem = || format!("column {}: the default {number} is no {kind}", leaf.name);
             found.map(Some).ok_or_else(|| wrong(problem(), "set one that the column can hold, for a column of numbers"))
         };
@@ -311,7 +248,7 @@ enum Opened {
 }
 
 impl Opened {
-    fn open(files: &Arc<Files>, file: usize, options: &TableOptions, spent: &AtomicU64) -> Result<Self, Error> {
+    fn open(files: &Arc<Files>, file: usize, options: &Settings, spent: &AtomicU64) -> Result<Self, Error> {
         let mut start = Vec::new();
         let len = files.file_len(file).unwrap_or(0).min(4);
         files.read_into(Span { file, start: 0, len: Some(len) }, &mut start)?;
@@ -474,8 +411,9 @@ impl Table {
     }
 
     /// Chooses the fields, with room for the first rows.
-    fn look(&self, leaves: &[Leaf]) -> RecordFields {
-        let is_packed = |leaf: &Leaf| matches!(leaf.holds, Holds::List(_) | Holds::Bytes | Holds::Text);
+    fn infer_fields(&self, leaves: &[Leaf]) -> RecordFields {
+        let is_packed =
+            |leaf: &Leaf| matches!(leaf.column_type, ColumnType::List(_) | ColumnType::Bytes | ColumnType::Text);
         // Rows that can't be read are errors when they are asked for.
         let first = (0..self.parts.len()).find(|&part| self.parts[part].rows() > 0);
         let first = first.filter(|_| leaves.iter().any(is_packed));
@@ -483,9 +421,9 @@ impl Table {
         let fields = leaves.iter().enumerate().map(|(column, leaf)| {
             let room = |size: usize| {
                 let rows = first.iter().flat_map(|(chunk, rows)| (0..*rows).map(|row| chunk.value(column, row)));
-                Room::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
+                CapacityHint::estimate(rows.map(|bytes| (bytes.len() / size) as u64))
             };
-            (leaf.name.clone(), leaf.holds.kind(room))
+            (leaf.name.clone(), leaf.column_type.kind(room))
         });
         RecordFields::new(fields)
     }

@@ -64,10 +64,10 @@ impl File {
         let reader = ParquetMetaDataReader::new()
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Optional);
-        let whole = Whole { files, file };
+        let footer = FooterReader { files, file };
         // A damaged file must not end the program, whatever the decoder makes of it.
         let read = catch_unwind(AssertUnwindSafe(|| {
-            let metadata = reader.parse_and_finish(&whole)?;
+            let metadata = reader.parse_and_finish(&footer)?;
             ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
         }));
         let metadata = read.map_err(|_| wrong("metadata that can't be read".to_owned()))?;
@@ -328,19 +328,19 @@ impl From<ParquetError> for Problem {
     }
 }
 
-/// A file, for the reader of its metadata.
-struct Whole<'a> {
+/// Reads the metadata at the end of a file.
+struct FooterReader<'a> {
     files: &'a Files,
     file: usize,
 }
 
-impl Length for Whole<'_> {
+impl Length for FooterReader<'_> {
     fn len(&self) -> u64 {
         self.files.file_len(self.file).unwrap_or(0)
     }
 }
 
-impl ChunkReader for Whole<'_> {
+impl ChunkReader for FooterReader<'_> {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {

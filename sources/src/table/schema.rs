@@ -5,7 +5,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use slotline::dtype::{DType, Element, bytes_of};
 
 use crate::columns::{DECIMALS, NESTED, NO_VALUES};
-use crate::{DefaultNumber, FieldKind, Room};
+use crate::{CapacityHint, DefaultNumber, FieldKind};
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
@@ -22,12 +22,12 @@ pub(super) struct Leaf {
     pub(super) name: String,
     /// The number of the column, and those of the members down to it.
     pub(super) path: Vec<usize>,
-    pub(super) holds: Holds,
+    pub(super) column_type: ColumnType,
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum ColumnType {
     Number(DType),
     Tensor(DType, usize),
     List(DType),
@@ -35,7 +35,7 @@ pub(super) enum Holds {
     Text,
 }
 
-impl Holds {
+impl ColumnType {
     /// Returns the type of the elements.
     pub(super) fn dtype(&self) -> DType {
         match *self {
@@ -45,7 +45,7 @@ impl Holds {
     }
 
     /// Returns the kind of the field, with the room that `room` gives for elements of a size.
-    pub(super) fn kind(&self, room: impl Fn(usize) -> Room) -> FieldKind {
+    pub(super) fn kind(&self, room: impl Fn(usize) -> CapacityHint) -> FieldKind {
         match *self {
             Self::Number(dtype) => FieldKind::Number(dtype),
             Self::Tensor(dtype, len) => FieldKind::Tensor(dtype, vec![len]),
@@ -127,8 +127,8 @@ impl Columns {
                 self.add_all(members, Some(&(name, path)), decimals)?;
                 continue;
             }
-            match holds(field.data_type(), decimals) {
-                Ok(holds) => self.leaves.push(Leaf { name, path, holds }),
+            match column_type(field.data_type(), decimals) {
+                Ok(column_type) => self.leaves.push(Leaf { name, path, column_type }),
                 Err(what) => self.others.push((name, what)),
             }
         }
@@ -137,31 +137,33 @@ impl Columns {
 }
 
 /// Returns what the values of a column are, or why they can't be read.
-fn holds(of: &DataType, decimals: bool) -> Result<Holds, String> {
+fn column_type(of: &DataType, decimals: bool) -> Result<ColumnType, String> {
     let elements = |field: &Field| match field.data_type() {
         of @ (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => {
-            holds(of, decimals).map(|_| DType::F64)
+            column_type(of, decimals).map(|_| DType::F64)
         }
         of => number(of).ok_or_else(|| NESTED.to_owned()),
     };
     let len = |len: i32| usize::try_from(len).map_err(|_| format!("values of the length {len}"));
     Ok(match of {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Holds::Text,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Holds::Bytes,
-        DataType::FixedSizeBinary(width) => Holds::Tensor(DType::U8, len(*width)?),
-        DataType::FixedSizeList(field, size) => Holds::Tensor(elements(field)?, len(*size)?),
-        DataType::List(field) | DataType::LargeList(field) => Holds::List(elements(field)?),
-        DataType::ListView(field) | DataType::LargeListView(field) => Holds::List(elements(field)?),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ColumnType::Text,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ColumnType::Bytes,
+        DataType::FixedSizeBinary(width) => ColumnType::Tensor(DType::U8, len(*width)?),
+        DataType::FixedSizeList(field, size) => ColumnType::Tensor(elements(field)?, len(*size)?),
+        DataType::List(field) | DataType::LargeList(field) => ColumnType::List(elements(field)?),
+        DataType::ListView(field) | DataType::LargeListView(field) => ColumnType::List(elements(field)?),
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) if decimals => {
-            Holds::Number(DType::F64)
+            ColumnType::Number(DType::F64)
         }
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => return Err(DECIMALS.to_owned()),
         DataType::Decimal256(..) => return Err("decimals of more than 128 bits".to_owned()),
         DataType::Null => return Err(NO_VALUES.to_owned()),
-        DataType::Dictionary(_, values) => holds(values, decimals).map_err(|what| format!("{what} in a dictionary"))?,
+        DataType::Dictionary(_, values) => {
+            column_type(values, decimals).map_err(|what| format!("{what} in a dictionary"))?
+        }
         DataType::Map(..) => return Err("maps".to_owned()),
         DataType::Union(..) => return Err("unions".to_owned()),
-        other => Holds::Number(number(other).ok_or_else(|| other.to_string())?),
+        other => ColumnType::Number(number(other).ok_or_else(|| other.to_string())?),
     })
 }
 

@@ -43,7 +43,7 @@ impl Bytes<'_> {
         None
     }
 
-    /// Reads a signed integer, whose lowest bit is the sign.
+    /// Reads a signed integer in zigzag encoding: its lowest bit is the sign.
     pub(super) fn int(&mut self) -> Option<i64> {
         let found = self.varint()?;
         Some((found >> 1) as i64 ^ -((found & 1) as i64))

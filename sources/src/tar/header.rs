@@ -28,7 +28,7 @@ pub(super) struct Member {
     pub(super) len: u64,
 }
 
-/// What a tar is read from, from front to back.
+/// A source of the bytes of a tar, which is read from front to back.
 pub(super) trait Front {
     /// Returns the length in bytes, or, if that is not known before the end, a maximum.
     fn most(&self) -> u64;

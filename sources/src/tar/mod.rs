@@ -215,7 +215,7 @@ impl fmt::Debug for Tar {
 fn kind(decode: Decode, lengths: impl Iterator<Item = u64>) -> FieldKind {
     match decode {
         Decode::Integer => FieldKind::Number(DType::I64),
-        Decode::Text => FieldKind::Text(crate::Room::of(lengths)),
-        Decode::Bytes | Decode::Npy => FieldKind::Bytes(crate::Room::of(lengths)),
+        Decode::Text => FieldKind::Text(crate::CapacityHint::of(lengths)),
+        Decode::Bytes | Decode::Npy => FieldKind::Bytes(crate::CapacityHint::of(lengths)),
     }
 }

@@ -1,9 +1,10 @@
 //! How tars are opened.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use slotline::dtype::DType;
 use smallvec::SmallVec;
 
 use super::index::Index;
@@ -11,12 +12,12 @@ use super::stream::{Shards, TarStream};
 use super::{KEY, Shard, Source, Tar, alternatives, kind, saved, value};
 use crate::columns::choose;
 use crate::files::{Files, Span};
-use crate::parallel::each;
+use crate::open::{Settings, TARS};
+use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
-use crate::saved::IndexFiles;
-use crate::window::{Progress, Tell};
-use crate::{Error, RecordFields, Records, Room};
+use crate::window::Progress;
+use crate::{CapacityHint, Error, FieldKind, Options, RecordFields, Records};
 
 /// What the bytes of a file become. By default this follows from the last extension, as in webdataset's `decode()`:
 ///
@@ -53,76 +54,28 @@ impl Decode {
     }
 }
 
-/// How tars are read.
-#[derive(Clone, Debug, Default)]
-pub struct TarOptions {
-    pub(super) columns: Option<Vec<String>>,
-    decode: HashMap<String, Decode>,
-    key: bool,
-    pub(super) skip_incomplete: bool,
-    pub(super) missing_end: bool,
-    index_files: IndexFiles,
-    dali: Option<Vec<PathBuf>>,
-    pub(crate) progress: Option<Tell>,
-    /// See [`TarStream::memory_limit`].
-    pub(crate) stream_limit: Option<u64>,
-}
+/// How tars are read. By default all fields are, in the order of their first appearance, decoded by their extensions. A field of
+/// several names, `jpg;png`, is the file of the first that a sample has. The [key](KEY) may be among
+/// [`columns`](Options::columns), too. With [`missing_end`](Options::missing_end) no indexes are saved.
+pub type TarOptions = Options<Tar>;
 
 impl TarOptions {
-    /// Makes the default options: all fields, decoded by their extensions, with indexes beside the shards.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets which fields are read, in this order. The default is all, in the order of their first appearance. A field of
-    /// several names, `jpg;png`, is the file of the first that a sample has. The [key](KEY) may be listed, too.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
     /// Sets what the files of a field become, instead of what follows from the extension.
     pub fn decode(mut self, field: impl Into<String>, decode: Decode) -> Self {
-        self.decode.insert(field.into(), decode);
+        self.set.tar_decode.insert(field.into(), decode);
         self
     }
 
     /// Whether the key of each sample is its first field, [`__key__`](KEY), a text.
     pub fn key(mut self, key: bool) -> Self {
-        self.key = key;
-        self
-    }
-
-    /// Whether samples that lack a field are left out, instead of being an error.
-    pub fn skip_incomplete(mut self, skip: bool) -> Self {
-        self.skip_incomplete = skip;
-        self
-    }
-
-    /// Whether a shard may end without the block of zeros that ends a tar. By default this is an error, since the shard
-    /// may be truncated. With this option no indexes are saved.
-    pub fn missing_end(mut self, allow: bool) -> Self {
-        self.missing_end = allow;
-        self
-    }
-
-    /// Sets what is called while files are walked over, with the bytes that were passed over so far and those of all
-    /// files. It is called by several threads.
-    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Tell::new(tell));
-        self
-    }
-
-    /// Sets where indexes are saved.
-    pub fn index_files(mut self, files: IndexFiles) -> Self {
-        self.index_files = files;
+        self.set.key = key;
         self
     }
 
     /// Sets indexes that DALI's `wds2idx.py` wrote (`v1.2`), one for each shard, instead of walking over the shards.
     /// [Patterns](crate::paths) are expanded.
     pub fn dali_indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
-        self.dali = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
+        self.set.given_indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
         self
     }
 
@@ -134,37 +87,18 @@ impl TarOptions {
     /// If a shard can't be read or is not a tar; if a sample lacks a field, or has two files of one; if a field
     /// holds pickles; if an index of DALI's does not fit its shard; or if there are no fields.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
-        let paths = expand(paths)?;
-        let files = Files::open(&paths)?;
-        self.finish(paths, files)
-    }
-
-    /// Opens tars as [`open`](Self::open) does, and maps them, so that samples are copied once, into the batch.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if a shard can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// See [`Files::map`].
-    pub unsafe fn map(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
-        let paths = expand(paths)?;
-        // SAFETY: the caller guarantees that the files do not change.
-        let files = unsafe { Files::open(&paths)?.map()? };
-        self.finish(paths, files)
+        self.set.open_tar(paths)
     }
 
     /// Opens tars to be read from front to back; see [`TarStream`]. They may be packed by gzip, bzip2 or zstd.
     /// [Patterns](crate::paths) are expanded. The first samples are read to learn the fields: those of them that
-    /// [`columns`](Self::columns) lists,
-    /// or all. Options about indexes have no effect.
+    /// [`columns`](Self::columns) lists, or all. Options about indexes have no effect.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open), as far as the first samples show.
     pub fn stream(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<TarStream, Error> {
-        TarStream::new(self, Shards::files(expand(paths)?)?)
+        TarStream::open(&self.set, paths)
     }
 
     /// Opens one tar that is read from `reader`, such as the standard input. It can be read in one pass only. The name is
@@ -178,14 +112,19 @@ impl TarOptions {
         name: impl Into<PathBuf>,
         reader: impl std::io::Read + Send + 'static,
     ) -> Result<TarStream, Error> {
-        TarStream::new(self, Shards::Once(name.into(), Mutex::new(Some(Box::new(reader)))))
+        TarStream::new(&self.set, Shards::Once(name.into(), Mutex::new(Some(Box::new(reader)))))
     }
+}
 
-    fn finish(&self, paths: Vec<PathBuf>, files: Files) -> Result<Records<Tar>, Error> {
+impl Settings {
+    pub(crate) fn open_tar(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Tar>, Error> {
+        self.check(TARS)?;
+        let paths = expand(paths)?;
+        let files = self.files(&paths)?;
         let progress = Progress::new(self.progress.clone(), &files);
         let shards: Vec<usize> = (0..files.len()).collect();
-        let mut indexes = match &self.dali {
-            None => each(&files, &shards, |&shard| {
+        let mut indexes = match &self.given_indexes {
+            None => par_map(&files, &shards, |&shard| {
                 let build = || Index::build(&files, shard, &progress, self.missing_end);
                 // An index of a tar without its end is not one for readers that require it.
                 if self.missing_end {
@@ -200,7 +139,7 @@ impl TarOptions {
                     let problem = format!("{} indexes for {} shards", given.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each shard, in the same order"));
                 }
-                each(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
+                par_map(&files, &shards, |&shard| saved::dali(&given[shard], &files, shard))?
             }
         };
         for (file, index) in indexes.iter().enumerate() {
@@ -216,7 +155,7 @@ impl TarOptions {
             names.extend(chosen.iter().filter(|name| alternatives(name).count() > 1).cloned());
             names = choose(&paths[0], Some(chosen), &names, |name| name, &[])?;
         }
-        let sources = self.sources(&names, &paths)?;
+        let sources = self.tar_sources(&names, &paths)?;
         let suffixes = |index: &Index| {
             let places = |source: &Source| match source {
                 Source::Key => SmallVec::new(),
@@ -261,13 +200,32 @@ impl TarOptions {
         Ok(Records::new(Tar { files, shards, starts, fields, sources, skipped }))
     }
 
+    /// Returns what the files of fields become that are not decoded by their extension.
+    fn decoded_as(&self) -> Result<BTreeMap<String, Decode>, Error> {
+        let mut decode = self.tar_decode.clone();
+        for (name, kind) in &self.decode {
+            let of_kind = match kind {
+                FieldKind::Bytes(_) => Decode::Bytes,
+                FieldKind::Text(_) => Decode::Text,
+                FieldKind::Number(DType::I64) => Decode::Integer,
+                _ => {
+                    let problem = format!("`decode` of {name} as {kind}");
+                    return Err(Error::usage(problem, "use bytes, text or i64 in tars"));
+                }
+            };
+            decode.insert(name.clone(), of_kind);
+        }
+        Ok(decode)
+    }
+
     /// Returns where the fields come from.
-    pub(super) fn sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+    pub(super) fn tar_sources(&self, names: &[String], paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
         if names.len() > MOST_FIELDS {
             let problem = format!("{} different fields; the maximum is {MOST_FIELDS}", names.len());
             let path = paths.first().map(|path| path.display().to_string()).unwrap_or_default();
             return Err(Error::format(path, None, problem, "list those to read in `columns`"));
         }
+        let decode = self.decoded_as()?;
         let mut sources = Vec::new();
         if self.key && !names.iter().any(|name| name == KEY) {
             sources.push(Source::Key);
@@ -281,7 +239,7 @@ impl TarOptions {
                 continue;
             }
             let mut decoded = alternatives(name).map(Decode::of);
-            let decode = match (self.decode.get(name), decoded.clone().next().flatten()) {
+            let kind = match (decode.get(name), decoded.clone().next().flatten()) {
                 (Some(decode), _) => *decode,
                 (None, Some(decode)) if decoded.all(|other| other == Some(decode)) => decode,
                 (None, found) => {
@@ -294,9 +252,9 @@ impl TarOptions {
                     return Err(Error::format(path, None, problem, advice));
                 }
             };
-            sources.push(Source::Member(name.clone(), decode));
+            sources.push(Source::Member(name.clone(), kind));
         }
-        if let Some(name) = self.decode.keys().find(|name| !names.contains(name)) {
+        if let Some(name) = decode.keys().find(|name| !names.contains(name)) {
             return Err(Error::usage(format!("`decode` names {name}, which is no field"), "check its spelling"));
         }
         if sources.is_empty() {
@@ -329,7 +287,7 @@ fn fields(sources: &[Source], shards: &[Shard], files: &Files) -> Result<RecordF
                 let keys = shards.iter().flat_map(|shard| {
                     (0..shard.index.samples.len()).map(|sample| shard.index.key(sample).len() as u64)
                 });
-                (KEY, crate::FieldKind::Text(Room::of(keys)))
+                (KEY, FieldKind::Text(CapacityHint::of(keys)))
             }
             Source::Member(name, decode) => {
                 let members = || {

@@ -29,12 +29,12 @@ use smallvec::SmallVec;
 use crate::columns::is_in;
 use crate::files::{Files, Span};
 use crate::format::place;
-use crate::parallel::each;
+use crate::open::{Settings, TFRECORD};
+use crate::parallel::par_map;
 use crate::paths::expand;
 use crate::record::MOST_FIELDS;
-use crate::saved::IndexFiles;
-use crate::window::{Progress, Tell};
-use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Room, Value};
+use crate::window::Progress;
+use crate::{CapacityHint, Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 use example::{Feature, Found};
 
 /// The records of one or more TFRecord files.
@@ -82,89 +82,35 @@ struct Seen {
     lengths: Vec<u64>,
 }
 
-/// How TFRecord files are read.
-#[derive(Clone, Debug)]
-pub struct TfRecordOptions {
-    columns: Option<Vec<String>>,
-    missing_as_zero: bool,
-    declared: BTreeMap<String, FieldKind>,
-    look_at: usize,
-    check_data: bool,
-    index_files: IndexFiles,
-    indexes: Option<Vec<std::path::PathBuf>>,
-    pub(crate) progress: Option<Tell>,
-}
-
-impl Default for TfRecordOptions {
-    fn default() -> Self {
-        Self {
-            columns: None,
-            missing_as_zero: false,
-            declared: BTreeMap::new(),
-            look_at: 1000,
-            check_data: true,
-            index_files: IndexFiles::Beside,
-            indexes: None,
-            progress: None,
-        }
-    }
-}
+/// How TFRecord files are read. By default all features of the first 1000 records are, sorted by name, and all checksums are
+/// checked.
+pub type TfRecordOptions = Options<TfRecord>;
 
 impl TfRecordOptions {
-    /// Makes the default options: all features, decided by the first 1000 records, and all checksums checked.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets which features are read, in this order. By default all of the first records are, sorted by name.
-    pub fn columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.columns = Some(names.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Whether features that a record lacks are zeros, and empty lists and bytes. By default they are errors.
-    pub fn missing_as_zero(mut self, zero: bool) -> Self {
-        self.missing_as_zero = zero;
-        self
-    }
-
     /// Sets what a feature holds: [`Bytes`](FieldKind::Bytes) or [`Text`](FieldKind::Text), or a number, a tensor or a
     /// list of `i64` or `f32`. A record of the first file must have it.
     pub fn decode(mut self, name: impl Into<String>, kind: FieldKind) -> Self {
-        self.declared.insert(name.into(), kind);
+        self.set.decode.insert(name.into(), kind);
         self
     }
 
     /// Sets how many records, from the first on, decide what the features hold. The default is 1000.
     pub fn look_at(mut self, records: usize) -> Self {
-        self.look_at = records.max(1);
+        self.set.look_at = Some(records.max(1));
         self
     }
 
     /// Whether the checksum of the data is checked whenever a record is read. The default is to check it. That of the
     /// length is always checked.
     pub fn check_data(mut self, check: bool) -> Self {
-        self.check_data = check;
-        self
-    }
-
-    /// Sets what is called while files are walked over, with the bytes that were passed over so far and those of all
-    /// files. It is called by several threads.
-    pub fn progress(mut self, tell: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Tell::new(tell));
-        self
-    }
-
-    /// Sets where indexes are saved: by default beside the files.
-    pub fn index_files(mut self, files: IndexFiles) -> Self {
-        self.index_files = files;
+        self.set.without_check = !check;
         self
     }
 
     /// Sets indexes that `tfrecord2idx` wrote, one for each file, instead of walking over the files.
     /// [Patterns](crate::paths) are expanded.
     pub fn indexes(mut self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Self {
-        self.indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
+        self.set.given_indexes = Some(paths.into_iter().map(|path| path.as_ref().to_owned()).collect());
         self
     }
 
@@ -175,12 +121,22 @@ impl TfRecordOptions {
     /// If a file can't be read or has no valid records, or one of the first records lacks a field, or has one that is
     /// not supported.
     pub fn open(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<TfRecord>, Error> {
+        self.set.open_tfrecord(paths)
+    }
+}
+
+impl Settings {
+    pub(crate) fn open_tfrecord(
+        &self,
+        paths: impl IntoIterator<Item = impl AsRef<Path>>,
+    ) -> Result<Records<TfRecord>, Error> {
+        self.check(TFRECORD)?;
         let paths = expand(paths)?;
-        let files = Files::open(&paths)?;
+        let files = self.files(&paths)?;
         let progress = Progress::new(self.progress.clone(), &files);
         let numbers: Vec<usize> = (0..files.len()).collect();
-        let ends = match &self.indexes {
-            None => each(&files, &numbers, |&file| {
+        let ends = match &self.given_indexes {
+            None => par_map(&files, &numbers, |&file| {
                 self.index_files.load_or(&files, file, &walk::CODEC, &progress, || walk::walk(&files, file, &progress))
             })?,
             Some(indexes) => {
@@ -189,7 +145,7 @@ impl TfRecordOptions {
                     let problem = format!("{} indexes for {} files", indexes.len(), paths.len());
                     return Err(Error::usage(problem, "pass one index for each file, in the same order"));
                 }
-                each(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
+                par_map(&files, &numbers, |&file| walk::index(&indexes[file], files.file_len(file).unwrap_or(0)))?
             }
         };
         let mut starts = vec![0];
@@ -205,7 +161,7 @@ impl TfRecordOptions {
             steps: Vec::new(),
             all: self.columns.is_none(),
             missing_as_zero: self.missing_as_zero,
-            check: self.check_data,
+            check: !self.without_check,
         };
         if records.len() == 0 {
             let problem = "no records";
@@ -217,14 +173,14 @@ impl TfRecordOptions {
 
     /// Decides what the fields hold.
     fn decide(&self, records: &TfRecord) -> Result<(RecordFields, Vec<Step>), Error> {
-        let count = records.len().min(self.look_at);
+        let count = records.len().min(self.look_at.unwrap_or(1000));
         let mut seen = BTreeMap::<String, Seen>::new();
         // Those that `decode` names, which must be in the first file.
         let mut declared = BTreeMap::<String, Step>::new();
         let in_first = records.starts.iter().copied().find(|&start| start > 0).unwrap_or(0);
         let mut memory = Vec::new();
         for index in 0..count.max(in_first) {
-            if index >= count && declared.len() == self.declared.len() {
+            if index >= count && declared.len() == self.decode.len() {
                 break;
             }
             let bytes = records.files.read(records.span(index), &mut memory)?;
@@ -232,7 +188,7 @@ impl TfRecordOptions {
             records.parse(index, bytes, |name, found| found.replace(features.entry(name).or_insert(None)))?;
             for (name, Found { feature, step }) in features.into_iter().filter_map(|(name, found)| Some((name, found?)))
             {
-                if self.declared.contains_key(name) {
+                if self.decode.contains_key(name) {
                     let known = declared.entry(name.to_owned()).or_default();
                     *known = known.or(feature.dtype().map(|_| step));
                     continue;
@@ -268,12 +224,12 @@ impl TfRecordOptions {
                 }
             }
         }
-        if let Some(name) = self.declared.keys().find(|name| !declared.contains_key(*name)) {
+        if let Some(name) = self.decode.keys().find(|name| !declared.contains_key(*name)) {
             let problem = format!("no record of this file has the feature {name}, which `decode` names");
             return Err(Error::format(records.files.path(0).display(), None, problem, "check its spelling"));
         }
         let names: Vec<String> = match &self.columns {
-            // A name that no feature has stands for those that begin with it and a dot.
+            // A name that is not that of a feature stands for all features whose names begin with it and a dot.
             Some(names) => names
                 .iter()
                 .flat_map(|chosen| match seen.keys().any(|name| name != chosen && is_in(name, chosen)) {
@@ -284,7 +240,7 @@ impl TfRecordOptions {
                 })
                 .collect(),
             None => {
-                let mut names: Vec<String> = seen.keys().chain(self.declared.keys()).cloned().collect();
+                let mut names: Vec<String> = seen.keys().chain(self.decode.keys()).cloned().collect();
                 names.sort_unstable();
                 names
             }
@@ -297,19 +253,19 @@ impl TfRecordOptions {
         if let Some(name) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(Error::usage(format!("the feature {name} is listed twice"), "list it once"));
         }
-        if let Some(name) = self.declared.keys().find(|name| !names.contains(name)) {
+        if let Some(name) = self.decode.keys().find(|name| !names.contains(name)) {
             return Err(Error::usage(format!("the declared feature {name} is not among `columns`"), "list it there"));
         }
         let (mut fields, mut steps) = (Vec::new(), Vec::new());
         for name in names {
-            let (kind, step) = match (self.declared.get(&name), seen.get(&name)) {
+            let (kind, step) = match (self.decode.get(&name), seen.get(&name)) {
                 (Some(kind), _) => (supported(&name, kind)?, declared.get(&name).copied().flatten()),
                 (None, Some(Seen { dtype: Some(dtype), step, lengths }))
                     if lengths.len() == count || self.missing_as_zero && !lengths.is_empty() =>
                 {
                     let room = || {
                         let lengths = lengths.iter().copied();
-                        if count == records.len() { Room::of(lengths) } else { Room::estimate(lengths) }
+                        if count == records.len() { CapacityHint::of(lengths) } else { CapacityHint::estimate(lengths) }
                     };
                     let is_one_length = step.is_none() && lengths.iter().all(|&len| len == lengths[0]);
                     let kind = match (dtype, lengths[0], is_one_length) {

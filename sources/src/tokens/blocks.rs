@@ -6,6 +6,7 @@ use slotline::dtype::{DType, Kind};
 
 use super::layout::{Labels, Layout};
 use crate::files::{Files, Span};
+use crate::open::opened;
 use crate::{Error, Format, Input, Record, RecordFields, Records};
 
 /// The header of llm.c's files, in bytes: 256 numbers of 32 bits.
@@ -41,6 +42,7 @@ pub struct BlockOptions {
     stride: usize,
     dtype: DType,
     widen: bool,
+    maps: bool,
     labels: bool,
 }
 
@@ -77,7 +79,7 @@ enum Header {
 impl BlockOptions {
     /// Cuts files into samples of `block_size` + 1 tokens.
     pub fn new(block_size: usize) -> Self {
-        Self { block_size, stride: block_size, dtype: DType::U16, widen: false, labels: false }
+        Self { block_size, stride: block_size, dtype: DType::U16, widen: false, maps: false, labels: false }
     }
 
     /// Sets the tokens from the start of a sample to that of the next, `block_size` by default.
@@ -104,6 +106,16 @@ impl BlockOptions {
         self
     }
 
+    /// Maps the files of this machine. It is an error if one can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
+    pub unsafe fn mapped(mut self) -> Self {
+        self.maps = true;
+        self
+    }
+
     /// Opens files of tokens without a header, as nanoGPT writes them with NumPy's `tofile`. [Patterns](crate::paths) are
     /// expanded.
     ///
@@ -112,21 +124,7 @@ impl BlockOptions {
     /// If a file can't be found, its length is not that of whole tokens, there is not one sample, or the options are
     /// invalid.
     pub fn open_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
-        self.open(Files::open(crate::paths::expand(paths)?)?, Header::No)
-    }
-
-    /// Opens files as [`open_raw`](Self::open_raw) does, and maps them.
-    ///
-    /// # Errors
-    ///
-    /// As [`open_raw`](Self::open_raw), or if a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
-        // SAFETY: the caller guarantees that the files do not change.
-        self.open(unsafe { Files::open(crate::paths::expand(paths)?)?.map() }?, Header::No)
+        self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::No)
     }
 
     /// Opens files of llm.c (`dev/data/data_common.py`): a header of 1024 bytes, then `u16` (version 1, as for GPT-2) or
@@ -137,21 +135,7 @@ impl BlockOptions {
     /// If a file can't be read, has another header or length, the files have different types, there is not one sample,
     /// or the options are invalid.
     pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
-        self.open(Files::open(crate::paths::expand(paths)?)?, Header::LlmC)
-    }
-
-    /// Opens files as [`open_llmc`](Self::open_llmc) does, and maps them.
-    ///
-    /// # Errors
-    ///
-    /// As [`open_llmc`](Self::open_llmc), or if a file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the files must not be written to or shortened while the dataset lives.
-    pub unsafe fn map_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
-        // SAFETY: the caller guarantees that the files do not change.
-        self.open(unsafe { Files::open(crate::paths::expand(paths)?)?.map() }?, Header::LlmC)
+        self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::LlmC)
     }
 
     fn open(&self, files: Files, header: Header) -> Result<Records<Blocks>, Error> {

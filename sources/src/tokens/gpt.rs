@@ -8,6 +8,7 @@ use super::indexed::Index;
 use super::layout::{Labels, Layout};
 use super::plan::{Plan, PlanOptions};
 use crate::files::{Files, Span};
+use crate::open::opened;
 use crate::{Error, Format, Input, Record, RecordFields, Records};
 
 /// The samples of Megatron's `GPTDataset`, in its order: documents are shuffled and concatenated, cut into samples, and
@@ -32,6 +33,7 @@ pub struct GptOptions {
     plan: PlanOptions,
     sequences: Option<Range<usize>>,
     widen: bool,
+    maps: bool,
     labels: bool,
 }
 
@@ -40,7 +42,7 @@ impl GptOptions {
     /// of Megatron-LM).
     pub fn new(sequence_length: u32) -> Self {
         let plan = PlanOptions { sequence_length, seed: 1234, samples: None, extra: true };
-        Self { plan, sequences: None, widen: false, labels: false }
+        Self { plan, sequences: None, widen: false, maps: false, labels: false }
     }
 
     /// Sets Megatron's `random_seed`.
@@ -81,6 +83,16 @@ impl GptOptions {
         self
     }
 
+    /// Maps the tokens of a file of this machine. It is an error if it can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    pub unsafe fn mapped(mut self) -> Self {
+        self.maps = true;
+        self
+    }
+
     /// Opens `<prefix>.bin` and `<prefix>.idx`.
     ///
     /// # Errors
@@ -89,22 +101,7 @@ impl GptOptions {
     /// [`sequences`](Self::sequences) are not in the file.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Gpt>, Error> {
         let (plan, bin) = self.plan(prefix.as_ref(), self.plan.samples)?;
-        self.of(plan, Files::open([bin])?)
-    }
-
-    /// Opens files as [`open`](Self::open) does, and maps the tokens.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, prefix: impl AsRef<Path>) -> Result<Records<Gpt>, Error> {
-        let (plan, bin) = self.plan(prefix.as_ref(), self.plan.samples)?;
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(plan, unsafe { Files::open([bin])?.map() }?)
+        self.of(plan, opened([bin], self.maps)?)
     }
 
     /// Blends datasets by weight, as Megatron's `BlendedDataset` with a `size` does: each is made with the samples that

@@ -7,7 +7,8 @@ use slotline::dtype::DType;
 use super::indexed::Index;
 use super::layout::{tokens, widened};
 use crate::files::{Files, Span};
-use crate::record::Room;
+use crate::open::opened;
+use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Format, Input, Record, RecordFields, Records, Value};
 
 /// The sequences of Megatron's `IndexedDataset`: `tokens`, a list, and `mode: i8` if the file has modes.
@@ -25,6 +26,7 @@ pub struct Sequences {
 #[derive(Clone, Debug, Default)]
 pub struct SequenceOptions {
     widen: bool,
+    maps: bool,
 }
 
 impl SequenceOptions {
@@ -39,6 +41,16 @@ impl SequenceOptions {
         self
     }
 
+    /// Maps the tokens of a file of this machine. It is an error if it can't be mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
+    pub unsafe fn mapped(mut self) -> Self {
+        self.maps = true;
+        self
+    }
+
     /// Opens `<prefix>.bin` and `<prefix>.idx`.
     ///
     /// # Errors
@@ -46,27 +58,12 @@ impl SequenceOptions {
     /// If a file can't be read, or the index is not one of these tokens.
     pub fn open(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
         let (index, bin) = Index::open(prefix.as_ref())?;
-        self.of(index, Files::open([bin])?)
-    }
-
-    /// Opens files as [`open`](Self::open) does, and maps the tokens.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open), or if the file can't be mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Files::map`]: the file must not be written to or shortened while the dataset lives.
-    pub unsafe fn map(&self, prefix: impl AsRef<Path>) -> Result<Records<Sequences>, Error> {
-        let (index, bin) = Index::open(prefix.as_ref())?;
-        // SAFETY: the caller guarantees that the file does not change.
-        self.of(index, unsafe { Files::open([bin])?.map() }?)
+        self.of(index, opened([bin], self.maps)?)
     }
 
     fn of(&self, index: Index, files: Files) -> Result<Records<Sequences>, Error> {
         let dtype = widened(index.dtype, self.widen)?;
-        let room = Room::of(index.lengths.iter().map(|&length| length.into()));
+        let room = CapacityHint::of(index.lengths.iter().map(|&length| length.into()));
         let mut fields = vec![("tokens", FieldKind::List(dtype, room))];
         if !index.modes.is_empty() {
             fields.push(("mode", FieldKind::Number(DType::I8)));

@@ -12,9 +12,9 @@ use clap::Parser;
 use slotline_benches::protocol::{Answer, Request, serve};
 use slotline_benches::workload::images::Images;
 use slotline_benches::workload::tokens::Crops;
-use slotline_benches::workload::w1::NUMBERS;
-use slotline_benches::workload::w6::fresh_pages;
-use slotline_benches::workload::w7::Sleepy;
+use slotline_benches::workload::empty_items::NUMBERS;
+use slotline_benches::workload::first_batch::fresh_pages;
+use slotline_benches::workload::slow_samples::Sleepy;
 use slotline_benches::workload::{Plan, Source};
 
 /// The version of burn-core in Cargo.toml.
@@ -86,18 +86,18 @@ fn first<S: Source>(source: S, plan: Plan) -> Passes {
 fn make(request: &Request) -> Result<Passes> {
     let plan = |batch_size| Plan::new(batch_size, request.workers);
     Ok(match request.workload.as_str() {
-        "w1" => passes(NUMBERS, plan(1)),
-        "w2" => passes(Images::small(), plan(64).shuffled()),
-        "w3" => passes(Images::large(), plan(32).shuffled()),
-        "w4" => passes(Crops::open(&request.data)?, plan(16)),
-        "w6" => {
+        "empty-items" => passes(NUMBERS, plan(1)),
+        "small-images" => passes(Images::small(), plan(64).shuffled()),
+        "large-images" => passes(Images::large(), plan(32).shuffled()),
+        "token-crops" => passes(Crops::open(&request.data)?, plan(16)),
+        "first-batch" => {
             fresh_pages(true);
             first(Images::large(), plan(32).shuffled())
         }
-        "w7-8" if request.workers == 0 => passes(Sleepy, plan(8)),
-        "w7-8-arrival" => passes(Sleepy, plan(8)),
-        "w7-1-arrival" => passes(Sleepy, plan(1)),
-        "w7-8" | "w7-1" | "w7-1-prefetch-16" => {
+        "slow-samples-8" if request.workers == 0 => passes(Sleepy, plan(8)),
+        "slow-samples-8-arrival" => passes(Sleepy, plan(8)),
+        "slow-samples-1-arrival" => passes(Sleepy, plan(1)),
+        "slow-samples-8" | "slow-samples-1" | "slow-samples-1-prefetch-16" => {
             bail!("burn's workers do not keep the order, and split the dataset in advance")
         }
         _ => bail!("this peer does not support this workload"),

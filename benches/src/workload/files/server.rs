@@ -17,10 +17,6 @@ pub(super) struct Server {
 
 impl Server {
     /// Serves the files below a folder. Each answer begins after `delay`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if no port can be opened.
     pub(super) fn start(folder: &Path, delay: Duration) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;

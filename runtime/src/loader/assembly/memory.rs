@@ -6,7 +6,7 @@ use crate::loader::builder::memory_budget::{MemoryBudget, Size};
 use crate::loader::builder::options::Options;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
 use crate::loader::collate::batch_memory::BatchMemory;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::collate::loader_memory::LoaderMemory;
 use crate::loader::collate::overflow::{Overflow, Spills};
@@ -83,7 +83,7 @@ impl<P: Storage> Cells<P> {
         options: &Options,
         batching: Batching,
         (placed, hold): (usize, usize),
-    ) -> (Vec<Owned<P>>, LoaderMemory<P>, ConsumerStats) {
+    ) -> (Vec<CellOwner<P>>, LoaderMemory<P>, ConsumerStats) {
         let Self { made, ceiling, is_whole } = self;
         // The results of a collate function are weighed.
         let sample_bytes = made.payloads.first().filter(|_| !is_whole).map_or(Some(0), Storage::sample_bytes);

@@ -14,7 +14,7 @@ use crate::loader::builder::Builder;
 use crate::loader::builder::options::{Workload, ring_slots};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::fields_of;
-use crate::loader::collate::cell::{Cell, Owned};
+use crate::loader::collate::cell::{Cell, CellOwner};
 use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::error::build::BuildError;
@@ -86,7 +86,7 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
             overhead: &|size, slots| {
                 // Counts slots for the cells that are in none, too, so that a smaller prefetch factor never takes more
                 // memory, even if the number of slots is rounded up.
-                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<Owned<C::Payload>>>();
+                let words = Cell::<C::Payload>::SIZE + size_of::<Slot<CellOwner<C::Payload>>>();
                 let words = slots.saturating_mul(words);
                 draw.memory(len, slots, size.rows).saturating_add(bulk_memory(bulk, size)).saturating_add(words)
             },

@@ -11,7 +11,7 @@ use crate::loader::backend::protocol::{
 use crate::loader::checkpoint::state::Streams;
 use crate::loader::checkpoint::tickets::Tickets;
 use crate::loader::collate::Storage;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
@@ -130,7 +130,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
 /// Discards what is in a cell, which is free then. Returns what comes instead of the batch.
 #[cold]
 #[inline(never)]
-fn nothing<P: Storage>(cell: &Owned<P>, instead: NotReady) -> NotReady {
+fn nothing<P: Storage>(cell: &CellOwner<P>, instead: NotReady) -> NotReady {
     drop(cell.work().take_errors()); // Never panics.
     cell.work().payload.discard();
     cell.put_back();

@@ -152,7 +152,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     }
 
     /// The worker's information for the pass of a request, if this is a worker.
-    fn info(&self, request: Request) -> Option<WorkerInfo> {
+    fn info(&self, request: &Request) -> Option<WorkerInfo> {
         let workers = self.engine.activities.len() - 1;
         self.reader.worker.map(|id| WorkerInfo::new(id, workers, request.seed))
     }
@@ -170,7 +170,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     /// Begins a pass. If that fails, returns the outcome of its first batch. The time is recorded separately, since no
     /// claim of the pass is comparable.
     #[cold]
-    fn start<P>(&mut self, request: Request, task: usize, work: &BatchState<P>) -> Option<Rows> {
+    fn start<P>(&mut self, request: &Request, task: usize, work: &BatchState<P>) -> Option<Rows> {
         let engine = self.engine.clone();
         if engine.cancel.is_stopping() {
             return Some(None);
@@ -199,7 +199,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
 
     /// Ends the stream after a panic that no guard inside has caught: its position is unknown.
     #[cold]
-    fn give_up(&mut self, request: Request) {
+    fn give_up(&mut self, request: &Request) {
         self.engine.activities[self.reader.place].abandon();
         self.pass = Some(request.pass);
         dispose(self.cursor.take());
@@ -207,7 +207,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     }
 
     /// Begins a pass, or the rest of one.
-    fn begin(&mut self, request: Request) -> Result<(), BoxError> {
+    fn begin(&mut self, request: &Request) -> Result<(), BoxError> {
         let info = self.info(request);
         if info.is_some() {
             set_worker_info(info);
@@ -230,7 +230,7 @@ impl<D: IterableDataset, C> StreamReader<D, C> {
     }
 
     /// Reads samples and discards them, up to number `samples`.
-    fn pass_over(&mut self, samples: usize, request: Request) -> Result<(), BoxError> {
+    fn pass_over(&mut self, samples: usize, request: &Request) -> Result<(), BoxError> {
         let seed = self.info(request).map_or(request.seed, |info| info.seed());
         let engine = &*self.engine;
         let (activity, cx) = (&*engine.activities[self.reader.place], &mut self.reader.cx);
@@ -278,7 +278,6 @@ where
         work: &BatchState<C::Payload>,
         position: &mut StreamPosition,
     ) -> Outcome {
-        let request = *request;
         let outcome = caught(|| {
             if self.pass != Some(request.pass)
                 && let Some(outcome) = self.start(request, task, work)
@@ -286,7 +285,7 @@ where
                 return outcome;
             }
             if self.reader.sizer.skips_timing() {
-                return self.fill_batch(request, task, work, false);
+                return self.fill_batch::<false>(request, task, work);
             }
             self.fill_timed(request, task, work)
         });
@@ -305,11 +304,11 @@ where
     C: Collate<Iterable<D>>,
 {
     #[inline(never)]
-    fn fill_timed(&mut self, request: Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
+    fn fill_timed(&mut self, request: &Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         let activity = &*engine.activities[self.reader.place];
         let timing = Timing::begin(&mut self.reader, activity, task);
-        let outcome = self.fill_batch(request, task, work, true);
+        let outcome = self.fill_batch::<true>(request, task, work);
         match timing.end(&mut self.reader, activity, 1) {
             Ok(()) => outcome,
             // The stream continues after this batch.
@@ -325,9 +324,10 @@ where
         Some(0)
     }
 
-    /// Fills a batch, which the reader times or not.
+    /// Fills a batch; `TIMED` says whether the reader times it. With a constant there are two functions, each called once,
+    /// so that the code for one sample is inlined in both.
     #[inline(always)]
-    fn fill_batch(&mut self, request: Request, task: usize, work: &BatchState<C::Payload>, timed: bool) -> Rows {
+    fn fill_batch<const TIMED: bool>(&mut self, request: &Request, task: usize, work: &BatchState<C::Payload>) -> Rows {
         let engine = self.engine.clone();
         if engine.cancel.is_stopping() {
             return None;
@@ -348,7 +348,7 @@ where
             cx: &mut self.reader.cx,
             pass: (seed, request.epoch),
             activity,
-            laps: if timed { self.reader.watch.laps() } else { None },
+            laps: if TIMED { self.reader.watch.laps() } else { None },
             cancel: engine.cancel.flag(),
             rows: engine.batching.batch_size,
             single: engine.batching.single,
@@ -559,6 +559,7 @@ impl<D: IterableDataset> Job<Iterable<D>> for StreamJob<'_, D> {
         unsafe { lend(self, Self::read, Self::resume_after) }
     }
 
+    #[inline(always)] // See `MapJob::next`.
     fn next_timed(&mut self) -> Result<Option<Read<'_, Iterable<D>>>, BoxError> {
         next_timed!(self.laps, self.activity, self.next())
     }

@@ -31,14 +31,14 @@ pub(crate) type BatchBytes<'a> = &'a dyn Fn(usize) -> usize;
 /// Finds out the fields of a sample.
 type Ask<'a> = &'a dyn Fn() -> Result<Fields, BuildError>;
 
-type Owned = Arc<dyn Memory>;
+type Arena = Arc<dyn Memory>;
 
 /// The user's function that allocates memory for a number of bytes.
-pub(crate) struct Allocate(pub(crate) Box<dyn FnMut(usize) -> Result<Owned, BoxError> + Send>);
+pub(crate) struct Allocate(pub(crate) Box<dyn FnMut(usize) -> Result<Arena, BoxError> + Send>);
 
 impl Allocate {
     /// Allocates memory, and checks that it is large enough and aligned as [`Memory`] requires.
-    fn memory(&mut self, bytes: usize) -> Result<Owned, BuildError> {
+    fn memory(&mut self, bytes: usize) -> Result<Arena, BuildError> {
         let failed = |source| BuildError::Allocate { bytes, source };
         let memory = probe(|| (self.0)(bytes)).map_err(failed)?;
         let fits = probe(|| {
@@ -111,7 +111,7 @@ pub(crate) struct PayloadAt<P> {
 
 impl PayloadAt<BatchBuffer> {
     /// Divides the memory that processes share.
-    pub(crate) fn new(arena: Owned, layout: Arc<Layout>) -> Self {
+    pub(crate) fn new(arena: Arena, layout: Arc<Layout>) -> Self {
         let batch = slot_size(layout.size);
         let count = arena.len() / batch;
         let make = Box::new(move |number: usize| {
@@ -182,14 +182,14 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchB
         None if request.forked => {
             let (pages, warning) = forked_pages(len, batch, pin_memory)?;
             warnings.extend(warning);
-            (pages as Owned, None)
+            (pages as Arena, None)
         }
         None => {
             let first = if request.touchers > 0 && !pin_memory { batch } else { len };
             let (pages, all, warning) = pages(len, first, pin_memory)?;
             warnings.extend(warning);
             let untouched = (!all).then(|| Untouched { pages: pages.clone(), first, building: Mutex::default() });
-            (pages as Owned, untouched)
+            (pages as Arena, untouched)
         }
     };
     if request.forked && !arena.is_shared() {
@@ -204,40 +204,52 @@ pub(crate) fn stacked_slots(request: SlotRequest<'_>) -> Result<MadeSlots<BatchB
     });
     let payloads = payloads.collect();
     let payload_at = request.forked.then(|| PayloadAt::new(arena.clone(), layout.clone()));
-    let (forked, mut number) = (request.forked.then(|| arena.clone()), slots);
-    let make = move || {
-        if let Some(arena) = &forked {
-            if (number + 1) * batch > arena.len() {
+    let forked = request.forked.then(|| (arena.clone(), slots));
+    let make = further_slots(layout, batch, forked, memory, pin_memory);
+    let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
+    Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
+}
+
+/// Returns what makes the memory of one more batch of `batch` bytes: the next one in an arena that processes share, of which
+/// some are in use, or memory of its own.
+fn further_slots(
+    layout: Arc<Layout>,
+    batch: usize,
+    mut forked: Option<(Arena, usize)>,
+    mut memory: Option<Allocate>,
+    pin_memory: bool,
+) -> impl FnMut() -> Result<(BatchBuffer, usize, Option<Warning>), BoxError> + Send {
+    move || {
+        if let Some((arena, number)) = &mut forked {
+            if (*number + 1) * batch > arena.len() {
                 return Err(format!("workers that are processes can have {number} batches at most").into());
             }
             if !has_room(batch) {
                 return Err(format!("the system does not have {batch} bytes left").into());
             }
-            number += 1;
+            let start = *number * batch;
+            *number += 1;
             // SAFETY: the slot is within the arena, and was not used before.
-            let region =
-                unsafe { BatchBuffer::new(arena.start().add((number - 1) * batch), layout.clone(), arena.clone()) };
-            // SAFETY: the memory is the region's.
-            let locked = !pin_memory || unsafe { libc::mlock(region.start().as_ptr().cast(), batch) } == 0;
+            let buffer = unsafe { BatchBuffer::new(arena.start().add(start), layout.clone(), arena.clone()) };
+            // SAFETY: the memory is the buffer's.
+            let locked = !pin_memory || unsafe { libc::mlock(buffer.start().as_ptr().cast(), batch) } == 0;
             let warning = (!locked).then(|| not_locked(batch, &std::io::Error::last_os_error()));
-            return Ok((region, batch, warning));
+            return Ok((buffer, batch, warning));
         }
         let (arena, warning) = match &mut memory {
             Some(allocate) => (allocate.memory(batch)?, None),
             None if !has_room(batch) => return Err(format!("the system does not have {batch} bytes left").into()),
             // One mapping for each small batch would be too many for the system.
-            None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Owned, None),
+            None if batch < HEAP && !pin_memory => (Arc::new(Heap::new(batch)?) as Arena, None),
             None => {
                 let (pages, _, warning) = pages(batch, batch, pin_memory)?;
-                (pages as Owned, warning)
+                (pages as Arena, warning)
             }
         };
         let bytes = arena.len();
         // SAFETY: the memory is new, and has the size of the layout, rounded up.
         Ok((unsafe { BatchBuffer::new(arena.start(), layout.clone(), arena) }, bytes, warning))
-    };
-    let more = More { make: Box::new(make), bytes: batch.next_multiple_of(ALIGN) };
-    Ok(MadeSlots { payloads, more, bytes, warnings, shared, spills, untouched, payload_at })
+    }
 }
 
 /// Maps pages for batches, touches the first bytes, and locks all pages if asked to. Returns the pages, whether all

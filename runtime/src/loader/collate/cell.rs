@@ -84,14 +84,14 @@ impl<P> Cell<P> {
 }
 
 /// The loader's handle of a cell. Dropping it frees the cell, unless a batch has it.
-pub(crate) struct Owned<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
+pub(crate) struct CellOwner<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
 // SAFETY: it gives out shared references to the cell, and may free it, on any thread.
-unsafe impl<P> Send for Owned<P> where Cell<P>: Send + Sync {}
+unsafe impl<P> Send for CellOwner<P> where Cell<P>: Send + Sync {}
 // SAFETY: as above.
-unsafe impl<P> Sync for Owned<P> where Cell<P>: Send + Sync {}
+unsafe impl<P> Sync for CellOwner<P> where Cell<P>: Send + Sync {}
 
-impl<P> Owned<P> {
+impl<P> CellOwner<P> {
     pub(crate) fn new(payload: P, free: bool, single: bool, watch: Option<Watch>) -> Self {
         let tag = Tag { task: 0, rows: 0, single, epoch: 0 };
         Self(Cell::new(Loan::new(free), payload, tag, watch), PhantomData)
@@ -121,7 +121,7 @@ impl<P> Owned<P> {
     }
 }
 
-impl<P> Deref for Owned<P> {
+impl<P> Deref for CellOwner<P> {
     type Target = Cell<P>;
 
     #[inline]
@@ -131,7 +131,7 @@ impl<P> Deref for Owned<P> {
     }
 }
 
-impl<P> Drop for Owned<P> {
+impl<P> Drop for CellOwner<P> {
     fn drop(&mut self) {
         let mut pauses = 0_u32;
         let pause = || {
@@ -152,9 +152,9 @@ impl<P> Drop for Owned<P> {
     }
 }
 
-impl<P> fmt::Debug for Owned<P> {
+impl<P> fmt::Debug for CellOwner<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owned").field("loan", &self.loan).finish_non_exhaustive()
+        f.debug_struct("CellOwner").field("loan", &self.loan).finish_non_exhaustive()
     }
 }
 
@@ -162,7 +162,7 @@ impl<P> fmt::Debug for Owned<P> {
 #[doc(hidden)]
 pub struct Lease<P>(NonNull<Cell<P>>, PhantomData<Cell<P>>);
 
-// SAFETY: as for `Owned`.
+// SAFETY: as for `CellOwner`.
 unsafe impl<P> Send for Lease<P> where Cell<P>: Send + Sync {}
 // SAFETY: as above.
 unsafe impl<P> Sync for Lease<P> where Cell<P>: Send + Sync {}

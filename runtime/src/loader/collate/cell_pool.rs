@@ -23,7 +23,7 @@ use slotline_core::wait::Wait;
 use crate::BoxError;
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
-use crate::loader::collate::cell::{Cell, Lease, Owned, Watch};
+use crate::loader::collate::cell::{Cell, CellOwner, Lease, Watch};
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::poison::{AddressSanitizer, Poison};
 use crate::loader::error::guard::dispose;
@@ -59,7 +59,7 @@ impl<P> fmt::Debug for More<P> {
 
 /// The spare cells of a loader.
 pub(crate) struct CellPool<P> {
-    spare: Vec<Owned<P>>,
+    spare: Vec<CellOwner<P>>,
     /// Where the search for a free cell begins: at the last one that was found. If its batch was dropped, it is used again
     /// first, so that a loop that keeps one batch at a time leaves the memory of the others, and the caches, alone. With
     /// AddressSanitizer, at the one after it: the cells are used in turn, so that the memory of a dropped batch stays
@@ -93,7 +93,7 @@ impl<P> CellPool<P> {
         more: More<P>,
         on_held: OnHeld,
         released: Waiter,
-    ) -> (Self, Vec<Owned<P>>)
+    ) -> (Self, Vec<CellOwner<P>>)
     where
         P: Storage,
     {
@@ -123,14 +123,14 @@ impl<P> CellPool<P> {
         (slab, places)
     }
 
-    fn cell(&self, payload: P, free: bool) -> Owned<P>
+    fn cell(&self, payload: P, free: bool) -> CellOwner<P>
     where
         P: Storage,
     {
         let released = self.waits.then(|| self.released.clone());
         let poison = self.sanitizer.zip(payload.region()).and_then(|(by, region)| Poison::of(region, by));
         let watch = (released.is_some() || poison.is_some()).then_some(Watch { poison, released });
-        Owned::new(payload, free, self.single, watch)
+        CellOwner::new(payload, free, self.single, watch)
     }
 
     /// The number of batches that the loader was built for: those in rings, and those that may be held.
@@ -183,32 +183,32 @@ impl<P> CellPool<P> {
 
     /// Takes a free spare cell.
     #[inline(always)]
-    pub(crate) fn find_cell(&mut self) -> Option<&Owned<P>> {
+    pub(crate) fn find_cell(&mut self) -> Option<&CellOwner<P>> {
         let place = self.find()?;
         Some(&self.spare[place])
     }
 
     /// Replaces a cell in a slot with a free one, and returns a lease on it; `None` if there is no free one.
     #[inline]
-    pub(crate) fn exchange(&mut self, placed: &mut Owned<P>) -> Option<Lease<P>> {
+    pub(crate) fn exchange(&mut self, placed: &mut CellOwner<P>) -> Option<Lease<P>> {
         let place = self.find()?;
         Some(self.exchange_with(place, placed))
     }
 
     /// Replaces a cell in a slot with the one that was [found](Self::find), and returns a lease on it.
     #[inline(always)]
-    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut Owned<P>) -> Lease<P> {
+    pub(crate) fn exchange_with(&mut self, place: usize, placed: &mut CellOwner<P>) -> Lease<P> {
         std::mem::swap(&mut self.spare[place], placed);
         self.spare[place].lend()
     }
 
     /// Makes a lease on a cell that stays in its slot. The slot must be [refilled](Self::refill) before it is released.
-    pub(crate) fn share(placed: &Owned<P>) -> Lease<P> {
+    pub(crate) fn share(placed: &CellOwner<P>) -> Lease<P> {
         placed.lend()
     }
 
     /// Makes a slot whose cell was [shared](Self::share) refer to a free cell, if there is one.
-    pub(crate) fn refill(&mut self, placed: &mut Owned<P>) -> bool {
+    pub(crate) fn refill(&mut self, placed: &mut CellOwner<P>) -> bool {
         // The slot's batch was dropped.
         if placed.take() {
             return true;

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::PoisonError;
 
 use crate::BoxError;
@@ -122,6 +123,19 @@ impl<'a> Indices<'a> {
             Self::Cipher(cipher, first) => cipher.index(first + row),
             Self::Computed(computed, first) => computed.index(first + row),
             Self::List(list) => list[row],
+        }
+    }
+}
+
+impl Indices<'_> {
+    /// Appends the indices of some rows to a list. Faster than one by one: what they come from is looked at once.
+    pub(crate) fn append_to(&self, list: &mut Vec<usize>, rows: Range<usize>) {
+        match self {
+            Self::From(first) => list.extend(first + rows.start..first + rows.end),
+            Self::U32(table) => list.extend(table[rows].iter().map(|&index| index as usize)),
+            Self::U64(table) => list.extend(table[rows].iter().map(|&index| index as usize)),
+            Self::List(indices) => list.extend_from_slice(&indices[rows]),
+            Self::Cipher(..) | Self::Computed(..) => list.extend(rows.map(|row| self.at(row))),
         }
     }
 }

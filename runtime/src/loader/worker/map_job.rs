@@ -71,7 +71,7 @@ impl<D: Dataset> MapJob<'_, D> {
         self.at = first;
         self.scratch.clear();
         ManyError::reserve(self.scratch, wanted)?;
-        self.scratch.extend(rows.map(|row| self.indices.at(row)));
+        self.indices.append_to(self.scratch, rows);
         self.activity.index.store(self.scratch.first().copied().unwrap_or_default(), Ordering::Relaxed);
         let Plan { seed, epoch, places, .. } = *self.plan;
         self.cx.start_many(seed, epoch, places.from(self.first + first));

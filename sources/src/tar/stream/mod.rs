@@ -4,6 +4,7 @@ mod shard;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use slotline::dataset::{Context, IterableDataset, WorkerInfo};
@@ -13,9 +14,11 @@ use slotline::sample::Fields;
 use slotline::{BoxError, Ranks};
 
 pub(super) use self::shard::Shards;
-use self::shard::{Kept, Reader, Sample, ShardReader};
-use super::{Decode, KEY, Source, TarOptions, alternatives, kind, value};
-use crate::record::Room;
+use self::shard::{Reader, Sample, ShardReader, TeeReader};
+use super::{Decode, KEY, Source, alternatives, kind, value};
+use crate::open::{Settings, TARS};
+use crate::paths::expand;
+use crate::record::CapacityHint;
 use crate::{Error, FieldKind, Record, RecordFields};
 
 /// How many samples are read to learn the fields, and about how many bytes at most.
@@ -25,8 +28,8 @@ const FIRST_BYTES: u64 = 16 << 20;
 /// How many bytes a shuffle buffer may have by default.
 const LIMIT: u64 = 256 << 20;
 
-/// The samples of tars, read from front to back. Made by [`TarOptions::stream`] and
-/// [`stream_reader`](TarOptions::stream_reader).
+/// The samples of tars, read from front to back. Made by [`TarOptions::stream`](super::TarOptions::stream) and
+/// [`stream_reader`](super::TarOptions::stream_reader).
 ///
 /// This is for tars that can't be indexed: packed by gzip, bzip2 or zstd, or from the standard input. For all others [`Tar`](super::Tar)
 /// is better: it shuffles completely, resumes at once, and divides samples evenly among any number of workers and ranks.
@@ -83,7 +86,13 @@ pub struct TarStream {
 }
 
 impl TarStream {
-    pub(super) fn new(options: &TarOptions, shards: Shards) -> Result<Self, Error> {
+    /// Opens tars, with expanded paths.
+    pub(crate) fn open(options: &Settings, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Self, Error> {
+        Self::new(options, Shards::files(expand(paths)?)?)
+    }
+
+    pub(super) fn new(options: &Settings, shards: Shards) -> Result<Self, Error> {
+        options.check(TARS)?;
         let (first, kept) = first_samples(&shards, options)?;
         let names = options.columns.clone().unwrap_or_else(|| {
             let mut names = Vec::<String>::new();
@@ -95,7 +104,7 @@ impl TarStream {
             names
         });
         let paths: Vec<_> = (0..shards.len()).map(|shard| shards.path(shard).to_owned()).collect();
-        let sources = options.sources(&names, &paths)?;
+        let sources = options.tar_sources(&names, &paths)?;
         let fields = sources.iter().map(|source| field(source, &first, &shards)).collect::<Result<Vec<_>, _>>()?;
         if let Some(kept) = kept {
             shards.rewind(kept);
@@ -109,7 +118,7 @@ impl TarStream {
             skip_incomplete: options.skip_incomplete,
             missing_end: options.missing_end,
             buffer: 1,
-            limit: options.stream_limit.unwrap_or(LIMIT),
+            limit: options.memory_limit.unwrap_or(LIMIT),
             ranks: Ranks::ALONE,
         })
     }
@@ -287,12 +296,12 @@ fn problem_in(sample: &Sample, field: &str, start: Option<u64>, problem: value::
 }
 
 /// Reads the first samples, and returns them with what was read of a reader.
-fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, Option<Kept>), Error> {
+fn first_samples(shards: &Shards, options: &Settings) -> Result<(Vec<Sample>, Option<TeeReader>), Error> {
     let (mut samples, mut bytes) = (Vec::new(), 0);
-    let limit = options.stream_limit.unwrap_or(LIMIT).max(LIMIT);
+    let limit = options.memory_limit.unwrap_or(LIMIT).max(LIMIT);
     for shard in 0..shards.len() {
-        let mut kept = Kept { reader: shards.open(shard)?, bytes: Vec::new() };
-        let by_ref: &mut Kept = &mut kept;
+        let mut kept = TeeReader { reader: shards.open(shard)?, bytes: Vec::new() };
+        let by_ref: &mut TeeReader = &mut kept;
         let mut reader = ShardReader::new(shards.path(shard), shard, by_ref, options.missing_end, limit)?;
         while samples.len() < FIRST && bytes < FIRST_BYTES {
             let wanted = |field: &str| {
@@ -314,10 +323,12 @@ fn first_samples(shards: &Shards, options: &TarOptions) -> Result<(Vec<Sample>, 
     Ok((samples, None))
 }
 
-/// Returns a field as the first samples have it. Others may be longer.
+/// Returns the field that the first samples show. Values of later samples may be longer.
 fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&'a str, FieldKind), Error> {
     Ok(match source {
-        Source::Key => (KEY, FieldKind::Text(Room::estimate(first.iter().map(|sample| sample.key.len() as u64)))),
+        Source::Key => {
+            (KEY, FieldKind::Text(CapacityHint::estimate(first.iter().map(|sample| sample.key.len() as u64))))
+        }
         Source::Member(name, decode) => {
             let files = || first.iter().filter_map(|sample| Some((sample, sample.first_file(name)?)));
             let Some((sample, (_, start, data))) = files().next() else {
@@ -331,7 +342,7 @@ fn field<'a>(source: &'a Source, first: &[Sample], shards: &Shards) -> Result<(&
                 }
                 _ => kind(*decode, files().map(|(_, (.., data))| data.len() as u64)),
             };
-            let estimated = |room: Room| Room { exceeded: true, ..room };
+            let estimated = |room: CapacityHint| CapacityHint { exceeded: true, ..room };
             let kind = match kind {
                 FieldKind::Text(room) => FieldKind::Text(estimated(room)),
                 FieldKind::Bytes(room) => FieldKind::Bytes(estimated(room)),

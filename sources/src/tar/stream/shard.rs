@@ -97,7 +97,7 @@ impl Shards {
     }
 
     /// Takes back a reader of which only the beginning was read.
-    pub(super) fn rewind(&self, kept: Kept) {
+    pub(super) fn rewind(&self, kept: TeeReader) {
         if let Self::Once(_, reader) = self {
             let from_the_start = io::Cursor::new(kept.bytes).chain(kept.reader);
             *reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(from_the_start));
@@ -121,12 +121,12 @@ impl Read for OnDisk {
 }
 
 /// A reader that keeps what was read.
-pub(super) struct Kept {
+pub(super) struct TeeReader {
     pub(super) reader: Reader,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Read for Kept {
+impl Read for TeeReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.reader.read(into)?;
         self.bytes.extend_from_slice(&into[..len]);

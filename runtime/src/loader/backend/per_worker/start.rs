@@ -10,7 +10,7 @@ use crate::loader::backend::per_worker::worker::{Reply, Ring, RingWorker};
 use crate::loader::backend::per_worker::{PerWorker, Rouse};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::collate::Storage;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::worker::init_barrier::InitHook;
@@ -21,7 +21,7 @@ use crate::wait::{WaitStrategy, Waiter};
 /// What the links between the consumer and its workers need.
 pub(crate) struct Links<P> {
     /// A cell for each request that can be outstanding, of which each link has `prefetch`.
-    pub(crate) places: Vec<Owned<P>>,
+    pub(crate) places: Vec<CellOwner<P>>,
     pub(crate) prefetch: usize,
     /// The waiter on which the consumer waits for a free cell.
     pub(crate) released: Arc<Waiter>,

@@ -8,7 +8,7 @@ use slotline_core::spsc::{self, NextError, Slot};
 
 use crate::dataset::WorkerInfo;
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::error::guard::take_message;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::spans;
@@ -24,7 +24,7 @@ pub(crate) type Ring<T> = spsc::Ring<Box<[Slot<T>]>, Arc<Waiter>>;
 /// A worker's reply.
 pub(crate) struct Reply<P> {
     /// The memory that a batch was, or will be, written into.
-    pub(crate) cell: Owned<P>,
+    pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
     pub(crate) mark: StreamPosition,

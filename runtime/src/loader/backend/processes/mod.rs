@@ -44,7 +44,7 @@ use crate::loader::backend::protocol::{Backend, Begin, Begun, Next, NotBegun, No
 use crate::loader::collate::Storage;
 use crate::loader::collate::batch::Tag;
 use crate::loader::collate::batch_buffer::BatchBuffer;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::cell_pool::CellPool;
 use crate::loader::error::failure::{Cause, Failure};
 use crate::loader::error::run::By;
@@ -95,7 +95,7 @@ pub(crate) struct ProcessRing<P> {
 
 /// A slot's memory, and the batch that it is for.
 pub(crate) struct SlotCell<P> {
-    pub(crate) cell: Owned<P>,
+    pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) first: usize,
     pub(crate) rows: usize,
@@ -105,7 +105,7 @@ pub(crate) struct SlotCell<P> {
 
 impl<P> SlotCell<P> {
     /// Makes the place of a slot that is not assigned.
-    fn new(cell: Owned<P>) -> Self {
+    fn new(cell: CellOwner<P>) -> Self {
         Self { cell, task: 0, first: 0, rows: 0, refused: None }
     }
 }

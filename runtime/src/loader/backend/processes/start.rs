@@ -12,7 +12,7 @@ use crate::loader::backend::processes::worker::{ProcessWorkers, view};
 use crate::loader::backend::processes::{ProcessRing, SlotCell};
 use crate::loader::collate::Collate;
 use crate::loader::collate::batch_buffer::BatchBuffer;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::loader_memory::LoaderMemory;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::{Listener, Warning};
@@ -35,7 +35,7 @@ pub(crate) struct Supervision {
 pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     crew: ProcessWorkers<D, C>,
     Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,
-    places: Vec<Owned<BatchBuffer>>,
+    places: Vec<CellOwner<BatchBuffer>>,
     memory: &LoaderMemory<BatchBuffer>,
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,

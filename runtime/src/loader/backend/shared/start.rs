@@ -10,7 +10,7 @@ use crate::loader::backend::shared::worker::{Filler, Helper, Ring, Shared};
 use crate::loader::builder::options::Options;
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::cores::worker_cores;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
@@ -66,7 +66,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
     options: &mut Options,
     engine: Engine<D, C>,
     Claims { parts, part_rows, sizer, watching }: Claims,
-    (places, untouched, released): (Vec<Owned<C::Payload>>, Option<Untouched>, Arc<Waiter>),
+    (places, untouched, released): (Vec<CellOwner<C::Payload>>, Option<Untouched>, Arc<Waiter>),
     threads: &mut Workers,
     warnings: &mut Vec<Warning>,
 ) -> Result<Started<D, C>, BuildError> {

@@ -10,7 +10,7 @@ use slotline_core::wait::Wait;
 use crate::dataset::{Dataset, Loadable, StopToken};
 use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::Untouched;
-use crate::loader::collate::cell::Owned;
+use crate::loader::collate::cell::CellOwner;
 use crate::loader::error::guard::take_message;
 use crate::loader::order::passes::HasDataset;
 use crate::loader::spans;
@@ -24,7 +24,7 @@ use crate::sync::{Instant, fault_point};
 use crate::wait::Waiter;
 
 /// The ring of a loader whose batches are written into `P`.
-pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<Owned<P>>]>, Waiter>;
+pub(crate) type Ring<P> = ordered::Ring<Box<[Slot<CellOwner<P>>]>, Waiter>;
 
 /// The state that the threads at one ring share, independent of the dataset.
 pub(crate) struct Shared<P> {

@@ -1,0 +1,205 @@
+//! Where the rows or columns of a target come from: resizing, crops, flips and padding of one direction, combined.
+
+/// What is beyond the sides of a picture, with torchvision's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PaddingMode {
+    /// The transform's `fill` colour.
+    #[default]
+    Constant,
+    /// The last row or column, repeated.
+    Edge,
+    /// The picture mirrored, without repeating the last row or column.
+    Reflect,
+    /// The picture mirrored, with the last row or column repeated.
+    Symmetric,
+}
+
+impl PaddingMode {
+    /// Returns which of `len` pixels is at this place, which may be before or behind them; `None` for the fill colour.
+    pub(crate) fn within(self, place: i64, len: i64) -> Option<i64> {
+        if (0..len).contains(&place) {
+            return Some(place);
+        }
+        match self {
+            Self::Constant => None,
+            Self::Edge => Some(place.clamp(0, len - 1)),
+            Self::Reflect => {
+                let period = (2 * (len - 1)).max(1);
+                let turned = place.rem_euclid(period);
+                Some(turned.min(period - turned).min(len - 1))
+            }
+            Self::Symmetric => {
+                let turned = place.rem_euclid(2 * len);
+                Some(turned.min(2 * len - 1 - turned))
+            }
+        }
+    }
+}
+
+/// One direction of a crop that is resized, then cropped, flipped and padded.
+///
+/// The picture's pixels `crop[0]` to `crop[1]` are resized to `size` pixels, the places 0 to `size - 1`. The target has `out`
+/// of these places, from `at` on, backwards if `mirrored`. Those outside of `bounds` are padding.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct AxisMap {
+    pub(crate) crop: [usize; 2],
+    pub(crate) size: usize,
+    pub(crate) at: i64,
+    pub(crate) out: usize,
+    pub(crate) mirrored: bool,
+    pub(crate) bounds: Option<[i64; 2]>,
+    pub(crate) padding: PaddingMode,
+}
+
+impl AxisMap {
+    /// A direction of `len` pixels as it is.
+    pub(crate) fn all(len: usize) -> Self {
+        Self { crop: [0, len], size: len, out: len, ..Self::default() }
+    }
+
+    /// Whether another resize can be part of this one: nothing was resized or padded yet.
+    pub(crate) fn can_resize(&self) -> bool {
+        self.size == self.crop[1] - self.crop[0] && self.bounds.is_none()
+    }
+
+    /// Resizes the pixels that are left to `size` places.
+    pub(crate) fn resize(&mut self, size: usize) {
+        let from = self.crop[0] + self.at as usize;
+        self.crop = [from, from + self.out];
+        (self.size, self.at, self.out) = (size, 0, size);
+    }
+
+    /// Takes `len` places from `at` on.
+    pub(crate) fn cut(&mut self, at: usize, len: usize) {
+        self.at += if self.mirrored { (self.out - at - len) as i64 } else { at as i64 };
+        self.out = len;
+    }
+
+    pub(crate) fn mirror(&mut self) {
+        self.mirrored = !self.mirrored;
+    }
+
+    /// Adds places before and behind. Returns false if they cannot be combined with earlier padding.
+    pub(crate) fn pad(&mut self, before: usize, behind: usize, padding: PaddingMode) -> bool {
+        if before == 0 && behind == 0 {
+            return true;
+        }
+        if self.bounds.is_some() {
+            return false;
+        }
+        (self.bounds, self.padding) = (Some([self.at, self.at + self.out as i64]), padding);
+        self.at -= if self.mirrored { behind } else { before } as i64;
+        self.out += before + behind;
+        true
+    }
+
+    /// The same, for a picture of `len` pixels that is read backwards.
+    pub(crate) fn reversed(self, len: usize) -> Self {
+        let size = self.size as i64;
+        Self {
+            crop: [len - self.crop[1], len - self.crop[0]],
+            at: size - self.at - self.out as i64,
+            mirrored: !self.mirrored,
+            bounds: self.bounds.map(|[from, to]| [size - to, size - from]),
+            ..self
+        }
+    }
+
+    /// Returns which of the `size` places the target has at `i`, or `None` for the fill colour.
+    pub(crate) fn of(&self, i: usize) -> Option<usize> {
+        let i = if self.mirrored { self.out - 1 - i } else { i } as i64;
+        let place = self.at + i;
+        let Some([from, to]) = self.bounds else { return Some(place as usize) };
+        Some((from + self.padding.within(place - from, to - from)?) as usize)
+    }
+
+    /// The part of the target that is not filled with a colour.
+    pub(crate) fn content(&self) -> [usize; 2] {
+        match self.bounds {
+            Some(bounds) if self.padding == PaddingMode::Constant => {
+                let [from, to] = bounds.map(|bound| (bound - self.at).clamp(0, self.out as i64) as usize);
+                if self.mirrored { [self.out - to, self.out - from] } else { [from, to] }
+            }
+            _ => [0, self.out],
+        }
+    }
+
+    /// The first and last of the `size` places that the target has. `None` if it is all padding.
+    pub(crate) fn used(&self) -> Option<[usize; 2]> {
+        let (from, to) = (self.at, self.at + self.out as i64 - 1);
+        let Some([low, high]) = self.bounds else { return Some([from as usize, to as usize]) };
+        let inside = [from.max(low), to.min(high - 1)];
+        match self.padding {
+            PaddingMode::Constant if inside[0] > inside[1] => None,
+            PaddingMode::Constant => Some(inside.map(|place| place as usize)),
+            // Mirrored places can be any.
+            _ => Some([low as usize, high as usize - 1]),
+        }
+    }
+
+    /// The pixels of the picture that have a weight in the target, from the first to behind the last.
+    pub(crate) fn window(&self) -> [usize; 2] {
+        let Some([first, last]) = self.used() else { return [self.crop[0], self.crop[0] + 1] };
+        let scale = (self.crop[1] - self.crop[0]) as f64 / self.size as f64;
+        let width = scale.max(1.0);
+        let centre = |place: usize| self.crop[0] as f64 + (place as f64 + 0.5) * scale;
+        let from = (centre(first) - width).floor().max(self.crop[0] as f64) as usize;
+        let to = (centre(last) + width).ceil().min(self.crop[1] as f64) as usize;
+        [from.min(self.crop[1] - 1), to.max(from + 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(places: &AxisMap) -> Vec<Option<usize>> {
+        (0..places.out).map(|i| places.of(i)).collect()
+    }
+
+    /// The same operations on a list.
+    #[test]
+    fn combined_operations_equal_separate_ones() {
+        let some = |list: &[usize]| list.iter().map(|&place| Some(place)).collect::<Vec<_>>();
+        let mut places = AxisMap::all(10);
+        places.mirror();
+        places.cut(1, 6); // 8 to 3
+        assert_eq!(list(&places), some(&[8, 7, 6, 5, 4, 3]));
+        let mut padded = places;
+        assert!(padded.pad(2, 1, PaddingMode::Constant));
+        assert_eq!(list(&padded)[..3], [None, None, Some(8)]);
+        assert_eq!((padded.content(), padded.used()), ([2, 8], Some([3, 8])));
+        padded.mirror();
+        padded.cut(0, 8);
+        assert_eq!(list(&padded), [None, Some(3), Some(4), Some(5), Some(6), Some(7), Some(8), None]);
+        assert_eq!(padded.content(), [1, 7]);
+        assert!(!padded.pad(1, 0, PaddingMode::Edge), "a second padding");
+
+        let mut padded = places;
+        padded.pad(2, 3, PaddingMode::Edge);
+        assert_eq!(list(&padded), some(&[8, 8, 8, 7, 6, 5, 4, 3, 3, 3, 3]));
+        let mut padded = places;
+        padded.pad(2, 3, PaddingMode::Reflect);
+        assert_eq!(list(&padded), some(&[6, 7, 8, 7, 6, 5, 4, 3, 4, 5, 6]));
+        let mut padded = places;
+        padded.pad(2, 3, PaddingMode::Symmetric);
+        assert_eq!(list(&padded), some(&[7, 8, 8, 7, 6, 5, 4, 3, 3, 4, 5]));
+        let turned = padded.reversed(10);
+        let backwards: Vec<_> = list(&padded).into_iter().map(|place| place.map(|place| 9 - place)).collect();
+        assert_eq!(list(&turned), backwards);
+    }
+
+    #[test]
+    fn a_crop_is_resized_inside_its_window() {
+        let mut places = AxisMap::all(100);
+        places.cut(20, 50);
+        assert!(places.can_resize());
+        places.resize(10);
+        assert!(!places.can_resize());
+        assert_eq!((places.crop, places.window()), ([20, 70], [20, 70]));
+        places.cut(4, 2);
+        assert_eq!(places.window(), [37, 53]);
+        let turned = places.reversed(100);
+        assert_eq!(turned.window(), [47, 63]);
+    }
+}

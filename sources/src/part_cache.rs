@@ -1,0 +1,354 @@
+//! Parts of files that are unpacked or decoded as a whole when first needed, and kept in memory up to a limit.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use slotline::fork::Process;
+
+use crate::Error;
+
+/// A cache of decoded parts of a dataset, which drops the least recently used first. A part is made in steps, each of which
+/// makes an `S`. All threads that wait for the part share its steps.
+pub(crate) struct PartCache<T, S> {
+    limit: u64,
+    process: Process,
+    own: Parts<T, S>,
+    /// Those that a forked process makes. It lacks the threads that may have held locks of `own` at the fork.
+    forked: OnceLock<Parts<T, S>>,
+}
+
+struct Parts<T, S> {
+    parts: Vec<Part<T, S>>,
+    held: Mutex<Held>,
+    /// A logical time, which advances by two with each part that is made.
+    clock: AtomicU64,
+}
+
+struct Part<T, S> {
+    /// Read by all threads, for each sample.
+    made: RwLock<Option<Arc<T>>>,
+    /// When it was last used.
+    used: AtomicU64,
+    /// The error in its contents, kept so that the part is not decoded again for each sample.
+    wrong: OnceLock<Box<Error>>,
+    /// The state that the threads share that are making it.
+    making: Mutex<Option<Arc<Making<T, S>>>>,
+}
+
+/// A part that is being made.
+struct Making<T, S> {
+    /// The next step that no thread has taken.
+    next: AtomicUsize,
+    /// The bytes that the steps have taken so far, as they count them.
+    spent: AtomicU64,
+    state: Mutex<State<T, S>>,
+    ended: Condvar,
+}
+
+enum State<T, S> {
+    /// What the steps made, and how many have.
+    Steps(Vec<Option<S>>, usize),
+    Made(Arc<T>),
+    /// A step failed: threads that wait try to make the part themselves, and get the error.
+    Failed,
+}
+
+/// The parts that are in memory, with their bytes.
+#[derive(Default)]
+struct Held {
+    parts: Vec<(usize, u64)>,
+    bytes: u64,
+}
+
+impl<T, S> PartCache<T, S> {
+    /// Keeps up to `limit` bytes of `parts` parts, and at least the last one.
+    pub(crate) fn new(parts: usize, limit: u64) -> Self {
+        Self { limit, process: Process::this(), own: Parts::new(parts), forked: OnceLock::new() }
+    }
+
+    /// Returns the limit, which is also the size that a part may have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Whether a part is in memory.
+    pub(crate) fn has(&self, part: usize) -> bool {
+        let made = |part: &Part<T, S>| part.made.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        self.inherited(part).is_some() || made(&self.parts().parts[part])
+    }
+
+    /// Returns a part. If it is not in memory, `step` is called for each of `steps` steps, with a count of the bytes that all
+    /// of them take, and `join` makes the part of their results, and says how many bytes it takes.
+    pub(crate) fn get(
+        &self,
+        part: usize,
+        steps: usize,
+        step: impl Fn(usize, &AtomicU64) -> Result<S, Error>,
+        join: impl Fn(Vec<S>) -> (T, u64),
+    ) -> Result<Arc<T>, Error> {
+        match self.inherited(part) {
+            Some(found) => Ok(found),
+            None => self.parts().get(part, self.limit, steps, step, join),
+        }
+    }
+
+    /// Returns the parts of this process.
+    fn parts(&self) -> &Parts<T, S> {
+        match self.process.is_this() {
+            true => &self.own,
+            false => self.forked.get_or_init(|| Parts::new(self.own.parts.len())),
+        }
+    }
+
+    /// Returns a part that a forked process has from the one before, unless its lock was held at the fork.
+    fn inherited(&self, part: usize) -> Option<Arc<T>> {
+        if self.process.is_this() {
+            return None;
+        }
+        self.own.parts[part].made.try_read().ok()?.clone()
+    }
+}
+
+impl<T, S> Parts<T, S> {
+    fn new(parts: usize) -> Self {
+        let part = |_| Part {
+            made: RwLock::new(None),
+            used: AtomicU64::new(0),
+            wrong: OnceLock::new(),
+            making: Mutex::new(None),
+        };
+        Self { parts: (0..parts).map(part).collect(), held: Mutex::default(), clock: AtomicU64::new(0) }
+    }
+
+    fn get(
+        &self,
+        part: usize,
+        limit: u64,
+        steps: usize,
+        step: impl Fn(usize, &AtomicU64) -> Result<S, Error>,
+        join: impl Fn(Vec<S>) -> (T, u64),
+    ) -> Result<Arc<T>, Error> {
+        loop {
+            if let Some(found) = self.find(part) {
+                return Ok(found);
+            }
+            if let Some(error) = self.parts[part].wrong.get().and_then(|error| error.again()) {
+                return Err(error);
+            }
+            let making = {
+                let mut making = lock(&self.parts[part].making);
+                if let Some(found) = self.find(part) {
+                    return Ok(found);
+                }
+                making.get_or_insert_with(|| Arc::new(Making::new(steps))).clone()
+            };
+            while let number = making.next.fetch_add(1, Ordering::Relaxed)
+                && number < steps
+            {
+                let failing = Failing { making: &making, part: &self.parts[part] };
+                let made = step(number, &making.spent).inspect_err(|error| {
+                    error.again().map(|error| self.parts[part].wrong.set(Box::new(error)));
+                })?;
+                let all = making.add(number, made);
+                if let Some(all) = all {
+                    let (made, bytes) = join(all);
+                    let made = Arc::new(made);
+                    self.insert(part, made.clone(), bytes, limit);
+                    making.end(&self.parts[part], State::Made(made.clone()));
+                    std::mem::forget(failing);
+                    return Ok(made);
+                }
+                std::mem::forget(failing);
+            }
+            if let Some(made) = making.wait() {
+                return Ok(made);
+            }
+        }
+    }
+
+    fn find(&self, part: usize) -> Option<Arc<T>> {
+        let part = &self.parts[part];
+        let found = part.made.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        // After whatever was made last.
+        let now = self.clock.load(Ordering::Relaxed) + 1;
+        // Most samples find what was used a moment ago, and write nothing that other threads read.
+        if part.used.load(Ordering::Relaxed) != now {
+            part.used.store(now, Ordering::Relaxed);
+        }
+        Some(found)
+    }
+
+    fn insert(&self, part: usize, made: Arc<T>, bytes: u64, limit: u64) {
+        let mut held = lock(&self.held);
+        held.bytes += bytes;
+        while held.bytes > limit {
+            let used = |&(part, _): &(usize, u64)| self.parts[part].used.load(Ordering::Relaxed);
+            let oldest = held.parts.iter().enumerate().min_by_key(|(_, part)| used(part)).map(|(place, _)| place);
+            let Some((dropped, bytes)) = oldest.map(|place| held.parts.swap_remove(place)) else { break };
+            *self.parts[dropped].made.write().unwrap_or_else(PoisonError::into_inner) = None;
+            held.bytes -= bytes;
+        }
+        held.parts.push((part, bytes));
+        let now = self.clock.fetch_add(2, Ordering::Relaxed) + 2;
+        self.parts[part].used.store(now, Ordering::Relaxed);
+        *self.parts[part].made.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
+}
+
+impl<T, S> Making<T, S> {
+    fn new(steps: usize) -> Self {
+        let state = State::Steps((0..steps).map(|_| None).collect(), 0);
+        Self { next: AtomicUsize::new(0), spent: AtomicU64::new(0), state: Mutex::new(state), ended: Condvar::new() }
+    }
+
+    /// Adds what a step made. Returns that of all steps if it was the last one.
+    fn add(&self, number: usize, made: S) -> Option<Vec<S>> {
+        let mut state = lock(&self.state);
+        // Not if another step has failed.
+        let State::Steps(steps, count) = &mut *state else { return None };
+        steps[number] = Some(made);
+        *count += 1;
+        (*count == steps.len()).then(|| steps.drain(..).flatten().collect())
+    }
+
+    /// Ends the making of a part.
+    fn end(&self, part: &Part<T, S>, state: State<T, S>) {
+        let mut making = lock(&part.making);
+        if making.as_ref().is_some_and(|making| std::ptr::eq(&**making, self)) {
+            *making = None;
+        }
+        drop(making);
+        *lock(&self.state) = state;
+        self.ended.notify_all();
+    }
+
+    /// Waits for the steps of other threads. Returns the part, or `None` if one failed.
+    fn wait(&self) -> Option<Arc<T>> {
+        let mut state = lock(&self.state);
+        while let State::Steps(..) = &*state {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let State::Made(made) = &*state { Some(made.clone()) } else { None }
+    }
+}
+
+/// Ends the making of a part if a step returns early, or panics.
+struct Failing<'a, T, S> {
+    making: &'a Making<T, S>,
+    part: &'a Part<T, S>,
+}
+
+impl<T, S> Drop for Failing<'_, T, S> {
+    fn drop(&mut self) {
+        self.making.end(self.part, State::Failed);
+    }
+}
+
+/// Locks; what another thread left when it panicked is valid.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T, S> fmt::Debug for PartCache<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.own.parts.len();
+        f.debug_struct("PartCache").field("parts", &parts).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let kept = PartCache::new(4, 25);
+        let get = |part: usize| {
+            let made = AtomicUsize::new(0);
+            let step = |_, _: &AtomicU64| Ok(made.fetch_add(1, Ordering::Relaxed));
+            let bytes = kept.get(part, 1, step, |_| (vec![part as u8; 10], 10));
+            assert_eq!(*bytes.unwrap(), [part as u8; 10]);
+            made.into_inner() == 1
+        };
+        assert_eq!([0, 1, 0, 2, 0, 1, 3, 0].map(get), [true, true, false, true, false, true, true, true]);
+    }
+
+    #[test]
+    fn a_forked_process_waits_for_no_thread_that_it_lacks() {
+        let kept = PartCache::new(2, 25);
+        let get = |part| kept.get(part, 1, |_, _| Ok(()), |_| (vec![1_u8; 10], 10)).unwrap();
+        get(0);
+        let (making, held) = (lock(&kept.own.parts[1].making), lock(&kept.own.held));
+        // SAFETY: the child makes parts, which takes memory only, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a time limit, after which the child is killed.
+            unsafe { libc::alarm(20) };
+            let made = kept.has(0) && !kept.has(1) && [0, 1].map(|part| get(part).len()) == [10; 2];
+            // SAFETY: the child ends at once, without the parent's destructors.
+            unsafe { libc::_exit(if made && kept.has(1) { 0 } else { 1 }) };
+        }
+        drop((making, held));
+        let mut status = -1;
+        // SAFETY: it waits for the child, and there is room for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_part_make_its_steps() {
+        let kept = PartCache::new(1, 25);
+        let (barrier, asked) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
+        let step = |number: usize, spent: &AtomicU64| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            // Each thread has one.
+            barrier.wait();
+            spent.fetch_add(5, Ordering::Relaxed);
+            Ok(number)
+        };
+        let get = || kept.get(0, 4, step, |steps| (steps, 20)).unwrap().to_vec();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
+            assert!(all.into_iter().all(|one| one.join().unwrap() == [0, 1, 2, 3]));
+        });
+        assert_eq!(asked.into_inner(), 4);
+    }
+
+    #[test]
+    fn a_step_that_fails_or_panics_fails_for_everyone_who_asks() {
+        let kept = PartCache::<(), ()>::new(1, 25);
+        let step = |number: usize, _: &AtomicU64| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            match number {
+                3 => Err(Error::usage("the fourth step", "none")),
+                2 if std::thread::current().name() == Some("panics") => panic!("on purpose"),
+                _ => Ok(()),
+            }
+        };
+        let get = || kept.get(0, 5, step, |_| ((), 20));
+        std::thread::scope(|scope| {
+            let spawn =
+                |name: &str| std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, get).unwrap();
+            let all = ["panics", "a", "b", "c"].map(spawn);
+            for one in all {
+                assert!(one.join().is_err() || !kept.has(0));
+            }
+        });
+        let error = get().unwrap_err().to_string();
+        assert!(error.contains("the fourth step"), "{error}");
+        kept.get(0, 5, |_, _| Ok(()), |_| ((), 20)).unwrap();
+        assert!(kept.has(0));
+    }
+
+    #[test]
+    fn wrong_contents_are_looked_at_once() {
+        let (kept, asked) = (PartCache::<(), ()>::new(1, 25), AtomicUsize::new(0));
+        let step = |_, _: &AtomicU64| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err(Error::format("a file", 7, "damage", "none"))
+        };
+        let texts = [(); 3].map(|()| kept.get(0, 1, step, |_| ((), 1)).unwrap_err().to_string());
+        assert_eq!((asked.into_inner(), &texts[2]), (1, &texts[0]));
+    }
+}
