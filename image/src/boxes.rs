@@ -3,11 +3,11 @@
 use slotline::dtype::Element;
 
 use crate::axis_map::PaddingMode;
-use crate::colour::Pixel;
 use crate::draw::Draw;
 use crate::error::ImageError;
 use crate::geometry::Movement;
 use crate::pipeline::{Choice, Pipeline};
+use crate::pixel::Pixel;
 use crate::plan::Plan;
 
 /// A number of a box: `f32` or `f64`. Sealed.

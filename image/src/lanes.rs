@@ -1,7 +1,7 @@
 //! Arithmetic on sixteen numbers at once for resizing, written out for the CPUs for which compilers do not vectorise
 //! it.
 
-use crate::colour::Channel;
+use crate::channel::Channel;
 use crate::resample::{Block, Plane, Rows};
 use crate::taps::Taps;
 

@@ -2,9 +2,9 @@
 
 use slotline::rng::rand_core::Rng;
 
-use crate::colour::Pixel;
 use crate::draw::Random;
 use crate::error::ImageError;
+use crate::pixel::Pixel;
 
 /// Blends each picture of a batch with another one, and their labels alike. See [`Mix`].
 #[derive(Clone, Copy, Debug, PartialEq)]

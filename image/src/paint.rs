@@ -1,11 +1,12 @@
 //! Resizes decoded planes to the target, and converts them to its numbers, 16 rows at a time.
 
 use crate::axis_map::AxisMap;
-use crate::colour::{Channel, Pixel};
+use crate::channel::Channel;
 use crate::decode::{OtherChannels, Picture};
 use crate::lanes::Lanes;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{Avx2, has_avx2};
+use crate::number::Number;
 use crate::resample::{Block, HALF, Rows};
 use crate::taps::{Axis, LANES, Tables};
 
@@ -52,7 +53,7 @@ pub(crate) struct Target<'a> {
 impl Canvas {
     /// Resizes a picture to the target's size and writes its numbers. The results are the same on all CPUs.
     #[inline(always)]
-    pub(crate) fn paint<T: Pixel>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
+    pub(crate) fn paint<T: Number>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
         #[cfg(target_arch = "x86_64")]
         if has_avx2() {
             // SAFETY: the CPU supports AVX2 and F16C, as checked above.
@@ -65,12 +66,12 @@ impl Canvas {
     /// Like [`paint_with`](Self::paint_with), but compiled for CPUs with 32-byte vectors.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,f16c")]
-    fn paint_avx2<T: Pixel>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
+    fn paint_avx2<T: Number>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
         self.paint_with::<Avx2, T>(picture, target, out);
     }
 
     #[inline(always)]
-    fn paint_with<L: Lanes, T: Pixel>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
+    fn paint_with<L: Lanes, T: Number>(&mut self, picture: &Picture<'_>, target: Target<'_>, out: &mut [T]) {
         let Self { tables: [first, others], rows } = self;
         let [of_first, of_others] = picture
             .frames
@@ -143,7 +144,7 @@ impl Canvas {
 
 /// Writes the colour of constant padding.
 #[inline(always)]
-fn fill<L: Lanes, T: Pixel>(target: Target<'_>, out: &mut [T]) {
+fn fill<L: Lanes, T: Number>(target: Target<'_>, out: &mut [T]) {
     let [height, width] = target.places.map(|places| places.out);
     let [[top, bottom], [left, right]] = target.places.map(|places| places.content());
     if (top, bottom, left, right) == (0, height, 0, width) {
@@ -163,7 +164,7 @@ fn fill<L: Lanes, T: Pixel>(target: Target<'_>, out: &mut [T]) {
 
 /// Converts planes of red, green and blue bytes, which have the target's size already, to its numbers.
 #[inline(always)]
-pub(crate) fn convert<T: Pixel>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
+pub(crate) fn convert<T: Number>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
         // SAFETY: the CPU supports AVX2 and F16C, as checked above.
@@ -175,12 +176,12 @@ pub(crate) fn convert<T: Pixel>(planes: &[u8], area: usize, channels: &[Channel;
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-fn convert_avx2<T: Pixel>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
+fn convert_avx2<T: Number>(planes: &[u8], area: usize, channels: &[Channel; 3], layout: Layout, out: &mut [T]) {
     convert_with::<Avx2, T>(planes, area, channels, layout, out);
 }
 
 #[inline(always)]
-fn convert_with<L: Lanes, T: Pixel>(
+fn convert_with<L: Lanes, T: Number>(
     planes: &[u8],
     area: usize,
     channels: &[Channel; 3],
@@ -212,7 +213,7 @@ fn convert_with<L: Lanes, T: Pixel>(
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::colour::Planes;
+    use crate::channel::Planes;
     use crate::decode::Frame;
     use crate::resample::{Plane, STRIDE};
 

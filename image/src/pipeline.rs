@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slotline::rng::rand_core::Rng;
 
-use crate::colour::{Channel, Pixel, Planes};
+use crate::channel::{Channel, Planes};
 use crate::decode::{Limits, MAX_SIDE, OpenedImage};
 use crate::draw::{Draw, Random, Seed};
 use crate::error::ImageError;
 use crate::paint::Layout;
+use crate::pixel::Pixel;
 use crate::plan::Plan;
 use crate::scratch;
 use crate::transform::{Normalize, Resize, Transform};

@@ -7,11 +7,11 @@ use slotline::dataset::decoding;
 use slotline::sample::{Fields, Row, Sample};
 
 use crate::boxes::{Coordinate, follow};
-use crate::colour::Pixel;
 use crate::draw::{Draw, Seed};
 use crate::error::{FileError, ImageError};
 use crate::mask::{ClassId, Mask};
 use crate::pipeline::{Choice, Job, Pipeline};
+use crate::pixel::Pixel;
 
 /// A picture that is decoded into its row of the batch, with element type `T` and the [shape](Pipeline::shape) of its
 /// pipeline.

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 
 use crate::axis_map::AxisMap;
-use crate::colour::{Channel, Pixel, Planes};
+use crate::channel::{Channel, Planes};
 use crate::decode::{DecodeRequest, Frame, Memory, OpenedImage, Orientation, OtherChannels, Picture, room};
 use crate::error::ImageError;
+use crate::number::Number;
 use crate::operation::{Operation, Pixels, erase};
 use crate::paint::{Canvas, Layout, Target, convert};
 use crate::plan::{Plan, Segment};
@@ -63,7 +64,7 @@ pub(crate) fn memory(plan: &Plan, [height, width]: [usize; 2], turned: bool) -> 
 
 /// Decodes a picture and runs all passes. Returns whether libjpeg-turbo warned about it.
 #[inline(always)]
-pub(crate) fn run<T: Pixel>(
+pub(crate) fn run<T: Number>(
     opened: OpenedImage<'_>,
     orientation: Orientation,
     plan: &Plan,
@@ -118,7 +119,7 @@ pub(crate) fn run<T: Pixel>(
 
 /// Erases what is erased after normalisation.
 #[inline(always)]
-fn erase_all<T: Pixel>(plan: &Plan, layout: Layout, out: &mut [T]) {
+fn erase_all<T: Number>(plan: &Plan, layout: Layout, out: &mut [T]) {
     for operation in &plan.after {
         if let Operation::Erase { top, left, height, width, value } = *operation {
             erase(out, layout, plan.size(), [top, left], [height, width], value, T::of);

@@ -29,7 +29,6 @@ mod tests {
     use crate::array::PinMemoryError;
     use crate::dataset::{SplitError, SubsetError};
     use crate::loader::{BuildError, By, StateError};
-    use crate::packing::PackingError;
     use crate::rng::RandpermError;
     use crate::sample::OwnedSampleError;
     use crate::sampler::SamplerError;
@@ -56,7 +55,7 @@ mod tests {
         let sample = || Run::Sample { index, position: 7, task, by, source: user() };
         let file = || SourceError::Io { path: "a.npy".into(), action: "read", advice: "copy it", source: disk() };
         let no_order = || SamplerError::Memory { sampler: "Own", bytes: 8, source: refused() };
-        let errors: [(&str, Box<dyn Error>); 27] = [
+        let errors: [(&str, Box<dyn Error>); 26] = [
             ("row 7: the disk is gone", sample().into()),
             ("row 7: the disk is gone", Run::BadSamples { bad: 1, budget: 0, source: sample().into() }.into()),
             ("row 7: the disk is gone", Run::Held { task, epoch: 0, hold: 1, source: Some(user()) }.into()),
@@ -79,7 +78,6 @@ mod tests {
             ("the disk is gone", OwnedSampleError::Memory { bytes: 1, source: disk() }.into()),
             ("the disk is gone", PinMemoryError::Memory { bytes: 1, source: disk() }.into()),
             ("the disk is gone", PinMemoryError::Lock { bytes: 1, limit: None, source: disk() }.into()),
-            ("memory allocation failed", PackingError::Memory { bytes: 1, source: refused() }.into()),
             ("memory allocation failed", SubsetError::Memory { bytes: 1, source: refused() }.into()),
             ("memory allocation failed", RandpermError::Memory { n: 1, bytes: 1, source: refused() }.into()),
             (

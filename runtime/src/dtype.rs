@@ -20,7 +20,8 @@ pub(crate) use self::complex::{complex64, complex128};
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use self::number::element;
+#[doc(hidden)]
+pub use self::number::element;
 
 mod sealed {
     /// Restricts [`Element`](super::Element) to the types that [`DType`](super::DType) names.

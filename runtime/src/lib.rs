@@ -22,12 +22,11 @@
 //! - [`dataset`]: what is loaded; [`array`](mod@array) and [`source`]: data in memory and in files.
 //! - [`sampler`]: the order of samples; [`rng`]: torch's random numbers, and per-sample random numbers.
 //! - [`sample`]: what a sample is and how it becomes a row of a batch; [`tensor`], [`shape`], [`dtype`]: views of it.
-//! - [`packing`]: rows of one length, filled with documents of different lengths; [`tokens`]: targets, document masks,
-//!   fill-in-the-middle.
 //! - [`loader`]: the loader, its passes, its batches and its errors.
 //! - [`arena`]: the memory of the batches.
 //! - [`torch`](mod@torch): a map from `torch.utils.data` to slotline, and the differences.
 //!
+//! The crate `slotline-sequences` provides packing, batches by length, mixtures of datasets, and maps for language models.
 //! The crate `slotline-value` provides samples whose types are known only at run time, and torch's `default_collate`
 //! for them.
 //!
@@ -56,7 +55,6 @@ pub mod dtype;
 #[doc(hidden)]
 pub mod fork;
 pub mod loader;
-pub mod packing;
 mod placed;
 mod prefetch;
 pub mod ranks;
@@ -73,7 +71,6 @@ pub mod sync;
 #[cfg(not(shuttle))]
 mod sync;
 pub mod tensor;
-pub mod tokens;
 mod tuples;
 mod wait;
 

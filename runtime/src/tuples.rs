@@ -1,6 +1,8 @@
 //! The tuples that traits are implemented for.
 
 /// Calls the macro `$each` with every tuple size from one to eight: a type parameter and an index for each part.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! up_to_eight {
     ($each:ident) => {
         $each! {
@@ -16,4 +18,4 @@ macro_rules! up_to_eight {
     };
 }
 
-pub(crate) use up_to_eight;
+pub(crate) use crate::up_to_eight;

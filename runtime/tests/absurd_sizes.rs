@@ -2,38 +2,19 @@
 
 #![cfg(target_os = "linux")]
 
-use std::fmt::Display;
+#[path = "support/sizes.rs"]
+mod sizes;
 
 use slotline::dataset::{Context, Dataset, FnDataset, from_fn, iter_fn, random_split};
 use slotline::loader::{Builder, Samples};
-use slotline::packing::PackingOptions;
 use slotline::rng::Generator;
 use slotline::sample::{Packed, Padded};
 use slotline::sampler::*;
 use slotline::{BoxError, Loader};
 
+use crate::sizes::{SIZES, each, text};
+
 type Numbers = FnDataset<fn(usize, &mut Context) -> Result<i64, BoxError>>;
-
-/// The memory of this process. A loader looks at what the system has, and finds more.
-const LIMIT: u64 = 1 << 30;
-/// The first of them is more than that in tables of numbers, and the last ones overflow whatever they are multiplied with.
-const SIZES: [usize; 7] = [1 << 28, 1 << 33, 1 << 44, 1 << 58, usize::MAX / 16, isize::MAX as usize, usize::MAX];
-
-/// Tries a case with each size. At least one of them must fail, with an error that has a number.
-fn each<T>(name: &str, case: impl Fn(usize) -> Result<T, String>) {
-    let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
-    // SAFETY: reads a local value.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-    let errors: Vec<_> = SIZES.into_iter().filter_map(|size| case(size).err()).collect();
-    assert!(!errors.is_empty(), "{name}: no size is refused");
-    for error in errors {
-        assert!(error.contains(|c: char| c.is_ascii_digit()), "{name}: {error}");
-    }
-}
-
-fn text<T>(result: Result<T, impl Display>) -> Result<T, String> {
-    result.map_err(|error| error.to_string())
-}
 
 /// Builds a loader, and reads two batches.
 macro_rules! load {
@@ -126,17 +107,6 @@ fn no_size_of_a_sampler_ends_the_process() {
     each("num_samples", |size| draw(with_replacement(size)));
     each("WeightedRandomSampler", |size| draw(WeightedRandomSampler::new([1.0, 2.0], size)));
     each("DistributedSampler", |size| draw(DistributedSampler::new(size, 2, 0)));
-    each("ShardShuffleSampler", |size| draw(ShardShuffleSampler::new([size, 3], 2)));
-    each("MixtureSampler", |size| draw(MixtureSampler::new([size, 3], [0.5, 0.5])));
-    each("MixtureSampler", |size| draw(MixtureSampler::by_size([size, 3])));
-    each("Stop", |size| draw(MixtureSampler::new([size, 3], [1e-12, 0.5]).and_then(|it| it.stop(Stop::AllExhausted))));
     each("random_split", |size| text(random_split(numbers(size), &[size - 1, 1][..], &mut Generator::new())));
     each("randperm", |size| text(Generator::new().randperm_into::<u64>(size, &mut Vec::new())));
-}
-
-#[test]
-fn no_size_of_a_packing_ends_the_process() {
-    each("capacity", |size| text(PackingOptions::new(size).best_fit([1, 2, 3])));
-    each("best_fit", |size| text(PackingOptions::new(1).best_fit([size])));
-    each("chunks", |size| text(PackingOptions::new(3).chunks([size])));
 }

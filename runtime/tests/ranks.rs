@@ -1,5 +1,8 @@
 //! Loaders that divide their passes among ranks by themselves.
 
+#[path = "support/planned.rs"]
+mod planned;
+
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
@@ -9,8 +12,10 @@ use slotline::loader::{Budget, BuildError, OnError, State};
 use slotline::ranks::repeat_while_any;
 use slotline::rng::Generator;
 use slotline::rng::rand_core::Rng;
-use slotline::sampler::{BatchSampler, DistributedSampler, LengthBatchSampler, Sampler, WeightedRandomSampler};
+use slotline::sampler::{BatchSampler, DistributedSampler, Sampler, WeightedRandomSampler};
 use slotline::{Batch, BoxError, Loader, Ranks};
+
+use crate::planned::Planned;
 
 /// A delivered sample: its index, and the random number that it drew.
 type Delivered = (i64, u64);
@@ -207,8 +212,8 @@ fn a_loader_without_a_seed_has_the_same_order_on_all_ranks() {
 fn what_cannot_be_divided_is_an_error() {
     let dataset = || from_fn(4, |index, _| Ok(index as i64));
     let ranks = Ranks::new(0, 2).unwrap();
-    let lengths = LengthBatchSampler::token_budget(vec![1, 2, 3, 4], 4).unwrap();
-    let error = Loader::builder(dataset()).batch_sampler(lengths).ranks(ranks).build().unwrap_err();
+    let error =
+        Loader::builder(dataset()).batch_sampler(Planned::batches([1, 2, 3, 4], 0)).ranks(ranks).build().unwrap_err();
     assert!(
         matches!(error, BuildError::Clash { .. }) && error.to_string().contains("LengthBatchSampler::replicas"),
         "{error}"

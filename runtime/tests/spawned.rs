@@ -3,6 +3,8 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/planned.rs"]
+mod planned;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -14,12 +16,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use slotline::arena::Pages;
 use slotline::dataset::{Context, IterableDataset, Loadable};
 use slotline::loader::{Budget, BuildError, OnError, Output, ProcessBuilder, Samples, work_if_spawned};
-use slotline::rng::Generator;
 use slotline::sample::Packed;
-use slotline::sampler::LengthBatchSampler;
 use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo, worker_info};
 
 use crate::children::{TO_BE_KILLED, children, kill_again};
+use crate::planned::Planned;
 use crate::support::{Forgetful, Got, LONG, OneByOne, Run, alone, chain, dawdling, from_fn, items, told};
 
 const RUN: Run = Run { len: 103, batch_size: 8, drop_last: false, shuffle: true, seed: 7 };
@@ -442,9 +443,9 @@ fn spawned_workers_replace_by_samples_that_are_not_longer() {
     let _alone = alone();
     for round_robin in [false, true] {
         let builder = || {
-            let lengths = (0..ninth_missing().len()).map(|index| 1 + index * 7 % 12);
-            let sampler = LengthBatchSampler::token_budget(lengths, 40).unwrap().generator(Generator::from_seed(3));
-            let builder = Loader::builder(ninth_missing()).batch_sampler(sampler).seed(5).num_workers(2);
+            let lengths = (0..ninth_missing().len() as u32).map(|index| 1 + index * 7 % 12);
+            let builder =
+                Loader::builder(ninth_missing()).batch_sampler(Planned::batches(lengths, 3)).seed(5).num_workers(2);
             builder.on_error(OnError::Replace(Budget::Share(1.0))).round_robin(round_robin).collate(summed)
         };
         let mut threads = builder().build().unwrap();

@@ -407,11 +407,11 @@ impl<F: Format + ?Sized> Records<F> {
     }
 
     /// Returns the number of samples in each shard, in order: in each file, row group of Parquet, or batch of Arrow. A
-    /// [`ShardShuffleSampler`](slotline::sampler::ShardShuffleSampler) shuffles some of them at a time.
+    /// `ShardShuffleSampler` of `slotline-sequences` shuffles some of them at a time.
     ///
     /// ```no_run
     /// use slotline::Loader;
-    /// use slotline::sampler::ShardShuffleSampler;
+    /// use slotline_sequences::sampler::ShardShuffleSampler;
     /// use slotline_sources::tar::Tar;
     ///
     /// let photos = Tar::open(["photos-{000..999}.tar"])?;

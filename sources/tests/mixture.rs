@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use slotline::dataset::ConcatDataset;
-use slotline::sampler::{DistributedSampler, MixtureSampler, ShardShuffleSampler, Stop};
+use slotline::sampler::DistributedSampler;
 use slotline::{Batch, Loader};
+use slotline_sequences::sampler::{MixtureSampler, ShardShuffleSampler, Stop};
 use slotline_sources::tar::{Tar, TarOptions};
 use slotline_sources::{Format, IndexFiles, Records};
 

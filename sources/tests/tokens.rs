@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use slotline::dataset::Context;
 use slotline::dtype::DType;
-use slotline::packing::{PackedDataset, PackingOptions};
 use slotline::{Dataset, Loader};
+use slotline_sequences::packing::{PackedDataset, PackingOptions};
 use slotline_sources::tokens::{BlockOptions, Documents, GptOptions, Index, SequenceOptions, Sequences};
 use slotline_sources::{Format, Records};
 

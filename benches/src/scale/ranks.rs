@@ -8,8 +8,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use slotline::dataset::from_fn;
 use slotline::loader::State;
-use slotline::sampler::{CipherSampler, DistributedSampler, Sampler, ShardShuffleSampler};
+use slotline::sampler::{CipherSampler, DistributedSampler, Sampler};
 use slotline::{Batch, Loader, Ranks};
+use slotline_sequences::sampler::ShardShuffleSampler;
 
 use crate::record::{Absent, Kind, Line, Section, Time, Unit};
 use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
 use seqpacker::{PackStrategy, Packer};
-use slotline::packing::PackingOptions;
+use slotline_sequences::packing::PackingOptions;
 
 use super::{Setup, sequences};
 use crate::peer::{external, ours};

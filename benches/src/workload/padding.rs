@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use slotline::Loader;
 use slotline::loader::BatchOf;
-use slotline::sampler::LengthGroupedSampler;
+use slotline_sequences::sampler::LengthGroupedSampler;
 
 use super::sequences::{self, Sequences};
 use super::{Setup, WORKERS};

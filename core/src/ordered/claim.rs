@@ -173,6 +173,11 @@ pub(super) struct Spot {
 }
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
+    /// Returns a worker on this ring. Use [`Worker::new`] for other handles.
+    pub fn worker(&self) -> Worker<&Self> {
+        Worker::new(self)
+    }
+
     /// Repeats `attempt` until it returns something other than [`ClaimError::Full`], or the deadline has passed.
     #[inline]
     fn wait_for_space<S>(

@@ -8,13 +8,11 @@ use core::ops::{Deref, DerefMut};
 use super::place::Place;
 use super::position::{CLOSED, NOWHERE, SEALED, position, to_next_run};
 use super::slot::{Status, state};
-use super::{AnyRing, Delivery};
+use super::{A_RELEASE, AnyRing, Delivery, Ring, Slot};
 use crate::handle::Handle;
+use crate::storage::Storage;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};
-
-/// The value of `Ring::awaited` while the consumer waits for the release of any slot.
-pub(super) const A_RELEASE: usize = usize::MAX;
 
 /// Why the consumer got no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +78,13 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
     taken: usize,
     /// The ring's `ends` when this run was opened.
     ends: usize,
+}
+
+impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    pub fn consumer(&self) -> Option<Consumer<&Self>> {
+        Consumer::new(self)
+    }
 }
 
 impl<R: Handle<Target: AnyRing>> Consumer<R> {

@@ -151,7 +151,6 @@ use crossbeam_utils::CachePadded;
 
 pub use self::claim::{Claim, ClaimError, Worker};
 pub use self::claims::Claims;
-use self::consumer::A_RELEASE;
 pub use self::consumer::{Consumer, Lease, NextError, OpenError};
 use self::position::{CLOSED, Geometry, NOWHERE, SEALED, position};
 pub use self::slot::Slot;
@@ -236,6 +235,9 @@ pub struct Ring<B, W = Backoff> {
     slots: B,
 }
 
+/// The value of `Ring::awaited` while the consumer waits for the release of any slot.
+const A_RELEASE: usize = usize::MAX;
+
 impl<T, const N: usize> Ring<[Slot<T>; N]> {
     const_unless_modelled! {
         /// Creates a ring with its slots inline, which can be a `static`. Its sides wait by [`Backoff`].
@@ -312,16 +314,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         let ring = Self::assemble(slots, depth, config, items, space);
         ring.start_at(0);
         ring
-    }
-
-    /// Returns a worker on this ring. Use [`Worker::new`] for other handles.
-    pub fn worker(&self) -> Worker<&Self> {
-        Worker::new(self)
-    }
-
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
-    pub fn consumer(&self) -> Option<Consumer<&Self>> {
-        Consumer::new(self)
     }
 
     /// Creates a ring whose position wraps after `laps` laps, for tests.

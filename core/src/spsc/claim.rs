@@ -4,8 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use super::ring::{AnyRing, ring};
-use super::{Item, Producer};
+use super::Producer;
+use super::ring::{AnyRing, Item, ring};
 use crate::handle::Handle;
 
 /// The producer's exclusive access to the next free slot. It dereferences to the slot's value.

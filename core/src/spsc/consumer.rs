@@ -6,8 +6,8 @@ use crossbeam_utils::CachePadded;
 
 use super::cursor::Cursor;
 use super::pace::Pace;
-use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, CONSUMER_TAKEN, PRODUCER_GONE, ring};
-use super::{Item, Lease, LeaseChunk, NextError};
+use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, CONSUMER_TAKEN, Item, PRODUCER_GONE, ring};
+use super::{Lease, LeaseChunk, NextError};
 use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};

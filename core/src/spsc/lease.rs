@@ -4,8 +4,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use super::ring::{AnyRing, ring};
-use super::{Consumer, Item};
+use super::Consumer;
+use super::ring::{AnyRing, Item, ring};
 use crate::handle::Handle;
 
 /// The consumer's exclusive access to the next item. It dereferences to the item, and releases the slot when it is

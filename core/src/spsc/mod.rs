@@ -116,5 +116,67 @@ pub use lease::{Lease, LeaseChunk};
 pub use producer::Producer;
 pub use ring::{AnyRing, Ring, Slot};
 
-/// The type of the items in the ring behind a handle.
-type Item<R> = <<R as core::ops::Deref>::Target as AnyRing>::Item;
+use crate::storage::Storage;
+use crate::wait::Wait;
+
+impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
+    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`] for other handles.
+    ///
+    /// # Panics
+    ///
+    /// If there are no slots.
+    pub fn producer(&self) -> Option<Producer<&Self>> {
+        Producer::new(self)
+    }
+
+    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
+    ///
+    /// # Panics
+    ///
+    /// If there are no slots.
+    pub fn consumer(&self) -> Option<Consumer<&Self>> {
+        Consumer::new(self)
+    }
+
+    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut` guarantees that no side uses
+    /// it any more.
+    ///
+    /// # Panics
+    ///
+    /// If there are no slots.
+    pub fn split(&mut self) -> (Producer<&Self>, Consumer<&Self>) {
+        self.renew();
+        match (self.producer(), self.consumer()) {
+            (Some(producer), Some(consumer)) => (producer, consumer),
+            _ => unreachable!("no other code can take a side during `&mut self`"),
+        }
+    }
+
+    /// Returns both sides of this ring, which lives until the second one of them is dropped.
+    ///
+    /// ```
+    /// use slotline_core::spsc::Ring;
+    ///
+    /// let (mut producer, mut consumer) = Ring::boxed(4, |_| String::with_capacity(80)).into_split();
+    /// std::thread::spawn(move || {
+    ///     let mut line = producer.claim().expect("the consumer was not dropped");
+    ///     line.push_str("written where it is read");
+    ///     line.publish();
+    /// });
+    /// assert_eq!(*consumer.next()?, "written where it is read");
+    /// # Ok::<(), slotline_core::spsc::NextError>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there are no slots.
+    #[cfg(feature = "alloc")]
+    pub fn into_split(mut self) -> (Producer<alloc::sync::Arc<Self>>, Consumer<alloc::sync::Arc<Self>>) {
+        self.renew();
+        let ring = alloc::sync::Arc::new(self);
+        match (Producer::new(alloc::sync::Arc::clone(&ring)), Consumer::new(ring)) {
+            (Some(producer), Some(consumer)) => (producer, consumer),
+            _ => unreachable!("no other code has the ring"),
+        }
+    }
+}

@@ -6,8 +6,8 @@ use crossbeam_utils::CachePadded;
 
 use super::cursor::Cursor;
 use super::pace::Pace;
-use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, PRODUCER_GONE, PRODUCER_TAKEN, ring};
-use super::{Claim, ClaimChunk, ClaimError, Item, PushError};
+use super::ring::{AnyRing, CLOSED, CONSUMER_GONE, Item, PRODUCER_GONE, PRODUCER_TAKEN, ring};
+use super::{Claim, ClaimChunk, ClaimError, PushError};
 use crate::handle::Handle;
 use crate::sync::Ordering;
 use crate::wait::{Deadline, Never, Wait};

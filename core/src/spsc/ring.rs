@@ -5,7 +5,6 @@ use core::fmt;
 
 use crossbeam_utils::CachePadded;
 
-use super::{Consumer, Producer};
 use crate::handle::Handle;
 use crate::storage::Storage;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, const_unless_modelled};
@@ -155,66 +154,6 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
         self.storage.slots().len()
     }
 
-    /// Returns the producer of this ring, or `None` if it was taken already. Use [`Producer::new`] for other handles.
-    ///
-    /// # Panics
-    ///
-    /// If there are no slots.
-    pub fn producer(&self) -> Option<Producer<&Self>> {
-        Producer::new(self)
-    }
-
-    /// Returns the consumer of this ring, or `None` if it was taken already. Use [`Consumer::new`] for other handles.
-    ///
-    /// # Panics
-    ///
-    /// If there are no slots.
-    pub fn consumer(&self) -> Option<Consumer<&Self>> {
-        Consumer::new(self)
-    }
-
-    /// Returns both sides of this ring. A ring that was in use is restarted first: `&mut` guarantees that no side uses
-    /// it any more.
-    ///
-    /// # Panics
-    ///
-    /// If there are no slots.
-    pub fn split(&mut self) -> (Producer<&Self>, Consumer<&Self>) {
-        self.renew();
-        match (self.producer(), self.consumer()) {
-            (Some(producer), Some(consumer)) => (producer, consumer),
-            _ => unreachable!("no other code can take a side during `&mut self`"),
-        }
-    }
-
-    /// Returns both sides of this ring, which lives until the second one of them is dropped.
-    ///
-    /// ```
-    /// use slotline_core::spsc::Ring;
-    ///
-    /// let (mut producer, mut consumer) = Ring::boxed(4, |_| String::with_capacity(80)).into_split();
-    /// std::thread::spawn(move || {
-    ///     let mut line = producer.claim().expect("the consumer was not dropped");
-    ///     line.push_str("written where it is read");
-    ///     line.publish();
-    /// });
-    /// assert_eq!(*consumer.next()?, "written where it is read");
-    /// # Ok::<(), slotline_core::spsc::NextError>(())
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If there are no slots.
-    #[cfg(feature = "alloc")]
-    pub fn into_split(mut self) -> (Producer<alloc::sync::Arc<Self>>, Consumer<alloc::sync::Arc<Self>>) {
-        self.renew();
-        let ring = alloc::sync::Arc::new(self);
-        match (Producer::new(alloc::sync::Arc::clone(&ring)), Consumer::new(ring)) {
-            (Some(producer), Some(consumer)) => (producer, consumer),
-            _ => unreachable!("no other code has the ring"),
-        }
-    }
-
     /// Closes the ring for both sides, from any thread. A side that waits gets `Closed` at once; a side that does not
     /// gets it after `capacity` items at the latest (see the [module documentation](super)).
     ///
@@ -250,7 +189,7 @@ impl<T, B: Storage<Slot = Slot<T>>, W: Wait> Ring<B, W> {
     }
 
     /// Restarts the ring if it was in use.
-    fn renew(&mut self) {
+    pub(super) fn renew(&mut self) {
         if self.state.load(Ordering::Relaxed) != 0 {
             self.restart();
         }
@@ -318,6 +257,9 @@ pub trait AnyRing: sealed::Sealed {
     #[doc(hidden)]
     fn get(&self) -> &Ring<Self::Storage, Self::Wait>;
 }
+
+/// The type of the items in the ring behind a handle.
+pub(super) type Item<R> = <<R as core::ops::Deref>::Target as AnyRing>::Item;
 
 impl<T, B: Storage<Slot = Slot<T>>, W: Wait> AnyRing for Ring<B, W> {
     type Item = T;

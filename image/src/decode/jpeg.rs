@@ -7,7 +7,7 @@
 use super::exif::Segments;
 use super::turbo::{Colours, Region, Turbo};
 use super::{DecodeRequest, Frame, Limits, Memory, Orientation, OtherChannels, Picture, data, room};
-use crate::colour::Planes;
+use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::resample::Plane;

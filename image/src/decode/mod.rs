@@ -6,6 +6,7 @@
 #[cfg(feature = "bmp")]
 mod bmp;
 mod exif;
+mod frame;
 #[cfg(feature = "gif")]
 mod gif;
 #[cfg(feature = "jpeg")]
@@ -20,7 +21,8 @@ mod turbo;
 mod webp;
 
 pub(crate) use self::exif::Orientation;
-use crate::colour::Planes;
+pub(crate) use self::frame::Frame;
+use crate::channel::Planes;
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::resample::{Plane, STRIDE};
@@ -169,22 +171,6 @@ pub(crate) enum OtherChannels<'a> {
     Planes([Plane<'a>; 2]),
     /// They follow the first one in each pixel.
     Packed,
-}
-
-/// One direction of a plane: pixel `x` of the file starts at sample `x × scale - skipped`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Frame {
-    /// The number of samples.
-    pub(crate) samples: usize,
-    pub(crate) scale: f64,
-    pub(crate) skipped: f64,
-}
-
-impl Frame {
-    /// The samples are pixels of the file.
-    pub(crate) fn same(samples: usize) -> Self {
-        Self { samples, scale: 1.0, skipped: 0.0 }
-    }
 }
 
 impl<'a> Picture<'a> {

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::geometry::Fill;
+use super::Apply;
+use super::fill::Fill;
+use super::operate::operate;
 use super::policies::{AutoAugmentPolicy, Kind};
-use super::{Apply, photometric};
 use crate::draw::{Operations, Random, Step};
 use crate::error::ImageError;
 use crate::operation::{Affine, Interpolation, Operation};
@@ -160,7 +161,7 @@ impl Apply for RandAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        photometric::operate("RandAugment", step, plan)
+        operate("RandAugment", step, plan)
     }
 }
 
@@ -206,7 +207,7 @@ impl Apply for TrivialAugmentWide {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        photometric::operate("TrivialAugmentWide", step, plan)
+        operate("TrivialAugmentWide", step, plan)
     }
 }
 
@@ -266,7 +267,7 @@ impl Apply for AutoAugment {
     }
 
     fn plan(&self, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-        photometric::operate("AutoAugment", step, plan)
+        operate("AutoAugment", step, plan)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Apply, check_p, check_range, photometric};
+use super::operate::operate;
+use super::{Apply, check_p, check_range};
 use crate::draw::{Random, Step};
 use crate::error::ImageError;
 use crate::operation::{Erasing, Operation};
@@ -92,7 +93,7 @@ impl Apply for RandomErasing {
         {
             return Err(ImageError::draw(format!("{other:?} is not an operation of RandomErasing")));
         }
-        photometric::operate("RandomErasing", step, plan)
+        operate("RandomErasing", step, plan)
     }
 }
 

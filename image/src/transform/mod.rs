@@ -6,7 +6,9 @@
 
 mod augment;
 mod erasing;
+mod fill;
 mod geometry;
+mod operate;
 mod photometric;
 mod policies;
 mod size;
@@ -119,7 +121,7 @@ macro_rules! transforms {
             }
 
             /// The transforms that a text can name.
-            pub(crate) const KNOWN: &[Known] = &[$(Known::new::<$name>(stringify!($name))),*];
+            pub(crate) const KNOWN: &[Known<Self>] = &[$(Known::new::<$name>(stringify!($name))),*];
 
             /// Returns the arguments as text, except for those that have their defaults.
             pub(crate) fn written(&self) -> Vec<String> {

@@ -2,25 +2,13 @@
 
 use std::borrow::Cow;
 
+use super::operate::operate;
 use super::{Apply, Transform, check_p, check_range};
 use crate::draw::{Operations, Random, Step};
 use crate::error::ImageError;
 use crate::operation::Operation;
-use crate::pipeline::PipelineBuilder;
 use crate::plan::Plan;
 use crate::text::{Arguments, Configure, Literal, Value};
-
-/// Adds the drawn operations to the plan of a picture.
-pub(super) fn operate(transform: &'static str, step: &Step, plan: &mut Plan) -> Result<(), ImageError> {
-    for operation in step.expect_operations(transform)? {
-        operation.check(plan.size())?;
-        if matches!(operation, Operation::Affine { .. }) {
-            plan.not_followed = Some(transform);
-        }
-        plan.operate(operation.clone());
-    }
-    Ok(())
-}
 
 /// Changes brightness, contrast, saturation and hue by random factors, in random order.
 ///
@@ -282,39 +270,8 @@ impl Configure for RandomApply {
     }
 
     fn arguments(&mut self, arguments: &mut Arguments<'_>) -> Result<(), ImageError> {
-        let mut transforms = Quoted(std::mem::take(&mut self.transforms));
-        arguments.required("transforms", &mut transforms)?;
-        self.transforms = transforms.0;
+        arguments.required("transforms", &mut self.transforms)?;
         arguments.optional("p", &mut self.p)
-    }
-}
-
-/// The text of transforms as one argument.
-struct Quoted(Vec<Transform>);
-
-impl Value for Quoted {
-    fn expected() -> Cow<'static, str> {
-        "the text of transforms in quotation marks, as in random_apply('color_jitter(0.4)')".into()
-    }
-
-    fn read(literal: &Literal<'_>) -> Option<Self> {
-        let text = match literal {
-            Literal::Word(text) => *text,
-            Literal::Escaped(text) => text,
-            _ => return None,
-        };
-        let builder: PipelineBuilder = text.parse().ok()?;
-        (builder.reading == Default::default()).then_some(Self(builder.transforms))
-    }
-
-    fn write(&self) -> String {
-        let transforms: Vec<String> = self.0.iter().map(Transform::to_string).collect();
-        let text = transforms.join(", ");
-        if text.contains('\\') || text.contains('\'') && text.contains('"') {
-            return format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
-        }
-        let quote = if text.contains('\'') { '"' } else { '\'' };
-        format!("{quote}{text}{quote}")
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use super::concat::fields_of;
 use super::{Context, IterableDataset, WorkerInfo};
 use crate::BoxError;
 use crate::sample::Fields;
@@ -237,7 +236,7 @@ where
 
 /// Returns the fields of datasets in sequence. Those that do not know their fields do not count.
 fn known_fields(fields: impl Iterator<Item = Option<Fields>>) -> Option<Fields> {
-    fields_of(fields.map(|fields| (fields.is_none(), || fields)))
+    Fields::of_all(fields.map(|fields| (fields.is_none(), || fields)))
 }
 
 #[cfg(test)]

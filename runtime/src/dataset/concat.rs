@@ -1,7 +1,7 @@
 //! Datasets of one type, in sequence.
 
-use super::subset::Scratch;
-use super::{Context, Dataset, ManyError, OutOfRange, Upcoming};
+use super::concat2::{read_all, read_runs, write_all};
+use super::{ConcatError, Context, Dataset, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::sample::{Fields, RowsMut};
 
@@ -17,7 +17,7 @@ use crate::sample::{Fields, RowsMut};
 ///
 /// Samples must have the same fields in all datasets. If the datasets know them ([`Dataset::fields`]), a loader over
 /// datasets that differ isn't built, and the error names the dataset and the field. To mix the datasets by weight, see
-/// [`MixtureSampler`](crate::sampler::MixtureSampler).
+/// `MixtureSampler` of `slotline-sequences`.
 ///
 /// ```
 /// use slotline::Dataset;
@@ -34,21 +34,6 @@ pub struct ConcatDataset<D> {
     datasets: Vec<D>,
     /// For each dataset, the index after its last sample. Ascending; the last one is the length.
     ends: Box<[usize]>,
-}
-
-/// Why datasets could not be concatenated.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConcatError {
-    /// There are no datasets.
-    #[error("ConcatDataset: the list of datasets is empty; pass at least one dataset")]
-    Empty,
-    /// The total number of samples overflows.
-    #[error("ConcatDataset: dataset {place} makes the total exceed {max} samples; use fewer", max = usize::MAX)]
-    TooLong {
-        /// The dataset at which the total overflows, counted from 0.
-        place: usize,
-    },
 }
 
 impl<D: Dataset> ConcatDataset<D> {
@@ -78,7 +63,7 @@ impl<D> ConcatDataset<D> {
         &self.datasets
     }
 
-    /// Returns the lengths of the datasets, for a [`MixtureSampler`](crate::sampler::MixtureSampler).
+    /// Returns the lengths of the datasets, for a `MixtureSampler` of `slotline-sequences`.
     pub fn lens(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.ends
             .iter()
@@ -156,80 +141,8 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
 
     /// Returns the fields of all datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
-        fields_of(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
+        Fields::of_all(self.datasets.iter().map(|dataset| (dataset.is_empty(), || dataset.fields())))
     }
-}
-
-/// Reads samples of datasets in sequence: those that follow each other in one dataset together. `locate` returns the
-/// dataset that a sample is in, and its index there; `read` reads samples of a dataset.
-pub(super) fn read_runs(
-    indices: &[usize],
-    cx: &mut Context,
-    locate: impl Fn(usize) -> Result<(usize, usize), BoxError>,
-    mut read: impl FnMut(usize, &[usize], &mut Context) -> Result<(), BoxError>,
-) -> Result<(), BoxError> {
-    // Taken out of the context, which the datasets need, and returned for the next call.
-    let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
-    run.clear();
-    ManyError::reserve(&mut run, indices.len())?;
-    let mut place = 0;
-    let mut outcome = Ok(());
-    while let (Ok(()), Some(&index)) = (&outcome, indices.get(place)) {
-        outcome = locate(index).and_then(|(dataset, first)| {
-            run.clear();
-            run.push(first);
-            // An index that is out of range is the error of its own sample; the samples before it come first.
-            let others = indices[place + 1..].iter().map_while(|&index| locate(index).ok());
-            run.extend(others.take_while(|&(other, _)| other == dataset).map(|(_, index)| index));
-            cx.with_places_from(place, |cx| read(dataset, &run, cx))
-        });
-        place += run.len();
-    }
-    cx.local::<Scratch>().0.push(run);
-    outcome
-}
-
-/// Reads samples of one dataset, and makes sure that each of them is put once.
-pub(super) fn read_all<D: Dataset>(
-    dataset: &D,
-    indices: &[usize],
-    cx: &mut Context,
-    put: &mut dyn for<'a> FnMut(D::Sample<'a>) -> Result<(), BoxError>,
-) -> Result<(), BoxError> {
-    let (mut given, wanted) = (0, indices.len());
-    dataset.get_many(indices, cx, &mut |sample| {
-        if given == wanted {
-            return Err(ManyError::More { wanted }.into());
-        }
-        put(sample)?;
-        given += 1;
-        Ok(())
-    })?;
-    if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
-}
-
-/// Writes samples of one dataset, and makes sure that each row is written once.
-pub(super) fn write_all<D: Dataset>(
-    dataset: &D,
-    indices: &[usize],
-    cx: &mut Context,
-    rows: &mut RowsMut<'_>,
-) -> Result<(), BoxError> {
-    rows.only(indices.len(), |rows| dataset.write_many(indices, cx, rows))
-}
-
-/// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know
-/// them. If they differ, a loader can't be built with them.
-pub(super) fn fields_of<F: FnOnce() -> Option<Fields>>(datasets: impl Iterator<Item = (bool, F)>) -> Option<Fields> {
-    let mut datasets = datasets.enumerate().filter(|(_, (is_empty, _))| !is_empty);
-    let (first, (_, fields)) = datasets.next()?;
-    let mut all = fields()?;
-    for (place, (_, fields)) in datasets {
-        if let Some(fields) = fields() {
-            all.include([first, place], fields);
-        }
-    }
-    Some(all)
 }
 
 #[cfg(test)]

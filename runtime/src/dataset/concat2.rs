@@ -1,7 +1,7 @@
 //! Two datasets of different types, in sequence.
 
-use super::concat::{fields_of, read_all, read_runs, write_all};
-use super::{ConcatError, Context, Dataset, Upcoming};
+use super::context::Scratch;
+use super::{ConcatError, Context, Dataset, ManyError, Upcoming};
 use crate::BoxError;
 use crate::sample::{Fields, RowsMut};
 
@@ -106,6 +106,64 @@ where
     /// Returns the fields of the datasets that have samples: packed and ragged fields have the largest room.
     fn fields(&self) -> Option<Fields> {
         let first: &dyn Fn() -> Option<Fields> = &|| self.first.fields();
-        fields_of([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())
+        Fields::of_all([(self.middle == 0, first), (self.middle == self.len, &|| self.second.fields())].into_iter())
     }
+}
+
+/// Reads samples of datasets in sequence: those that follow each other in one dataset together. `locate` returns the
+/// dataset that a sample is in, and its index there; `read` reads samples of a dataset.
+pub(super) fn read_runs(
+    indices: &[usize],
+    cx: &mut Context,
+    locate: impl Fn(usize) -> Result<(usize, usize), BoxError>,
+    mut read: impl FnMut(usize, &[usize], &mut Context) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    // Taken out of the context, which the datasets need, and returned for the next call.
+    let mut run = cx.local::<Scratch>().0.pop().unwrap_or_default();
+    run.clear();
+    ManyError::reserve(&mut run, indices.len())?;
+    let mut place = 0;
+    let mut outcome = Ok(());
+    while let (Ok(()), Some(&index)) = (&outcome, indices.get(place)) {
+        outcome = locate(index).and_then(|(dataset, first)| {
+            run.clear();
+            run.push(first);
+            // An index that is out of range is the error of its own sample; the samples before it come first.
+            let others = indices[place + 1..].iter().map_while(|&index| locate(index).ok());
+            run.extend(others.take_while(|&(other, _)| other == dataset).map(|(_, index)| index));
+            cx.with_places_from(place, |cx| read(dataset, &run, cx))
+        });
+        place += run.len();
+    }
+    cx.local::<Scratch>().0.push(run);
+    outcome
+}
+
+/// Reads samples of one dataset, and makes sure that each of them is put once.
+pub(super) fn read_all<D: Dataset>(
+    dataset: &D,
+    indices: &[usize],
+    cx: &mut Context,
+    put: &mut dyn for<'a> FnMut(D::Sample<'a>) -> Result<(), BoxError>,
+) -> Result<(), BoxError> {
+    let (mut given, wanted) = (0, indices.len());
+    dataset.get_many(indices, cx, &mut |sample| {
+        if given == wanted {
+            return Err(ManyError::More { wanted }.into());
+        }
+        put(sample)?;
+        given += 1;
+        Ok(())
+    })?;
+    if given < wanted { Err(ManyError::Fewer { wanted, given }.into()) } else { Ok(()) }
+}
+
+/// Writes samples of one dataset, and makes sure that each row is written once.
+pub(super) fn write_all<D: Dataset>(
+    dataset: &D,
+    indices: &[usize],
+    cx: &mut Context,
+    rows: &mut RowsMut<'_>,
+) -> Result<(), BoxError> {
+    rows.only(indices.len(), |rows| dataset.write_many(indices, cx, rows))
 }

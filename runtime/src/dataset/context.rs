@@ -233,6 +233,10 @@ impl fmt::Debug for Context {
     }
 }
 
+/// Memory for the indices of bulk reads: one list per nested read, as subsets may contain subsets.
+#[derive(Default)]
+pub(super) struct Scratch(pub(super) Vec<Vec<usize>>);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,3 +49,18 @@ impl ManyError {
 #[derive(Debug, thiserror::Error)]
 #[error("the function panicked")]
 pub(crate) struct Panicked(pub(crate) Mutex<Box<dyn Any + Send>>);
+
+/// Why datasets could not be concatenated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConcatError {
+    /// There are no datasets.
+    #[error("ConcatDataset: the list of datasets is empty; pass at least one dataset")]
+    Empty,
+    /// The total number of samples overflows.
+    #[error("ConcatDataset: dataset {place} makes the total exceed {max} samples; use fewer", max = usize::MAX)]
+    TooLong {
+        /// The dataset at which the total overflows, counted from 0.
+        place: usize,
+    },
+}

@@ -35,10 +35,10 @@ mod worker;
 use std::sync::Arc;
 
 pub use self::chain::{Chain2, Chain2Cursor, ChainCursor, ChainDataset};
-pub use self::concat::{ConcatDataset, ConcatError};
+pub use self::concat::ConcatDataset;
 pub use self::concat2::Concat2;
 pub use self::context::Context;
-pub use self::error::OutOfRange;
+pub use self::error::{ConcatError, OutOfRange};
 pub(crate) use self::error::{ManyError, Panicked};
 pub use self::function::{FnDataset, from_fn};
 pub use self::iter_fn::{IterFn, iter_fn};

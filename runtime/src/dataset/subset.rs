@@ -6,6 +6,7 @@ use std::iter::FusedIterator;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::context::Scratch;
 use super::{Context, Dataset, ManyError, OutOfRange, Upcoming};
 use crate::BoxError;
 use crate::causes::with_causes;
@@ -216,10 +217,6 @@ impl<D: Dataset> Dataset for Subset<D> {
         self.dataset.fields()
     }
 }
-
-/// Memory for the indices of bulk reads: one list per nested read, as subsets may contain subsets.
-#[derive(Default)]
-pub(super) struct Scratch(pub(super) Vec<Vec<usize>>);
 
 /// Shows the length and the first few indices.
 impl<D> fmt::Debug for Subset<D> {

@@ -51,7 +51,7 @@ pub enum OnError {
     Skip(Budget),
     /// Another sample replaces it. Its index is a function of the seed, the pass, the position, and the number of
     /// substitutes that were bad themselves, so that batches keep their number and sizes, on every rank. In batches
-    /// [by length](crate::sampler::LengthBatchSampler) it is not longer than what it replaces. After 8 bad substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
+    /// [by length](crate::sampler::Sampler::lengths) it is not longer than what it replaces. After 8 bad substitutes the batch becomes an [`Error::Sample`]. Not available for iterable datasets.
     Replace(Budget),
 }
 

@@ -1,10 +1,9 @@
 //! The fields that samples declare, and the positions of the fields in a slot's memory.
 
-use std::collections::HashSet;
 use std::fmt;
 
-use super::longest::State;
 use super::spill::Spill;
+use super::width::State;
 use crate::dtype::DType;
 use crate::shape::{Shape, ShapeError};
 
@@ -108,7 +107,7 @@ impl fmt::Display for Field {
 /// The fields of a sample, as [`Sample::declare`](super::Sample::declare) lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    list: Vec<Field>,
+    pub(super) list: Vec<Field>,
     /// The names of the structs and tuples that are being declared.
     path: Vec<String>,
     /// Whether packed fields may spill for any [`Overflow`](crate::loader::Overflow).
@@ -120,13 +119,6 @@ impl Fields {
     /// Makes an empty list of fields.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Returns the fields that `sample` declares.
-    pub fn of(sample: &impl super::Sample) -> Self {
-        let mut fields = Self::new();
-        sample.declare(&mut fields);
-        fields
     }
 
     /// Adds a field that has exactly `shape` in every sample.
@@ -170,11 +162,6 @@ impl Fields {
         self.spills
     }
 
-    /// Adds the fields of a part of the sample, under the part's name.
-    pub fn named(&mut self, name: impl fmt::Display, part: &impl super::Sample) {
-        self.named_by(name, |fields| part.declare(fields));
-    }
-
     /// Adds the fields that `declare` adds, under a name.
     pub fn named_by(&mut self, name: impl fmt::Display, declare: impl FnOnce(&mut Self)) {
         self.path.push(name.to_string());
@@ -195,60 +182,31 @@ impl Fields {
         self.error = self.error.take().or(part.error);
     }
 
-    /// Adds the fields of parts whose number is known only at run time, as a run that a batch returns as one.
-    pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl super::Sample>) {
-        let first = self.list.len();
-        parts.enumerate().for_each(|(i, part)| self.named(i, &part));
-        self.end_run(first);
-    }
-
-    /// Adds the fields of a sample whose parts are known only at run time, as a run that a batch returns as one
-    /// ([`Dynamic`](super::Dynamic), which has an example).
-    ///
-    /// There must be at least one part. Each part must be one field, such as a number or a tensor, and their names must
-    /// differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written. If a part is
-    /// the whole sample, its name is empty, and its field has the sample's name.
-    ///
-    /// A sample has at most one run, and no fields next to it: its batch is the run.
-    pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl super::Sample)>) {
-        let first = self.list.len();
-        for (name, part) in parts {
-            let place = self.list.len();
-            if name.is_empty() {
-                part.declare(self)
-            } else {
-                self.named(&name, &part)
-            }
-            match &mut self.list[place..] {
-                [field] if field.run == 0 => field.part = Some(name),
-                fields => {
-                    let error = LayoutError::Part { name, fields: fields.len() };
-                    self.fail(error);
-                }
-            }
-        }
-        if self.list.len() == first {
-            self.fail(LayoutError::NoPlace { found: "a sample without fields".to_owned() });
-        }
-        let mut names = HashSet::new();
-        let mut parts = self.list[first..].iter().filter_map(|field| field.part.as_deref());
-        if let Some(field) = parts.find(|name| !names.insert(*name)).map(str::to_owned) {
-            self.fail(LayoutError::SameName { field });
-        }
-        self.end_run(first);
-    }
-
-    fn end_run(&mut self, first: usize) {
+    pub(super) fn end_run(&mut self, first: usize) {
         let run = self.list.len() - first;
         if let Some(field) = self.list.get_mut(first) {
             field.run = run;
         }
     }
 
+    /// Returns the fields of datasets in sequence, of which some are empty; `None` if the first one with samples doesn't know
+    /// them. If they differ, a loader can't be built with them.
+    pub(crate) fn of_all<F: FnOnce() -> Option<Fields>>(datasets: impl Iterator<Item = (bool, F)>) -> Option<Self> {
+        let mut datasets = datasets.enumerate().filter(|(_, (is_empty, _))| !is_empty);
+        let (first, (_, fields)) = datasets.next()?;
+        let mut all = fields()?;
+        for (place, (_, fields)) in datasets {
+            if let Some(fields) = fields() {
+                all.include([first, place], fields);
+            }
+        }
+        Some(all)
+    }
+
     /// Adds what the samples of another dataset need, if they are to be in one batch: a packed or ragged field gets the
     /// larger room of the two, and fields spill if those of one do. Everything else must be the same; the places of the
     /// datasets are for the error.
-    pub(crate) fn include(&mut self, [first, place]: [usize; 2], other: Self) {
+    fn include(&mut self, [first, place]: [usize; 2], other: Self) {
         let other_len = other.list.len();
         // The lengths of runs differ, too, which the texts of fields don't say: the names do.
         let names = (other_len != self.list.len()).then(|| {
@@ -316,7 +274,7 @@ pub(crate) struct Column {
     /// The number of bytes from row to row. A packed field has as many for each row, but the rows share them.
     pub(crate) stride: usize,
     /// The number of bytes from the start of the slot to the i64s for the ends of the rows: for a padded field each
-    /// row's length, followed by the [`State`](super::longest::State) if it is padded to the longest; for a packed one a 0
+    /// row's length, followed by the [`State`](super::width::State) if it is padded to the longest; for a packed one a 0
     /// and then the end of each row, in items.
     pub(crate) ends: usize,
     /// The number of bytes from the start of the slot to a packed column's [`Spill`], if it may have one.

@@ -52,6 +52,7 @@
 
 mod columns;
 mod compact_rows;
+mod declare;
 mod derive;
 mod kinds;
 mod layout;
@@ -69,6 +70,7 @@ mod spill;
 mod tests;
 #[cfg(processes)]
 mod validate;
+mod width;
 
 pub use self::columns::{Columns, Place};
 pub(crate) use self::compact_rows::compact_rows;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::layout::{Fields, Kind, Layout, LayoutError};
-use super::longest::State;
+use super::width::State;
 use super::{Columns, Dynamic, Row, Sample};
 use crate::BoxError;
 use crate::arena::{Memory, Pages};

@@ -11,7 +11,7 @@ use crate::dtype::{Element, element};
 ///
 /// A batch is a [`RaggedTensor`] of `[B, longest]`, contiguous. It has room for `room` elements per sample of a full
 /// batch, with the padding: that of the longest sample is enough for every batch. If batches have samples of similar
-/// lengths, less is enough, such as the budget of a [`LengthBatchSampler`](crate::sampler::LengthBatchSampler) divided by
+/// lengths, less is enough, such as the budget of a `LengthBatchSampler` (in `slotline-sequences`) divided by
 /// its maximum batch size. A batch that needs more is an error that says how much, or takes memory from the heap
 /// ([`Builder::on_overflow`](crate::loader::Builder::on_overflow)).
 ///

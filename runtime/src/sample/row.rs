@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::layout::{Column, INDICES, Kind, Layout};
-use super::longest::State;
 use super::mismatch::{Mismatch, Problem};
 use super::spill::Spill;
+use super::width::State;
 use crate::BoxError;
 use crate::array::AnyArray;
 use crate::dtype::{DType, Element, for_dtype};

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::sample::layout::{Column, Kind, Layout};
-use crate::sample::longest::State;
+use crate::sample::width::State;
 
 impl Layout {
     /// Whether rows of this layout can have contents that must not be read.

@@ -90,21 +90,9 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// What decides the batches of a loader ([`Builder::batch_sampler`](crate::loader::Builder::batch_sampler)):
-/// [`BatchSampler`] and [`LengthBatchSampler`](super::LengthBatchSampler). Sealed.
-pub trait BatchSource: sealed::Sealed {
-    #[doc(hidden)]
-    fn into_source(self) -> Source;
-}
-
-pub(super) mod sealed {
-    /// Sealed, so that the hidden function may change.
-    pub trait Sealed {}
-}
-
-/// A sampler of indices with their batches.
-#[doc(hidden)]
-pub struct Source {
+/// A sampler of indices with their batches, for [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler): made from
+/// a [`BatchSampler`], or [planned](Self::planned) by a sampler.
+pub struct SampledBatches {
     pub(crate) sampler: Box<dyn Sampler>,
     /// The samples of a whole batch, or the most that a batch may have if the sampler decides.
     pub(crate) batch_size: usize,
@@ -113,18 +101,63 @@ pub struct Source {
     pub(crate) is_planned: bool,
 }
 
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Source").field("sampler", &self.sampler.name()).finish_non_exhaustive()
+impl SampledBatches {
+    /// Makes the batches that a sampler plans: [`Sampler::spans`] says which positions of each order they have. None has
+    /// more than `max_batch_size` samples.
+    ///
+    /// What [`Sampler::restore`] is told about positions, it is then told about the numbers of batches.
+    ///
+    /// ```
+    /// use slotline::Loader;
+    /// use slotline::dataset::from_fn;
+    /// use slotline::rng::Generator;
+    /// use slotline::sampler::{Order, SampledBatches, Sampler, SamplerError, Spans};
+    ///
+    /// /// Chapters as batches, in order.
+    /// struct Chapters(Vec<u32>);
+    ///
+    /// impl Sampler for Chapters {
+    ///     fn len(&self) -> usize {
+    ///         self.0.last().map_or(0, |&end| end as usize)
+    ///     }
+    ///
+    ///     fn memory(&self) -> usize {
+    ///         self.0.len() * size_of::<u32>()
+    ///     }
+    ///
+    ///     fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
+    ///         *order = Order::Range(self.len());
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn spans(&self) -> Option<Spans> {
+    ///         Some(Spans::new(self.0.clone()))
+    ///     }
+    /// }
+    ///
+    /// let pages = from_fn(9, |index, _| Ok(index as i64));
+    /// let chapters = SampledBatches::planned(Chapters(vec![4, 5, 9]), 4);
+    /// let mut loader = Loader::builder(pages).batch_sampler(chapters).build()?;
+    /// let sizes: Result<Vec<usize>, slotline::Error> = loader.epoch()?.map(|batch| Ok(batch?.len())).collect();
+    /// assert_eq!(sizes?, [4, 1, 4]);
+    /// # Ok::<(), slotline::BoxError>(())
+    /// ```
+    pub fn planned(sampler: impl Sampler + 'static, max_batch_size: usize) -> Self {
+        let batch_size = max_batch_size.max(1);
+        Self { sampler: Box::new(sampler), batch_size, drop_last: false, is_planned: true }
     }
 }
 
-impl<S> sealed::Sealed for BatchSampler<S> {}
+impl std::fmt::Debug for SampledBatches {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SampledBatches").field("sampler", &self.sampler.name()).finish_non_exhaustive()
+    }
+}
 
-impl<S: Sampler + 'static> BatchSource for BatchSampler<S> {
-    fn into_source(self) -> Source {
-        let (sampler, batch_size, drop_last) = self.into_parts();
-        Source { sampler: Box::new(sampler), batch_size, drop_last, is_planned: false }
+impl<S: Sampler + 'static> From<BatchSampler<S>> for SampledBatches {
+    fn from(batches: BatchSampler<S>) -> Self {
+        let (sampler, batch_size, drop_last) = batches.into_parts();
+        Self { sampler: Box::new(sampler), batch_size, drop_last, is_planned: false }
     }
 }
 

@@ -178,11 +178,11 @@ impl DistributedSampler {
     /// takes the memory of the other sampler's order. A clone shares the other sampler.
     ///
     /// ```
-    /// use slotline::sampler::{DistributedSampler, MixtureSampler, Sampler};
+    /// use slotline::sampler::{DistributedSampler, RandomSampler, Sampler};
     ///
-    /// let mixture = || MixtureSampler::new([600, 200], [0.5, 0.5]);
-    /// let whole: Vec<_> = DistributedSampler::over(mixture()?, 1, 0)?.seed(42).indices()?.collect();
-    /// let share: Vec<_> = DistributedSampler::over(mixture()?, 4, 3)?.seed(42).indices()?.collect();
+    /// let draws = || RandomSampler::new(800).map(|draws| draws.replacement(true));
+    /// let whole: Vec<_> = DistributedSampler::over(draws()?, 1, 0)?.seed(42).indices()?.collect();
+    /// let share: Vec<_> = DistributedSampler::over(draws()?, 4, 3)?.seed(42).indices()?.collect();
     /// assert!(share.iter().eq(whole.iter().skip(3).step_by(4)));
     /// # Ok::<(), slotline::sampler::SamplerError>(())
     /// ```

@@ -49,7 +49,7 @@ pub struct Cipher {
 }
 
 /// The increment of SplitMix64: 2⁶⁴ over the golden ratio, made odd.
-pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The distance from one round's numbers to the next round's: 2³² increments.
 const ROUND: u64 = GOLDEN << 32;
 
@@ -131,7 +131,7 @@ fn number(start: u64, index: u64) -> u64 {
 }
 
 /// The output function of SplitMix64, a bijection in which every output bit depends on every input bit.
-pub(super) fn mix(z: u64) -> u64 {
+pub fn mix(z: u64) -> u64 {
     let z = almost_mix(z);
     z ^ z >> 31
 }

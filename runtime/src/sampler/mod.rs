@@ -16,48 +16,40 @@
 //! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
 //! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute | 4 |
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
-//! | [`MixtureSampler`] | several datasets, mixed by weight; torch has none | 0 |
-//! | [`ShardShuffleSampler`] | a permutation that stays within some shards at a time; torch has none | 0 |
-//! | [`LengthGroupedSampler`] | a permutation with samples of similar lengths next to each other; transformers has it | 8 |
 //!
-//! [`BatchSampler`] groups the indices of any of them into lists. [`LengthBatchSampler`] makes batches of different
-//! sizes, by a budget of tokens or by buckets.
+//! [`BatchSampler`] groups the indices of any of them into lists. The crate `slotline-sequences` has samplers that mix
+//! datasets, shuffle shards, and make batches by length.
+//!
+//! # Samplers of your own
+//!
+//! A type that implements [`Sampler`] is used like those of this crate. One that also plans the batches, in different
+//! sizes, is passed to a loader as [`SampledBatches`]. [`with_generator`] draws from the sampler's own generator or the
+//! loader's, [`make_room`] allocates a table, and [`put`] and [`Saved`] write and read what a state has of the sampler.
 
 mod batch;
 mod cipher;
 mod distributed;
 mod error;
 mod feistel;
-mod length_batches;
-mod length_grouped;
-mod mixture;
 mod order;
 mod random;
 mod saved;
 mod sequential;
-mod shard_shuffle;
 mod spans;
 mod subset_random;
 mod weighted_random;
 
-#[doc(hidden)]
-pub use batch::Source;
-pub use batch::{BatchSampler, BatchSource, Batches};
+pub use batch::{BatchSampler, Batches, SampledBatches};
 pub use cipher::CipherSampler;
 pub use distributed::{DistributedSampler, EpochHandle};
 pub use error::SamplerError;
 pub use feistel::Cipher;
-pub use length_batches::LengthBatchSampler;
-pub use length_grouped::LengthGroupedSampler;
-pub use mixture::{MixtureSampler, Stop};
+#[doc(hidden)]
+pub use feistel::{GOLDEN, mix};
 pub use order::{Computed, Indices, Order};
 pub use random::RandomSampler;
-pub use saved::digest;
-#[doc(hidden)]
-pub use saved::{Saved, put, put_generator};
+pub use saved::{Saved, digest, put, put_generator};
 pub use sequential::SequentialSampler;
-pub use shard_shuffle::ShardShuffleSampler;
-#[doc(hidden)]
 pub use spans::Spans;
 pub use subset_random::SubsetRandomSampler;
 pub use weighted_random::WeightedRandomSampler;
@@ -137,14 +129,14 @@ pub trait Sampler: Send {
         ReplicaStride::default()
     }
 
-    /// Returns which positions of the last drawn order belong to which batch, if the sampler decides that.
-    #[doc(hidden)]
+    /// Returns which positions of the last drawn order belong to which batch, if the sampler plans the batches
+    /// ([`SampledBatches::planned`]).
     fn spans(&self) -> Option<Spans> {
         None
     }
 
-    /// Returns the lengths of all samples, if one that takes the place of another in a batch must not be longer.
-    #[doc(hidden)]
+    /// Returns the lengths of all samples of the dataset, if one that [replaces](crate::loader::OnError::Replace) another in
+    /// a batch must not be longer, so that the batch keeps to its budget. Only asked of samplers that plan the batches.
     fn lengths(&self) -> Option<Arc<[u32]>> {
         None
     }
@@ -267,8 +259,8 @@ impl Default for ReplicaStride {
     }
 }
 
-/// Calls `draw` with the given generator, locked, or else with the default generator.
-fn with_generator<T>(
+/// Calls `draw` with a sampler's own generator, locked, or if it has none with the one that [`Sampler::order`] was given.
+pub fn with_generator<T>(
     given: Option<&SharedGenerator>,
     default: &mut Generator,
     draw: impl FnOnce(&mut Generator) -> T,
@@ -280,7 +272,11 @@ fn with_generator<T>(
 }
 
 /// Empties `table` and makes room for `entries`. Allocates only if its capacity is smaller.
-fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: usize) -> Result<(), SamplerError> {
+///
+/// # Errors
+///
+/// [`SamplerError::Memory`], with the name of the `sampler`, if the memory cannot be allocated.
+pub fn make_room<I: IndexWord>(sampler: &'static str, table: &mut Vec<I>, entries: usize) -> Result<(), SamplerError> {
     reserve_table(table, entries).map_err(|source| {
         let bytes = entries.saturating_mul(size_of::<I>());
         SamplerError::Memory { sampler, bytes, source }

@@ -17,7 +17,7 @@ enum SavedError {
     Impossible { sampler: &'static str, name: &'static str, saved: String, reason: String },
 }
 
-/// Appends a value.
+/// Appends a value to what a sampler [saves](super::Sampler::save). Neither has spaces.
 pub fn put(to: &mut String, name: &str, value: impl Display) {
     let space = if to.is_empty() { "" } else { " " };
     write!(to, "{space}{name}={value}").expect("writing to a string does not fail");
@@ -31,7 +31,7 @@ pub fn put_generator(to: &mut String, generator: Option<&SharedGenerator>) {
     }
 }
 
-/// The saved state of a sampler.
+/// What a sampler has saved with [`put`], to be [restored](super::Sampler::restore). All errors name the sampler and the value.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved<'a> {
     /// The sampler's name in errors.
@@ -48,12 +48,20 @@ impl<'a> Saved<'a> {
     }
 
     /// Parses a value.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such value, or it cannot be parsed.
     pub fn get<T: FromStr>(&self, name: &'static str) -> Result<T, BoxError> {
         let value = self.value(name)?.parse();
         value.map_err(|_| SavedError::Unreadable { sampler: self.sampler, name }.into())
     }
 
     /// Checks that a value is equal to the sampler's own.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such value, or it differs.
     pub fn check(&self, name: &'static str, own: impl Display) -> Result<(), BoxError> {
         let (saved, own) = (self.value(name)?, own.to_string());
         if saved != own {
@@ -70,6 +78,10 @@ impl<'a> Saved<'a> {
 
     /// Restores the position of the sampler's own generator. Must come after all other checks, since the sampler must
     /// not change if one fails.
+    ///
+    /// # Errors
+    ///
+    /// If the saved generator had another seed, or only one of the two samplers has its own generator.
     pub fn restore_generator(&self, generator: Option<&SharedGenerator>) -> Result<(), BoxError> {
         let name = "generator";
         let Some(generator) = generator else { return self.check(name, "none") };

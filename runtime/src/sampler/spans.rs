@@ -1,35 +1,87 @@
 //! Batches of different sizes: which positions of a drawn order belong to which batch.
 
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The batches of a pass, for a sampler that decides on them ([`Sampler::spans`](super::Sampler::spans)).
+use super::SamplerError;
+use crate::BoxError;
+
+/// The batches of a pass, for a sampler that plans them ([`SampledBatches::planned`](super::SampledBatches::planned)):
+/// where each batch ends in the order.
 ///
 /// All replicas have the same list of batches, one after another in the order, and each takes its own. Positions are
 /// those of the order, so that a sample has the same position, and the same random numbers, for any number of replicas.
-#[derive(Clone, Debug, Default)]
+///
+/// ```
+/// use slotline::sampler::Spans;
+///
+/// let mut batches = Spans::new(vec![2, 3, 7]);
+/// assert!((0..batches.len()).map(|task| batches.of(task)).eq([0..2, 2..3, 3..7]));
+/// // The second of two replicas has batches 1, 3, 5, … of the list, which begins again at its end.
+/// batches = batches.replicas(2.try_into()?, 1, false);
+/// assert!((0..batches.len()).map(|task| batches.of(task)).eq([2..3, 0..2]));
+/// # Ok::<(), slotline::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
 pub struct Spans {
     /// Where each batch of the list ends.
-    pub(super) ends: Arc<Vec<u32>>,
+    ends: Arc<Vec<u32>>,
     /// The number of batches of this replica's pass.
-    pub(super) len: usize,
-    /// The number of replicas, and which this one is.
-    pub(super) replicas: usize,
-    pub(super) rank: usize,
-    /// How much of the list was given out before it was given to these replicas.
-    pub(super) deal: Deal,
+    len: usize,
+    /// The number of replicas, which this one is, and whether batches that they cannot have equally are dropped.
+    replicas: NonZero<usize>,
+    rank: usize,
+    drop_last: bool,
+    /// The number of this replica's first batch of the rest of a resumed pass, and the number of batches of the list that
+    /// were given out before.
+    position: usize,
+    dealt: usize,
 }
 
-/// How far a pass was when its rest was given to another number of replicas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Deal {
-    /// The number of this replica's first batch of the rest.
-    pub(super) position: usize,
-    /// The number of batches of the list that were given out before.
-    pub(super) dealt: usize,
+impl Default for Spans {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
 }
 
 impl Spans {
+    /// Makes a list of batches, each of which ends before this position of the order and begins where the previous one
+    /// ends. All of them are given to one replica.
+    pub fn new(ends: Vec<u32>) -> Self {
+        let (len, replicas) = (ends.len(), NonZero::<usize>::MIN);
+        Self { ends: Arc::new(ends), len, replicas, rank: 0, drop_last: false, position: 0, dealt: 0 }
+    }
+
+    /// Gives replica `rank` its share of the list: batches `rank`, `rank + replicas`, …, **as many as every other
+    /// replica**. If the batches are not divisible, those from the start of the list are repeated, or with `drop_last` some
+    /// at the end are dropped.
+    #[must_use]
+    pub fn replicas(mut self, replicas: NonZero<usize>, rank: usize, drop_last: bool) -> Self {
+        (self.replicas, self.rank, self.drop_last) = (replicas, rank, drop_last);
+        self.counted()
+    }
+
+    /// Gives the replicas the rest of a pass of which each had `position` batches, of whatever number of replicas, and
+    /// `dealt` batches of the list were given out in all. The numbers of the batches continue from `position`.
+    #[must_use]
+    pub fn after(mut self, position: usize, dealt: usize) -> Self {
+        (self.position, self.dealt) = (position, dealt);
+        self.counted()
+    }
+
+    fn counted(mut self) -> Self {
+        let left = self.ends.len().saturating_sub(self.dealt);
+        let share = if self.drop_last { left / self.replicas } else { left.div_ceil(self.replicas.get()) };
+        self.len = self.position + share;
+        self
+    }
+
+    /// Returns where the batches end, to reuse the memory; an empty vector if a clone of these batches is alive.
+    pub fn into_ends(self) -> Vec<u32> {
+        Arc::into_inner(self.ends).unwrap_or_default()
+    }
+
     /// Returns the number of batches of the pass.
     pub fn len(&self) -> usize {
         self.len
@@ -41,17 +93,30 @@ impl Spans {
     }
 
     /// Returns the positions of batch `task`; none if there is no such batch, or it was delivered before the pass was
-    /// resumed by another number of replicas.
+    /// [resumed](Self::after).
     pub fn of(&self, task: usize) -> Range<usize> {
-        let Some(place) = task.checked_sub(self.deal.position).filter(|_| task < self.len) else { return 0..0 };
+        let Some(place) = task.checked_sub(self.position).filter(|_| task < self.len) else { return 0..0 };
         // At the end, the batches from the start of the list come again.
-        let batch = (self.deal.dealt + self.rank + place * self.replicas) % self.ends.len();
+        let batch = (self.dealt + self.rank + place * self.replicas.get()) % self.ends.len();
         let start = batch.checked_sub(1).map_or(0, |before| self.ends[before]);
         start as usize..self.ends[batch] as usize
     }
 
-    /// Returns the number of samples of the pass, or of the rest that was resumed.
-    pub fn samples(&self) -> usize {
-        (self.deal.position..self.len).map(|task| self.of(task).len()).sum()
+    /// Returns the number of samples of the pass, or of the rest that was resumed. A batch must have 1 to `most` of an
+    /// order's `positions`.
+    pub(crate) fn samples(&self, positions: usize, most: usize) -> Result<usize, SamplerError> {
+        let mut samples = 0;
+        for task in self.position..self.len {
+            let batch = self.of(task);
+            if batch.end > positions || !(1..=most).contains(&batch.len()) {
+                let error = format!(
+                    "batch {task} has the positions {batch:?} of an order of {positions}; a batch of this sampler must have 1 \
+                     to {most} of them"
+                );
+                return Err(BoxError::from(error).into());
+            }
+            samples += batch.len();
+        }
+        Ok(samples)
     }
 }

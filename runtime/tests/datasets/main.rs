@@ -14,6 +14,7 @@ mod iterable_datasets;
 mod map;
 mod npy_headers;
 mod own_memory;
+mod padded;
 mod ragged;
 mod samples;
 mod sizes;

@@ -6,6 +6,7 @@ use crate::support::{Crew, Got, HAS_PROCESSES, How, LONG, Latch, Run, crews, daw
 use proptest::prelude::*;
 use slotline::WaitStrategy::{Backoff, Park, Spin};
 use slotline::loader::Affinity;
+use slotline::sampler::{SampledBatches, Spans};
 use slotline::{Loader, WaitStrategy};
 
 /// Builds the loader and compares its passes with those of a plain loop.
@@ -267,4 +268,47 @@ fn a_dataset_that_takes_its_context_affects_no_other_sample() {
     };
     let all: Vec<_> = crews([0, 2]).map(all).collect();
     assert!(all.iter().all(|numbers| *numbers == all[0]));
+}
+
+/// A sampler of five samples that says where its batches end.
+struct Ends(Option<Vec<u32>>);
+
+impl slotline::sampler::Sampler for Ends {
+    fn len(&self) -> usize {
+        5
+    }
+
+    fn memory(&self) -> usize {
+        0
+    }
+
+    fn order(
+        &mut self,
+        _: &mut slotline::rng::Generator,
+        order: &mut slotline::sampler::Order,
+    ) -> Result<(), slotline::sampler::SamplerError> {
+        *order = slotline::sampler::Order::Range(5);
+        Ok(())
+    }
+
+    fn spans(&self) -> Option<Spans> {
+        self.0.clone().map(Spans::new)
+    }
+}
+
+#[test]
+fn planned_batches_that_do_not_fit_are_errors() {
+    for (ends, want) in [
+        (Some(vec![2, 6]), "batch 1 has the positions 2..6 of an order of 5"),
+        (Some(vec![4, 5]), "batch 0 has the positions 0..4 of an order of 5"),
+        (Some(vec![2, 2, 5]), "batch 1 has the positions 2..2 of an order of 5"),
+        (Some(vec![3, 1, 4]), "batch 1 has the positions 3..1 of an order of 5"),
+        (None, "`Sampler::spans` returned none"),
+    ] {
+        let numbers = crate::support::from_fn(5, |index, _| Ok(index as i64));
+        let batches = SampledBatches::planned(Ends(ends), 3);
+        let mut loader = Loader::builder(numbers).batch_sampler(batches).num_workers(1).build().unwrap();
+        let error = loader.epoch().map(drop).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
 }

@@ -8,6 +8,7 @@ use slotline::loader::{Batch, BatchOf, State};
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::{Error, Loader};
 
+use crate::orders::*;
 use crate::resumed::*;
 
 /// An operation on a loader.

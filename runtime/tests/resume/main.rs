@@ -2,6 +2,8 @@
 
 #[path = "../support/damage.rs"]
 mod damage;
+#[path = "../support/planned.rs"]
+mod planned;
 #[path = "../support/resumed.rs"]
 mod resumed;
 #[path = "../support/mod.rs"]
@@ -9,6 +11,7 @@ mod support;
 
 mod again;
 mod bad_samples;
+mod orders;
 mod parts;
 mod refused;
 mod replicas;

@@ -5,6 +5,7 @@ use slotline::dataset::{Context, Dataset};
 use slotline::loader::Warning;
 use slotline::{BoxError, Error, Loader};
 
+use crate::orders::*;
 use crate::resumed::*;
 use crate::support::{Crew, HAS_PROCESSES, crews};
 

@@ -5,12 +5,13 @@ use proptest::prelude::*;
 use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
-    CipherSampler, DistributedSampler, LengthGroupedSampler, MixtureSampler, Order, RandomSampler, Sampler,
-    SamplerError, SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler, WeightedRandomSampler,
+    CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
+    SubsetRandomSampler, WeightedRandomSampler,
 };
 use slotline::{Error, Loader};
 
 use crate::damage::damage;
+use crate::orders::*;
 use crate::resumed::*;
 
 #[test]
@@ -59,11 +60,8 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
     let dealt = |n| DistributedSampler::new(n, 2, 0).unwrap();
     let random = |n| RandomSampler::new(n).unwrap();
     type Case = (&'static str, Box<dyn Sampler>, Box<dyn Sampler>);
-    let mixture = |weight| MixtureSampler::new([9, 4], [1.0, weight]).unwrap();
-    let shards = |lens: [usize; 2], window| ShardShuffleSampler::new(lens, window).unwrap();
     let over = |len| DistributedSampler::over(random(len), 2, 0).unwrap();
-    let grouped = |lengths: [usize; 2], size| LengthGroupedSampler::new(lengths, size).unwrap();
-    let cases: [Case; 26] = [
+    let cases: [Case; 18] = [
         ("dataset_len", Box::new(SequentialSampler::new(3)), Box::new(SequentialSampler::new(4))),
         ("dataset_len", Box::new(random(3)), Box::new(random(4))),
         ("num_samples", Box::new(random(3)), Box::new(random(3).num_samples(7).unwrap())),
@@ -78,14 +76,6 @@ fn a_sampler_with_other_parameters_is_refused_by_name() {
         ("drop_last", Box::new(dealt(9)), Box::new(dealt(9).drop_last(true))),
         ("seed", Box::new(dealt(9)), Box::new(dealt(9).seed(3))),
         ("dataset_len", Box::new(dealt(9)), Box::new(dealt(8))),
-        ("digest_of_weights", Box::new(mixture(1.0)), Box::new(mixture(2.0))),
-        ("num_samples", Box::new(mixture(1.0)), Box::new(mixture(1.0).stop(Stop::AllExhausted).unwrap())),
-        ("even", Box::new(mixture(1.0)), Box::new(mixture(1.0).even(true))),
-        ("shuffle", Box::new(mixture(1.0)), Box::new(mixture(1.0).shuffle(false))),
-        ("digest_of_lens", Box::new(shards([3, 4], 1)), Box::new(shards([4, 3], 1))),
-        ("window", Box::new(shards([3, 4], 1)), Box::new(shards([3, 4], 2))),
-        ("digest_of_lengths", Box::new(grouped([3, 4], 2)), Box::new(grouped([3, 5], 2))),
-        ("batch_size", Box::new(grouped([3, 4], 2)), Box::new(grouped([3, 4], 3))),
         ("over", Box::new(over(9)), Box::new(dealt(9))),
         ("over", Box::new(dealt(9)), Box::new(over(9))),
         ("over", Box::new(over(9)), Box::new(DistributedSampler::over(CipherSampler::new(9), 2, 0).unwrap())),

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use slotline::loader::State;
 use slotline::rng::rand_core::Rng;
-use slotline::sampler::{DistributedSampler, MixtureSampler, Stop};
+use slotline::sampler::{DistributedSampler, RandomSampler};
 use slotline::{Batch, Loader};
 
 use crate::support::{chain, from_fn};
@@ -17,15 +17,14 @@ struct What {
     shuffle: bool,
     drop_last: bool,
     epoch: u64,
-    /// Whether a mixture is distributed, and not a permutation.
+    /// Whether another sampler is distributed, and not a permutation.
     over: bool,
 }
 
 fn loader(what: &What, replicas: usize, rank: usize) -> Loader<Batch<Delivered>> {
     let sampler = if what.over {
-        let mixture = MixtureSampler::new([what.len, 2 * what.len], [1.0, 3.0]).unwrap();
-        let mixture = mixture.stop(Stop::NumSamples((what.len as u64).try_into().unwrap())).unwrap();
-        DistributedSampler::over(mixture, replicas, rank)
+        let some = RandomSampler::new(3 * what.len).unwrap().num_samples(what.len).unwrap();
+        DistributedSampler::over(some, replicas, rank)
     } else {
         DistributedSampler::new(what.len, replicas, rank)
     };

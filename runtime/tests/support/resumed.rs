@@ -1,4 +1,4 @@
-//! Loaders of every kind that are interrupted and resumed.
+//! Loaders of every kind that are interrupted and resumed. What they read is in `orders`, a module of each crate with samplers.
 #![allow(dead_code)] // Each test binary uses some of it.
 
 use proptest::collection::vec;
@@ -7,13 +7,9 @@ use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, BatchOf, Builder, State};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
-use slotline::sampler::{
-    BatchSampler, CipherSampler, DistributedSampler, LengthBatchSampler, LengthGroupedSampler, MixtureSampler, Order,
-    RandomSampler, Sampler, SamplerError, SequentialSampler, ShardShuffleSampler, Stop, SubsetRandomSampler,
-    WeightedRandomSampler,
-};
 use slotline::{BoxError, Error, Loader};
 
+use crate::orders::{ALL, From};
 use crate::support::{Crew, HAS_PROCESSES, dawdle, pixels, prefetch};
 
 /// A dataset with known samples, some of which fail.
@@ -89,79 +85,6 @@ impl Outcome {
     }
 }
 
-/// A sampler that saves no state, and draws a new order in each pass.
-pub(crate) struct Forgetful(pub(crate) usize, pub(crate) SharedGenerator);
-
-impl Sampler for Forgetful {
-    fn len(&self) -> usize {
-        self.0
-    }
-
-    fn memory(&self) -> usize {
-        4 * self.0
-    }
-
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        self.1.lock().randperm_into(self.0, order.u32_table()).map_err(|error| BoxError::from(error.to_string()).into())
-    }
-}
-
-/// The sources of an order that save no state.
-pub(crate) const FORGETFUL: [From; 5] =
-    [From::Forgetful, From::ForgetfulShared, From::Iterator, From::IteratorShared, From::Lists];
-
-/// The source of the order. The `Shared` ones draw from the loader's own generator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
-    Sequential,
-    Shuffle,
-    SequentialSampler,
-    Random,
-    Shared,
-    Draws,
-    Subset,
-    Weighted,
-    Cipher,
-    Distributed,
-    Mixture,
-    MixtureShares,
-    Shards,
-    LengthGrouped,
-    TokenBudget,
-    BucketShares,
-    BatchSampler,
-    Forgetful,
-    ForgetfulShared,
-    Iterator,
-    IteratorShared,
-    Lists,
-}
-
-pub(crate) const ALL: [From; 22] = [
-    From::Sequential,
-    From::Shuffle,
-    From::SequentialSampler,
-    From::Random,
-    From::Shared,
-    From::Draws,
-    From::Subset,
-    From::Weighted,
-    From::Cipher,
-    From::Distributed,
-    From::Mixture,
-    From::MixtureShares,
-    From::Shards,
-    From::LengthGrouped,
-    From::TokenBudget,
-    From::BucketShares,
-    From::BatchSampler,
-    From::Forgetful,
-    From::ForgetfulShared,
-    From::Iterator,
-    From::IteratorShared,
-    From::Lists,
-];
-
 /// The options that decide which batches there are.
 #[derive(Clone, Debug)]
 pub(crate) struct What {
@@ -193,85 +116,17 @@ pub(crate) fn build(what: &What, how: &How) -> Loader<BatchOf<Items>> {
     build_from(Loader::builder(Items { len: what.len, dawdles: !how.in_order }), what, how)
 }
 
-/// Returns a mixture of two parts of `len` samples, of which the second one begins again.
-fn mixture(len: usize) -> MixtureSampler {
-    let parts = [len - len / 4, len / 4];
-    let mixture = MixtureSampler::new(parts, [1.0, if parts[1] > 0 { 1.0 } else { 0.0 }]).unwrap();
-    mixture.stop(Stop::NumSamples((len as u64).try_into().unwrap())).unwrap()
-}
-
 pub(crate) fn build_from<D: Dataset>(builder: Builder<D>, what: &What, how: &How) -> Loader<BatchOf<D>> {
-    let n = what.len;
     let builder = prefetch(builder, how.workers, how.prefetch);
     let builder = builder.hold(how.hold).in_order(how.in_order).persistent_workers(what.persistent && how.workers > 0);
     let shared = SharedGenerator::from(Generator::from_seed(5));
-    let own = || Generator::from_seed(9);
     let builder = builder.generator(shared.clone());
-    let sized = |builder: Builder<D>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
-    let random = || RandomSampler::new(n).unwrap();
-    let size = what.batch_size.unwrap_or(1);
-    let lengths = (0..n).map(|i| i * 7 % 12);
-    let builder = match what.from {
-        From::Sequential => sized(builder),
-        From::Shuffle => sized(builder).shuffle(true),
-        From::SequentialSampler => sized(builder).sampler(SequentialSampler::new(n)),
-        From::Random => sized(builder).sampler(random().generator(own()).num_samples(n + 3).unwrap()),
-        From::Shared => sized(builder).sampler(Box::new(random().generator(shared)) as Box<dyn Sampler>),
-        From::Draws => sized(builder).sampler(random().generator(own()).replacement(true)),
-        From::Subset => sized(builder).sampler(SubsetRandomSampler::new((0..n).step_by(2)).generator(own())),
-        From::Weighted => {
-            let weights = (0..n).map(|i| 1.0 + (i % 3) as f64);
-            sized(builder).sampler(WeightedRandomSampler::new(weights, n).unwrap().generator(own()))
-        }
-        From::Cipher => sized(builder).sampler(CipherSampler::new(n).generator(own())),
-        From::Distributed => sized(builder).sampler(DistributedSampler::new(n, 3, 1).unwrap().seed(4)),
-        From::Mixture => sized(builder).sampler(mixture(n).generator(own())),
-        From::MixtureShares => sized(builder).sampler(DistributedSampler::over(mixture(n), 3, 1).unwrap().seed(4)),
-        From::Shards => {
-            let lens = [n / 3, n - n / 3 - n / 5, n / 5];
-            sized(builder).sampler(ShardShuffleSampler::new(lens, 2).unwrap().generator(own()))
-        }
-        From::LengthGrouped => {
-            sized(builder).sampler(LengthGroupedSampler::new(lengths, size).unwrap().generator(own()))
-        }
-        From::TokenBudget => {
-            builder.batch_sampler(LengthBatchSampler::token_budget(lengths, 40).unwrap().generator(own()))
-        }
-        From::BucketShares => {
-            let sampler = LengthBatchSampler::buckets(lengths, [5, 9], [4, 3, 1]).unwrap().generator(own());
-            builder.batch_sampler(sampler.replicas(3, 1).unwrap().drop_last(what.drop_last))
-        }
-        From::BatchSampler => {
-            builder.batch_sampler(BatchSampler::new(random().generator(own()), size, what.drop_last).unwrap())
-        }
-        From::Forgetful => sized(builder).sampler(Forgetful(n, own().into())),
-        From::ForgetfulShared => sized(builder).sampler(Forgetful(n, shared)),
-        From::Iterator => {
-            let mut passes = 0;
-            sized(builder).sampler_iter(move || {
-                passes += 1;
-                (0..n).map(move |i| (i * 7 + passes) % n)
-            })
-        }
-        From::IteratorShared => sized(builder).sampler_iter(move || {
-            let mut indices = Vec::<u64>::new();
-            shared.lock().randperm_into(n, &mut indices).unwrap();
-            indices.into_iter().map(|index| index as usize)
-        }),
-        From::Lists => {
-            let mut passes = 0;
-            builder.batch_sampler_iter(3, move || {
-                passes += 1;
-                (0..n).map(move |i| (0..(i + passes) % 4).map(|j| (i + j) % n).collect::<Vec<_>>())
-            })
-        }
-    };
-    let feed = matches!(what.from, From::Iterator | From::IteratorShared | From::Lists);
+    let builder = what.from.set(builder, what, shared);
     let builder = match how.part_size {
         Some(part_size) => builder.part_size(part_size),
         None => builder,
     };
-    let dealt = how.dealt && !feed;
+    let dealt = how.dealt && !what.from.is_stream();
     let processes = how.processes && HAS_PROCESSES && how.workers > 0 && !dealt;
     Crew { workers: how.workers, processes }.build(builder.round_robin(dealt)).unwrap()
 }

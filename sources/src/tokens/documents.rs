@@ -10,11 +10,11 @@ use super::Sequences;
 use crate::{Error, Records};
 
 /// The sequences of Megatron's files as samples of type `Vec<T>`, for
-/// [`PackedDataset`](slotline::packing::PackedDataset) and other code that needs the type of the tokens.
+/// `PackedDataset` of `slotline-sequences` and other code that needs the type of the tokens.
 ///
 /// ```
 /// use slotline::Loader;
-/// use slotline::packing::{PackedDataset, PackingOptions};
+/// use slotline_sequences::packing::{PackedDataset, PackingOptions};
 /// use slotline_sources::tokens::{Documents, SequenceOptions};
 ///
 /// # let prefix = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tokens/uint16");

@@ -5,7 +5,7 @@
 //! | nanoGPT's `train.bin`: tokens without a header | [`BlockOptions::open_raw`] |
 //! | llm.c's shards: tokens behind a header | [`BlockOptions::open_llmc`] |
 //! | Megatron's `.bin` and `.idx`, a sequence for each sample | [`Sequences::open`] |
-//! | the same, to be [packed](slotline::packing) into rows | [`Documents`] |
+//! | the same, to be packed into rows by `slotline-sequences` | [`Documents`] |
 //! | Megatron's `GPTDataset`, and blends of them | [`GptOptions`] |
 //!
 //! Tokens keep the type that they have in the file, or become `i64`. Files are little-endian.

@@ -24,7 +24,7 @@ use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::order::plan::{Batches, Lists, TryLists};
 use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator};
-use crate::sampler::{BatchSource, Sampler};
+use crate::sampler::{SampledBatches, Sampler};
 use crate::wait::WaitStrategy;
 
 /// The options of a [`Loader`]; [`build`](Self::build) builds it.
@@ -182,7 +182,7 @@ impl<D, C> Builder<D, C> {
     ///   own must have the same one on all ranks.
     /// - Iterators of indices or of batches are divided item by item, so they must return the same items on all ranks;
     ///   ranks for which the last items do not suffice repeat one of them.
-    /// - A sampler that plans its batches, such as [`LengthBatchSampler`](crate::sampler::LengthBatchSampler), is to be
+    /// - A sampler that plans its batches, such as `LengthBatchSampler`, is to be
     ///   given its share by its own `replicas`, and a dataset without indices reads its share by itself: with `ranks`,
     ///   both are errors.
     ///
@@ -217,15 +217,15 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Sets a sampler that decides the batches: [`BatchSampler`] groups the indices of any sampler, and
-    /// [`LengthBatchSampler`](crate::sampler::LengthBatchSampler) makes batches of samples of similar lengths, which
-    /// differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    /// Sets a sampler that decides the batches: [`BatchSampler`] groups the indices of any sampler,
+    /// [`SampledBatches::planned`] takes the batches that a sampler of yours plans, and `LengthBatchSampler` (in
+    /// `slotline-sequences`) makes batches of samples of similar lengths, which differ in size. Excludes `batch_size`, `shuffle`, `sampler` and `drop_last`.
     ///
     /// For batches that are chosen in another way, see [`batch_sampler_iter`](Self::batch_sampler_iter).
     ///
     /// [`BatchSampler`]: crate::sampler::BatchSampler
-    pub fn batch_sampler(mut self, sampler: impl BatchSource) -> Self {
-        self.options.batch_sampler = Some(BatchSampling::Drawn(sampler.into_source()));
+    pub fn batch_sampler(mut self, sampler: impl Into<SampledBatches>) -> Self {
+        self.options.batch_sampler = Some(BatchSampling::Drawn(sampler.into()));
         self
     }
 

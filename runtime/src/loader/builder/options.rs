@@ -17,7 +17,7 @@ use crate::loader::worker::init_barrier::Init;
 use crate::loader::worker::threads::GRACE;
 use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator};
-use crate::sampler::{RandomSampler, Sampler, Source};
+use crate::sampler::{RandomSampler, SampledBatches, Sampler};
 use crate::wait::WaitStrategy;
 
 /// The maximum number of threads. With more, systems begin to run out of what a thread needs, and std then aborts the
@@ -73,7 +73,7 @@ pub(crate) enum Sampling {
 /// The argument of [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler) or
 /// [`batch_sampler_iter`](crate::loader::Builder::batch_sampler_iter).
 pub(crate) enum BatchSampling {
-    Drawn(Source),
+    Drawn(SampledBatches),
     Iter { most: usize, make: Make<dyn Batches> },
 }
 
@@ -206,7 +206,7 @@ impl Options {
     /// Decides where indices come from, and then checks the batch size, as torch does.
     fn draw(&mut self, kind: Workload) -> Result<IndexSource, BuildError> {
         let sampler = match self.batch_sampler.take() {
-            Some(BatchSampling::Drawn(Source { sampler, batch_size, drop_last, is_planned })) => {
+            Some(BatchSampling::Drawn(SampledBatches { sampler, batch_size, drop_last, is_planned })) => {
                 let batching = Batching { batch_size, drop_last, single: false };
                 return Ok(IndexSource {
                     from: Origin::Sampler(sampler),

@@ -38,7 +38,7 @@ pub(crate) const NAMES: [&str; 12] = [
     "DistributedSampler",
     "CipherSampler",
     "BatchSampler",
-    "BatchIndices",
+    "List",
     "Ordered",
 ];
 
@@ -226,12 +226,16 @@ impl IndexSource {
                 draw_from(&mut **sampler, default, order)?;
                 plan.places = sampler.places();
                 self.passes = self.passes.saturating_add(1);
-                if let Some(spans) = sampler.spans().filter(|_| self.is_planned) {
+                if self.is_planned {
+                    let spans = sampler.spans().ok_or_else(|| {
+                        let error = "it plans the batches, but `Sampler::spans` returned none after `Sampler::order`";
+                        SamplerError::Other(format!("{}: {error}", sampler.name()).into())
+                    })?;
                     let tasks = spans.len();
                     if let Some(state) = from {
                         check_batches(state, tasks)?;
                     }
-                    plan.positions = spans.samples();
+                    plan.positions = spans.samples(plan.order.len(), rows)?;
                     plan.spans = Some(spans);
                     return Ok(Some(tasks));
                 }

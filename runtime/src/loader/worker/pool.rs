@@ -64,11 +64,6 @@ impl WorkerPool {
         self.processes.unwrap_or(self.threads.len())
     }
 
-    /// Whether there are no workers.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Records which memory batches are written into.
     pub(crate) fn writes_into(self, block: Option<&BatchMemory>) -> Self {
         Self { in_given_memory: block.is_some_and(BatchMemory::is_given), ..self }

@@ -1,0 +1,17 @@
+//! Where the samples of a plane are in the picture.
+
+/// One direction of a plane: pixel `x` of the file starts at sample `x × scale - skipped`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Frame {
+    /// The number of samples.
+    pub(crate) samples: usize,
+    pub(crate) scale: f64,
+    pub(crate) skipped: f64,
+}
+
+impl Frame {
+    /// The samples are pixels of the file.
+    pub(crate) fn same(samples: usize) -> Self {
+        Self { samples, scale: 1.0, skipped: 0.0 }
+    }
+}

@@ -1,0 +1,44 @@
+//! The element types of decoded pictures.
+
+use slotline::dtype::Element;
+
+use crate::error::ImageError;
+use crate::number::Number;
+use crate::pipeline::{Job, Pipeline};
+
+/// The element type of decoded pictures: `f32`, normalised, or `u8`; with the cargo feature `half` also `half::f16` and
+/// `half::bf16`.
+#[allow(private_bounds)] // So that only this crate can implement it.
+pub trait Pixel: Element + Run {}
+
+/// What a [`Pixel`] is used for.
+pub(crate) trait Run: Number {
+    /// Runs [`Pipeline::run_here`]. It is implemented for each type, so that it is compiled in this crate, and not in
+    /// the crate that uses it, with that crate's profile.
+    fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError>
+    where
+        Self: Pixel;
+}
+
+macro_rules! pixels {
+    ($($(#[$feature:meta])* $type:ty;)*) => {$(
+        $(#[$feature])*
+        impl Pixel for $type {}
+
+        $(#[$feature])*
+        impl Run for $type {
+            fn run(pipeline: &Pipeline<Self>, job: Job<'_>, out: &mut [Self]) -> Result<(), ImageError> {
+                pipeline.run_here(job, out)
+            }
+        }
+    )*};
+}
+
+pixels! {
+    f32;
+    u8;
+    #[cfg(feature = "half")]
+    half::f16;
+    #[cfg(feature = "half")]
+    half::bf16;
+}

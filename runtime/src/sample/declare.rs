@@ -1,0 +1,64 @@
+//! Fields that samples declare.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::Sample;
+use super::layout::{Fields, LayoutError};
+
+impl Fields {
+    /// Returns the fields that `sample` declares.
+    pub fn of(sample: &impl Sample) -> Self {
+        let mut fields = Self::new();
+        sample.declare(&mut fields);
+        fields
+    }
+
+    /// Adds the fields of a part of the sample, under the part's name.
+    pub fn named(&mut self, name: impl fmt::Display, part: &impl Sample) {
+        self.named_by(name, |fields| part.declare(fields));
+    }
+
+    /// Adds the fields of parts whose number is known only at run time, as a run that a batch returns as one.
+    pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl Sample>) {
+        let first = self.list.len();
+        parts.enumerate().for_each(|(i, part)| self.named(i, &part));
+        self.end_run(first);
+    }
+
+    /// Adds the fields of a sample whose parts are known only at run time, as a run that a batch returns as one
+    /// ([`Dynamic`](super::Dynamic), which has an example).
+    ///
+    /// There must be at least one part. Each part must be one field, such as a number or a tensor, and their names must
+    /// differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written. If a part is
+    /// the whole sample, its name is empty, and its field has the sample's name.
+    ///
+    /// A sample has at most one run, and no fields next to it: its batch is the run.
+    pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl Sample)>) {
+        let first = self.list.len();
+        for (name, part) in parts {
+            let place = self.list.len();
+            if name.is_empty() {
+                part.declare(self)
+            } else {
+                self.named(&name, &part)
+            }
+            match &mut self.list[place..] {
+                [field] if field.run == 0 => field.part = Some(name),
+                fields => {
+                    let error = LayoutError::Part { name, fields: fields.len() };
+                    self.fail(error);
+                }
+            }
+        }
+        if self.list.len() == first {
+            self.fail(LayoutError::NoPlace { found: "a sample without fields".to_owned() });
+        }
+        let mut names = HashSet::new();
+        let mut parts = self.list[first..].iter().filter_map(|field| field.part.as_deref());
+        if let Some(field) = parts.find(|name| !names.insert(*name)).map(str::to_owned) {
+            self.fail(LayoutError::SameName { field });
+        }
+        self.end_run(first);
+    }
+}

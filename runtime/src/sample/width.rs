@@ -1,0 +1,83 @@
+//! How wide the rows are that are padded to the longest one of their batch.
+
+use super::layout::Column;
+use crate::dtype::Element;
+
+/// What is known of the rows that were written.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct State {
+    /// Elements from row to row.
+    pub(crate) width: i64,
+    /// The width is a multiple of this.
+    pub(crate) unit: i64,
+    /// The number of rows that the width is of. A row that is written again finds that it is included.
+    pub(crate) written: i64,
+    padding: [u8; 8],
+}
+
+/// The width of the rows before one that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Width {
+    /// Elements from row to row, as they are.
+    pub(super) stride: usize,
+    /// What is needed for them.
+    pub(super) needed: usize,
+}
+
+impl State {
+    pub(super) fn new<T: Element>(width: usize, unit: usize, written: usize, padding: T) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..size_of::<T>()].copy_from_slice(crate::dtype::bytes_of(std::slice::from_ref(&padding)));
+        Self { width: width as i64, unit: unit as i64, written: written as i64, padding: bytes }
+    }
+
+    /// Returns the place of a column's state.
+    ///
+    /// # Safety
+    ///
+    /// The column must be one that is padded to the longest, and `slot` the start of a slot of its layout, of this many
+    /// rows.
+    #[inline]
+    pub(crate) unsafe fn of(column: &Column, slot: *mut u8, rows: usize) -> *mut Self {
+        // SAFETY: `Layout::new` has put it there, aligned, as the lengths are.
+        unsafe { slot.add(column.ends).cast::<i64>().add(rows).cast() }
+    }
+
+    /// Returns the padding, if the last row had elements of this type; zeros before.
+    pub(super) fn padding<T: Element>(&self) -> T {
+        let bytes = &self.padding[..size_of::<T>()];
+        let valid = crate::dtype::from_bytes(bytes).or_else(|| crate::dtype::from_bytes(&[0; 8][..size_of::<T>()]));
+        valid.and_then(|padding| padding.first().copied()).expect("zeros are an element")
+    }
+
+    /// Returns the width of the rows before `row`, which have these lengths. Numbers that no row has left there are too
+    /// large for any batch.
+    #[inline]
+    pub(super) fn before(&self, row: usize, lengths: &[i64]) -> Width {
+        if row == 0 {
+            return Width { stride: 0, needed: 0 };
+        }
+        let stride = usize::try_from(self.width).unwrap_or(usize::MAX);
+        // A row that failed may have made it wider.
+        let needed = if self.written == row as i64 { stride } else { self.needed(lengths) };
+        Width { stride, needed }
+    }
+
+    #[cold]
+    fn needed(&self, lengths: &[i64]) -> usize {
+        let longest = usize::try_from(lengths.iter().copied().max().unwrap_or(0)).unwrap_or(usize::MAX);
+        let unit = usize::try_from(self.unit).unwrap_or(1).max(1);
+        longest.checked_next_multiple_of(unit).unwrap_or(usize::MAX)
+    }
+
+    /// Records that `row` is left empty, which may have been written. Returns the width of the rows before it.
+    pub(super) fn leave_empty(&mut self, row: usize, lengths: &[i64]) -> Width {
+        let was = self.before(row, lengths);
+        if row == 0 {
+            *self = Self::default();
+        }
+        (self.width, self.written) = (was.needed as i64, row as i64 + 1);
+        was
+    }
+}

@@ -1,0 +1,25 @@
+//! Sizes for which there is no memory, in a process that has little of it.
+
+use std::fmt::Display;
+
+/// The memory of this process. A loader looks at what the system has, and finds more.
+const LIMIT: u64 = 1 << 30;
+/// The first of them is more than that in tables of numbers, and the last ones overflow whatever they are multiplied with.
+pub(crate) const SIZES: [usize; 7] =
+    [1 << 28, 1 << 33, 1 << 44, 1 << 58, usize::MAX / 16, isize::MAX as usize, usize::MAX];
+
+/// Tries a case with each size. At least one of them must fail, with an error that has a number.
+pub(crate) fn each<T>(name: &str, case: impl Fn(usize) -> Result<T, String>) {
+    let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+    // SAFETY: reads a local value.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    let errors: Vec<_> = SIZES.into_iter().filter_map(|size| case(size).err()).collect();
+    assert!(!errors.is_empty(), "{name}: no size is refused");
+    for error in errors {
+        assert!(error.contains(|c: char| c.is_ascii_digit()), "{name}: {error}");
+    }
+}
+
+pub(crate) fn text<T>(result: Result<T, impl Display>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}

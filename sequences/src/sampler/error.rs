@@ -1,0 +1,104 @@
+//! The errors of samplers.
+
+use slotline::sampler::SamplerError;
+
+/// Why a sampler of this crate could not be made, or could not draw an order.
+///
+/// It converts into a [`SamplerError`], which is what [`order`](slotline::sampler::Sampler::order) returns.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SequenceError {
+    /// An error that the samplers of slotline have, too.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// There are not as many weights as datasets.
+    #[error("{sampler}: {weights} weights for {sources} datasets; give one weight for each")]
+    Weights {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The number of datasets.
+        sources: usize,
+        /// The number of weights.
+        weights: usize,
+    },
+    /// A dataset of a mixture has no samples, but a weight above 0.
+    #[error("{sampler}: dataset {dataset} is empty, but has weight {weight}; set its weight to 0, or leave it out")]
+    EmptySource {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The dataset, counted from 0.
+        dataset: usize,
+        /// Its weight.
+        weight: f64,
+    },
+    /// A pass would have more samples than can be counted.
+    #[error(
+        "{sampler}: a pass would have more than 2^62 samples; set num_samples, or larger weights for long datasets"
+    )]
+    TooLong {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+    /// A length has more than 32 bits.
+    #[error("{sampler}: length {index} is {length}; lengths must be below 2^32")]
+    Length {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The index of the sample.
+        index: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// A sample alone has more tokens than a batch may have.
+    #[error(
+        "{sampler}: sample {index} has {length} tokens, but max_tokens is {max_tokens}; raise it, or leave the sample out \
+         (Subset)"
+    )]
+    TokenBudget {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The index of the sample.
+        index: usize,
+        /// Its length.
+        length: usize,
+        /// The tokens that a batch may have.
+        max_tokens: usize,
+    },
+    /// The buckets are not as many as the batch sizes, or their boundaries do not ascend.
+    #[error(
+        "{sampler}: boundaries {boundaries:?} with {batch_sizes} batch_sizes; boundaries must ascend, and there must be one \
+         batch size more"
+    )]
+    Buckets {
+        /// The sampler's name.
+        sampler: &'static str,
+        /// The boundaries.
+        boundaries: Vec<usize>,
+        /// The number of batch sizes.
+        batch_sizes: usize,
+    },
+    /// Replicas would draw different batches.
+    #[error(
+        "{sampler}: replicas without a generator would draw different batches, and wait for each other forever; give all of \
+         them generators with the same seed"
+    )]
+    ReplicasWithoutGenerator {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+    /// The window is 0 shards.
+    #[error("{sampler}: window is 0; set it to the number of shards to shuffle at a time, at least 1")]
+    NoWindow {
+        /// The sampler's name.
+        sampler: &'static str,
+    },
+}
+
+impl From<SequenceError> for SamplerError {
+    fn from(error: SequenceError) -> Self {
+        match error {
+            SequenceError::Sampler(error) => error,
+            error => Self::Other(error.into()),
+        }
+    }
+}
