@@ -148,7 +148,7 @@ fn a_word_that_no_worker_writes_is_corrupt() {
     }
 }
 
-/// A worker that went mad wrote anything anywhere.
+/// A corrupted worker wrote anything anywhere.
 #[test]
 fn random_words_cause_no_panic_and_no_hang() {
     let mut state = 1_u64;

@@ -205,8 +205,8 @@ pub struct slotline_options {
     /// Called once when `on_warning` is no longer needed, on any thread; may be NULL.
     pub on_warning_drop: slotline_drop,
     /// How long `slotline_loader_free` waits, in milliseconds, until the loader's threads have left callbacks (0: 5 s;
-    /// `UINT64_MAX`: for ever, so that no callback runs afterwards). Threads that have not left by then are left behind, which
-    /// `on_warning` is told. A device loader also waits this long for its copies.
+    /// `UINT64_MAX`: without limit, so that no callback runs afterwards). Threads that have not left by then are abandoned, which
+    /// is a warning. A device loader also waits this long for its copies.
     pub close_timeout_ms: u64,
     /// The generator that `shuffle` and the random numbers of samples draw from, in place of `seed`; it is shared, and may be
     /// freed once the loader is made (NULL: the process's default generator, or `seed`).

@@ -182,7 +182,7 @@ impl Mapping {
         }
         // SAFETY: the descriptor is new.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // SAFETY: sets a flag of the file. It must not shrink, since whoever then read beyond its end would be killed.
+        // SAFETY: sets a flag of the file. It must not shrink, since a process that then read beyond its end would be killed.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } < 0 {
             return Err(io::Error::last_os_error());
         }

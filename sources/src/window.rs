@@ -17,7 +17,7 @@ const REMOTE: u64 = 4 << 20;
 /// How many bytes are passed over before progress is told.
 const TOLD: u64 = 16 << 20;
 
-/// How far files have been walked over, for whoever wants to know.
+/// How far files have been walked over, for other threads to see.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     tell: Option<Tell>,

@@ -40,7 +40,7 @@
 //!
 //! - A part has at most one owner, and its word names it. A part is claimed only while the host has assigned its slot.
 //! - The host never depends on where a worker stopped. A word that is impossible for its ticket is [`Look::Corrupt`]. A
-//!   worker that goes mad and writes over the hint, the flags, the waiters, or plausible words, can stall or close the
+//!   corrupted worker that writes over the hint, the flags, the waiters, or plausible words, can stall or close the
 //!   ring, so that the host needs a deadline; it cannot make an operation panic or loop.
 //! - No operation allocates or takes a lock. Claiming is lock-free.
 //! - Tickets are numbered below 2⁴⁸ and never start again; a ring has at most 4,096 workers at a time.

@@ -63,7 +63,7 @@ pub(super) const fn owner_of(word: u64) -> u16 {
     (word >> OWNER_SHIFT) as u16 & 0xfff
 }
 
-/// Returns the status of a word, which may be none of those above if a worker went mad.
+/// Returns the status of a word, which may be none of those above if a corrupted worker wrote it.
 #[inline]
 pub(super) const fn status_of(word: u64) -> u64 {
     word & STATUS

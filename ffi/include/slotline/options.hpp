@@ -171,7 +171,7 @@ class options {
   /// milliseconds.
   options& watchdog(std::chrono::nanoseconds time) { return set(raw_.watchdog_ms, milliseconds(time)); }
   /// How long the loader's destructor waits until its threads have left your code (5 s). Threads that have not left by then
-  /// are left behind, of which on_warning is told. With `std::chrono::nanoseconds::max()` it waits for ever, so that none of
+  /// are abandoned, which is a warning. With `std::chrono::nanoseconds::max()` it waits without limit, so that none of
   /// your code runs once the loader is destroyed. A loader for a device also waits this long for its copies.
   options& close_timeout(std::chrono::nanoseconds time) {
     const bool for_ever = time == std::chrono::nanoseconds::max();

@@ -160,7 +160,7 @@ impl Output {
         batch: &Arc<Batch<Dynamic>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let columns = batch.columns();
-        // A pointer and no reference, since whoever has the field may write to it.
+        // A pointer and no reference, since the owner of the field may write to it.
         let (_, memory) = columns.raw(place).expect("the field was declared");
         let owner = || Owner::Batch(batch.clone());
         if let Shape::Fixed { dims, whole } = &field.shape {

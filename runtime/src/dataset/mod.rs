@@ -125,7 +125,7 @@ pub trait Dataset: Send + Sync + 'static {
     /// built. The pass may be dropped before its end, and the dataset may be in several loaders, or in one that does
     /// not know the order, as with a user's iterator of indices. The loader copies its table of indices for this, 4 or
     /// 8 bytes for each. With worker processes, it is called in the process of the loader alone. Must not panic: a
-    /// panic reaches whoever begins the pass.
+    /// panic reaches the caller that begins the pass.
     ///
     /// A dataset that reads from another one passes the announcement on, with [`Upcoming::map`] if the indices differ.
     fn begin_pass(&self, upcoming: Upcoming) {

@@ -5,7 +5,7 @@
 //! that is full or slow, or a folder that is removed, only costs requests.
 //!
 //! A file is named by the object's name, address, length and tag: another version of an object is another file. It is
-//! written under a name that ends in `.part`, which whoever writes it has locked, and renamed when it is complete. The
+//! written under a name that ends in `.part`, which its writer has locked, and renamed when it is complete. The
 //! system releases the lock of a process that was killed, and the next one writes the part from its beginning. Another
 //! process that wants the file waits for the lock. A file may be removed at any time, by any process: each read opens it.
 

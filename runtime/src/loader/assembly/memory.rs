@@ -90,8 +90,8 @@ impl<P: Storage> Cells<P> {
         let stats = ConsumerStats::new(sample_bytes, Spills::new(made.spills, &options.on_warning));
         let (block, on_held) = (BatchMemory::of(&made.payloads), options.on_held);
         let (single, released) = (batching.single || is_whole, Waiter::new(options.wait_strategy));
-        let (slab, cells) = CellPool::new(made.payloads, (placed, hold), single, made.more, on_held, released);
-        (cells, LoaderMemory { slab, block, ceiling, limit: options.memory_limit, on_held }, stats)
+        let (cell_pool, cells) = CellPool::new(made.payloads, (placed, hold), single, made.more, on_held, released);
+        (cells, LoaderMemory { cell_pool, block, ceiling, limit: options.memory_limit, on_held }, stats)
     }
 }
 

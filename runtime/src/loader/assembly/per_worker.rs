@@ -228,11 +228,11 @@ pub(crate) fn assemble<P: Storage, H: BatchWorker<P> + 'static>(
     let (places, memory, stats) = cells.divide(&options, batching, (workers * prefetch, options.hold));
     let backend = if workers == 0 {
         let worker = Box::new(maker(None));
-        AnyBackend::CallerThread(CallerThread::new(worker, threads.cancel.clone(), &memory.slab))
+        AnyBackend::CallerThread(CallerThread::new(worker, threads.cancel.clone(), &memory.cell_pool))
     } else {
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
         let makers = (0..workers).map(|id| maker(Some(id)));
-        let links = Links { places, released: memory.slab.released().clone(), prefetch, init, rouse };
+        let links = Links { places, released: memory.cell_pool.released().clone(), prefetch, init, rouse };
         let strategy = (options.wait_strategy, options.in_order);
         AnyBackend::PerWorker(start(makers, links, strategy, &cores, &mut threads, &mut warnings)?)
     };

@@ -152,11 +152,11 @@ impl<D, C> Builder<D, C> {
     /// batch, unless it is to be [replaced](ProcessBuilder::restart_workers). If the program ends, so do the workers.
     ///
     /// The workers of an [iterable dataset](Loader::iterable), and with [`round_robin`](Builder::round_robin), are forked
-    /// by one thread each. Nobody else makes their batches, so the loader ends with a worker that is not replaced. The
-    /// replacement resumes an iterable dataset where the batch begins, as a loader does that
+    /// by one thread each. No other worker makes their batches, so if one ends and is not replaced, the loader
+    /// stops. The replacement resumes an iterable dataset where the batch begins, as a loader does that
     /// [loads a state](Loader::load_state). After a sample that took [too long](ProcessBuilder::sample_timeout) it goes on
-    /// with the next one, but may have to read that sample again to get there; if it is late again, the loader ends. To
-    /// begin a pass counts as a sample. For iterable datasets, a sample that ended its worker is an error also with
+    /// with the next one, but may have to read that sample again to get there; if it is late again, the loader stops. The
+    /// limit also applies to starting a pass. For iterable datasets, a sample that ended its worker is an error also with
     /// [`on_error`](Builder::on_error).
     ///
     /// The result of a [collate function](Builder::collate) must be a [`Sample`](crate::Sample), which is written into the
@@ -316,13 +316,15 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
             prepare(command, facts, &fields, lengths, &control, memory.block.as_ref(), cores)
         });
         let (spawn, init) = (spawn.transpose()?, options.init_hook());
-        let crew =
+        let process_workers =
             ProcessWorkers { engine: engine.clone(), control, part_rows, payload_at, sizer, init, cores, in_order };
         // It is not known which of many samples that are read at once ended a worker.
         let passes_over = !on_error.is_raise() && bulk == 0;
-        let care = Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
-        let backend =
-            start(crew, care, places, &memory, &mut threads, &mut warnings, |failure| not_started(program, failure))?;
+        let supervision =
+            Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
+        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings, |failure| {
+            not_started(program, failure)
+        })?;
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);

@@ -60,8 +60,9 @@ impl<D: IterableDataset, C: Share<Iterable<D>>> ProcessBuilder<Iterable<D>, C> {
         let engine = streaming(dataset, collate, batching, on_error, &control);
         let passes = Box::new(StreamPasses(engine.clone()));
         let facts = SpawnFacts { kind: STREAM, rows: batching.batch_size, ..facts(&options, batching, cells.is_whole) };
-        let care = Supervision { restarts, sample_timeout, passes_over: false, command, facts, fields, lengths: None };
-        start(options, cells, batching, passes, (Streams(engine), control), care)
+        let supervision =
+            Supervision { restarts, sample_timeout, passes_over: false, command, facts, fields, lengths: None };
+        start(options, cells, batching, passes, (Streams(engine), control), supervision)
     }
 }
 
@@ -97,9 +98,9 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let passes_over = !on_error.is_raise() && bulk == 0;
         let facts = SpawnFacts { kind: ROUND_ROBIN, len, rows, bulk, ..facts(&options, batching, cells.is_whole) };
         let lengths = engine.lengths.clone();
-        let care = Supervision { restarts, sample_timeout, passes_over, command, facts, fields, lengths };
+        let supervision = Supervision { restarts, sample_timeout, passes_over, command, facts, fields, lengths };
         let service = RoundRobinService { engine, control: control.clone() };
-        start(options, cells, batching, passes, (service, control), care)
+        start(options, cells, batching, passes, (service, control), supervision)
     }
 }
 

@@ -59,10 +59,10 @@ impl<D: Dataset, C: Collate<D>> Builder<D, C> {
         let (backend, passes): (_, Box<dyn Passes>) = if workers == 0 {
             let engine = Arc::new(engine);
             let worker = IndexWorker { reader: engine.reader(None, claims.sizer), engine: engine.clone() };
-            let backend = CallerThread::new(Box::new(worker), threads.cancel.clone(), &memory.slab);
+            let backend = CallerThread::new(Box::new(worker), threads.cancel.clone(), &memory.cell_pool);
             (AnyBackend::CallerThread(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))
         } else {
-            let released = memory.slab.released().clone();
+            let released = memory.cell_pool.released().clone();
             let Started { backend, engine } =
                 start(&mut options, engine, claims, (places, untouched, released), &mut threads, &mut warnings)?;
             (AnyBackend::Shared(backend), Box::new(IndexedPasses { engine, rows, draw, plan_cell }))

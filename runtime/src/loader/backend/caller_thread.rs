@@ -41,7 +41,7 @@ struct Stop {
 }
 
 impl<P: Storage> CallerThread<P> {
-    pub(crate) fn new(worker: Box<dyn BatchWorker<P>>, cancel: StopToken, slab: &CellPool<P>) -> Self {
+    pub(crate) fn new(worker: Box<dyn BatchWorker<P>>, cancel: StopToken, cell_pool: &CellPool<P>) -> Self {
         Self {
             worker,
             request: Request::default(),
@@ -50,7 +50,7 @@ impl<P: Storage> CallerThread<P> {
             tickets: Tickets::default(),
             positions: [StreamPosition::new(), StreamPosition::new()],
             delivered: 0,
-            stop: Arc::new(Stop { cancel, released: slab.released().clone() }),
+            stop: Arc::new(Stop { cancel, released: cell_pool.released().clone() }),
         }
     }
 
@@ -75,7 +75,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
     }
 
     #[inline(always)]
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
         if self.is_closed() {
             return Err(NotReady::Closed);
         }
@@ -83,7 +83,7 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
             return Err(NotReady::End);
         }
         // Before anything is drawn or read.
-        let Some(cell) = slab.find_cell() else { return Err(NotReady::Held) };
+        let Some(cell) = cell_pool.find_cell() else { return Err(NotReady::Held) };
         let (task, next) = (self.tickets.task(self.ticket), self.delivered ^ 1);
         let outcome = self.worker.fill(&self.request, task, cell.work(), &mut self.positions[next]);
         if self.stop.cancel.is_stopped() {
@@ -102,8 +102,8 @@ impl<P: Storage> Backend<P> for CallerThread<P> {
         self.ticket >= self.end || self.is_closed()
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
-        slab.wait(deadline, || self.is_closed())
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
+        cell_pool.wait(deadline, || self.is_closed())
     }
 
     fn stopper(&self) -> Stopper {

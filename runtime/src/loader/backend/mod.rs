@@ -61,12 +61,12 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
     }
 
     #[inline(always)]
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
         // Not in the `match`: a look at a jump table takes longer than making a small batch's row.
         if let Self::CallerThread(backend) = self {
-            return backend.try_next(pass, pool, slab);
+            return backend.try_next(pass, pool, cell_pool);
         }
-        any!(self, backend => backend.try_next(pass, pool, slab))
+        any!(self, backend => backend.try_next(pass, pool, cell_pool))
     }
 
     fn set_helping(&mut self, helps: bool) -> bool {
@@ -77,8 +77,8 @@ impl<P: Storage> Backend<P> for AnyBackend<P> {
         any!(self, backend => backend.wait(deadline))
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
-        any!(self, backend => backend.wait_for_release(deadline, slab))
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
+        any!(self, backend => backend.wait_for_release(deadline, cell_pool))
     }
 
     fn kept(&self) -> Option<Tag> {

@@ -25,7 +25,7 @@ pub(crate) trait Backend<P> {
     fn begin(&mut self, begin: Begin<'_>) -> Result<Begun, NotBegun>;
 
     /// Returns the next batch or failure if it is ready; makes it now if the calling thread makes batches.
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P>;
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P>;
 
     /// Sets whether the calling thread helps the workers, if it can do without. Returns whether it has helped them.
     fn set_helping(&mut self, _helps: bool) -> bool {
@@ -38,7 +38,7 @@ pub(crate) trait Backend<P> {
     }
 
     /// Waits while [`try_next`](Self::try_next) would return `Held`; `false` if the deadline passed first.
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool;
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool;
 
     /// Describes the delivered batch whose cell is still in a slot, because there was no other to leave there.
     fn kept(&self) -> Option<Tag> {

@@ -394,7 +394,7 @@ impl<D, C> Builder<D, C> {
     }
 
     /// Sets how long dropping the loader waits, in all, until its threads have left the dataset's code and have ended.
-    /// `Duration::MAX` is for ever: then no code of the dataset runs once the loader is dropped.
+    /// `Duration::MAX` is without limit: then no code of the dataset runs once the loader is dropped.
     ///
     /// Threads that have not ended by then keep the memory that they can access, and run until that code returns;
     /// [`Warning::LeftBehind`](crate::loader::Warning::LeftBehind) names the samples that they read. A dataset whose code may
@@ -568,8 +568,8 @@ impl<D, C> Builder<D, C> {
         self
     }
 
-    /// Calls `listen` with each [warning](crate::loader::Warning), when it is noticed: also with those that only `tracing`
-    /// is told of otherwise, such as the [watchdog](Self::watchdog)'s reports.
+    /// Calls `listen` with each [warning](crate::loader::Warning), when it is noticed, including those that otherwise go only to
+    /// `tracing`, such as the [watchdog](Self::watchdog)'s reports.
     ///
     /// It runs in the thread that notices: the one that calls `build` or the loader, the watchdog's, or the one that looks
     /// after [worker processes](Self::processes). So it may run in several threads at once, and what it does delays that

@@ -34,7 +34,7 @@ impl fmt::Debug for BatchBuffer {
 }
 
 // SAFETY: the region owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
-// and of the slab ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
+// and of the pool of cells ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
 // packed fields belong to one claim.
 unsafe impl Send for BatchBuffer {}
 // SAFETY: as above.

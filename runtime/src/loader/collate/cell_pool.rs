@@ -5,14 +5,14 @@
 //! the slot at once. So a batch can be kept for as long as it is wanted: it has its own cell, and the ring continues
 //! with the others.
 //!
-//! The slab holds the spare cells, which are those in no slot. Each of them is lent to a batch or is free, as its
+//! The pool of cells holds the spare cells, which are those in no slot. Each of them is lent to a batch or is free, as its
 //! [loan](slotline_core::loan) says. Only the consumer takes spare cells, and only free ones. A batch that is dropped, on
 //! any thread, gives its cell back with release, and the consumer takes it with acquire. So no thread writes into a cell
 //! before all reads of the last batch in it, and a cell is in use once at a time. A batch may outlive its loader, and
 //! then keeps its cell.
 //!
 //! There are as many spare cells as batches that the user may [hold](crate::loader::Builder::hold) while it asks for
-//! another one. If more are kept, the slab [grows](CellPool::grow) by one cell at a time, which is used again like the
+//! another one. If more are kept, the pool of cells [grows](CellPool::grow) by one cell at a time, which is used again like the
 //! others.
 
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
 use crate::wait::{Until, Waiter};
 
-/// The minimum number of spare cells that are checked before the slab grows. A caller that collects thousands of
+/// The minimum number of spare cells that are checked before the pool of cells grows. A caller that collects thousands of
 /// batches would otherwise have all of them checked for each further one. So a few free cells may be missed.
 const LOOKS: usize = 64;
 
@@ -85,7 +85,7 @@ pub(crate) struct CellPool<P> {
 
 impl<P> CellPool<P> {
     /// Makes a cell for each payload. The first `placed` cells are for the slots of rings, and are returned with the
-    /// slab. With the others, `hold` batches can be held while another one is asked for.
+    /// pool. With the others, `hold` batches can be held while another one is asked for.
     pub(crate) fn new(
         payloads: Vec<P>,
         (placed, hold): (usize, usize),
@@ -101,7 +101,7 @@ impl<P> CellPool<P> {
         let (released, waits) = (Arc::new(released), on_held == OnHeld::Wait);
         let looks = if on_held == OnHeld::Grow { LOOKS } else { usize::MAX };
         let (next, spare, sanitizer) = (0, Vec::with_capacity(spare), AddressSanitizer::find());
-        let mut slab = Self {
+        let mut cell_pool = Self {
             spare,
             next,
             hold,
@@ -116,11 +116,11 @@ impl<P> CellPool<P> {
             sanitizer,
         };
         let mut payloads = payloads.into_iter();
-        let places = payloads.by_ref().take(placed).map(|payload| slab.cell(payload, false)).collect();
+        let places = payloads.by_ref().take(placed).map(|payload| cell_pool.cell(payload, false)).collect();
         for payload in payloads {
-            slab.spare.push(slab.cell(payload, true));
+            cell_pool.spare.push(cell_pool.cell(payload, true));
         }
-        (slab, places)
+        (cell_pool, places)
     }
 
     fn cell(&self, payload: P, free: bool) -> CellOwner<P>

@@ -6,7 +6,7 @@ use crate::loader::collate::on_held::OnHeld;
 
 /// The memory of all batches.
 pub(crate) struct LoaderMemory<P> {
-    pub(crate) slab: CellPool<P>,
+    pub(crate) cell_pool: CellPool<P>,
     /// `None` if a collate function makes the batches.
     pub(crate) block: Option<BatchMemory>,
     /// The bytes of the loader's initial memory, and how many it may take.

@@ -84,7 +84,7 @@ impl<P: Storage> LoaderCore<P> {
             epochs: 0,
             passes_begun: 0,
             pass: Progress::default(),
-            log: Log::new(if in_order { 0 } else { memory.slab.depth() }),
+            log: Log::new(if in_order { 0 } else { memory.cell_pool.depth() }),
         };
         Self {
             backend,
@@ -256,7 +256,7 @@ impl<P: Storage> LoaderCore<P> {
         self.statistics.consumer.reader(Known {
             activities: &self.workers.activities,
             stuck: self.workers.watchdog.as_ref().map(Watchdog::stuck),
-            depth: self.memory.slab.depth(),
+            depth: self.memory.cell_pool.depth(),
             bad: self.statistics.bad_samples.report(),
             own_passes: self.statistics.bad_samples.own_passes(),
             in_order: self.in_order,
@@ -321,12 +321,13 @@ impl<P: Storage> LoaderCore<P> {
         let taken = self.memory.ceiling.saturating_add(self.statistics.consumer.extra_bytes() as usize);
         let limit = self.memory.limit.unwrap_or(usize::MAX);
         let most = limit.saturating_sub(taken);
-        let grown = if self.memory.slab.growth() <= most { self.memory.slab.grow(most)? } else { None };
+        let grown = if self.memory.cell_pool.growth() <= most { self.memory.cell_pool.grow(most)? } else { None };
         let Some((bytes, warning)) = grown else {
-            let total = taken.saturating_add(self.memory.slab.growth());
+            let total = taken.saturating_add(self.memory.cell_pool.growth());
             return Err(format!("the loader would take {total} bytes, and memory_limit is {limit}").into());
         };
-        let kept = self.statistics.consumer.grew(bytes).then(|| Warning::Kept { hold: self.memory.slab.hold(), bytes });
+        let kept =
+            self.statistics.consumer.grew(bytes).then(|| Warning::Kept { hold: self.memory.cell_pool.hold(), bytes });
         kept.into_iter().chain(warning).for_each(|warning| self.statistics.warnings.add(warning));
         Ok(())
     }
@@ -334,10 +335,10 @@ impl<P: Storage> LoaderCore<P> {
     /// Returns an error that names the batch that was kept longest.
     #[cold]
     pub(crate) fn held(&self, source: Option<BoxError>) -> Error {
-        let kept = self.memory.slab.kept().chain(self.backend.kept());
+        let kept = self.memory.cell_pool.kept().chain(self.backend.kept());
         let oldest = kept.min_by_key(|kept| (kept.epoch, kept.task));
         let (task, epoch) = oldest.map_or((0, 0), |kept| (kept.task, kept.epoch));
-        Error::Held { task, epoch, hold: self.memory.slab.hold(), source }
+        Error::Held { task, epoch, hold: self.memory.cell_pool.hold(), source }
     }
 }
 

@@ -340,13 +340,13 @@ impl<B: Output> Loader<B> {
     /// The number of batches that fit into the loader's initial memory: those being filled, those that are ready, and
     /// those that are held.
     pub fn depth(&self) -> usize {
-        self.core.memory.slab.depth()
+        self.core.memory.cell_pool.depth()
     }
 
     /// The number of batches that can be held in the loader's initial memory while the next one is asked for:
     /// [`hold`](Builder::hold), or one more. Beyond that the loader [grows, waits or fails](OnHeld).
     pub fn most_held(&self) -> usize {
-        self.core.memory.slab.hold()
+        self.core.memory.cell_pool.hold()
     }
 
     /// How long dropping the loader [waits](Builder::close_timeout) for its threads.

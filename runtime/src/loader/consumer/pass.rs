@@ -114,7 +114,7 @@ impl<P: Storage> LoaderCore<P> {
         }
         let mut deadline = None;
         loop {
-            match self.backend.try_next(&self.position.pass, &self.workers.pool, &mut self.memory.slab) {
+            match self.backend.try_next(&self.position.pass, &self.workers.pool, &mut self.memory.cell_pool) {
                 Ok(Ready { lease, task, rows }) => {
                     let task = self.number(task);
                     lease.describe(task, rows, self.position.pass.epoch);
@@ -225,15 +225,15 @@ impl<P: Storage> LoaderCore<P> {
                 Err(reason) => Some(reason),
             },
             OnHeld::Wait => {
-                let (backend, slab) = (&mut self.backend, &self.memory.slab);
-                if self.statistics.consumer.held(|| backend.wait_for_release(deadline, slab)) {
+                let (backend, cell_pool) = (&mut self.backend, &self.memory.cell_pool);
+                if self.statistics.consumer.held(|| backend.wait_for_release(deadline, cell_pool)) {
                     return Ok(());
                 }
                 None
             }
             OnHeld::Fail => None,
         };
-        if self.memory.slab.search_all() { Ok(()) } else { Err(self.held(refused)) }
+        if self.memory.cell_pool.search_all() { Ok(()) } else { Err(self.held(refused)) }
     }
 
     /// Returns what is delivered instead of a batch that has errors, if anything is.

@@ -3,7 +3,7 @@
 //! The thread that drops a loader waits for the loader's threads for a limited time, and never for itself: user code
 //! that a worker runs may be what drops the loader. A thread has ended when the system says so, since the destructors
 //! of thread-locals, which are also user code, run after all code of the loader. A thread that has not ended in time is
-//! left behind: it owns everything that it can still access (through `Arc`s), and frees it when it ends.
+//! abandoned: it owns everything that it can still access (through `Arc`s), and frees it when it ends.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -12,7 +12,8 @@ use crate::sync::Instant;
 
 /// Fills a claim of `parts` parts by `fill`, and records how long it takes if the reader's sizer
 /// [wants it measured](crate::loader::worker::claim_size::ClaimSizer::skips_timing). `fill` also gets whether it times
-/// its samples. Fails if it panicked, or if a subscriber did; then the claim is filled nevertheless.
+/// its samples. Returns the panic of `fill`, or of a `tracing` subscriber; after the latter the rows are
+/// still valid.
 #[inline(always)]
 pub(crate) fn timed_if_wanted<T: Copy>(
     reader: &mut Reader,

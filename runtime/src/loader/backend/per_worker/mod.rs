@@ -69,16 +69,16 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
         Ok(Begun { failures, no_worker_left: false })
     }
 
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
-        self.links.try_next(slab)
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
+        self.links.try_next(cell_pool)
     }
 
     fn wait(&mut self, deadline: &Until) -> bool {
         self.links.wait(deadline)
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
-        slab.wait(deadline, || self.links.cancel.is_stopped())
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
+        cell_pool.wait(deadline, || self.links.cancel.is_stopped())
     }
 
     fn is_ready(&self) -> bool {
@@ -121,11 +121,11 @@ impl<P: Storage> Backend<P> for PerWorker<P> {
     }
 
     fn streams(&self, samples: Option<usize>) -> Option<Streams> {
-        let marks = self.links.links.iter().map(|link| &link.mark);
-        let stream = |mark: &StreamPosition| if samples.is_some() { mark.stream() } else { Stream::default() };
+        let positions = self.links.links.iter().map(|link| &link.position);
+        let stream = |position: &StreamPosition| if samples.is_some() { position.stream() } else { Stream::default() };
         let turn = if samples.is_some() { self.links.after } else { 0 };
         let num_workers = self.links.links.len();
-        let (samples, workers) = (samples.unwrap_or_default(), marks.map(stream).collect());
+        let (samples, workers) = (samples.unwrap_or_default(), positions.map(stream).collect());
         Some(Streams { num_workers, samples, turn, workers })
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct WorkerLink<P> {
     /// Whether the worker has ended, so that it cannot be asked any more.
     ended: bool,
     /// How far the worker was, in the delivered part of the pass.
-    pub(crate) mark: StreamPosition,
+    pub(crate) position: StreamPosition,
 }
 
 impl<P> WorkerLink<P> {
@@ -35,7 +35,7 @@ impl<P> WorkerLink<P> {
         requests: spsc::Producer<Arc<Ring<Request>>>,
         replies: spsc::Consumer<Arc<Ring<Reply<P>>>>,
     ) -> Self {
-        Self { requests, replies, outstanding: 0, alive: false, ended: false, mark: StreamPosition::new() }
+        Self { requests, replies, outstanding: 0, alive: false, ended: false, position: StreamPosition::new() }
     }
 
     fn ask(&mut self, request: Request) {
@@ -139,8 +139,8 @@ impl<P> RequestQueues<P> {
         self.tickets.start(from);
         let streams = from.and_then(|state| state.streams.as_ref());
         for (id, link) in self.links.iter_mut().enumerate() {
-            link.mark.start(streams.and_then(|streams| streams.workers.get(id)));
-            link.alive &= !link.mark.ended;
+            link.position.start(streams.and_then(|streams| streams.workers.get(id)));
+            link.alive &= !link.position.ended;
         }
         self.turn = streams.map_or(self.tickets.done % self.links.len(), |streams| streams.turn);
         (self.after, self.look, self.asks) = (self.turn, self.turn, 0);
@@ -189,7 +189,7 @@ impl<P> RequestQueues<P> {
     }
 
     /// Returns the next batch or failure, if it is ready.
-    pub(crate) fn try_next(&mut self, slab: &mut CellPool<P>) -> Next<P> {
+    pub(crate) fn try_next(&mut self, cell_pool: &mut CellPool<P>) -> Next<P> {
         loop {
             let index = match self.ready() {
                 Ok(link) => link,
@@ -209,23 +209,23 @@ impl<P> RequestQueues<P> {
                     let (task, rows) = (*task, *rows);
                     if let Some(failure) = cell.work().take_failure() {
                         if let Ok(mut reply) = link.replies.try_next() {
-                            std::mem::swap(&mut reply.mark, &mut link.mark);
+                            std::mem::swap(&mut reply.position, &mut link.position);
                         }
                         Some(Err(NotReady::Failed { failure: Box::new(failure), task }))
                     } else {
-                        let Some(place) = slab.find() else { return Err(NotReady::Held) };
+                        let Some(place) = cell_pool.find() else { return Err(NotReady::Held) };
                         let mut reply = link
                             .replies
                             .try_next()
                             .expect("a reply that was peeked at stays available, even after the ring is closed");
-                        let lease = slab.exchange_with(place, &mut reply.cell);
-                        std::mem::swap(&mut reply.mark, &mut link.mark);
+                        let lease = cell_pool.exchange_with(place, &mut reply.cell);
+                        std::mem::swap(&mut reply.position, &mut link.position);
                         drop(reply);
                         Some(Ok(Ready { lease, task, rows }))
                     }
                 }
                 Ok(_) => {
-                    (link.alive, link.mark.ended) = (false, true);
+                    (link.alive, link.position.ended) = (false, true);
                     drop(link.replies.try_next());
                     None
                 }

@@ -48,7 +48,7 @@ pub(crate) fn start<P: Storage, H: BatchWorker<P> + 'static>(
         let requests = Ring::<Request>::with_wait(slots(prefetch, |_| Request::default()), waiter(), waiter());
         let reply = |_| {
             let cell = places.next().expect("there is a cell for each slot");
-            Reply { cell, task: 0, outcome: Outcome::default(), mark: StreamPosition::new() }
+            Reply { cell, task: 0, outcome: Outcome::default(), position: StreamPosition::new() }
         };
         let items = any.clone().unwrap_or_else(waiter);
         let replies = Ring::<Reply<P>>::with_wait(slots(prefetch, reply), items, waiter());

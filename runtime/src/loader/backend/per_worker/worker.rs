@@ -27,7 +27,7 @@ pub(crate) struct Reply<P> {
     pub(crate) cell: CellOwner<P>,
     pub(crate) task: usize,
     pub(crate) outcome: Outcome,
-    pub(crate) mark: StreamPosition,
+    pub(crate) position: StreamPosition,
 }
 
 /// A worker, with its ends of the two rings.
@@ -65,7 +65,7 @@ impl<P, H: BatchWorker<P>> RingWorker<P, H> {
                 (Some(task), _) => {
                     reply.task = task;
                     let reply = &mut *reply;
-                    self.maker.fill(&request, task, reply.cell.work(), &mut reply.mark)
+                    self.maker.fill(&request, task, reply.cell.work(), &mut reply.position)
                 }
                 (None, Some(hook)) => {
                     let info = WorkerInfo::new(self.id, self.workers, request.seed);

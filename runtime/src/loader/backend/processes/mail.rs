@@ -218,7 +218,7 @@ impl Mail {
         for worker in 0..self.workers.len() {
             let Some(socket) = self.workers[worker].socket.clone() else { continue };
             let is_closed = socket.is_closed();
-            // No socket holds so many messages: a worker must not be able to go on for ever.
+            // No socket holds so many messages: a worker must not keep this thread busy.
             for _ in 0..MOST_WAITING {
                 let Some(message) = socket.receive(false) else {
                     // After a message that was sent before it was closed there is none.
@@ -329,7 +329,7 @@ impl Mail {
     /// the sequence in which each worker told them, and the parts that were lost.
     pub(crate) fn take(&mut self, ticket: u64, first: usize, rows: usize) -> (Vec<Failure>, Vec<Skipped>, Vec<Loss>) {
         let (mut failures, mut skipped, mut empties) = (Vec::new(), Vec::new(), HashSet::new());
-        // A worker that has gone mad may tell anything.
+        // A corrupted worker may send anything.
         let told = self.told.extract_if(.., |told| told.ticket == ticket).filter(|told| told.row < rows.max(1));
         for Told { worker, row, index, cause, empty, .. } in told {
             let failure = Failure { position: first + row, index, by: By::Worker(worker), cause };

@@ -7,7 +7,7 @@
 //! into the batch's memory, and publish them. A worker may vanish at any instruction; the [supervisor](supervisor) notices, and
 //! gives what it left to others, or fails it.
 //!
-//! A slot refers to a cell of memory as with threads (see [`slab`](crate::loader::collate::cell_pool)), by the cell's number.
+//! A slot refers to a cell of memory as with threads (see [`cell_pool`](crate::loader::collate::cell_pool)), by the cell's number.
 //! If there is no free cell to leave in the slot of a batch that was taken, the slot is not assigned until there is one.
 
 pub(crate) mod attach;
@@ -221,7 +221,7 @@ impl<P: Storage> ProcessRing<P> {
     fn check(&mut self, slot: usize) {
         let place = &mut self.places[slot];
         let work = place.cell.work();
-        // SAFETY: all parts are finished, so no worker writes to the batch, unless it has gone mad, and then nothing is
+        // SAFETY: all parts are finished, so no worker writes to the batch, unless it is corrupted, and then nothing is
         // certain.
         let is_valid = |region: &BatchBuffer| unsafe { region.is_valid(place.rows) };
         if self.can_be_invalid && !work.has_failure() && !work.payload.region().is_none_or(is_valid) {
@@ -349,12 +349,12 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         Ok(Begun { failures, no_worker_left: self.is_deserted() })
     }
 
-    fn try_next(&mut self, _: &Progress, _: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
+    fn try_next(&mut self, _: &Progress, _: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
         if let Some(slot) = self.empty {
             if self.cancel.is_stopped() {
                 return Err(NotReady::Closed);
             }
-            if !slab.refill(&mut self.places[slot].cell) {
+            if !cell_pool.refill(&mut self.places[slot].cell) {
                 self.has_ended(slot);
                 return Err(if self.has_more() { NotReady::Held } else { NotReady::End });
             }
@@ -392,7 +392,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         self.next += 1;
         let SlotCell { cell, task, rows, .. } = &mut self.places[slot];
         let (task, rows) = (*task, *rows);
-        let Some(lease) = slab.exchange(cell) else {
+        let Some(lease) = cell_pool.exchange(cell) else {
             let lease = CellPool::share(cell);
             self.empty = Some(slot);
             self.call();
@@ -411,9 +411,9 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
         self.ring.wait(awaited, deadline, || self.is_ready())
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
         let own = || self.empty.is_some_and(|slot| self.places[slot].cell.is_free());
-        slab.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
+        cell_pool.wait(deadline, || own() || self.cancel.is_stopped() || self.ring.is_closed())
     }
 
     fn is_ready(&self) -> bool {
@@ -470,7 +470,7 @@ impl<P: Storage> Backend<P> for ProcessRing<P> {
     }
 }
 
-/// The failure of a batch that begins at a position, after a worker has gone mad.
+/// The failure of a batch that begins at a position, after a worker was corrupted.
 fn overwritten(position: usize) -> Failure {
     let cause = Cause::Error("a worker process wrote over the loader's memory".into());
     Failure { position, index: 0, by: By::Consumer, cause }

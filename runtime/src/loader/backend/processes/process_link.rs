@@ -124,7 +124,7 @@ impl<P, S> LinkShared<P, S> {
 impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
     fn work(&self, worker: usize, socket: Arc<Socket>, _: bool) {
         let (mut maker, mut init) = (self.service.maker(worker), self.init.clone());
-        let (mut cells, mut mark, mut text) = (Cells::default(), StreamPosition::new(), String::new());
+        let (mut cells, mut position, mut text) = (Cells::default(), StreamPosition::new(), String::new());
         while let Some(message) = socket.receive(true) {
             text.push_str(&message.text);
             match message.kind {
@@ -146,8 +146,8 @@ impl<P: Storage, S: Service<P>> WorkerMain for Server<P, S> {
                     let (task, budget) = (task as usize, budget as usize);
                     let work = cells.get(cell as usize, &self.payload_at);
                     let request = Request { task: Some(task), epoch: epoch as u32, seed, pass, budget };
-                    let outcome = maker.fill(&request, task, work, &mut mark);
-                    let _ = report(&socket, task, work, outcome, &mark);
+                    let outcome = maker.fill(&request, task, work, &mut position);
+                    let _ = report(&socket, task, work, outcome, &position);
                 }
                 _ => continue,
             }
@@ -162,7 +162,7 @@ fn report<P>(
     task: usize,
     work: &BatchState<P>,
     outcome: Outcome,
-    mark: &StreamPosition,
+    position: &StreamPosition,
 ) -> io::Result<()> {
     if work.has_errors() {
         mail::tell(socket, task as u64, 0, &work.take_errors())?;
@@ -171,9 +171,9 @@ fn report<P>(
         Outcome::Batch(rows) => (BATCH, rows as u64),
         _ => (END, 0),
     };
-    let (ended, saves) = (u64::from(mark.ended), u64::from(mark.saves));
-    let numbers = [what, rows, mark.samples as u64, ended, saves, 0];
-    let text = if mark.saves { mark.saved.clone() } else { String::new() };
+    let (ended, saves) = (u64::from(position.ended), u64::from(position.saves));
+    let numbers = [what, rows, position.samples as u64, ended, saves, 0];
+    let text = if position.saves { position.saved.clone() } else { String::new() };
     Socket::in_pieces(&Message { kind: MADE, numbers, text }, |message| socket.send(message))
 }
 
@@ -268,7 +268,7 @@ impl<P, S> ProcessLink<P, S> {
 
     /// Kills a process that has answered what it was not asked.
     #[cold]
-    fn mad(&mut self) -> Gone {
+    fn corrupted(&mut self) -> Gone {
         self.process.iter_mut().for_each(|process| process.starts = false);
         self.reap();
         Gone::Over("its process sent an answer that makes no sense".to_owned())
@@ -311,7 +311,7 @@ impl<P, S> ProcessLink<P, S> {
             match process.socket.receive(false) {
                 Some(message) if message.kind == PIECE => {
                     if message.text.is_empty() || text.len() >= MOST_SAVED {
-                        return Err(self.mad());
+                        return Err(self.corrupted());
                     }
                     text.push_str(&message.text);
                     is_last = false;
@@ -401,7 +401,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
             [of, ok, ..] if kind == BEGUN && of == pass => {
                 Ok(if ok == 0 { Err(RemoteError(text).into()) } else { Ok(()) })
             }
-            _ => Err(self.mad()),
+            _ => Err(self.corrupted()),
         }
     }
 
@@ -437,7 +437,7 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
                 _ => false,
             };
             if !makes_sense {
-                return Err(self.mad());
+                return Err(self.corrupted());
             }
         }
     }
@@ -588,7 +588,7 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
         }
     }
 
-    fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, mark: &mut StreamPosition) -> Outcome {
+    fn fill(&mut self, request: &Request, task: usize, work: &BatchState<P>, position: &mut StreamPosition) -> Outcome {
         let request = *request;
         let process_link = self.process_link.clone();
         if self.pass != request.pass {
@@ -610,9 +610,9 @@ impl<P: Storage, S: Service<P>> BatchWorker<P> for ProcessLink<P, S> {
             }
         };
         let Start { stream, until } = &self.start;
-        mark.start(Some(stream));
+        position.start(Some(stream));
         if *until > stream.samples {
-            (mark.samples, mark.saves) = (*until, false);
+            (position.samples, position.saves) = (*until, false);
         }
         outcome
     }
@@ -700,7 +700,7 @@ mod tests {
             _: &Request,
             _: usize,
             work: &BatchState<BatchBuffer>,
-            mark: &mut StreamPosition,
+            position: &mut StreamPosition,
         ) -> Outcome {
             let fail = || {
                 let cause = Cause::Error("no".into());
@@ -710,7 +710,7 @@ mod tests {
                 Self::Good => {}
                 Self::TooManyRows => return Outcome::Batch(ROWS + 1),
                 Self::ManyMoreRows => return Outcome::Batch(usize::MAX),
-                Self::CountsTooFar => mark.samples = usize::MAX,
+                Self::CountsTooFar => position.samples = usize::MAX,
                 Self::AnotherBatch => {
                     fail();
                     return Outcome::End;
@@ -759,10 +759,10 @@ mod tests {
                 spawn: Mutex::default(),
             });
             let (started, _outcome) = mpsc::channel();
-            let (mut maker, mut mark) = (ProcessLink::new(0, process_link.clone(), started), StreamPosition::new());
+            let (mut maker, mut position) = (ProcessLink::new(0, process_link.clone(), started), StreamPosition::new());
             maker.start();
             let request = Request { task: Some(7), pass: 1, ..Request::default() };
-            let outcome = maker.fill(&request, 7, &work, &mut mark);
+            let outcome = maker.fill(&request, 7, &work, &mut position);
             let failure = work.take_errors().failure.take();
             assert_eq!(failure.is_some(), text.is_some(), "{way:?}: {failure:?}");
             let rows = if text.is_some() { 0 } else { ROWS };

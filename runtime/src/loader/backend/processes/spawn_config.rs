@@ -114,7 +114,7 @@ impl<'a> SpawnConfig<'a> {
     /// Reads a configuration in memory, or says why it cannot be understood.
     pub(crate) fn read(pages: &'a Pages) -> Result<Self, String> {
         // SAFETY: the loader wrote the configuration before it sent the file, and nobody writes it again, unless another worker
-        // has gone mad.
+        // has been corrupted.
         Self::parse(unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.len()) })
     }
 

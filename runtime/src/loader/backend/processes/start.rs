@@ -33,7 +33,7 @@ pub(crate) struct Supervision {
 /// Starts the workers of a ring with a slot for each of `places`. `not_started` makes the error for a worker that could not
 /// be started.
 pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
-    crew: ProcessWorkers<D, C>,
+    process_workers: ProcessWorkers<D, C>,
     Supervision { restarts, sample_timeout, passes_over, spawn, listener }: Supervision,
     places: Vec<CellOwner<BatchBuffer>>,
     memory: &LoaderMemory<BatchBuffer>,
@@ -41,14 +41,18 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
     warnings: &mut Vec<Warning>,
     not_started: impl FnOnce((usize, io::Error)) -> BuildError,
 ) -> Result<ProcessRing<BatchBuffer>, BuildError> {
-    let (control, plan_cell, part_rows, in_order) =
-        (crew.control.clone(), crew.engine.plan_cell.clone(), crew.part_rows, crew.in_order);
-    let (workers, has_init) = (crew.engine.workers(), crew.init.is_some());
+    let (control, plan_cell, part_rows, in_order) = (
+        process_workers.control.clone(),
+        process_workers.engine.plan_cell.clone(),
+        process_workers.part_rows,
+        process_workers.in_order,
+    );
+    let (workers, has_init) = (process_workers.engine.workers(), process_workers.init.is_some());
     let wakeup = Arc::new(EventFd::new().map_err(|source| BuildError::Map { bytes: 0, source })?);
     let ring = Arc::new(view(&control, in_order));
     let ledger = Arc::new(Ledger::new(places.len(), workers, restarts));
     let supervisor = Supervisor {
-        life: Arc::new(crew),
+        life: Arc::new(process_workers),
         spawn: spawn.map(RefCell::new),
         control: control.clone(),
         ring: ring.clone(),
@@ -79,7 +83,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D, Payload = BatchBuffer>>(
         ledger,
         wakeup,
         cancel: threads.cancel.clone(),
-        released: memory.slab.released().clone(),
+        released: memory.cell_pool.released().clone(),
         can_be_invalid: layout.is_some_and(|layout| layout.can_be_invalid()),
         places: places.into_iter().map(SlotCell::new).collect(),
         empty: None,

@@ -101,7 +101,7 @@ pub(crate) struct Ledger {
     active: AtomicUsize,
     /// How often a worker that ended is replaced.
     restarts: Restarts,
-    /// Held by who changes from which ticket on workers look for work.
+    /// Serialises changes to the ticket from which workers search.
     turn: Mutex<()>,
 }
 
@@ -357,8 +357,8 @@ impl Supervisor {
             owned
         };
         let looks = |at: usize| self.activities[running[at].worker].looks();
-        for mad in suspicious(suspects, running.len(), looks, claims) {
-            running[mad.at].child.kill();
+        for claim in suspicious(suspects, running.len(), looks, claims) {
+            running[claim.at].child.kill();
         }
     }
 

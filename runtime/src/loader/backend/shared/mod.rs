@@ -1,6 +1,6 @@
 //! The consumer's end of the ring that all workers share.
 //!
-//! A slot refers to a cell (see [`slab`](crate::loader::collate::cell_pool)). The consumer takes a finished cell out, leaves
+//! A slot refers to a cell (see [`cell_pool`](crate::loader::collate::cell_pool)). The consumer takes a finished cell out, leaves
 //! a free one, and releases the slot. If no cell is free, the slot stays taken and the user gets its cell: the ring
 //! continues with one slot less until the next batch is asked for. So no more cells are needed than those of the slots
 //! and those that may be held.
@@ -44,9 +44,9 @@ impl<P: Storage> SharedRing<P> {
     /// next batch.
     #[cold]
     #[inline(never)]
-    fn refill(&mut self, slab: &mut CellPool<P>) -> Option<NotReady> {
+    fn refill(&mut self, cell_pool: &mut CellPool<P>) -> Option<NotReady> {
         let slot = self.empty.as_mut()?;
-        if slab.refill(slot) {
+        if cell_pool.refill(slot) {
             self.empty = None;
             return None;
         }
@@ -125,9 +125,9 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
     }
 
     #[inline(always)]
-    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, slab: &mut CellPool<P>) -> Next<P> {
+    fn try_next(&mut self, pass: &Progress, pool: &WorkerPool, cell_pool: &mut CellPool<P>) -> Next<P> {
         if self.empty.is_some()
-            && let Some(nothing) = self.refill(slab)
+            && let Some(nothing) = self.refill(cell_pool)
         {
             return Err(nothing);
         }
@@ -156,7 +156,7 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
                 None => return Err(NotReady::Again),
             },
         };
-        if let Some(lease) = slab.exchange(&mut slot) {
+        if let Some(lease) = cell_pool.exchange(&mut slot) {
             return Ok(Ready { lease, task, rows });
         }
         let lease = CellPool::share(&slot);
@@ -174,9 +174,9 @@ impl<P: Storage> Backend<P> for SharedRing<P> {
         if self.helps { self.consumer.wait_or_work(deadline) } else { self.consumer.wait(deadline) }
     }
 
-    fn wait_for_release(&mut self, deadline: &Until, slab: &CellPool<P>) -> bool {
+    fn wait_for_release(&mut self, deadline: &Until, cell_pool: &CellPool<P>) -> bool {
         let own = || self.empty.as_ref().is_some_and(|slot| slot.is_free());
-        slab.wait(deadline, || own() || self.shared.cancel.is_stopped() || self.ended().is_some())
+        cell_pool.wait(deadline, || own() || self.shared.cancel.is_stopped() || self.ended().is_some())
     }
 
     fn is_ready(&self) -> bool {
