@@ -223,8 +223,8 @@ impl Verdict {
             return Self::Sampler { busy: busy * drawing.as_secs_f64() / sum(WorkerStats::busy).as_secs_f64() };
         }
         let share = |time: Duration| (time.as_secs_f64() / all).min(1.0);
-        let resting: f64 = workers.iter().map(|worker| share(worker.resting)).sum();
-        let resting = resting / workers.len().max(1) as f64;
+        // A sum of no numbers would be -0.0.
+        let resting = workers.iter().fold(0.0, |sum, worker| sum + share(worker.resting)) / workers.len().max(1) as f64;
         let bound = |waits| {
             // Twice as many workers are a step that can be judged by the next verdict.
             let most = if waits { (2 * workers.len()).max(stats.cores) } else { stats.cores };
