@@ -59,15 +59,17 @@ pub trait Rows: Send + Sync + 'static {
 /// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
 const AHEAD: usize = 8;
 
-/// Writes a field of the rows at `indices`, whose bytes are `row`, and prefetches rows before they are copied.
+/// Writes a field of the rows at `indices`, whose bytes are `row`, and prefetches rows before they are copied. Fails if the
+/// field is declared with another dtype or shape.
 #[inline]
 fn gather<'b>(
     indices: &[usize],
     fields: &mut FieldsMut<'_, '_>,
-    dtype: DType,
+    (dtype, shape): (DType, &[usize]),
     prefetch: impl Fn(usize),
     row: impl Fn(usize) -> &'b [u8],
 ) -> Result<(), BoxError> {
+    fields.expect(dtype, shape)?;
     indices.iter().take(AHEAD).for_each(|&index| prefetch(index));
     let pieces = indices.iter().enumerate().map(|(place, &index)| {
         if let Some(&ahead) = indices.get(place + AHEAD) {
@@ -118,6 +120,7 @@ impl<T: Element> Rows for Vec<T> {
 
     #[inline]
     fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
+        fields.expect(T::DTYPE, &[])?;
         Ok(fields.write_fixed(T::DTYPE, indices.iter().map(|&index| bytes_of(std::slice::from_ref(&self[index]))))?)
     }
 }
@@ -146,7 +149,13 @@ impl<T: Element> Rows for Array<T> {
     #[inline]
     fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
         let row = |index| bytes_of(self.row_slice(index));
-        gather(indices, fields, T::DTYPE, |index| self.prefetch_row(index), row)
+        gather(
+            indices,
+            fields,
+            (T::DTYPE, self.shape().get(1..).unwrap_or_default()),
+            |index| self.prefetch_row(index),
+            row,
+        )
     }
 }
 
@@ -173,7 +182,13 @@ impl Rows for Vec<AnyArray> {
 
     fn write_rows(&self, indices: &[usize], fields: &mut FieldsMut<'_, '_>) -> Result<(), BoxError> {
         self.iter().try_for_each(|array| {
-            gather(indices, fields, array.dtype(), |index| array.prefetch_row(index), |index| array.row_bytes(index))
+            gather(
+                indices,
+                fields,
+                (array.dtype(), array.row_shape()),
+                |index| array.prefetch_row(index),
+                |index| array.row_bytes(index),
+            )
         })
     }
 }

@@ -194,6 +194,19 @@ impl FieldsMut<'_, '_> {
         Ok(())
     }
 
+    /// Checks that the next field has this dtype and shape.
+    pub(crate) fn expect(&self, dtype: DType, shape: &[usize]) -> Result<(), Mismatch> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        let row = self.row(0);
+        let column = row.column()?;
+        match column.field.dtype == dtype && column.field.shape.dims() == shape {
+            true => Ok(()),
+            false => Err(column.other(dtype, shape)),
+        }
+    }
+
     /// Writes the next field of each row, from the bytes of its elements as [`Row::write_bytes`] does. Text is `u8`, and must
     /// be UTF-8, which is not checked: reading the batch panics otherwise.
     ///

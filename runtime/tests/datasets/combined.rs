@@ -12,7 +12,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Dynamic, Fields, Packed, Ragged, Row, Sample, Text};
 use slotline::sampler::{Order, Sampler, SamplerError};
-use slotline::{BoxError, Dataset, Loader};
+use slotline::{BoxError, Dataset, Error, Loader};
 
 use crate::support::{Item, chain, dawdle, from_fn, items, pixels};
 
@@ -343,4 +343,21 @@ fn a_sample_that_fails_in_a_part_fails_its_batch_only() {
     assert_eq!(batches.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
     let error = batches[1].as_ref().unwrap_err();
     assert!(error.contains("broken") && error.contains('2'), "{error}");
+}
+
+#[test]
+fn arrays_of_another_shape_in_a_concatenation_are_errors() {
+    let arrays =
+        |dims: &[usize]| TensorDataset::new(Array::new(vec![1.0_f32; dims.iter().product()], dims).unwrap()).unwrap();
+    for other in [&[3, 3, 2][..], &[3, 6]] {
+        let both = ConcatDataset::new(vec![arrays(&[3, 2, 3]), arrays(other)]).unwrap();
+        let mut loader = Loader::builder(both).batch_size(2).build().unwrap();
+        let batches: Vec<_> = loader.epoch().unwrap().collect();
+        assert!(batches[0].is_ok());
+        for (batch, index) in batches[1..].iter().zip([3, 4]) {
+            let Err(Error::Sample { index: at, source, .. }) = batch else { panic!("it has another shape") };
+            assert_eq!(*at, index);
+            assert!(source.to_string().contains("2, 3"), "{source}");
+        }
+    }
 }

@@ -77,7 +77,7 @@ pub struct Stats {
     pub depth: usize,
     /// Whether batches come in order.
     pub in_order: bool,
-    /// Whether each worker makes its own batches, which no other worker can take over:
+    /// Whether there are workers that each make their own batches, which no other worker can take over:
     /// [in turn](crate::loader::Builder::round_robin), or from an iterable dataset.
     pub round_robin: bool,
     /// The number of cores that the process may use.

@@ -162,7 +162,8 @@ impl<D: Dataset> Job<D> for MapJob<'_, D> {
     }
 
     fn write_many(&mut self, region: &BatchBuffer) -> Result<(), BoxError> {
-        if self.is_cancelled() {
+        // A short batch may have no rows for this claim.
+        if self.is_cancelled() || self.rows.is_empty() {
             return Ok(());
         }
         self.begin_many()?;

@@ -62,7 +62,7 @@ impl Event {
 /// Sends the events of a worker process to the loader, if the program has a subscriber. Made before the fork, so that the
 /// process need not register it.
 pub(crate) struct Forwarder {
-    request_queues: Option<Dispatch>,
+    dispatch: Option<Dispatch>,
     socket: Arc<OnceLock<Arc<Socket>>>,
 }
 
@@ -70,21 +70,21 @@ impl Forwarder {
     /// Makes a forwarder of the events that this thread's subscriber wants, if there is one.
     pub(crate) fn new() -> Self {
         let socket = Arc::<OnceLock<_>>::default();
-        let request_queues = || {
+        let dispatch = || {
             let (program, level) = (dispatcher::get_default(Dispatch::clone), LevelFilter::current());
             Dispatch::new(Forward { program, level, socket: socket.clone() })
         };
         // The subscriber's code, which this calls, may panic.
-        let request_queues = if dispatcher::has_been_set() { caught(request_queues).ok() } else { None };
-        Self { request_queues, socket }
+        let dispatch = if dispatcher::has_been_set() { caught(dispatch).ok() } else { None };
+        Self { dispatch, socket }
     }
 
     /// Sends the events of this thread while it runs `code`.
     pub(crate) fn during(&self, socket: &Arc<Socket>, code: impl FnOnce()) {
         // Only one worker runs in a process.
         let _ = self.socket.set(socket.clone());
-        match &self.request_queues {
-            Some(request_queues) => dispatcher::with_default(request_queues, code),
+        match &self.dispatch {
+            Some(dispatch) => dispatcher::with_default(dispatch, code),
             None => code(),
         }
     }
