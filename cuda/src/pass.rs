@@ -24,7 +24,8 @@ pub struct DevicePass<'l> {
 }
 
 impl DevicePass<'_> {
-    /// Returns the statistics of the host's loader. Batches that wait on the device are counted.
+    /// Returns the statistics of the host's loader. They also count batches that wait on the device and were not delivered
+    /// yet.
     pub fn stats(&self) -> Stats {
         self.loader.loader().stats()
     }

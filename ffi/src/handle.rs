@@ -10,7 +10,7 @@
 //! - `BUSY`: a call uses the loader. It stays set after the loader has been dropped.
 //! - `FREED`: `free` was called.
 //! - `GONE`: the loader was dropped, and only the handle's own memory is left.
-//! - the bits from `VISITOR` up: the number of visits.
+//! - the bits from `VISITOR` up: the number of visits, which are calls that hold a [`SharedGuard`].
 //!
 //! `free` drops the loader. If a call uses the loader at that time, that call drops it when it returns. A visit never drops it,
 //! so that a `stop` returns at once even if it is the last call to leave. The last call to leave frees the memory: the one that
@@ -196,11 +196,11 @@ pub(crate) unsafe fn free(loader: *mut slotline_loader) {
     });
 }
 
-/// Leaves a loader: subtracts the caller's part from its state. The last call to leave frees the memory.
+/// Leaves a loader: subtracts `off` from its state. The last call to leave frees the memory.
 ///
 /// # Safety
 ///
-/// `off` must be the part of the state by which the caller keeps the handle alive; the caller must not use the handle
+/// `off` must be what the caller has added to the state to keep the handle alive; the caller must not use the handle
 /// afterwards.
 #[inline]
 unsafe fn leave(loader: *mut slotline_loader, off: usize) {
@@ -220,7 +220,8 @@ unsafe fn leave(loader: *mut slotline_loader, off: usize) {
     }
 }
 
-/// The memory of a handle that was freed. The state, which is at rest, can still be read, so that a second `free` is noticed.
+/// The memory of a handle that was freed. Its state no longer changes, but can still be read, so that a second `free` is
+/// noticed.
 struct Grave(NonNull<u8>, Layout);
 
 // SAFETY: it owns memory, which is not tied to a thread.
@@ -233,7 +234,7 @@ impl Drop for Grave {
     }
 }
 
-/// Keeps the memory of a handle until more handles were freed.
+/// Keeps the memory of a freed handle until `GRAVES` more handles have been freed, and deallocates it then.
 ///
 /// # Safety
 ///

@@ -130,7 +130,7 @@ impl Dataset for Map {
         put: &mut dyn for<'a> FnMut(Called<'a>) -> Result<(), BoxError>,
     ) -> Result<(), BoxError> {
         let Some(read_many) = self.read_many else { return one_by_one(self, indices, context, put) };
-        // An index that is out of range is the error of its own sample; the samples before it come first.
+        // An index that is out of range is an error only of its own sample, so the samples before it are read first.
         let within = indices.iter().position(|&index| index >= self.len).unwrap_or(indices.len());
         let (inside, beyond) = indices.split_at(within);
         if !inside.is_empty() {

@@ -1,7 +1,8 @@
-//! Whether a worker's generators of random numbers were used.
+//! Detects whether a worker's random number generators were used.
 //!
-//! A worker asks after each batch, and most batches draw nothing, or not from all generators. To have the states of Python's and
-//! NumPy's generators takes some ten microseconds each, so here they are compared where they are.
+//! A worker checks this after each batch, and most batches draw nothing, or not from all generators. Asking Python's and
+//! NumPy's generators for their states takes about ten microseconds each, so the states are compared in place, in the
+//! generators' memory.
 
 use std::ptr::NonNull;
 
@@ -12,10 +13,10 @@ use slotline_python_shielded::shielded;
 use crate::collate::Tools;
 use crate::dlpack::DType;
 
-/// The words of a Mersenne Twister and the position in them, of four bytes each.
+/// The size of a Mersenne Twister's state in bytes: 624 words and the position in them, of four bytes each.
 const WORDS: usize = 625 * 4;
 
-/// The state of a generator in its own memory, and what it was when it was last looked at.
+/// The state of a Mersenne Twister in its own memory, and a copy of the state at the last check.
 struct Words {
     owner: Py<PyAny>,
     start: NonNull<u8>,
@@ -30,7 +31,7 @@ unsafe impl Sync for Words {}
 impl Words {
     /// # Safety
     ///
-    /// `start` must lead to `WORDS` bytes that are the owner's as long as it exists.
+    /// `start` must point to `WORDS` bytes that belong to `owner` as long as it exists.
     unsafe fn new(owner: Bound<'_, PyAny>, start: NonNull<u8>) -> Self {
         let mut words = Self { owner: owner.unbind(), start, last: [0; WORDS] };
         words.is_new();
@@ -38,12 +39,12 @@ impl Words {
     }
 
     fn now(&self) -> &[u8; WORDS] {
-        // SAFETY: the owner exists, so these bytes do. They are numbers, which only threads with the interpreter change, and while
-        // the reference is used no code of Python runs.
+        // SAFETY: the owner exists, and so do these bytes. They are numbers, which only threads attached to the interpreter
+        // change, and no Python code runs while the reference is used.
         unsafe { self.start.cast().as_ref() }
     }
 
-    /// Whether they are others than before.
+    /// Whether the state has changed since the last call.
     fn is_new(&mut self) -> bool {
         let is_new = *self.now() != self.last;
         if is_new {
@@ -53,23 +54,24 @@ impl Words {
     }
 }
 
-/// In Python's generator, the position comes before the words.
+/// Moves the position behind the words. In the memory of Python's generator, it comes before them.
 fn key_first(words: &[u8; WORDS]) -> Vec<u8> {
     let (position, key) = words.split_at(4);
     [key, position].concat()
 }
 
-/// Tells whether the default generators of this process were used.
+/// Detects whether the default generators of this process were used.
 #[pyclass(module = "slotline._slotline")]
 pub(crate) struct Generators {
     tools: &'static Tools,
     torchs: Py<PyAny>,
     torch: Vec<u8>,
     random: Words,
-    /// A number that `random.gauss` has made and not given yet.
+    /// The number that `random.gauss` has generated but not returned yet.
     gauss: Py<PyAny>,
     numpy: Option<Words>,
-    /// Whether a normally distributed number is waiting in NumPy's, which its words do not tell: then it may be used at any time.
+    /// Whether NumPy's generator holds a normally distributed number that it has not returned yet. It can return that number
+    /// at any time, without a change of its words.
     #[pyo3(set)]
     waiting: bool,
 }
@@ -77,8 +79,8 @@ pub(crate) struct Generators {
 #[shielded]
 #[pymethods]
 impl Generators {
-    /// Takes torch's generator, Python's with the words and the position in its state, and NumPy's if it is a Mersenne Twister, with the
-    /// address of its state.
+    /// Takes torch's generator, Python's with the words and the position of its state, and, if it is a Mersenne Twister,
+    /// NumPy's with the address of its state.
     ///
     /// # Errors
     ///
@@ -99,14 +101,14 @@ impl Generators {
             return Err(unexpected());
         }
         let place = NonNull::new(random.as_ptr().cast::<u8>()).ok_or_else(unexpected)?;
-        // SAFETY: an instance of the class has `WORDS` bytes after the head of every object.
+        // SAFETY: an instance of this class has `WORDS` bytes after the header that every object has.
         let random = unsafe { Words::new(random, place.add(head)) };
         if key_first(random.now()) != words {
             return Err(unexpected());
         }
         let numpy = numpy.and_then(|(owner, address)| {
             let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
-            // SAFETY: NumPy gives the address of the state, a `mt19937_state`, for the use by others.
+            // SAFETY: NumPy publishes the address of the state, a `mt19937_state`, for use by other code.
             Some(unsafe { Words::new(owner, start) })
         });
         let gauss = py.None();
@@ -124,26 +126,26 @@ impl Generators {
         Ok(made)
     }
 
-    /// The words of Python's generator, and the position in them.
+    /// The words of the state of Python's generator, and the position in them.
     #[getter]
     fn random<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &key_first(self.random.now()))
     }
 
-    /// The same of NumPy's generator.
+    /// The same for NumPy's generator.
     #[getter]
     fn numpy<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.numpy.as_ref().map(|words| PyBytes::new(py, words.now()))
     }
 
-    /// Whether any of them may not be as it was when this was last called.
+    /// Whether the state of any of these generators may have changed since the last call.
     fn changed(&mut self, py: Python<'_>) -> PyResult<bool> {
         let state = self.torchs.bind(py).call0()?;
-        // SAFETY: the tensor is there until the end of this function, and nobody else has it.
+        // SAFETY: the tensor lives until the end of this function, and nothing else refers to it.
         let view = unsafe { self.tools.torch.view(&state) };
         let copy;
         let now = match view.filter(|view| view.dtype == DType::U8) {
-            // SAFETY: the elements, of a byte each, lie one after another.
+            // SAFETY: the elements, of one byte each, are contiguous.
             Some(view) => unsafe { std::slice::from_raw_parts(view.data, view.shape.iter().product::<i64>() as usize) },
             None => {
                 copy = state.call_method0("numpy")?.call_method0("tobytes")?.cast_into::<PyBytes>()?;

@@ -103,7 +103,7 @@ impl<'a, T: Element> TensorView<'a, T> {
         self.get(i).unwrap_or_else(|| no_such_row(i, self.len()))
     }
 
-    /// Returns the rows of a range, with as many dimensions as this tensor. It must have at least one.
+    /// Returns a range of rows as a tensor with as many dimensions as this one, which must have at least one.
     ///
     /// # Panics
     ///

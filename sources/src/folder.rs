@@ -17,12 +17,12 @@ pub const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", 
 /// Files in folders that are named after their classes; a sample is the bytes of a file, `data`, and the number of its
 /// class, `label: i64`.
 ///
-/// The classes, their numbers, the samples and their order are torchvision's (0.29): the classes are the folders directly
-/// below the root, sorted by name; a class has all files below its folder, links followed, whose name ends in one of the
-/// extensions, in upper or lower case.
+/// The classes, their numbers, the samples and their order are the same as in torchvision 0.29. The classes are the folders
+/// directly below the root, sorted by name. A class has all files below its folder whose names end in one of the
+/// extensions, in upper or lower case; symbolic links are followed.
 ///
-/// Names are compared by their bytes, which for UTF-8 is Python's order. Beyond torchvision: links that lead back to a
-/// folder above them are an error, where torchvision goes round until the path is too long.
+/// Names are compared by their bytes, which for UTF-8 is Python's order. Unlike in torchvision, a symbolic link to a folder
+/// above it is an error: torchvision follows it again and again, until the path is too long.
 ///
 /// ```
 /// use slotline::Loader;

@@ -9,10 +9,10 @@ use crate::hive::folders;
 use crate::kind::{Kind, both, is_text, is_web, one_kind};
 use crate::saved::is_index;
 
-/// The index of MDS or LitData, which its contents tell.
+/// The index of MDS or LitData; its contents show which.
 pub(crate) const INDEX: &str = "index.json";
 
-/// The files that say what is in a folder. Hugging Face's folders of pictures have metadata of the last three names.
+/// The files that describe the contents of a folder. The last three are the metadata of Hugging Face's folders of pictures.
 const MARKS: [(&str, Kind); 6] = [
     (INDEX, Kind::Mds),
     ("state.json", Kind::Saved),
@@ -31,9 +31,9 @@ pub(crate) enum Found {
 /// What is in a folder.
 pub(crate) struct Listing {
     pub(crate) path: PathBuf,
-    /// The folders, without those that begin with a dot or `_`.
+    /// The names of the folders, except those that begin with a dot or `_`.
     pub(crate) folders: Vec<String>,
-    /// What else does not begin with a dot.
+    /// All other names that do not begin with a dot.
     others: Vec<String>,
 }
 
@@ -68,16 +68,17 @@ impl Listing {
         Ok(Self { path: path.to_owned(), folders, others: names })
     }
 
-    /// Whether there are folders whose names begin with `_`, which hold no data beside others.
+    /// Whether there are folders whose names begin with `_`. If there are other folders, these are taken to hold no data.
     pub(crate) fn has_hidden(&self) -> bool {
         let is_folder = |name: &str| name.ends_with('/') || self.path.join(name).is_dir();
         self.others.iter().any(|name| name.starts_with('_') && is_folder(name))
     }
 
-    /// Returns what kind of data the files are, and those of them that are data, or say what is in the folder.
+    /// Returns what kind of data the files are, and the files that are data or describe the folder's contents.
     pub(crate) fn data(&self) -> Result<(Option<Kind>, Vec<PathBuf>), Error> {
         let mut files: Vec<PathBuf> = self.others.iter().map(|name| below(&self.path, name)).collect();
-        // Tables and arrays beside folders of classes, or beside what says what is in a folder, may be notes.
+        // Next to folders of classes, or to a file that describes the folder, only shards count: tables such as CSV files,
+        // and arrays, may be the user's notes.
         let is_shard = |path: &PathBuf| Kind::of(path).is_some_and(Kind::is_shard);
         let mut marks = Vec::new();
         for (name, kind) in MARKS.into_iter().filter(|(name, _)| self.others.iter().any(|other| other == name)) {
@@ -106,7 +107,7 @@ impl Listing {
     }
 }
 
-/// Returns what an `index.json` in a folder is the index of.
+/// Returns which format the `index.json` in a folder belongs to.
 pub(crate) fn index(folder: &Path) -> Result<Option<Kind>, Error> {
     let text = read_whole(&below(folder, INDEX))?;
     let text = String::from_utf8_lossy(&text);
@@ -114,8 +115,9 @@ pub(crate) fn index(folder: &Path) -> Result<Option<Kind>, Error> {
     Ok(kinds.into_iter().find(|(key, _)| text.contains(key)).map(|(_, kind)| kind))
 }
 
-/// Returns what kind of data files in `folder` are, and those of them that are data. Contents tell what a name without an
-/// extension does not, or no name; what is a text then, such as a README, is none.
+/// Returns what kind of data the files in `folder` are, and which of them are data. The kind of a file without an extension
+/// is found from its contents, and so is that of every file if no extension is known. Text files, such as a README, are
+/// then not data.
 pub(crate) fn data_of(folder: &Path, files: &[PathBuf]) -> Result<Option<(Kind, Vec<PathBuf>)>, Error> {
     let is_named = files.iter().any(|file| Kind::of(file).is_some());
     let mut found: Vec<(Option<Kind>, &Path)> = Vec::new();

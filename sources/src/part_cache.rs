@@ -14,7 +14,8 @@ pub(crate) struct PartCache<T, S> {
     limit: u64,
     process: Process,
     own: Parts<T, S>,
-    /// Those that a forked process makes. It lacks the threads that may have held locks of `own` at the fork.
+    /// The parts that a forked process makes. Threads that held locks of `own` at the fork do not exist there, so those
+    /// locks may never be released.
     forked: OnceLock<Parts<T, S>>,
 }
 
@@ -30,9 +31,9 @@ struct Part<T, S> {
     made: RwLock<Option<Arc<T>>>,
     /// When it was last used.
     used: AtomicU64,
-    /// The error in its contents, kept so that the part is not decoded again for each sample.
+    /// The error that was found in the part's contents, kept so that it is not decoded again for each sample.
     wrong: OnceLock<Box<Error>>,
-    /// The state that the threads share that are making it.
+    /// Shared by the threads that are making the part.
     making: Mutex<Option<Arc<Making<T, S>>>>,
 }
 
@@ -40,14 +41,14 @@ struct Part<T, S> {
 struct Making<T, S> {
     /// The next step that no thread has taken.
     next: AtomicUsize,
-    /// The bytes that the steps have taken so far, as they count them.
+    /// The bytes of memory that the steps have used so far, as counted by the steps.
     spent: AtomicU64,
     state: Mutex<State<T, S>>,
     ended: Condvar,
 }
 
 enum State<T, S> {
-    /// What the steps made, and how many have.
+    /// The results of the steps, and the number of steps that have finished.
     Steps(Vec<Option<S>>, usize),
     Made(Arc<T>),
     /// A step failed: threads that wait try to make the part themselves, and get the error.
@@ -78,8 +79,8 @@ impl<T, S> PartCache<T, S> {
         self.inherited(part).is_some() || made(&self.parts().parts[part])
     }
 
-    /// Returns a part. If it is not in memory, `step` is called for each of `steps` steps, with a count of the bytes that all
-    /// of them take, and `join` makes the part of their results, and says how many bytes it takes.
+    /// Returns a part. If it is not in memory, `step` is called for each of `steps` steps, with a counter of the bytes that
+    /// all of them use, and `join` makes the part from their results and returns its size in bytes.
     pub(crate) fn get(
         &self,
         part: usize,
@@ -101,7 +102,7 @@ impl<T, S> PartCache<T, S> {
         }
     }
 
-    /// Returns a part that a forked process has from the one before, unless its lock was held at the fork.
+    /// Returns a part that a forked process inherited from its parent, unless the part's lock was held at the fork.
     fn inherited(&self, part: usize) -> Option<Arc<T>> {
         if self.process.is_this() {
             return None;
@@ -170,7 +171,7 @@ impl<T, S> Parts<T, S> {
     fn find(&self, part: usize) -> Option<Arc<T>> {
         let part = &self.parts[part];
         let found = part.made.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // After whatever was made last.
+        // Later than the last part that was made.
         let now = self.clock.load(Ordering::Relaxed) + 1;
         // Most samples find what was used a moment ago, and write nothing that other threads read.
         if part.used.load(Ordering::Relaxed) != now {
@@ -202,17 +203,17 @@ impl<T, S> Making<T, S> {
         Self { next: AtomicUsize::new(0), spent: AtomicU64::new(0), state: Mutex::new(state), ended: Condvar::new() }
     }
 
-    /// Adds what a step made. Returns that of all steps if it was the last one.
+    /// Adds the result of a step. Returns the results of all steps if it was the last one.
     fn add(&self, number: usize, made: S) -> Option<Vec<S>> {
         let mut state = lock(&self.state);
-        // Not if another step has failed.
+        // If another step has failed, the result is not needed.
         let State::Steps(steps, count) = &mut *state else { return None };
         steps[number] = Some(made);
         *count += 1;
         (*count == steps.len()).then(|| steps.drain(..).flatten().collect())
     }
 
-    /// Ends the making of a part.
+    /// Records that a part was made, or that making it failed, and wakes the threads that wait for it.
     fn end(&self, part: &Part<T, S>, state: State<T, S>) {
         let mut making = lock(&part.making);
         if making.as_ref().is_some_and(|making| std::ptr::eq(&**making, self)) {
@@ -233,7 +234,7 @@ impl<T, S> Making<T, S> {
     }
 }
 
-/// Ends the making of a part if a step returns early, or panics.
+/// Records that making a part failed, if a step returns early or panics.
 struct Failing<'a, T, S> {
     making: &'a Making<T, S>,
     part: &'a Part<T, S>,
@@ -245,7 +246,7 @@ impl<T, S> Drop for Failing<'_, T, S> {
     }
 }
 
-/// Locks; what another thread left when it panicked is valid.
+/// Locks a mutex even if another thread panicked while it held the lock: the data is valid then, too.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,12 @@
-//! Indexes that are saved, so that a file is walked over once.
+//! Indexes that are saved, so that each file is scanned only once.
 //!
-//! A saved index is, with little-endian numbers: 8 bytes that name the format; u64 length of the file, u32 length of its
-//! version and the version, which are the seconds and nanoseconds of its last modification, or the SHA-256 of the URL of an
-//! object and its tag; what the format writes; u32 CRC-32C of everything before.
+//! A saved index consists of, with little-endian numbers: 8 bytes that name the format; the length of the file as u64;
+//! the length of the file's version as u32, and the version; what the format writes; the CRC-32C of everything before as
+//! u32. The version of a file is the seconds and nanoseconds of its last modification; that of an object is the SHA-256
+//! of its URL, followed by its tag.
 //!
-//! One that is damaged or belongs to another state of the file is as good as none. It is written under another name and
-//! renamed, so that no reader sees a part of it.
+//! An index that is damaged or belongs to another state of the file is ignored. An index is written under a temporary name
+//! and then renamed, so that no reader sees a part of it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -35,7 +36,7 @@ pub enum IndexFiles {
     Beside,
     /// In this folder, which must exist, under names that differ for files in different folders.
     In(PathBuf),
-    /// Nowhere: files are walked over each time.
+    /// Nowhere: files are scanned each time.
     None,
 }
 

@@ -23,7 +23,7 @@ pub struct Consumer<R: Handle<Target: AnyRing>> {
     pub(super) cursor: Cursor,
     /// How long it pauses when it has caught up with the other side.
     pace: Pace,
-    /// Keeps other data, such as the other side, off this one's cache line, and takes no space.
+    /// Aligns this struct so that no other data, such as the other side's, is on its cache line. Takes no space itself.
     _alone: CachePadded<()>,
 }
 

@@ -13,7 +13,7 @@ use crate::wait::{Futex, Word};
 /// Where Linux has `membarrier`, the fences are asymmetric: the sleeper, which is slow anyway, makes every thread of
 /// the process run a full barrier, so that the notifier only needs a compiler fence. A notifier's store and load are
 /// then on one side of that barrier or around it: if the store comes after the barrier, so does the load, which sees
-/// the sleeper; otherwise the sleeper's second look sees the store.
+/// the sleeper; otherwise the sleeper's second check sees the store.
 #[derive(Debug)]
 pub struct SystemFutex {
     asymmetric: bool,
@@ -22,13 +22,13 @@ pub struct SystemFutex {
 }
 
 impl SystemFutex {
-    /// Creates one for any number of threads that wait on one word.
+    /// Creates a futex for any number of threads that wait on one word.
     pub fn new() -> Self {
         Self { asymmetric: asymmetric_fences(), patience: Patience::new(), alarm: None }
     }
 
-    /// Like [`new`](Self::new), for threads that wait for room beside a steady loop: where sleeps are about equally long,
-    /// a thread wakes up by itself shortly before the loop would have to wake it.
+    /// Like [`new`](Self::new), for threads that wait for room which another thread makes at a steady pace: if sleeps are
+    /// about equally long, a thread wakes up by itself shortly before the other one would have to wake it.
     pub fn with_alarm() -> Self {
         Self { alarm: Some(Alarm::new()), ..Self::new() }
     }
@@ -40,9 +40,9 @@ impl Default for SystemFutex {
     }
 }
 
-/// The number of looks before a thread begins to yield, and the maximum number before it sleeps: about 3 and 120 µs if
-/// no other thread wants the core. Falling asleep and waking up costs both sides about 50 µs, so sleeping sooner is
-/// expensive where waits are short: a shuffled gather by two workers took 1.3 times as long with 3 yields.
+/// The number of spins before a thread begins to yield, and the maximum number of yields before it sleeps: about 3 and
+/// 120 µs if no other thread wants the core. Falling asleep and waking up costs both sides about 50 µs, so sleeping sooner
+/// is expensive if waits are short: a shuffled gather by two workers took 1.3 times as long with 3 yields.
 const SPINS: u32 = 60;
 const YIELDS: u32 = 300;
 /// The number of yields where waits are long.
@@ -52,10 +52,10 @@ const LONG_SLEEP: Duration = Duration::from_micros(300);
 
 /// How long threads yield before they sleep.
 ///
-/// That is CPU time which other programs could use, and pays only if the wait ends meanwhile. So each sleep that was
-/// long halves it, and one that was not makes it as long as it can be: where waits are long, as those of workers for a
-/// slow loop, threads soon go to sleep at once, and where they are short, no more than one of them sleeps. A loop that
-/// takes a millisecond for each batch used 230 µs of CPU time per batch without this, and 90 with it.
+/// Yielding takes CPU time that other programs could use, and only pays off if the wait ends meanwhile. So each long
+/// sleep halves the number of yields, and a shorter one resets it to the maximum. If waits are long, as those of workers
+/// for a slow loop, threads soon go to sleep almost at once; if waits are short, at most one of them ends in a sleep. A
+/// loop that takes a millisecond per batch used 230 µs of CPU time per batch without this, and 90 µs with it.
 #[derive(Debug)]
 struct Patience {
     yields: AtomicU32,
@@ -75,7 +75,7 @@ impl Patience {
         round < SPINS + self.yields.load(Relaxed)
     }
 
-    /// Sleeps by `sleep`, and learns from it. Returns how long it slept.
+    /// Sleeps by calling `sleep`, and adapts the number of yields. Returns how long it slept.
     fn sleep(&self, sleep: impl FnOnce()) -> Duration {
         let begun = Instant::now();
         sleep();
@@ -90,18 +90,18 @@ impl Patience {
     }
 }
 
-/// When a sleeping thread wakes up by itself, shortly before others would have to wake it.
+/// A timeout after which a sleeping thread wakes up by itself, shortly before another thread would have to wake it.
 ///
-/// Waking a thread costs the one that wakes it about 12 µs on a virtual machine, and that one may be a loop that should not
-/// wait. Where sleeps are long and about equally long, as those of workers that wait for room beside a steady loop are, a
-/// thread wakes up by itself after three quarters of the time for which the last one slept that was woken. That time grows
-/// slowly until a thread is woken again, so that threads do not wake up much more often than they must. The alarm rings at
-/// most once for each wait that begins: where the loop has stopped, threads sleep until they are woken.
+/// Waking a thread costs the caller about 12 µs on a virtual machine, and the caller may be a loop that should not wait.
+/// Workers that wait for room in a ring sleep long, and about equally long, if the loop takes batches at a steady pace. A
+/// thread then wakes up by itself after three quarters of the duration of the last sleep that another thread ended. The
+/// timeout grows slowly until a thread is woken again, so that threads do not wake up much more often than they must. It
+/// applies to at most one sleep per wait: if the loop has stopped, threads sleep until they are woken.
 #[derive(Debug)]
 struct Alarm {
-    /// The time in nanoseconds; 0 for none.
+    /// The timeout in nanoseconds; 0 for none.
     after: AtomicUsize,
-    /// Whether no sleep has had it since a thread began to wait.
+    /// Whether no sleep has used the timeout since a thread last began to wait.
     armed: AtomicBool,
 }
 
@@ -110,21 +110,21 @@ impl Alarm {
         Self { after: AtomicUsize::new(0), armed: AtomicBool::new(true) }
     }
 
-    /// Lets the next sleep have the alarm. Called when a thread begins to wait, which may be for each batch: it writes only if
-    /// it must, since notifiers read the same cache line.
+    /// Lets the next sleep use the timeout. Called when a thread begins to wait, which may be once per batch, so it writes
+    /// only if it must: notifiers read the same cache line.
     fn arm(&self) {
         if !self.armed.load(Relaxed) {
             self.armed.store(true, Relaxed);
         }
     }
 
-    /// Returns how long the next sleep may take.
+    /// Returns the timeout of the next sleep.
     fn take(&self) -> Duration {
         let after = self.after.load(Relaxed);
         if after > 0 && self.armed.swap(false, Relaxed) { Duration::from_nanos(after as u64) } else { Duration::MAX }
     }
 
-    /// Learns from a sleep that took this long and could take as long as [`take`](Self::take) returned.
+    /// Adapts the timeout after a sleep of length `slept`, whose timeout was `alarm` (from [`take`](Self::take)).
     fn learn(&self, slept: Duration, alarm: Duration) {
         let nanos = |time: Duration| usize::try_from(time.as_nanos()).unwrap_or(usize::MAX);
         let after = if slept >= alarm {

@@ -156,11 +156,12 @@ fn reduction(request: DecodeRequest) -> usize {
     [8, 4, 2].into_iter().find(enough).unwrap_or(1)
 }
 
-/// Whether decoding a region to red, green and blue is faster than decoding all to planes.
+/// Whether decoding a region to RGB is faster than decoding the whole picture to planes.
 ///
-/// The costs are in nanoseconds per pixel of the file, measured with photographs of 500 × 375 and 2,000 × 1,500 pixels
-/// at qualities of 85 to 90: 1.6 for reading bits, and for each pixel of the reduced picture 0.9 for transforming
-/// blocks, 0.5 for colours, and 0.8 for each of the target, since there are twice as many samples to resize.
+/// The costs are in nanoseconds, measured with photographs of 500 × 375 and 2,000 × 1,500 pixels at qualities of 85 to
+/// 90: 1.6 for each pixel of the file, for reading bits; 0.9 for each pixel of the reduced picture, for transforming
+/// blocks. RGB costs 0.5 more for each pixel of the region, for converting colours, and 0.8 for each pixel of the target,
+/// since there are twice as many samples to resize.
 fn pays(region: Region, [width, height]: [usize; 2], denominator: usize, request: DecodeRequest) -> bool {
     let read = |rows: usize| 1.6 * (rows * width * denominator * denominator) as f64;
     let (all, part) = ((width * height) as f64, (region.width * region.height) as f64);
@@ -177,14 +178,15 @@ fn samples_across(bytes: &[u8]) -> Option<usize> {
     frame.get(6..)?.chunks_exact(3).map(|plane| usize::from(plane[1] >> 4)).max()
 }
 
-/// Whether there is an end marker behind the start of the image. (Thumbnails in front of it have one too.)
+/// Whether there is an end marker after the start of the image. (A thumbnail before it has an end marker, too.)
 fn ends(bytes: &[u8]) -> bool {
     let mut segments = Segments::new(bytes);
     segments.by_ref().for_each(drop);
     segments.rest.windows(2).rev().any(|marker| marker == [0xff, 0xd9])
 }
 
-/// Replaces four inks by their colour. They are inverted, as Adobe's programs write them and PIL assumes.
+/// Converts a CMYK pixel to RGB, in its first three bytes. The inks are inverted (255 is no ink), as Adobe's programs
+/// write them and PIL assumes.
 fn to_rgb(pixel: &mut [u8; 4]) {
     let [c, m, y, k] = *pixel;
     let colour = |ink: u8| {

@@ -1,7 +1,7 @@
-//! Opening files on a thread, while the program's looks for signals.
+//! Opening files on a separate thread, while the calling thread checks for signals.
 //!
-//! Python handles signals, such as that of Ctrl-C, in the main thread. If a handler raises, the exception is the outcome at
-//! once, and the thread ends when it next waits for a server.
+//! Python handles signals, such as Ctrl-C's, in the main thread. If a handler raises an exception, the call raises it at
+//! once, and the separate thread ends when it next waits for a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use slotline_sources::stoppable;
 
 use super::pass::SLICE;
 
-/// Does what may take long, and returns its outcome.
+/// Calls `open`, which may take long, on a separate thread, and returns its result.
 pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (send, mut receive) = sync_channel(1);
     let stop = Arc::<AtomicBool>::default();
@@ -43,7 +43,7 @@ pub(crate) fn watched<T: Send + 'static>(py: Python<'_>, open: impl FnOnce() -> 
     }
 }
 
-/// Opens what waits for no server.
+/// Calls `open`. Without the feature `files`, it does not wait for a server, so it cannot be stopped.
 #[cfg(not(feature = "files"))]
 fn stoppable<T>(_: &Arc<AtomicBool>, open: impl FnOnce() -> T) -> T {
     open()

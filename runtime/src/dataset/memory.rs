@@ -286,7 +286,7 @@ impl<R: Rows> Dataset for TensorDataset<R> {
     }
 
     fn write_many(&self, indices: &[usize], _: &mut Context, rows: &mut RowsMut<'_>) -> Result<(), BoxError> {
-        // An index that is out of range is the error of its own sample; the samples before it come first.
+        // An index that is out of range is an error only of its own sample, so the samples before it are written first.
         let good = indices.iter().position(|&index| index >= self.len).unwrap_or(indices.len());
         if self.rows.writes_rows() {
             let mut fields = rows.fields(good)?;

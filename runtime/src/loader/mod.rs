@@ -14,8 +14,8 @@
 //! In a pass, workers claim rows of the next free slot, read the samples and write them there. The thread that iterates
 //! does the same work while it would otherwise wait, unless [`help`](Builder::help) is off (the default with
 //! `in_order(false)`) or there is a [`timeout`](Builder::timeout). With `num_workers` 0 it does all the work. As long
-//! as that thread makes batches faster by itself than they could be passed between cores, which takes about 0.2 µs, the
-//! workers nap, for up to a millisecond at a time.
+//! as that thread alone makes batches faster than they could be passed between cores (about 0.2 µs each), the workers
+//! sleep, for up to a millisecond at a time.
 //!
 //! After the first lap of the ring the loader allocates nothing, in this pass and in later ones, with two exceptions:
 //! packed samples that spill, where that is [allowed](Overflow::Spill), and batches that are kept beyond

@@ -128,7 +128,7 @@ impl Ranks {
     /// # Ok::<(), slotline::ranks::RanksError>(())
     /// ```
     ///
-    /// With fewer items than ranks × workers, some have nothing to read.
+    /// With fewer items than ranks × workers, some workers have nothing to read.
     pub fn share(&self, len: usize, worker: Option<WorkerInfo>) -> StepBy<Range<usize>> {
         let (id, workers) = worker.map_or((0, 1), |worker| (worker.id(), worker.num_workers()));
         let first = self.rank.saturating_add(id.saturating_mul(self.world_size));

@@ -86,7 +86,7 @@ impl TryRng for SampleRng {
 }
 
 /// Computes one block. The multipliers and the key increments (the golden ratio and √3 - 1, as binary fractions) are
-/// the paper's.
+/// those of the paper cited above.
 #[inline]
 fn philox4x32_10(mut counter: [u32; WORDS], mut key: [u32; 2]) -> [u32; WORDS] {
     for _ in 0..10 {

@@ -2,8 +2,7 @@
 //!
 //! The engine is mt19937, seeded with the low 32 bits of the seed. torch's *numbers* follow from how each kind of draw
 //! consumes words: 64 bits are two words, the high one first; a bounded integer is a plain remainder; a uniform f64 is
-//! the low 53 bits of
-//! 64. No draw keeps state for the next one.
+//! the low 53 bits of 64. No draw keeps state for the next one.
 
 use std::convert::Infallible;
 use std::fmt;

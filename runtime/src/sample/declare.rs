@@ -19,21 +19,22 @@ impl Fields {
         self.named_by(name, |fields| part.declare(fields));
     }
 
-    /// Adds the fields of parts whose number is known only at run time, as a run that a batch returns as one.
+    /// Adds the fields of parts whose number is known only at run time, as a run: a batch returns these fields together.
     pub(crate) fn run(&mut self, parts: impl Iterator<Item = impl Sample>) {
         let first = self.list.len();
         parts.enumerate().for_each(|(i, part)| self.named(i, &part));
         self.end_run(first);
     }
 
-    /// Adds the fields of a sample whose parts are known only at run time, as a run that a batch returns as one
-    /// ([`Dynamic`](super::Dynamic), which has an example).
+    /// Adds the fields of a sample whose parts are known only at run time, as a *run*: a batch returns these fields
+    /// together, as [`Dynamic`](super::Dynamic), which has an example.
     ///
-    /// There must be at least one part. Each part must be one field, such as a number or a tensor, and their names must
-    /// differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written. If a part is
-    /// the whole sample, its name is empty, and its field has the sample's name.
+    /// There must be at least one part. Each part must have exactly one field, such as a number or a tensor, and the names
+    /// of the parts must differ. [`Row::next_part`](super::Row::next_part) returns a part's name when a sample is written.
+    /// If a part is the whole sample, its name is empty, and its field has the sample's name.
     ///
-    /// A sample has at most one run, and no fields next to it: its batch is the run.
+    /// A sample that declares a run must declare nothing else, since its batch is the run. (A tuple can combine it with
+    /// other samples.)
     pub fn named_run(&mut self, parts: impl IntoIterator<Item = (String, impl Sample)>) {
         let first = self.list.len();
         for (name, part) in parts {

@@ -41,7 +41,7 @@ pub struct Field {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) kind: Kind,
-    /// The number of fields in the run that begins here; 0 if none does.
+    /// The number of fields in the run (see [`Fields::named_run`]) that begins with this field; 0 if none does.
     pub(crate) run: usize,
     /// The sample's name for this field, in a run of named fields; empty if the field is the whole run.
     pub(crate) part: Option<String>,

@@ -1,11 +1,11 @@
 //! Rows that are padded to the longest one of their batch.
 //!
-//! The rows of such a column are written in sequence, by one thread. At any time those that were written so far are
-//! contiguous, each as wide as the longest of them. A row that is longer moves those before it apart, and pads them. If
+//! The rows of such a column are written in sequence, by one thread. The rows written so far are always contiguous, each
+//! as wide as the longest of them. When a longer row is written, the rows before it are moved apart and padded again. If
 //! lengths are in random order, the i-th row is the longest so far with a probability of 1/i, so that moving costs about
-//! as much as writing; if the longest comes first, it costs nothing.
+//! as much as writing; if the longest row comes first, nothing is moved.
 //!
-//! After the lengths of the rows, a [`State`] says how wide they are.
+//! A [`State`], which is stored after the lengths of the rows, records how wide they are.
 
 use super::layout::{Column, Kind};
 use super::mismatch::{Mismatch, Problem};
@@ -15,8 +15,9 @@ use super::width::State;
 use crate::dtype::{Element, for_dtype};
 use crate::tensor::AnyTensorView;
 
-/// Returns the memory of a column's rows, in its slot or on the heap, its size in bytes, and the bytes from row to row. If
-/// `rows` rows would not fit, which is so only if another process has written anything there, that is 0.
+/// Returns the memory of a column's rows, in its slot or on the heap; its size in bytes; and the distance in bytes from
+/// one row to the next. The distance is 0 if `rows` rows would not fit, which is the case only if another process has
+/// overwritten the state.
 ///
 /// # Safety
 ///
@@ -50,15 +51,15 @@ pub(super) fn respread<T: Copy>(items: &mut [T], rows: usize, from: usize, to: u
 
 impl Row<'_> {
     /// Returns the memory of the next field, which must be [padded](super::Fields::padded) to the longest sample of the
-    /// batch, for `len` elements, which must all be written. The rows of the batch have the length of the longest one, or
-    /// the next multiple of `multiple`, and `padding` fills them.
+    /// batch, for `len` elements, which must all be written. Each row of the batch is as long as its longest sample, rounded
+    /// up to a multiple of `multiple`, and is filled up with `padding`.
     ///
-    /// Rows before this one that are shorter than it are padded again. So a batch costs least if the longest sample comes
-    /// first.
+    /// If this sample is longer than all before it, their rows are moved and padded again. A batch therefore costs least if
+    /// its longest sample comes first.
     ///
     /// # Errors
     ///
-    /// If the dtype differs, or the batch does not have enough room, unless the loader lets the elements
+    /// If the field's dtype is not `T`, or if the batch does not have enough room and the loader does not let the elements
     /// [spill](crate::loader::Overflow::Spill).
     pub fn fill_padded<T: Element>(&mut self, len: usize, padding: T, multiple: usize) -> Result<&mut [T], Mismatch> {
         let column = self.column_of::<T>(Kind::Longest, &[len])?;

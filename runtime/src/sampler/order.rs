@@ -11,8 +11,9 @@ use crate::rng::IndexWord;
 
 /// The indices of one pass, looked up by position.
 ///
-/// Any number of threads can read it through a shared reference; a lookup is one load, or for [`Cipher`] about fifty
-/// nanoseconds of arithmetic, or as long as a [function](Order::computed) takes. The owner returns it to the sampler for the next pass, which reuses the memory.
+/// Any number of threads can read it through a shared reference. A lookup is one load, about 50 ns of arithmetic for a
+/// [`Cipher`], or a call of the function for a [computed](Order::computed) order. The owner returns the order to the
+/// sampler for the next pass, which reuses the memory.
 ///
 /// ```
 /// use slotline::sampler::Order;

@@ -203,8 +203,8 @@ impl LengthBatchSampler {
         Ok(self)
     }
 
-    /// Sets whether batches are drawn at random; true by default. Otherwise, a budget takes all samples from long to
-    /// short, buckets take them in sequence, and the generator is not used: for evaluation.
+    /// Sets whether batches are drawn at random; true by default. Otherwise, a token budget takes all samples from longest
+    /// to shortest, buckets take them in the dataset's order, and the generator is not used. This is for evaluation.
     #[must_use]
     pub fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;

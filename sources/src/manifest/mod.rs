@@ -41,7 +41,7 @@ pub const DATA: &str = "data";
 /// The columns that name a file, unless [`file_column`](Options::file_column) names another one: the first that exists.
 pub const FILE_COLUMNS: [&str; 2] = ["file_name", "image"];
 
-/// The name of the field for the folder of a manifest, if there is one in each of several.
+/// The name of the field for the folder of a manifest, if several folders have one each.
 pub const SPLIT: &str = "split";
 
 /// The rows of a CSV or JSONL file, with the files that they name, if they do.

@@ -1,11 +1,14 @@
-//! How many requests are under way at a time: more while that makes reading faster, and fewer when connections fail.
+//! The limit of concurrent requests: it rises while that makes reading faster, and falls when connections fail.
 //!
-//! A server may have a short queue for connections (five is Python's), and loses what comes when it is full: the system
-//! then tries again after 1 s, 3 s and 7 s. So connections are made one after another: each answer allows one more, up to
-//! a limit. The limit is doubled, and stays so if that is faster; otherwise it is as before, and is doubled again later. The
-//! rate is that of a window of requests, which begin once there are as many as the limit allows: their bytes by the time
-//! that each takes, times their number (answers come in bursts, so that counting them in a time says less). The limit is
-//! halved when a connection is reset or refused or takes too long, or the server asks for fewer requests.
+//! A server may have a short queue for new connections (Python's has five places), and drops those that arrive when it is
+//! full: the client's system then tries again after 1 s, 3 s and 7 s. So the number of connections grows one by one: each
+//! answer allows one more, up to a limit. The limit is doubled from time to time. If reading becomes faster, it stays;
+//! otherwise the old limit applies again, and is doubled again later.
+//!
+//! The rate is measured over a window of as many requests as the limit allows, which begins once that many are allowed. It
+//! is the bytes of the requests, divided by the sum of their durations, times the limit. (Answers come in bursts, so bytes
+//! per elapsed time would be less precise.) The limit is halved when a connection is reset or refused or takes too long,
+//! or the server asks for fewer requests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,22 +18,22 @@ use tokio::sync::Semaphore;
 
 use super::RequestOptions;
 
-/// How many requests are made at first, before any was answered.
+/// The number of requests that are made before the first one is answered.
 const FIRST: usize = 4;
 
 /// The limit at the beginning.
 const BEGIN: usize = 16;
 
-/// How much faster a window must be with twice the limit.
+/// The factor by which the rate must grow for a doubled limit to stay.
 const FASTER: f64 = 1.2;
 
-/// In how many windows the limit stays: after the first time that twice as many requests were not faster, at most then, and
-/// after a failure.
+/// The number of windows for which the limit is not doubled: after the first doubling that was not faster (and twice as many
+/// after each further one), at most after such a doubling, and after a failure.
 const STAY: u32 = 8;
 const LONGEST: u32 = 1 << 10;
 const CALM: u32 = 64;
 
-/// Failures within this time have one cause.
+/// Failures that follow each other within this time are taken to have one cause, and halve the limit only once.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
@@ -41,18 +44,19 @@ pub(super) struct Limit {
 
 struct State {
     limit: usize,
-    /// How many permits there are: those in use, and those that wait for use.
+    /// The number of permits, in use or available.
     given: usize,
-    /// The window: when it began, the requests in it, at the end of how many of them the limit was reached, their bytes, and
-    /// the time that they took together.
+    /// The window: when it began, the number of its requests that were answered, how many of these were answered while all
+    /// permits were in use, their bytes, and the sum of their durations.
     begun: Instant,
     requests: usize,
     full: usize,
     bytes: u64,
     time: Duration,
-    /// The limit before it was doubled, and its rate in bytes/s, while it is not known whether that is faster.
+    /// The limit before it was doubled, and its rate in bytes/s, until it is known whether the doubled limit is faster.
     before: Option<(usize, f64)>,
-    /// How many windows must pass before the limit may grow, and how many after it was of no use.
+    /// How many more windows must pass before the limit may be doubled, and how many must pass after the next doubling that
+    /// is not faster.
     calm: u32,
     stay: u32,
     failed: u64,
@@ -102,7 +106,7 @@ impl Limit {
         Permit { limit: self.clone(), begun: Instant::now() }
     }
 
-    /// Notes that a connection was reset or refused or took too long, or that the server asked for fewer requests.
+    /// Records that a connection was reset or refused or took too long, or that the server asked for fewer requests.
     pub(super) fn failed(&self) {
         let mut state = self.state();
         state.failed += 1;
@@ -151,7 +155,7 @@ impl State {
         if self.requests < self.limit {
             return;
         }
-        // Where the limit is not reached, a higher one is of no use.
+        // If the limit is not reached, a higher one does not help.
         let is_full = self.full > self.requests / 2;
         let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9) * self.limit as f64;
         match self.before.take() {
@@ -171,7 +175,7 @@ impl State {
 }
 
 impl Permit {
-    /// Counts the request as answered with this many bytes: another one may be made in addition.
+    /// Counts the request as answered with this many bytes, and lets one more request be made at a time, up to the limit.
     pub(super) fn answered(&self, bytes: u64) {
         let mut state = self.limit.state();
         let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);

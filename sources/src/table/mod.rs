@@ -67,10 +67,11 @@ use crate::{CapacityHint, Error, Format, Input, Options, Record, RecordFields, R
 
 const DAMAGED: &str = "the file is truncated or damaged: copy it or write it again";
 
-/// What is said of the sizes of parts that are smaller than this, in bytes, tells little of others.
+/// The size in bytes that a smaller part is taken to have when its growth is computed: how much a small part grows says
+/// little about larger ones.
 const SMALL: u64 = 64 << 10;
 
-/// How many rows are looked at to choose the room for those of any length.
+/// The number of rows that are examined to choose how much memory to reserve for columns of any length.
 const LOOKED_AT: usize = 256;
 
 /// The rows of Parquet and Arrow files.
@@ -94,14 +95,14 @@ pub struct Table {
     /// The number of the first row of each part, and the number of all rows.
     starts: Vec<usize>,
     fields: RecordFields,
-    /// Of each file, where the columns are in what its parts are decoded to.
+    /// For each file, where the columns are in its decoded parts.
     leaves: Vec<Vec<Leaf>>,
     kept: PartCache<Chunk, Vec<Column>>,
-    /// The size of all parts, as the files say.
+    /// The total size of all parts, as recorded in the files.
     size: u64,
-    /// How many times larger a part was than its size, at most, in 1/256; 0 if none was decoded.
+    /// The largest ratio of a part's decoded size to its recorded size, in 1/256; 0 if no part was decoded yet.
     growth: AtomicU64,
-    /// What a missing value of each column is, if that is no error.
+    /// The value that replaces a missing value, for each column where that is not an error.
     missing: Vec<Option<Box<[u8]>>>,
     is_parquet: bool,
     /// The number of this table among all of this process.

@@ -14,9 +14,9 @@ const HEADER: u64 = 1024;
 
 /// How files of tokens are cut into samples.
 ///
-/// Sample `i` of a file has the `block_size` + 1 tokens from token `i · stride` on: the last one is the label of the one
-/// before. Tokens at the end that do not fill a sample are left out. The files follow one another, and no sample crosses
-/// from one into the next.
+/// Sample `i` of a file has the `block_size` + 1 tokens that begin at token `i · stride`. The last token is only a label:
+/// the label of each token is the token after it. Tokens at the end of a file that do not fill a sample are left out. The
+/// samples of a file come after those of the file before it, and no sample spans two files.
 ///
 /// nanoGPT draws blocks at random positions. With a stride of 1, sample `i` starts at token `i`, and a
 /// `RandomSampler` with replacement draws as nanoGPT's `get_batch` does (from torch's generator, in torch's order).
@@ -82,7 +82,7 @@ impl BlockOptions {
         Self { block_size, stride: block_size, dtype: DType::U16, widen: false, maps: false, labels: false }
     }
 
-    /// Sets the tokens from the start of a sample to that of the next, `block_size` by default.
+    /// Sets the number of tokens from the start of a sample to the start of the next one, `block_size` by default.
     pub fn stride(mut self, tokens: usize) -> Self {
         self.stride = tokens;
         self
@@ -121,8 +121,8 @@ impl BlockOptions {
     ///
     /// # Errors
     ///
-    /// If a file can't be found, its length is not that of whole tokens, there is not one sample, or the options are
-    /// invalid.
+    /// If a file can't be found, its length is not a multiple of the size of a token, there are no samples, or the options
+    /// are invalid.
     pub fn open_raw(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::No)
     }
@@ -132,7 +132,7 @@ impl BlockOptions {
     ///
     /// # Errors
     ///
-    /// If a file can't be read, has another header or length, the files have different types, there is not one sample,
+    /// If a file can't be read, has another header or length, the files have different types, there are no samples,
     /// or the options are invalid.
     pub fn open_llmc(&self, paths: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<Records<Blocks>, Error> {
         self.open(opened(crate::paths::expand(paths)?, self.maps)?, Header::LlmC)

@@ -45,7 +45,8 @@ def column(samples):
 def part(samples):
     """Collates a part of the samples as torch does.
 
-    In a worker, torch's function would take a shared-memory file for each tensor, which is not needed here.
+    In a worker, torch's function would create a shared-memory file for each tensor. That is not needed here, so this function
+    hides from torch that it runs in a worker.
     """
     if hasattr(worker_of_thread, "info"):
         owner, name = worker_of_thread, "info"
@@ -64,7 +65,7 @@ def explain(samples, error):
     try:
         found = _find(samples, ())
     except Exception:
-        # The samples are stranger than the error.
+        # The samples are too unusual to examine.
         return
     if found is not None:
         path, number, what = found

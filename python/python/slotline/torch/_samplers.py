@@ -14,15 +14,15 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 from slotline._checks import wrong
 from slotline.torch import _state
 
-# Samplers that draw nothing, or only from a generator that they make anew for each pass.
+# Samplers that draw no random numbers, or only from a generator that they create for each pass.
 _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
-# After the state of a sampler was copied, this many times as long passes before it is copied again.
+# After copying the state of a sampler took t seconds, it is not copied again for this many times t.
 _STATE_PAUSE = 50.0
 
 
 def source_of(sampler):
-    """Returns the generator that a sampler of the program, which gives the batches itself, draws from, or ``None`` if it is one of
-    torch's. It may draw everything when its iterator is made, and those of torch draw when they are asked.
+    """Returns the generator that a user's own sampler draws from, or ``None`` for one of torch's samplers. A user's sampler may
+    draw everything when its iterator is made, while torch's samplers draw when indices are requested.
     """
     if type(sampler) in (BatchSampler, RandomSampler, *_FIXED):
         return None
@@ -34,7 +34,7 @@ class Draws:
     """The batches of indices of one pass, and which of them are done.
 
     It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
-    index by index. A signal handler can raise an exception at any point: whatever was drawn then is still there.
+    index by index. A signal handler can raise an exception at any point: what was drawn until then is not lost.
     """
 
     def __init__(self, sampler, loader_generator, resumed, is_ahead):
@@ -50,31 +50,34 @@ class Draws:
         if resumed is not None and not resumed[_state.FINISHED]:
             self.done = resumed[_state.SAMPLER_ITER_YIELDED]
             self.ahead = set(resumed.get(_state.AHEAD, ()))
-        # The numbers of those that were done before the pass was resumed, and are not drawn again.
+        # The numbers of the batches in `ahead` that were done before the pass was resumed, and are not given out again.
         self._skipped = frozenset(self.ahead)
-        # The sampler's iterator before anything was drawn, then the batches with their numbers; the one that was drawn last
-        # until it is given out; and after how many batches the next one comes.
+        # `_iterator`: the sampler's iterator, until something is drawn. `_batches`: from then on, an iterator over the batches
+        # and their numbers. `_waiting`: the batch that was drawn last, until it is given out. `_drawn`: the number of the next
+        # batch to draw, if none is waiting.
         self._iterator = None
         self._batches = None
         self._waiting = []
         self._drawn = self.done
-        # As many were drawn, with the numbers of the pass that was resumed, though some of them were not asked for yet.
+        # How many batches were drawn before the pass was resumed. The resumed pass draws as many at once, though the loop may
+        # not have asked for all of them yet.
         self._drawn_before = 0
-        # Whether an exception came while a batch was drawn.
+        # Whether a batch is being drawn, or was being drawn when an exception was raised.
         self._is_drawing = False
-        # What was taken last, unless that is done with.
+        # The batch that `take` returned last, until the caller no longer needs to put it back.
         self.taken = None
-        # The sampler that decides about the indices, and where its random numbers come from.
+        # The sampler that chooses the indices, and the generator that it draws from, if it has one.
         self._inner = sampler.sampler if type(sampler) is BatchSampler else sampler
         generator = getattr(self._inner, "generator", None)
         self._generator = generator if isinstance(generator, torch.Generator) else None
-        # Whether that is the loader's generator, or one whose state is kept here.
+        # Whether that is the loader's generator, and whether it is one whose state is kept here.
         self.is_loaders = self._generator is not None and self._generator is loader_generator
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
-        # The state of that source before anything was drawn, or after everything was.
+        # The state of the generator before anything was drawn, or after everything was.
         self._random = _state.Random()
-        # The sampler that has a state of its own, the iterator that has one, and that state after so many batches, and at
-        # the end.
+        # The sampler that can save a state of its own, and the iterator that can. `_states`: that state, by the number of
+        # batches drawn before it. `_next_state`: the time before which the state is not copied again. `_end`: the state at
+        # the end of the pass.
         self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
         self._stateful_iterator = None
         self._states = {}
@@ -85,7 +88,7 @@ class Draws:
 
     @property
     def is_stateful(self):
-        """Whether the sampler has a state of its own."""
+        """Whether the sampler can save a state of its own."""
         return self._stateful is not None
 
     @property
@@ -110,19 +113,20 @@ class Draws:
 
     def finish_all(self):
         """Records that the pass has ended."""
-        # The default generator is the program's to save.
+        # The state of torch's default generator is not saved here: that is up to the program.
         self._random = _state.Random(self._generator if self.is_random else None)
 
     def begin(self, iterator, before):
-        """Takes the sampler's iterator, if it was made and not used yet: nothing is drawn before the first batch is asked for. If
-        making it has drawn something, ``before`` is the state that the generator had before, and otherwise ``None``.
+        """Takes the sampler's iterator, if it was made but not used yet: nothing is drawn from it before the first batch is
+        requested. If making the iterator has drawn random numbers, ``before`` is the state that the generator had before;
+        otherwise it is ``None``.
         """
         self._iterator = iterator
         if before is not None:
             self._random = before
 
     def look(self):
-        """Returns the indices and the number of the next batch that is not done. It is the next one until :meth:`give`."""
+        """Returns the indices and the number of the next batch that is not done: always the same batch until :meth:`give`."""
         waiting = self._waiting
         while True:
             if waiting:
@@ -135,7 +139,7 @@ class Draws:
             self.give()
 
     def give(self):
-        """Records that the batch was given out."""
+        """Records that the batch from :meth:`look` was given out."""
         self._drawn = self._waiting[0][1] + 1
         self._waiting.clear()
 
@@ -157,7 +161,7 @@ class Draws:
         return batch
 
     def put_back(self):
-        """Takes back :meth:`take`, if anything was taken since ``taken`` was set to ``None``."""
+        """Undoes :meth:`take`, if a batch was taken since ``taken`` was set to ``None``."""
         batch, self.taken = self.taken, None
         if batch is None:
             return
@@ -174,7 +178,7 @@ class Draws:
         if self._batches is None:
             self._start()
         was_interrupted, self._is_drawing = self._is_drawing, True
-        # In one step for a signal handler, as far as the sampler is not of Python.
+        # A signal handler cannot run in the middle of this, unless the sampler is written in Python.
         self._waiting.extend(itertools.islice(self._batches, 1))
         self._is_drawing = False
         if self._waiting:
@@ -198,7 +202,7 @@ class Draws:
     def _start(self):
         """Begins or resumes the pass. After an exception, it is called again."""
         resumed = self._resumed
-        # Whatever happens to it, the next call has another one.
+        # If this fails, the next call must make a new iterator.
         iterator, self._iterator = self._iterator, None
         if resumed is None or resumed[_state.FINISHED]:
             if iterator is None:
@@ -227,7 +231,7 @@ class Draws:
         return self._stateful is not None or self._stateful_iterator is not None
 
     def _note_state(self):
-        """Keeps the sampler's state, if that does not take much of the time: batches after it can be drawn once more."""
+        """Copies the sampler's state, unless that would take too much time: the batches after it can be drawn again."""
         begun = time.perf_counter()
         if begun < self._next_state:
             return
@@ -238,7 +242,7 @@ class Draws:
         self._next_state = now + _STATE_PAUSE * (now - begun)
 
     def _own_state(self):
-        """Returns the state of the sampler, and how many batches were done with since."""
+        """Returns a state of the sampler, and how many batches have been done since that state."""
         known = max((number for number in self._states if number <= self.done), default=None)
         if known is None:
             return self._snapshot(self._stateful_iterator), 0
@@ -279,7 +283,7 @@ class Draws:
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
-        """Makes the sampler draw the numbers that it drew in the pass that is resumed."""
+        """Makes the sampler draw the same random numbers that it drew before the pass was resumed."""
         text = resumed[_state.SAMPLER_GENERATOR]
         if text is None or not (self.is_random or self.is_loaders):
             yield
@@ -290,11 +294,11 @@ class Draws:
             self._generator.set_state(self._random.state)
             yield
             if self.is_loaders:
-                # It has been where it was after these draws.
+                # Undoes these draws: the loader's generator was already restored to a state after them.
                 self._generator.set_state(now)
             return
         if torch.equal(torch.get_rng_state(), self._random.state):
-            # The program has set the default generator to where it was then, so these draws must advance it as they did.
+            # The program has restored the default generator to its state before these draws, so they must advance it again.
             yield
             return
         with _state.undisturbed():
@@ -317,7 +321,7 @@ class Draws:
         return iter(self._sampler)
 
     def _begin(self, iterator):
-        """Returns the batches, and the iterator that decides about them, if it is not torch's own."""
+        """Returns the batches, and the iterator that chooses their indices, if it is not torch's own."""
         sampler, inner = self._sampler, self._inner
         if type(inner) is _InfiniteConstantSampler:
             return itertools.repeat(None if inner is sampler else [None] * sampler.batch_size), None
@@ -330,8 +334,8 @@ class Draws:
 
     def _skip(self, batches, inner, resumed):
         """Leaves out the batches that are done."""
-        # As many as were drawn then, since the sampler may draw their numbers one by one; and the first one in any case, for which
-        # others draw those of the whole pass.
+        # Draws as many batches as were drawn before, since the sampler may draw random numbers for one batch at a time; and at
+        # least the first one, since other samplers draw the random numbers of the whole pass for it.
         done, drawn = self.done, max(resumed[_state.SAMPLER_DRAWN], 1)
         if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
             inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
@@ -357,7 +361,7 @@ class Draws:
 
 
 class _Groups:
-    """Batches of a sampler's indices. What was drawn for a batch when an exception came is in it."""
+    """Batches of a sampler's indices. If an exception interrupts a batch, the indices drawn for it are kept for the next call."""
 
     def __init__(self, indices, size, drop_last):
         self._indices = indices
@@ -378,7 +382,7 @@ class _Groups:
 
 class _Slices:
     """Batches of the indices of one of torch's samplers, which are drawn in whole lists, and only when they are needed, as with
-    torch. What an exception interrupts is done once more, from the same random numbers.
+    torch. If an exception interrupts the drawing of a list, it is drawn again from the same random numbers.
     """
 
     def __init__(self, sampler, size, drop_last):
@@ -386,12 +390,12 @@ class _Slices:
         self._size = size
         self._drop_last = drop_last
         self._lengths = _lengths(sampler)
-        # The indices that were drawn, how many of them were given, and how many lists were drawn.
+        # The indices that were drawn, how many of them were given out, and how many lists were drawn.
         self._indices = ()
         self._given = 0
         self._lists = 0
         self._generator = getattr(sampler, "generator", None)
-        # The state that it had before the next list was drawn.
+        # The state of the generator before the next list is drawn.
         self._before = None
 
     def __iter__(self):
@@ -429,7 +433,7 @@ class _Slices:
 
 
 def _lengths(sampler):
-    """Returns how long the lists of a pass are."""
+    """Returns the lengths of the lists of a pass."""
     if type(sampler) is SequentialSampler:
         return [len(sampler.data_source)]
     whole = 32 if sampler.replacement else len(sampler.data_source)

@@ -33,7 +33,7 @@ impl fmt::Debug for BatchBuffer {
     }
 }
 
-// SAFETY: the region owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
+// SAFETY: the buffer owns its part of the arena, and the heap memory of its packed fields. The protocols of the ring
 // and of the pool of cells ensure that claims write disjoint rows of it, and that a lease reads it exclusively; all rows of
 // packed fields belong to one claim.
 unsafe impl Send for BatchBuffer {}
@@ -43,7 +43,7 @@ unsafe impl Sync for BatchBuffer {}
 impl BatchBuffer {
     /// # Safety
     ///
-    /// The `layout.size` bytes of `arena` from `start` must belong to this region alone, and be zeroed and aligned as
+    /// The `layout.size` bytes of `arena` from `start` must belong to this buffer alone, and be zeroed and aligned as
     /// fields are.
     pub(crate) unsafe fn new(start: NonNull<u8>, layout: Arc<Layout>, arena: Arc<dyn Memory>) -> Self {
         let given = is_given(&*arena);
@@ -58,7 +58,7 @@ impl BatchBuffer {
         &self.layout
     }
 
-    /// Returns the number of this region among those that divide its arena.
+    /// Returns the number of this buffer among those that divide its arena.
     pub(crate) fn number(&self) -> usize {
         (self.start.as_ptr().addr() - self.arena.start().as_ptr().addr()) / slot_size(self.layout.size)
     }
@@ -84,7 +84,7 @@ impl BatchBuffer {
         let start = memory.start();
         // SAFETY: the memory is new, and as large as the layout.
         let copy = unsafe { Self::new(start, self.layout.clone(), Arc::new(memory)) };
-        // SAFETY: this region has the same layout, and no thread writes it (this function's safety contract).
+        // SAFETY: this buffer has the same layout, and no thread writes it (this function's safety contract).
         unsafe { self.layout.copy(self.start.as_ptr(), start.as_ptr()) };
         copy
     }
@@ -132,13 +132,13 @@ impl Drop for BatchBuffer {
             // parent. So leak what spilled, and the memory.
             return std::mem::forget(self.arena.clone());
         }
-        // SAFETY: this part of the arena belongs to the region alone, and no one else has the region.
+        // SAFETY: this part of the arena belongs to the buffer alone, and no one else has the buffer.
         unsafe { self.layout.free_spills(self.start.as_ptr()) };
     }
 }
 
 impl BatchBuffer {
-    /// Leaves a row without a sample.
+    /// Marks a row as having no sample.
     ///
     /// # Safety
     ///

@@ -53,7 +53,7 @@ pub trait Fill<D: Loadable>: Send + Sync + 'static {
     /// Makes the batch, or the job's part of it.
     fn fill<J: Job<D>>(&self, payload: &Self::Payload, job: &mut J) -> Result<(), BoxError>;
 
-    /// Leaves a row of the batch without a sample.
+    /// Marks a row of the batch as having no sample.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The memory of batches that nobody has, as AddressSanitizer sees it.
+//! Poisoning of the memory of dropped batches under AddressSanitizer.
 //!
 //! In a process that runs with AddressSanitizer, the memory of a batch is poisoned when the batch is dropped, and is
 //! usable again when the consumer takes it for another batch. An access in between, through a pointer or a view that
@@ -35,7 +35,7 @@ impl AddressSanitizer {
     }
 }
 
-/// The memory of one batch, which is poisoned while nobody has it. It is usable when this is dropped.
+/// The memory of one batch, which is poisoned while no batch uses it. Dropping this makes it accessible.
 pub(crate) struct Poison {
     start: usize,
     len: usize,
@@ -43,20 +43,20 @@ pub(crate) struct Poison {
 }
 
 impl Poison {
-    /// Memory that processes share is left as it is: each has marks of its own.
+    /// Returns `None` for memory that processes share, which is not poisoned: each process has its own marks for it.
     pub(crate) fn of(region: &BatchBuffer, by: AddressSanitizer) -> Option<Self> {
         let (start, len) = (region.start().as_ptr().addr(), region.layout().size);
         (!region.arena().is_shared()).then_some(Self { start, len, by })
     }
 
-    /// The memory belongs to nobody.
+    /// Poisons the memory, which nobody may access now.
     #[cold]
     pub(crate) fn lock(&self) {
-        // SAFETY: the memory is the region's, and nobody has it; only the sanitizer's own marks are written.
+        // SAFETY: the memory is the buffer's, and nobody else accesses it; only the sanitizer's own marks are written.
         unsafe { (self.by.poison)(std::ptr::without_provenance(self.start), self.len) }
     }
 
-    /// The memory is about to belong to someone.
+    /// Makes the memory accessible again.
     #[cold]
     pub(crate) fn unlock(&self) {
         // SAFETY: as in `lock`.

@@ -90,8 +90,8 @@ impl Loader {
 }
 
 impl<S> Loader<Batch<S>> {
-    /// Converts the loader to one without the type of its samples, whose batches are read by their
-    /// [columns](Batch::columns). For code that takes any loader, or keeps several.
+    /// Erases the type of the loader's samples; its batches are then read by their [columns](Batch::columns). Use this in
+    /// code that takes any loader, or keeps loaders of several types.
     ///
     /// ```
     /// use slotline::Loader;

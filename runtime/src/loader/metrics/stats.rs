@@ -84,7 +84,7 @@ pub struct Stats {
     pub cores: usize,
     /// What each worker did.
     pub workers: Vec<WorkerStats>,
-    /// What the consumer did of the same work: all of it without workers, otherwise what it did instead of waiting.
+    /// The part of this work that the consumer did: all of it without workers, otherwise what it did instead of waiting.
     pub consumer: WorkerStats,
     /// The slowest samples, the slowest first, each once; at most 8.
     pub slowest: Vec<Slow>,
@@ -106,19 +106,19 @@ pub struct WorkerStats {
     /// another thread that did.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub drawing: Duration,
-    /// How long it ran the dataset's code, without what that marks as [`writing`](crate::dataset::writing()) or
-    /// [`decoding`](crate::dataset::decoding()).
+    /// How long it ran the dataset's code, except for the parts that this code runs in
+    /// [`writing`](crate::dataset::writing()) or [`decoding`](crate::dataset::decoding()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub reading: Duration,
-    /// The part of `reading` in which it read files, as far as the dataset marks that as
-    /// [`fetching`](crate::dataset::fetching()). (Files that are mapped are read by whatever touches their bytes.)
+    /// The part of `reading` in which it read files, as far as the dataset does so in
+    /// [`fetching`](crate::dataset::fetching()). (A mapped file is read wherever its bytes are accessed.)
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub fetching: Duration,
-    /// The part of `reading` in which it waited for a network, as far as the dataset marks that as
+    /// The part of `reading` in which it waited for a network, as far as the dataset does so in
     /// [`downloading`](crate::dataset::downloading()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub downloading: Duration,
-    /// How long it decoded or transformed samples, as far as they mark that as [`decoding`](crate::dataset::decoding()).
+    /// How long it decoded or transformed samples, as far as that is done in [`decoding`](crate::dataset::decoding()).
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub decoding: Duration,
     /// How long it wrote samples into their rows, or ran the collate function, without `decoding`.
@@ -130,7 +130,7 @@ pub struct WorkerStats {
     /// How long it left batches to the consumer, which made them faster than they could have been passed between cores.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub resting: Duration,
-    /// How long it could have run, and waited for a core, as far as the system reports it. This is part of the other times.
+    /// How long it was ready to run and waited for a core, as far as the system reports it. This is part of the other times.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub starved: Duration,
     /// The number of its process, if it is a [process](crate::loader::Builder::processes) that runs.

@@ -135,7 +135,7 @@ impl<E: HasDataset> Passes for IndexedPasses<E> {
 /// Returns the indices of the batches that a sampler planned, from batch `first` on.
 fn planned(order: Order, spans: &Spans, first: usize) -> Upcoming {
     let mut samples = 0;
-    // For each batch, the samples of those before it, and its first position in the order.
+    // For each batch: the number of samples in the batches before it, and its first position in the order.
     let batch = |positions: Range<usize>| {
         let before = samples;
         samples += positions.len();

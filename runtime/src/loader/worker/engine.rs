@@ -41,7 +41,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
     on_error: OnError,
-    /// The lengths of all samples, if one that replaces another must not be longer.
+    /// The lengths of all samples, if a bad sample must not be replaced by a longer one.
     pub(crate) lengths: Option<Arc<[u32]>>,
     /// Samples that must not be read.
     pub(crate) is_blocked: Option<IsBlocked>,
@@ -85,7 +85,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         index_stream: Option<IndexStream>,
     ) -> Self {
         let Batching { batch_size: stride, single, .. } = batching;
-        // Before any process is forked, where another thread could be in the middle of it.
+        // Initialised before any process is forked: a fork could happen while another thread is initialising it.
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, index_stream)), StopToken::default());
@@ -93,7 +93,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         Self { dataset, collate, single, bulk, plan_cell, cancel, on_error, lengths, is_blocked, activities }
     }
 
-    /// Sets how bad samples are handled. What replaces one must not be longer, if there are lengths.
+    /// Sets how bad samples are handled. With the `lengths` of all samples, a bad sample is only replaced by one that is
+    /// not longer.
     pub(crate) fn on_error(self, on_error: OnError, lengths: Option<Arc<[u32]>>) -> Self {
         let lengths = lengths.filter(|_| matches!(on_error, OnError::Replace(_)));
         Self { on_error, lengths, ..self }

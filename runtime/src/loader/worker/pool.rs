@@ -20,8 +20,8 @@ pub(crate) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts a thread for each of `lives`, on its core if there are any, and waits until they run. If one cannot be
-    /// started, `close` must make those that run end.
+    /// Starts a thread for each function in `lives`, bound to the core at the same place in `cores` if there is one, and
+    /// waits until all threads run. If a thread cannot be started, it calls `close`, which must make the others end.
     pub(crate) fn start<F: FnOnce() + Send + 'static>(
         lives: impl ExactSizeIterator<Item = F>,
         cores: &[CoreId],
@@ -54,7 +54,7 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Records that a thread looks after this many worker processes.
+    /// Records that the only thread supervises this many worker processes.
     pub(crate) fn of_workers(self, workers: usize) -> Self {
         Self { processes: Some(workers), ..self }
     }

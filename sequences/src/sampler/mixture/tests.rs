@@ -30,8 +30,8 @@ fn num_samples(samples: u64) -> Stop {
     Stop::NumSamples(NonZero::new(samples).unwrap())
 }
 
-/// What `interleave_datasets` (datasets 5.2.0) gives without probabilities. With all_exhausted, it has one more: it ends
-/// its last round.
+/// The expected orders are those of `interleave_datasets` (datasets 5.2.0) without probabilities. Only with `all_exhausted`
+/// does it return one more index, since it completes its last round.
 #[test]
 fn equal_weights_are_those_of_interleave_datasets() {
     let lens = [3, 5, 2];

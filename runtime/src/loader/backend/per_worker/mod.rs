@@ -4,14 +4,15 @@
 //! An iterable dataset cannot be shared: each worker reads its own replica, and only that worker knows what comes next.
 //! So each worker has a link, which consists of two SPSC rings of `prefetch_factor` slots: one for requests from the
 //! consumer to the worker, and one for the replies. The consumer asks the workers in turn, and takes the replies in the
-//! order in which it asked; a worker that is at its end replies so and is asked no more. That is torch's protocol,
-//! without the dict that puts results in order: each ring is in order already, and the order of asking is a queue of at
-//! most `prefetch_factor × num_workers` link numbers. With `in_order(false)` the consumer takes any reply that is
-//! ready, and asks any worker that has room.
+//! order in which it asked. A worker whose dataset has ended says so in its reply, and gets no more requests. This is
+//! torch's protocol without the dict that puts results in order: each ring is in order already, and the order of the
+//! requests is kept in a queue of at most `prefetch_factor × num_workers` link numbers. With `in_order(false)` the
+//! consumer takes any reply that is ready, and asks any worker that has room.
 //!
 //! Batches must be able to outlive their place in a ring, to be held and dropped in any order. So a reply does not
-//! carry the batch but refers to the memory cell that it is in ([`CellPool`](crate::loader::collate::cell_pool::CellPool)), and the
-//! consumer leaves a free cell in its place, which the worker fills one lap later. Nothing is copied or allocated.
+//! contain the batch, but refers to the memory cell that it is in
+//! ([`CellPool`](crate::loader::collate::cell_pool::CellPool)). The consumer leaves a free cell in its place, which the
+//! worker fills one lap later. Nothing is copied or allocated.
 //!
 //! Datasets by index can be loaded in this way, too, to match torch exactly: worker `i mod num_workers` makes batch
 //! `i`, in order, and a slow worker keeps its requests.

@@ -369,9 +369,9 @@ impl<P: Storage, S: Service<P>> ProcessLink<P, S> {
         let forwarder = Forwarder::new();
         // The first use of a span takes a lock, which another thread must not hold when this one forks.
         drop(spans::wait());
-        // The process also has a copy of this end, and of those that other threads use, which may be any number. That does
-        // no harm: the loader shuts a socket down, it does not only close it, and does not wait for the end of the other
-        // side but for that of the process.
+        // The process also inherits this end of the socket, and any number of sockets that other threads use. That does no
+        // harm: the loader shuts a socket down instead of only closing it, and waits for the process to end, not for the
+        // other end of the socket to be closed.
         Child::start(|| {
             let socket = Arc::new(theirs);
             forwarder.during(&socket, || self.process_link.server.work(self.worker, socket.clone(), false));

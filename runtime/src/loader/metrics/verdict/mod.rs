@@ -34,16 +34,16 @@ pub enum Verdict {
     Decoding(Bound),
     /// Writing samples into their rows, or collating them.
     Writing(Bound),
-    /// Too few cores for all threads and programs that run: those that load could run, but waited for a core.
+    /// Too few cores for all threads and programs that run: the threads that load were ready to run, but waited for a core.
     Starved {
-        /// The share of the time for which they did.
+        /// The share of the time for which they waited for a core.
         share: f64,
         /// The number of workers.
         workers: usize,
         /// The number of cores.
         cores: usize,
     },
-    /// Handing over batches from workers, which are so small that this takes longer than making them.
+    /// Passing batches from workers to the consumer: they are so small that this takes longer than making them.
     SmallBatches {
         /// The share of the time for which the consumer waited for a batch.
         waited: f64,
