@@ -68,8 +68,13 @@ fn busy_threads_on_its_core_starve_a_loop() {
 #[test]
 fn batches_of_one_digit_are_small() {
     let _alone = alone();
-    let text = stdout("feed digits --batch-size 1 --num-workers 1 --no-helping --epochs 20");
-    assert!(says(&text, "handing over small batches"), "{text}");
+    // How long handing over takes depends on where the system runs the two threads.
+    let mut text = String::new();
+    let is_found = (0..5).any(|_| {
+        text = stdout("feed digits --batch-size 1 --num-workers 1 --no-helping --epochs 20");
+        says(&text, "handing over small batches")
+    });
+    assert!(is_found, "{text}");
 }
 
 #[cfg(feature = "remote")]

@@ -27,6 +27,9 @@ use crate::loader::worker::skip::SkipJob;
 use crate::loader::worker::timing::timed_if_wanted;
 use crate::placed::Placed;
 
+/// From how many rows on a dataset [writes many](Dataset::writes_many): fewer are written faster one by one.
+const MANY: usize = 4;
+
 /// Returns why the sample with an index must not be read, if so.
 pub(crate) type IsBlocked = Box<dyn Fn(usize) -> Option<BoxError> + Send + Sync>;
 
@@ -36,8 +39,10 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) collate: C,
     /// Whether there are single samples instead of batches.
     pub(crate) single: bool,
-    /// The number of indices that each thread keeps for [`Dataset::get_many`]; 0 if it is not used.
+    /// The number of indices that each thread keeps for [`Dataset::get_many`] or [`Dataset::write_many`]; 0 if neither is
+    /// used. And the fewest rows for which it is.
     bulk: usize,
+    many: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
     on_error: OnError,
@@ -89,8 +94,9 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         crate::sync::origin();
         let activities = (0..=workers).map(|_| CachePadded::default()).collect();
         let (plan_cell, cancel) = (Arc::new(PlanCell::new(rows, stride, index_stream)), StopToken::default());
+        let many = if dataset.reads_many() { 0 } else { MANY };
         let (on_error, lengths, is_blocked) = (OnError::Raise, None, None);
-        Self { dataset, collate, single, bulk, plan_cell, cancel, on_error, lengths, is_blocked, activities }
+        Self { dataset, collate, single, bulk, many, plan_cell, cancel, on_error, lengths, is_blocked, activities }
     }
 
     /// Sets how bad samples are handled. With the `lengths` of all samples, a bad sample is only replaced by one that is
@@ -174,7 +180,7 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
             reader.seed = Some(plan.seed);
             set_worker_info(Some(WorkerInfo::new(id, self.workers(), plan.seed)));
         }
-        if self.bulk > 0 {
+        if self.bulk > 0 && rows.len() >= self.many {
             self.fill_many(work, plan, task, rows, reader, timed);
         } else {
             self.fill_rows(work, plan, task, rows, reader, (timed, false));
