@@ -324,10 +324,13 @@ def _of_engine(state: dict[str, Any]) -> str:
 
 
 def _check_integer(name: str, number: Any, bits: int) -> None:
-    # A flag in the place of a number is a mistake.
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{name} is {number!r}; it must be an integer")
-    value = operator.index(number)
+    try:
+        # A flag in the place of a number is a mistake. (NumPy before 2 takes its own for one.)
+        if isinstance(number, (bool, np.bool_)):
+            raise TypeError
+        value = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} is {number!r}; it must be an integer") from None
     if value < 0:
         raise OptionError(f"{name} is {value}; it must not be negative")
     if value >= 1 << bits:
