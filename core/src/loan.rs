@@ -56,7 +56,7 @@ const DONE: u32 = 3;
 /// Who has a thing: its owner, or a borrower. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Loan {
-    /// Written by whoever has the thing.
+    /// Written by the side that has the thing.
     state: AtomicU32,
     /// Written when the owner goes.
     owner: AtomicU32,

@@ -88,7 +88,7 @@ pub(crate) fn allocator(
         if out.len < bytes || out.len > isize::MAX as usize {
             return Err(format!("allocate was asked for {bytes} bytes, but returned {}", out.len).into());
         }
-        // SAFETY: the user has agreed that so many bytes can be written, and that only the library uses them.
+        // SAFETY: the user has agreed that `len` bytes can be written, and that only the library uses them.
         unsafe { start.write_bytes(0, out.len) };
         Ok(Lent { start, len: out.len, _owner: memory })
     })

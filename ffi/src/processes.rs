@@ -29,7 +29,7 @@ pub(crate) unsafe fn build<D: Dataset>(
 ) -> Result<Loader<BatchOf<D>>, Failure> {
     let mut builder = processes(options, builder);
     if !options.spawn.is_null() {
-        // SAFETY: the caller guarantees that `spawn` is such a list, and that `spawn_setup` points to so many bytes.
+        // SAFETY: the caller guarantees that `spawn` is such a list, and that `spawn_setup` points to as many bytes as its length says.
         let (command, setup) = unsafe {
             let setup = check::slice(options.spawn_setup, options.spawn_setup_len, "options->spawn_setup")?;
             (command(options.spawn)?, setup)

@@ -24,7 +24,7 @@ use crate::fresh::Pool;
 use crate::memory::ALIGN;
 use crate::tree::Node;
 
-/// Tensors of at least so many bytes have a block of their own.
+/// Tensors of at least this many bytes have a block of their own.
 const LARGE: usize = 16 << 10;
 /// The block of a tensor that is in the same block as its description.
 const HERE: u64 = u64::MAX;
@@ -305,13 +305,13 @@ pub(crate) fn receive<'py>(
                 if let Owner::Block(block) = &owner {
                     block.expose();
                 }
-                // SAFETY: the memory has so many bytes, and the worker does not write there before it is given back.
+                // SAFETY: the memory has the bytes of the tensor, and the worker does not write there before it is given back.
                 unsafe { tools.torch.make(py, data.as_ptr(), dtype, dims, owner) }?
             }
             true => {
                 let copy = pool.take(py, &tools.torch, DType::U8, &[len as i64])?;
                 if len > 0 {
-                    // SAFETY: both have so many bytes.
+                    // SAFETY: both have `len` bytes.
                     unsafe { tools.torch.start(&copy)?.copy_from_nonoverlapping(data.as_ptr(), len) };
                 }
                 tools.torch.part(&copy, 0, dtype, dims)?

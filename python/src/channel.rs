@@ -635,7 +635,7 @@ impl Receiver {
         self.consumer.ready()
     }
 
-    /// Whether so many blocks are kept that the sender might not find a free one.
+    /// Whether the loop keeps enough blocks that the sender might not find a free one.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
     }

@@ -608,7 +608,7 @@ fn integer(value: &Bound<'_, PyAny>) -> Option<i64> {
     Some(number)
 }
 
-/// Whether an object is a list of so many `None`s.
+/// Returns the number of `None`s, if an object is a list of nothing else.
 pub(crate) fn nones(index: &Bound<'_, PyAny>) -> Option<usize> {
     let list = index.cast_exact::<PyList>().ok()?;
     (!list.is_empty() && list.iter().all(|value| value.is_none())).then(|| list.len())

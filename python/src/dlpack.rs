@@ -97,7 +97,7 @@ impl Tensor {
         if self.device.kind != CPU || self.dtype.bytes().is_none() {
             return None;
         }
-        // SAFETY: both have so many entries, and belong to the tensor.
+        // SAFETY: both have `ndim` entries, and belong to the tensor.
         let (shape, strides) = unsafe { (entries(self.shape, ndim)?, entries(self.strides, ndim)) };
         let data = self.data.cast::<u8>().wrapping_add(usize::try_from(self.byte_offset).ok()?);
         Some(View { data, dtype: self.dtype, shape, strides: strides.filter(|_| ndim > 0) })
@@ -295,7 +295,7 @@ impl View<'_> {
     pub(crate) unsafe fn copy(&self, to: *mut u8) {
         let Some(bytes) = self.bytes().filter(|bytes| *bytes > 0) else { return };
         if self.is_dense() {
-            // SAFETY: the caller says that both have so many bytes.
+            // SAFETY: the caller says that both have `bytes` bytes.
             unsafe { std::ptr::copy_nonoverlapping(self.data, to, bytes) };
             return;
         }

@@ -5,6 +5,9 @@ use crate::dtype::{Element, bytes_of};
 /// The size of a cache line, in bytes, on the CPUs that this module supports.
 const LINE: usize = 64;
 
+/// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
+pub(crate) const AHEAD: usize = 8;
+
 /// The most lines that are hinted. For longer runs the CPU's own prefetcher takes over. (For a row of 13 lines it
 /// starts too late: hinting the first four lines gained a tenth, hinting all of them a half.)
 const HEAD_LINES: usize = 32;

@@ -97,7 +97,7 @@ fn a_thing_that_came_back_is_lent_again() {
 }
 
 /// The fences are only needed so that someone frees the thing. The owner also writes something after it has lent the thing,
-/// which whoever frees it must see.
+/// which the side that frees it must see.
 #[test]
 fn without_fences_a_thing_may_be_lost_but_is_not_freed_early_or_twice() {
     explore(4, || {

@@ -1,4 +1,4 @@
-//! Checks that batches are the same whoever loads them.
+//! Checks that batches are the same, whichever thread or worker loads them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

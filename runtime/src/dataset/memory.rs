@@ -4,6 +4,7 @@ use super::{Context, Dataset, OutOfRange};
 use crate::BoxError;
 use crate::array::{AnyArray, Array};
 use crate::dtype::{DType, Element, bytes_of};
+use crate::prefetch::AHEAD;
 use crate::sample::{AnyRow, ArrayRow, FieldsMut, RowsMut, Sample};
 use crate::tuples::up_to_eight;
 
@@ -55,9 +56,6 @@ pub trait Rows: Send + Sync + 'static {
         Err("these rows are written one by one".into())
     }
 }
-
-/// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
-const AHEAD: usize = 8;
 
 /// Writes a field of the rows at `indices`, whose bytes are `row`, and prefetches rows before they are copied. Fails if the
 /// field is declared with another dtype or shape.

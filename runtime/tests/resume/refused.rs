@@ -2,15 +2,14 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use slotline::Loader;
 use slotline::loader::{Builder, State};
 use slotline::rng::Generator;
 use slotline::sampler::{
     CipherSampler, DistributedSampler, Order, RandomSampler, Sampler, SamplerError, SequentialSampler,
     SubsetRandomSampler, WeightedRandomSampler,
 };
-use slotline::{Error, Loader};
 
-use crate::damage::damage;
 use crate::orders::*;
 use crate::resumed::*;
 
@@ -184,24 +183,6 @@ proptest! {
         missing in proptest::option::of(vec(0_u64..12, 0..3)),
         workers in 0_usize..3,
     ) {
-        let (what, state) = state_of(from);
-        let mut value = serde_json::to_value(&state).unwrap();
-        if let Some(missing) = missing {
-            value["missing"] = missing.into();
-        }
-        for (at, with) in damages {
-            damage(&mut value, at, with);
-        }
-        let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
-        let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1, processes: false };
-        let mut loader = build(&what, &how);
-        if loader.load_state(&state).is_err() {
-            return Ok(());
-        }
-        let pass = loader.epoch().map(|pass| pass.count());
-        match pass {
-            Ok(batches) => prop_assert!(batches <= 43, "{}", batches),
-            Err(error) => prop_assert!(matches!(error, Error::State(_) | Error::Order(_)), "{}", error),
-        }
+        refused_or_loaded(from, &damages, missing, workers)?;
     }
 }

@@ -9,6 +9,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
 use slotline::{BoxError, Error, Loader};
 
+use crate::damage::damage;
 use crate::orders::{ALL, From};
 use crate::support::{Crew, HAS_PROCESSES, dawdle, pixels, prefetch};
 
@@ -251,4 +252,31 @@ pub(crate) fn how(in_order: bool) -> impl Strategy<Value = How> {
 
 pub(crate) fn parts(in_order: bool) -> impl Strategy<Value = Vec<(How, Cut)>> {
     vec((how(in_order), (0_usize..20, proptest::bool::weighted(0.2))), 1..5)
+}
+
+/// Damages a state, and checks that it is refused, or loaded and then no more than a pass.
+pub(crate) fn refused_or_loaded(
+    from: From,
+    damages: &[(usize, usize)],
+    missing: Option<Vec<u64>>,
+    workers: usize,
+) -> Result<(), TestCaseError> {
+    let (what, state) = state_of(from);
+    let mut value = serde_json::to_value(&state).unwrap();
+    if let Some(missing) = missing {
+        value["missing"] = missing.into();
+    }
+    damages.iter().for_each(|&(at, with)| damage(&mut value, at, with));
+    let Ok(state) = serde_json::from_value::<State>(value) else { return Ok(()) };
+    let how =
+        How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt: workers == 1, processes: false };
+    let mut loader = build(&what, &how);
+    if loader.load_state(&state).is_err() {
+        return Ok(());
+    }
+    match loader.epoch().map(|pass| pass.count()) {
+        Ok(batches) => prop_assert!(batches <= 43, "{}", batches),
+        Err(error) => prop_assert!(matches!(error, Error::State(_) | Error::Order(_)), "{}", error),
+    }
+    Ok(())
 }

@@ -22,7 +22,6 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::metrics::activity::Activity;
 use crate::loader::order::index_source::Batching;
-use crate::loader::worker::init_barrier::InitHook;
 use crate::loader::worker::workers::Workers;
 use crate::placed::Placed;
 
@@ -39,10 +38,5 @@ impl Options {
     /// Prepares for the threads to come.
     fn workers(&self, cancel: StopToken, activities: &Placed<[CachePadded<Activity>]>) -> Result<Workers, BuildError> {
         Workers::new(cancel, activities.clone(), (self.watchdog, &self.on_warning), self.close_timeout)
-    }
-
-    /// Takes the user's code that each worker runs before a pass.
-    fn init_hook(&mut self) -> Option<InitHook> {
-        self.worker_init.take().map(|init| InitHook::new(init, self.persistent_workers))
     }
 }

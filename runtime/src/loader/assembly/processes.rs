@@ -378,6 +378,6 @@ fn claims(options: &Options, rows: usize, divisible: bool) -> (usize, ClaimSizer
     let most = if divisible { MOST_PARTS.min(rows.next_power_of_two()) } else { 1 };
     let part_rows = options.part_size.unwrap_or(1).max(rows.div_ceil(most));
     let parts = rows.div_ceil(part_rows).next_power_of_two();
-    let sizer = if options.part_size.is_some() { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
+    let sizer = ClaimSizer::of(options.part_size.is_some(), parts);
     (part_rows, sizer)
 }

@@ -112,7 +112,7 @@ impl<D: Dataset, C: Share<D>> Work for Builder<D, C> {
                 init,
             })));
         }
-        let sizer = if is_fixed { ClaimSizer::fixed(1) } else { ClaimSizer::adaptive(parts) };
+        let sizer = ClaimSizer::of(is_fixed, parts);
         Ok(Joined(Box::new(ProcessWorkers { engine, control, in_order, part_rows, payload_at, sizer, init, cores })))
     }
 }

@@ -8,7 +8,7 @@ use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosi
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::{Collate, Storage};
 use crate::loader::error::guard::quietly;
-use crate::loader::order::plan::{Plan, Task};
+use crate::loader::order::plan::{IndexStream, Plan, Task};
 use crate::loader::worker::claimed::{ClaimedRows, Filled};
 use crate::loader::worker::engine::Engine;
 use crate::loader::worker::reader::Reader;
@@ -21,31 +21,32 @@ pub(crate) struct IndexWorker<D: Dataset, C: Collate<D>> {
 
 impl<D: Dataset, C: Collate<D>> BatchWorker<C::Payload> for IndexWorker<D, C> {
     fn fill(&mut self, _: &Request, task: usize, work: &BatchState<C::Payload>, _: &mut StreamPosition) -> Outcome {
-        let engine = &*self.engine;
+        let Self { engine, reader } = self;
         // SAFETY: this batch is not finished yet, and the plan is written only when all are.
         let plan = unsafe { engine.plan_cell.plan() };
-        if plan.index_stream.is_some() {
-            return self.fill_from_stream(work);
+        if let Some(index_stream) = &plan.index_stream {
+            return make_next(engine, plan, index_stream, work, reader);
         }
         let task = plan.task(task);
-        make(engine, plan, &task, work, &mut self.reader);
+        make(engine, plan, &task, work, reader);
         Outcome::Batch(task.rows)
     }
 }
 
-impl<D: Dataset, C: Collate<D>> IndexWorker<D, C> {
-    /// Makes the next batch of a user's iterator, of which this is the only reader.
-    #[inline(never)]
-    fn fill_from_stream(&mut self, work: &BatchState<C::Payload>) -> Outcome {
-        // SAFETY: as in `fill`.
-        let plan = unsafe { self.engine.plan_cell.plan() };
-        let Some(index_stream) = &plan.index_stream else { return Outcome::End };
-        let (ticket, slot) = (index_stream.drawn(), 0);
-        let claimed = ClaimedRows { ticket, slot, parts: 0..1, part_rows: plan.rows, work };
-        match claimed.fill(&self.engine, plan, &mut self.reader) {
-            Filled::Rows => Outcome::Batch(index_stream.peek(slot).indices.len()),
-            Filled::End => Outcome::End,
-        }
+/// Makes the next batch of a user's iterator, of which this is the only reader.
+#[inline(never)]
+fn make_next<D: Dataset, C: Collate<D>>(
+    engine: &Engine<D, C>,
+    plan: &Plan,
+    index_stream: &IndexStream,
+    work: &BatchState<C::Payload>,
+    reader: &mut Reader,
+) -> Outcome {
+    let (ticket, slot) = (index_stream.drawn(), 0);
+    let claimed = ClaimedRows { ticket, slot, parts: 0..1, part_rows: plan.rows, work };
+    match claimed.fill(engine, plan, reader) {
+        Filled::Rows => Outcome::Batch(index_stream.peek(slot).indices.len()),
+        Filled::End => Outcome::End,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::loader::error::build::{BuildError, clash};
 use crate::loader::error::warning::Listener;
 use crate::loader::order::index_source::{Batching, IndexSource, Make, Origin};
 use crate::loader::order::plan::{Batches, Chunks};
-use crate::loader::worker::init_barrier::Init;
+use crate::loader::worker::init_barrier::{Init, InitHook};
 use crate::loader::worker::threads::GRACE;
 use crate::ranks::Ranks;
 use crate::rng::{Generator, SharedGenerator};
@@ -329,6 +329,11 @@ impl Options {
             self.prefetch_factor = Some(prefetch);
         }
         Ok(())
+    }
+
+    /// Takes the user's code that each worker runs before a pass.
+    pub(crate) fn init_hook(&mut self) -> Option<InitHook> {
+        self.worker_init.take().map(|init| InitHook::new(init, self.persistent_workers))
     }
 
     /// The size of a loader whose batches have this many rows.

@@ -266,7 +266,7 @@ impl<P: Storage> LoaderCore<P> {
 
     /// Whether batches have the numbers that they were asked for with. Those of an iterable dataset are counted as they
     /// come, since workers at their end return none.
-    fn is_numbered(&self) -> bool {
+    pub(crate) fn is_numbered(&self) -> bool {
         self.passes.index_source().is_some()
     }
 

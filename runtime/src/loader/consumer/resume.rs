@@ -279,8 +279,7 @@ impl<P: Storage> LoaderCore<P> {
 
     /// Returns how far the workers of an iterable dataset are, or their start if no pass is running.
     fn streams(&self, running: bool) -> Option<Streams> {
-        let is_stream = self.passes.index_source().is_none();
-        if is_stream { self.backend.streams(running.then_some(self.position.pass.samples)) } else { None }
+        if !self.is_numbered() { self.backend.streams(running.then_some(self.position.pass.samples)) } else { None }
     }
 
     /// Draws the next pass, or draws the pass of the loaded state again.

@@ -55,19 +55,22 @@ impl Plan {
     /// Returns a batch, without an index stream.
     #[inline(always)]
     pub(crate) fn task(&self, number: usize) -> Task<'_> {
-        let (first, rows) = match &self.spans {
-            None => (number * self.stride, self.rows.min(self.positions - number * self.stride)),
-            Some(spans) => planned(spans, number),
-        };
+        let (first, rows) = self.extent(number);
         Task { number, first, rows, indices: Indices::from(&self.order, first) }
     }
 
     /// Returns the rows of a batch, without an index stream.
     #[inline(always)]
     pub(crate) fn rows(&self, number: usize) -> usize {
+        self.extent(number).1
+    }
+
+    /// Returns the position of a batch's first row, and the number of its rows.
+    #[inline(always)]
+    fn extent(&self, number: usize) -> (usize, usize) {
         match &self.spans {
-            None => self.rows.min(self.positions - number * self.stride),
-            Some(spans) => planned(spans, number).1,
+            None => (number * self.stride, self.rows.min(self.positions - number * self.stride)),
+            Some(spans) => planned(spans, number),
         }
     }
 }

@@ -54,6 +54,11 @@ impl ClaimSizer {
         Self { parts: 1, adapts: most > 1, ..Self::fixed(most) }
     }
 
+    /// Claims one part if the user has set its size, and otherwise from one part up to `most`.
+    pub(crate) fn of(is_fixed: bool, most: usize) -> Self {
+        if is_fixed { Self::fixed(1) } else { Self::adaptive(most) }
+    }
+
     /// Measures claims more often than the statistics need, even if claims cannot grow, to detect tiny ones.
     pub(crate) fn watching(self) -> Self {
         Self { adapts: true, ..self }

@@ -11,10 +11,8 @@ use crate::loader::metrics::activity::Activity;
 use crate::loader::metrics::clock::{Laps, next_timed};
 use crate::loader::order::plan::{Indices, Plan};
 use crate::loader::worker::cancel::CancelFlag;
+use crate::prefetch::AHEAD;
 use crate::sync::atomic::Ordering;
-
-/// How many rows ahead a gather prefetches: loading a row from main memory takes as long as copying a few rows.
-const AHEAD: usize = 8;
 
 /// Rows of a batch whose samples are read by index. The job of an untimed claim is inlined where it is used, and lives in
 /// registers; as calls, a row of one number took a tenth more instructions.

@@ -16,7 +16,7 @@ use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::worker::claim_size::ClaimSizer;
 use crate::loader::worker::engine::Engine;
-use crate::loader::worker::init_barrier::{InitBarrier, InitHook};
+use crate::loader::worker::init_barrier::InitBarrier;
 use crate::loader::worker::pool::WorkerPool;
 use crate::loader::worker::workers::Workers;
 use crate::wait::Waiter;
@@ -45,13 +45,10 @@ impl Claims {
             None => least,
         };
         let parts = rows.div_ceil(part_rows);
+        let sizer = ClaimSizer::of(part_size.is_some(), parts);
         // With a given part size, workers claim at no other size.
-        if part_size.is_some() {
-            let sizer = ClaimSizer::fixed(1);
-            return Self { parts, part_rows, watching: sizer.clone(), sizer };
-        }
-        let sizer = ClaimSizer::adaptive(parts);
-        Self { parts, part_rows, watching: sizer.clone().watching(), sizer }
+        let watching = if part_size.is_some() { sizer.clone() } else { sizer.clone().watching() };
+        Self { parts, part_rows, sizer, watching }
     }
 }
 
@@ -72,7 +69,7 @@ pub(crate) fn start<D: Dataset, C: Collate<D>>(
 ) -> Result<Started<D, C>, BuildError> {
     let (workers, in_order, strategy) = (options.num_workers, options.in_order, options.wait_strategy);
     let helps = options.help.unwrap_or(in_order && options.worker_init.is_none()) && options.timeout.is_zero();
-    let init = options.worker_init.take().map(|init| InitHook::new(init, options.persistent_workers));
+    let init = options.init_hook();
     let cores = worker_cores(&options.affinity, workers, warnings)?;
     let delivery = if in_order { Delivery::InOrder } else { Delivery::Arrival };
     let config = Config::new().parts(parts).delivery(delivery);
