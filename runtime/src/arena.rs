@@ -387,6 +387,13 @@ fn group_memory() -> Option<u64> {
     Some(read("memory.max")?.saturating_sub(read("memory.current")?))
 }
 
+/// Whether a forked process may lack this memory, or share it with its parent. A loader's own memory is copied by a
+/// fork.
+pub(crate) fn is_given(memory: &dyn Memory) -> bool {
+    let memory: &dyn Any = memory;
+    memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,8 +5,8 @@
 //! the mean size of a sample, and the number of samples that were read ([`ReadCounters`]). While they are far enough ahead, one
 //! of them checks every [`LOOK`] whether they still are.
 //!
-//! Asking for bytes that are in memory already is wasted work. So after [`CALM`] samples in a row whose bytes are in memory,
-//! the threads ask for only one sample in [`SPARSE`], until they find one whose bytes are not.
+//! Asking for bytes that are in memory already is wasted work. So after [`RESIDENT_RUN`] samples in a row whose bytes are in memory,
+//! the threads ask for only one sample in [`SAMPLED_EVERY`], until they find one whose bytes are not.
 
 use std::fmt;
 use std::io;
@@ -19,8 +19,8 @@ use slotline::arena::{Memory, Pages};
 use slotline::dataset::Upcoming;
 use slotline::fork::Process;
 
-const CALM: usize = 256;
-const SPARSE: usize = 16;
+const RESIDENT_RUN: usize = 256;
+const SAMPLED_EVERY: usize = 16;
 const LOOK: Duration = Duration::from_millis(2);
 
 /// How many samples are asked for before requests are sent: those of neighbours are sent as one.
@@ -156,7 +156,7 @@ struct Pass {
     asked: AtomicU64,
     bytes: AtomicU64,
     /// How many samples in a row were in memory.
-    calm: AtomicUsize,
+    resident_run: AtomicUsize,
 }
 
 impl Ahead {
@@ -191,8 +191,8 @@ impl Ahead {
             return;
         }
         let next = AtomicUsize::new(upcoming.positions().start);
-        let (taken, asked, bytes, calm) = Default::default();
-        *self.shared.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, calm }));
+        let (taken, asked, bytes, resident_run) = Default::default();
+        *self.shared.pass() = Some(Arc::new(Pass { upcoming, next, taken, asked, bytes, resident_run }));
         self.shared.begun.notify_all();
     }
 }
@@ -251,15 +251,17 @@ impl Shared {
         let Some(index) = pass.upcoming.index(position) else { return true };
         // A sample that was read already is not needed any more.
         let is_late = pass.taken.fetch_add(1, Ordering::Relaxed) < self.read.samples();
-        if is_late || (pass.calm.load(Ordering::Relaxed) >= CALM && !position.is_multiple_of(SPARSE)) {
+        if is_late
+            || (pass.resident_run.load(Ordering::Relaxed) >= RESIDENT_RUN && !position.is_multiple_of(SAMPLED_EVERY))
+        {
             return true;
         }
         let Readiness { bytes, resident } = self.readahead.request(index);
         pass.bytes.fetch_add(bytes, Ordering::Relaxed);
         pass.asked.fetch_add(1, Ordering::Relaxed);
         match resident {
-            true => pass.calm.fetch_add(1, Ordering::Relaxed),
-            false => pass.calm.swap(0, Ordering::Relaxed),
+            true => pass.resident_run.fetch_add(1, Ordering::Relaxed),
+            false => pass.resident_run.swap(0, Ordering::Relaxed),
         };
         true
     }
@@ -343,10 +345,10 @@ mod tests {
     #[test]
     fn few_samples_are_looked_at_where_all_are_in_memory() {
         let (ahead, asked) = recorded(u64::MAX, true);
-        ahead.begin(Upcoming::new(CALM + 100 * SPARSE, Some));
-        let looked_at = wait(&asked, CALM + 100);
-        assert_eq!(looked_at.len(), CALM + 100);
-        assert!(looked_at[CALM..].iter().all(|index| index.is_multiple_of(SPARSE)));
+        ahead.begin(Upcoming::new(RESIDENT_RUN + 100 * SAMPLED_EVERY, Some));
+        let looked_at = wait(&asked, RESIDENT_RUN + 100);
+        assert_eq!(looked_at.len(), RESIDENT_RUN + 100);
+        assert!(looked_at[RESIDENT_RUN..].iter().all(|index| index.is_multiple_of(SAMPLED_EVERY)));
     }
 
     #[test]

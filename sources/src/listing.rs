@@ -13,7 +13,7 @@ use crate::saved::is_index;
 pub(crate) const INDEX: &str = "index.json";
 
 /// The files that describe the contents of a folder. The last three are the metadata of Hugging Face's folders of pictures.
-const MARKS: [(&str, Kind); 6] = [
+const INDEX_FILES: [(&str, Kind); 6] = [
     (INDEX, Kind::Mds),
     ("state.json", Kind::Saved),
     ("dataset_dict.json", Kind::Saved),
@@ -81,7 +81,7 @@ impl Listing {
         // and arrays, may be the user's notes.
         let is_shard = |path: &PathBuf| Kind::of(path).is_some_and(Kind::is_shard);
         let mut marks = Vec::new();
-        for (name, kind) in MARKS.into_iter().filter(|(name, _)| self.others.iter().any(|other| other == name)) {
+        for (name, kind) in INDEX_FILES.into_iter().filter(|(name, _)| self.others.iter().any(|other| other == name)) {
             let kind = if name == INDEX { index(&self.path)? } else { Some(kind) };
             marks.extend(kind.map(|kind| (kind, below(&self.path, name))));
         }

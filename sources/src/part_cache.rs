@@ -34,11 +34,11 @@ struct Part<T, S> {
     /// The error that was found in the part's contents, kept so that it is not decoded again for each sample.
     wrong: OnceLock<Box<Error>>,
     /// Shared by the threads that are making the part.
-    making: Mutex<Option<Arc<Making<T, S>>>>,
+    in_progress: Mutex<Option<Arc<InProgress<T, S>>>>,
 }
 
-/// A part that is being made.
-struct Making<T, S> {
+/// The work on a part that threads are making.
+struct InProgress<T, S> {
     /// The next step that no thread has taken.
     next: AtomicUsize,
     /// The bytes of memory that the steps have used so far, as counted by the steps.
@@ -117,7 +117,7 @@ impl<T, S> Parts<T, S> {
             made: RwLock::new(None),
             used: AtomicU64::new(0),
             wrong: OnceLock::new(),
-            making: Mutex::new(None),
+            in_progress: Mutex::new(None),
         };
         Self { parts: (0..parts).map(part).collect(), held: Mutex::default(), clock: AtomicU64::new(0) }
     }
@@ -137,32 +137,32 @@ impl<T, S> Parts<T, S> {
             if let Some(error) = self.parts[part].wrong.get().and_then(|error| error.again()) {
                 return Err(error);
             }
-            let making = {
-                let mut making = lock(&self.parts[part].making);
+            let in_progress = {
+                let mut in_progress = lock(&self.parts[part].in_progress);
                 if let Some(found) = self.find(part) {
                     return Ok(found);
                 }
-                making.get_or_insert_with(|| Arc::new(Making::new(steps))).clone()
+                in_progress.get_or_insert_with(|| Arc::new(InProgress::new(steps))).clone()
             };
-            while let number = making.next.fetch_add(1, Ordering::Relaxed)
+            while let number = in_progress.next.fetch_add(1, Ordering::Relaxed)
                 && number < steps
             {
-                let failing = Failing { making: &making, part: &self.parts[part] };
-                let made = step(number, &making.spent).inspect_err(|error| {
+                let failing = Failing { in_progress: &in_progress, part: &self.parts[part] };
+                let made = step(number, &in_progress.spent).inspect_err(|error| {
                     error.again().map(|error| self.parts[part].wrong.set(Box::new(error)));
                 })?;
-                let all = making.add(number, made);
+                let all = in_progress.add(number, made);
                 if let Some(all) = all {
                     let (made, bytes) = join(all);
                     let made = Arc::new(made);
                     self.insert(part, made.clone(), bytes, limit);
-                    making.end(&self.parts[part], State::Made(made.clone()));
+                    in_progress.end(&self.parts[part], State::Made(made.clone()));
                     std::mem::forget(failing);
                     return Ok(made);
                 }
                 std::mem::forget(failing);
             }
-            if let Some(made) = making.wait() {
+            if let Some(made) = in_progress.wait() {
                 return Ok(made);
             }
         }
@@ -197,7 +197,7 @@ impl<T, S> Parts<T, S> {
     }
 }
 
-impl<T, S> Making<T, S> {
+impl<T, S> InProgress<T, S> {
     fn new(steps: usize) -> Self {
         let state = State::Steps((0..steps).map(|_| None).collect(), 0);
         Self { next: AtomicUsize::new(0), spent: AtomicU64::new(0), state: Mutex::new(state), ended: Condvar::new() }
@@ -215,11 +215,11 @@ impl<T, S> Making<T, S> {
 
     /// Records that a part was made, or that making it failed, and wakes the threads that wait for it.
     fn end(&self, part: &Part<T, S>, state: State<T, S>) {
-        let mut making = lock(&part.making);
-        if making.as_ref().is_some_and(|making| std::ptr::eq(&**making, self)) {
-            *making = None;
+        let mut in_progress = lock(&part.in_progress);
+        if in_progress.as_ref().is_some_and(|in_progress| std::ptr::eq(&**in_progress, self)) {
+            *in_progress = None;
         }
-        drop(making);
+        drop(in_progress);
         *lock(&self.state) = state;
         self.ended.notify_all();
     }
@@ -236,13 +236,13 @@ impl<T, S> Making<T, S> {
 
 /// Records that making a part failed, if a step returns early or panics.
 struct Failing<'a, T, S> {
-    making: &'a Making<T, S>,
+    in_progress: &'a InProgress<T, S>,
     part: &'a Part<T, S>,
 }
 
 impl<T, S> Drop for Failing<'_, T, S> {
     fn drop(&mut self) {
-        self.making.end(self.part, State::Failed);
+        self.in_progress.end(self.part, State::Failed);
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let kept = PartCache::new(2, 25);
         let get = |part| kept.get(part, 1, |_, _| Ok(()), |_| (vec![1_u8; 10], 10)).unwrap();
         get(0);
-        let (making, held) = (lock(&kept.own.parts[1].making), lock(&kept.own.held));
+        let (in_progress, held) = (lock(&kept.own.parts[1].in_progress), lock(&kept.own.held));
         // SAFETY: the child makes parts, which takes memory only, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -290,7 +290,7 @@ mod tests {
             // SAFETY: the child ends at once, without the parent's destructors.
             unsafe { libc::_exit(if made && kept.has(1) { 0 } else { 1 }) };
         }
-        drop((making, held));
+        drop((in_progress, held));
         let mut status = -1;
         // SAFETY: it waits for the child, and there is room for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::loader::collate::Storage;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::Lease;
+use crate::loader::collate::storage::Storage;
+use crate::loader::collate::tag::Tag;
 use crate::loader::error::failure::{Failure, Skipped, SlotErrors};
 use crate::loader::error::guard::{dispose, dispose_each, quietly};
 use crate::loader::error::run::{By, Error};

@@ -25,16 +25,16 @@ const FIRST: usize = 4;
 const BEGIN: usize = 16;
 
 /// The factor by which the rate must grow for a doubled limit to stay.
-const FASTER: f64 = 1.2;
+const WORTHWHILE: f64 = 1.2;
 
 /// The number of windows for which the limit is not doubled: after the first doubling that was not faster (and twice as many
 /// after each further one), at most after such a doubling, and after a failure.
-const STAY: u32 = 8;
-const LONGEST: u32 = 1 << 10;
-const CALM: u32 = 64;
+const FIRST_PAUSE: u32 = 8;
+const LONGEST_PAUSE: u32 = 1 << 10;
+const PAUSE_AFTER_FAILURE: u32 = 64;
 
 /// Failures that follow each other within this time are taken to have one cause, and halve the limit only once.
-const TOGETHER: Duration = Duration::from_secs(1);
+const SAME_CAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
     permits: Semaphore,
@@ -45,7 +45,7 @@ pub(super) struct Limit {
 struct State {
     limit: usize,
     /// The number of permits, in use or available.
-    given: usize,
+    permits_made: usize,
     /// The window: when it began, the number of its requests that were answered, how many of these were answered while all
     /// permits were in use, their bytes, and the sum of their durations.
     begun: Instant,
@@ -57,8 +57,8 @@ struct State {
     before: Option<(usize, f64)>,
     /// How many more windows must pass before the limit may be doubled, and how many must pass after the next doubling that
     /// is not faster.
-    calm: u32,
-    stay: u32,
+    pause: u32,
+    next_pause: u32,
     failed: u64,
     failed_last: Option<Instant>,
     /// The lowest limit after a failure.
@@ -75,23 +75,23 @@ impl Limit {
     pub(super) fn new(options: RequestOptions) -> Self {
         let most = options.most.clamp(1, Semaphore::MAX_PERMITS);
         let options = RequestOptions { most, ..options };
-        let given = FIRST.min(most);
+        let permits_made = FIRST.min(most);
         let state = State {
             limit: BEGIN.min(most),
-            given,
+            permits_made,
             begun: Instant::now(),
             requests: 0,
             full: 0,
             bytes: 0,
             time: Duration::ZERO,
             before: None,
-            calm: 0,
-            stay: STAY,
+            pause: 0,
+            next_pause: FIRST_PAUSE,
             failed: 0,
             failed_last: None,
             lowest: most,
         };
-        Self { permits: Semaphore::new(given), state: Mutex::new(state), options }
+        Self { permits: Semaphore::new(permits_made), state: Mutex::new(state), options }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,12 +111,12 @@ impl Limit {
         let mut state = self.state();
         state.failed += 1;
         let now = Instant::now();
-        if state.failed_last.replace(now).is_some_and(|last| now.duration_since(last) < TOGETHER) {
+        if state.failed_last.replace(now).is_some_and(|last| now.duration_since(last) < SAME_CAUSE) {
             return;
         }
         state.limit = (state.limit / 2).max(FIRST.min(self.options.most));
         state.lowest = state.limit.min(state.lowest);
-        (state.before, state.calm) = (None, CALM);
+        (state.before, state.pause) = (None, PAUSE_AFTER_FAILURE);
         state.begin_window(now);
     }
 
@@ -141,8 +141,8 @@ impl State {
 
     /// Counts a request that was answered, and sets the limit at the end of a window.
     fn count(&mut self, bytes: u64, begun: Instant, is_full: bool, most: usize, now: Instant) {
-        if self.given < self.limit {
-            self.given += 1;
+        if self.permits_made < self.limit {
+            self.permits_made += 1;
             return self.begin_window(now);
         }
         if begun < self.begun {
@@ -159,11 +159,11 @@ impl State {
         let is_full = self.full > self.requests / 2;
         let rate = self.bytes as f64 / self.time.as_secs_f64().max(1e-9) * self.limit as f64;
         match self.before.take() {
-            Some((limit, slower)) if is_full && rate < FASTER * slower => {
-                (self.limit, self.calm) = (limit, self.stay);
-                self.stay = (2 * self.stay).min(LONGEST);
+            Some((limit, slower)) if is_full && rate < WORTHWHILE * slower => {
+                (self.limit, self.pause) = (limit, self.next_pause);
+                self.next_pause = (2 * self.next_pause).min(LONGEST_PAUSE);
             }
-            _ if self.calm > 0 => self.calm -= 1,
+            _ if self.pause > 0 => self.pause -= 1,
             _ if is_full && self.limit < most => {
                 self.before = Some((self.limit, rate));
                 self.limit = (2 * self.limit).min(most);
@@ -178,17 +178,17 @@ impl Permit {
     /// Counts the request as answered with this many bytes, and lets one more request be made at a time, up to the limit.
     pub(super) fn answered(&self, bytes: u64) {
         let mut state = self.limit.state();
-        let (is_full, before) = (self.limit.permits.available_permits() == 0, state.given);
+        let (is_full, before) = (self.limit.permits.available_permits() == 0, state.permits_made);
         state.count(bytes, self.begun, is_full, self.limit.options.most, Instant::now());
-        self.limit.permits.add_permits(state.given - before);
+        self.limit.permits.add_permits(state.permits_made - before);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.limit.state();
-        match state.given > state.limit {
-            true => state.given -= 1,
+        match state.permits_made > state.limit {
+            true => state.permits_made -= 1,
             false => self.limit.permits.add_permits(1),
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     fn windows(limit: &Limit, count: usize, rate: u64, is_full: bool) -> usize {
         for _ in 0..count {
             let mut state = limit.state();
-            state.given = state.limit;
+            state.permits_made = state.limit;
             let (requests, begun) = (state.limit, state.begun);
             // One that began before is not counted.
             state.count(1 << 40, begun - Duration::from_secs(1), is_full, limit.options.most, begun);
@@ -228,7 +228,7 @@ mod tests {
     fn the_limit_grows_while_reading_gets_faster() {
         let limit = limit_of(100);
         assert_eq!([1_000, 2_000, 2_300].map(|rate| windows(&limit, 1, rate, true)), [32, 64, 32]);
-        assert_eq!(windows(&limit, STAY as usize, 2_000, true), 32);
+        assert_eq!(windows(&limit, FIRST_PAUSE as usize, 2_000, true), 32);
         assert_eq!([2_000, 4_000, 8_000, 8_000].map(|rate| windows(&limit, 1, rate, true)), [64, 100, 100, 100]);
         // Where fewer requests are made than may be, their rate says nothing.
         let limit = limit_of(100);
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(windows(&limit, 1, 1_000, true), 32);
         assert_eq!(limit.warning("http://host"), None);
         (0..20).for_each(|_| limit.failed());
-        assert_eq!(windows(&limit, CALM as usize, 9_000, true), 16);
+        assert_eq!(windows(&limit, PAUSE_AFTER_FAILURE as usize, 9_000, true), 16);
         assert_eq!(windows(&limit, 1, 9_000, true), 32);
         let warning = limit.warning("http://host").unwrap();
         assert!(warning.starts_with("20 requests to http://host failed") && warning.contains("up to 32"), "{warning}");
@@ -250,7 +250,7 @@ mod tests {
             limit.failed();
         }
         assert_eq!(limit.state().limit, FIRST);
-        assert_eq!(limit_of(1).state().given, 1);
+        assert_eq!(limit_of(1).state().permits_made, 1);
     }
 
     #[test]
@@ -268,6 +268,6 @@ mod tests {
         drop(permits);
         permits = (0..6).map(|_| runtime.block_on(limit.permit())).collect();
         drop(permits);
-        assert_eq!((limit.permits.available_permits(), limit.state().given), (2, 2));
+        assert_eq!((limit.permits.available_permits(), limit.state().permits_made), (2, 2));
     }
 }

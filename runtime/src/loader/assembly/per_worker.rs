@@ -18,9 +18,10 @@ use crate::loader::backend::stream_worker::{StreamPasses, StreamReader, Streamin
 use crate::loader::builder::Builder;
 use crate::loader::builder::memory_budget::Size;
 use crate::loader::builder::options::{Options, Workload};
+use crate::loader::collate::Collate;
 use crate::loader::collate::allocate::{PROBES, fields_of};
 use crate::loader::collate::cell::Cell;
-use crate::loader::collate::{Collate, Storage};
+use crate::loader::collate::storage::Storage;
 use crate::loader::consumer::core::LoaderCore;
 use crate::loader::consumer::loader::Loader;
 use crate::loader::cores::worker_cores;

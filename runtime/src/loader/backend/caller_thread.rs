@@ -10,9 +10,9 @@ use crate::loader::backend::protocol::{
 };
 use crate::loader::checkpoint::state::Streams;
 use crate::loader::checkpoint::tickets::Tickets;
-use crate::loader::collate::Storage;
 use crate::loader::collate::cell::CellOwner;
 use crate::loader::collate::cell_pool::CellPool;
+use crate::loader::collate::storage::Storage;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;
 use crate::loader::worker::pool::WorkerPool;

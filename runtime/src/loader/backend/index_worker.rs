@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::dataset::Dataset;
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
+use crate::loader::collate::Collate;
 use crate::loader::collate::batch_state::BatchState;
-use crate::loader::collate::{Collate, Storage};
+use crate::loader::collate::storage::Storage;
 use crate::loader::error::guard::quietly;
 use crate::loader::order::plan::{IndexStream, Plan, Task};
 use crate::loader::worker::claimed::{ClaimedRows, Filled};

@@ -3,10 +3,10 @@
 use crate::BoxError;
 use crate::dataset::WorkerInfo;
 use crate::loader::checkpoint::state::{State, Stream, Streams};
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::cell_pool::CellPool;
+use crate::loader::collate::tag::Tag;
 use crate::loader::error::failure::Failure;
 use crate::loader::order::progress::Progress;
 use crate::loader::worker::cancel::Stopper;

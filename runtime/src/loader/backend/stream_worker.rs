@@ -10,12 +10,13 @@ use crate::dataset::{Context, Iterable, IterableDataset, StopToken, WorkerInfo, 
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::bad_samples::{NO_NUMBER, WINDOW};
 use crate::loader::checkpoint::state::{State, Stream};
+use crate::loader::collate::Collate;
 #[cfg(processes)]
 use crate::loader::collate::allocate::PROBES;
 use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::job::{Job, Put, Read};
-use crate::loader::collate::{Collate, Storage};
+use crate::loader::collate::storage::Storage;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::guard::{caught, dispose, dispose_each, guarded, quietly};
 use crate::loader::error::run::{By, Error};

@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError};
 use crate::BoxError;
 use crate::arena::{ALIGN, Heap, Memory, Pages, available_memory, has_room, lock_limit, shortage};
 use crate::dataset::{Context, Dataset};
-use crate::loader::collate::batch_buffer::BatchBuffer;
+use crate::loader::collate::batch_buffer::{BatchBuffer, slot_size};
 use crate::loader::collate::cell_pool::More;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::guard::{dispose, probe};
 use crate::loader::error::warning::Warning;
-use crate::sample::{FIELD_ALIGN, Fields, Layout};
+use crate::sample::{Fields, Layout};
 use crate::streaming;
 use crate::sync::{Mutex, thread};
 
@@ -286,12 +286,6 @@ fn forked_pages(len: usize, batch: usize, lock: bool) -> Result<(Arc<Pages>, Opt
 
 fn not_locked(bytes: usize, reason: &std::io::Error) -> Warning {
     Warning::NotLocked { bytes, limit: lock_limit(), reason: reason.to_string() }
-}
-
-/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
-/// alignment.
-pub(crate) fn slot_size(layout: usize) -> usize {
-    layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }
 
 /// Returns the fields of a sample: those that the dataset returns, or those of the first readable sample.

@@ -24,18 +24,6 @@ pub struct Batch<S> {
 /// The batches of a dataset, for code that takes any dataset.
 pub type BatchOf<D> = Batch<<D as Loadable>::Schema>;
 
-/// What is known about a batch other than its contents.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Tag {
-    /// The batch's number in the pass.
-    pub(crate) task: usize,
-    pub(crate) rows: usize,
-    /// Whether it is a single sample instead of a batch: its tensors lack the first dimension.
-    pub(crate) single: bool,
-    pub(crate) epoch: u32,
-}
-
 impl<S> Batch<S> {
     #[inline]
     pub(crate) fn new(lease: Lease<BatchBuffer>) -> Self {

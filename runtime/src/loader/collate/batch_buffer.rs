@@ -5,16 +5,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::BoxError;
-use crate::arena::{Heap, Memory, has_room};
+use crate::arena::{ALIGN, Heap, Memory, has_room, is_given};
 use crate::dataset::Loadable;
 use crate::fork::Process;
-use crate::loader::collate::Storage;
-use crate::loader::collate::allocate::slot_size;
-use crate::loader::collate::batch::Tag;
-use crate::loader::collate::batch_memory::is_given;
 use crate::loader::collate::job::Read;
 use crate::loader::collate::overflow::Spills;
-use crate::sample::{Columns, Layout, Row, RowsMut, Sample, compact_rows};
+use crate::loader::collate::storage::Storage;
+use crate::loader::collate::tag::Tag;
+use crate::sample::{Columns, FIELD_ALIGN, Layout, Row, RowsMut, Sample, compact_rows};
 
 /// The memory of one batch.
 #[doc(hidden)]
@@ -227,4 +225,10 @@ impl Storage for BatchBuffer {
         spills.count(tag, columns);
         (0..columns.len()).filter_map(|i| columns.get(i)).map(|field| field.bytes().len()).sum()
     }
+}
+
+/// The bytes from one slot to the next: whole pages, or for a batch smaller than a page, a multiple of the field
+/// alignment.
+pub(crate) fn slot_size(layout: usize) -> usize {
+    layout.max(1).next_multiple_of(if layout < ALIGN { FIELD_ALIGN } else { ALIGN })
 }

@@ -1,11 +1,10 @@
 //! The memory of all batches of a loader.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::arena::{Heap, Memory, Pages};
-use crate::loader::collate::Storage;
+use crate::arena::{Memory, is_given};
+use crate::loader::collate::storage::Storage;
 use crate::sample::{Field, Layout};
 
 /// The memory of all batches of a loader, and their layout.
@@ -38,13 +37,6 @@ impl BatchMemory {
     pub(crate) fn batch_bytes(&self) -> usize {
         self.layout.columns.first().map_or(0, |first| self.layout.size - first.offset)
     }
-}
-
-/// Whether a forked process may lack this memory, or share it with its parent. A loader's own memory is copied by a
-/// fork.
-pub(crate) fn is_given(memory: &dyn Memory) -> bool {
-    let memory: &dyn Any = memory;
-    memory.downcast_ref::<Pages>().map_or(!memory.is::<Heap>(), Memory::is_shared)
 }
 
 impl fmt::Debug for BatchMemory {

@@ -13,9 +13,9 @@ use slotline_core::loan::Loan;
 use slotline_core::wait::{Wait, heavy_fence, light_fence};
 
 use crate::fork::Process;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::batch_state::BatchState;
 use crate::loader::collate::poison::Poison;
+use crate::loader::collate::tag::Tag;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
 use crate::wait::Waiter;

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use slotline_core::wait::Wait;
 
 use crate::BoxError;
-use crate::loader::collate::Storage;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::{Cell, CellOwner, Lease, Watch};
 use crate::loader::collate::on_held::OnHeld;
 use crate::loader::collate::poison::{AddressSanitizer, Poison};
+use crate::loader::collate::storage::Storage;
+use crate::loader::collate::tag::Tag;
 use crate::loader::error::guard::dispose;
 use crate::loader::error::warning::Warning;
 use crate::wait::{Until, Waiter};

@@ -16,16 +16,16 @@ pub(crate) mod overflow;
 pub(crate) mod poison;
 pub(crate) mod samples;
 pub(crate) mod stack;
+pub(crate) mod storage;
+pub(crate) mod tag;
 pub(crate) mod with;
 
 use crate::BoxError;
 use crate::dataset::Loadable;
 use crate::loader::collate::allocate::{MadeSlots, SlotRequest};
-use crate::loader::collate::batch::Tag;
-use crate::loader::collate::batch_buffer::BatchBuffer;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::job::Job;
-use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::storage::Storage;
 use crate::loader::error::build::BuildError;
 
 /// How a loader makes batches: [`Stack`](crate::loader::Stack) stacks the samples, and [`With`](crate::loader::With)
@@ -73,32 +73,4 @@ pub trait Deliver {
 
     /// Converts a lease on a finished batch.
     fn deliver(lease: Lease<Self::Payload>) -> Self::Delivered;
-}
-
-/// A slot's contents for one batch.
-pub trait Storage: Send + Sync + 'static {
-    /// Drops the contents of a batch that will not be delivered.
-    fn discard(&self);
-
-    /// Removes rows that were left empty, in ascending order, from a batch of `rows` rows.
-    ///
-    /// # Safety
-    ///
-    /// The caller must have exclusive access to the batch, which must have this many rows, each written or left empty.
-    unsafe fn compact_rows(&self, empty: &[usize], rows: usize);
-
-    /// The memory of the batch, unless a collate function makes it.
-    fn region(&self) -> Option<&BatchBuffer> {
-        None
-    }
-
-    /// The size of one sample's fields in bytes; `None` if samples differ in size, 0 if it is not known.
-    fn sample_bytes(&self) -> Option<usize> {
-        Some(0)
-    }
-
-    /// Returns the size of the batch in bytes, and counts the part on the heap.
-    fn weigh(&self, _: Tag, _: &mut Spills) -> usize {
-        0
-    }
 }

@@ -1,6 +1,6 @@
 //! What a loader does with packed samples that do not fit into their batch, and the count of them.
 
-use crate::loader::collate::batch::Tag;
+use crate::loader::collate::tag::Tag;
 use crate::loader::error::warning::{Listener, Warning};
 use crate::loader::spans;
 use crate::sample::Columns;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::loader::collate::Storage;
-use crate::loader::collate::batch::Tag;
 use crate::loader::collate::cell::Lease;
 use crate::loader::collate::overflow::Spills;
+use crate::loader::collate::storage::Storage;
+use crate::loader::collate::tag::Tag;
 use crate::loader::cores::usable_cores;
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::{Activity, STARTING};

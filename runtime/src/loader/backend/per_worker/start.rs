@@ -9,8 +9,8 @@ use crate::loader::backend::per_worker::request_queues::{RequestQueues, WorkerLi
 use crate::loader::backend::per_worker::worker::{Reply, Ring, RingWorker};
 use crate::loader::backend::per_worker::{PerWorker, Rouse};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
-use crate::loader::collate::Storage;
 use crate::loader::collate::cell::CellOwner;
+use crate::loader::collate::storage::Storage;
 use crate::loader::error::build::BuildError;
 use crate::loader::error::warning::Warning;
 use crate::loader::worker::init_barrier::InitHook;

@@ -31,9 +31,9 @@ use crate::loader::backend::processes::worker::{Cells, WorkerMain};
 use crate::loader::backend::protocol::{BatchWorker, Outcome, Request, StreamPosition};
 use crate::loader::backend::stream_worker::Start;
 use crate::loader::checkpoint::state::{MOST_COUNTED, Stream};
-use crate::loader::collate::Storage;
 use crate::loader::collate::allocate::PayloadAt;
 use crate::loader::collate::batch_state::BatchState;
+use crate::loader::collate::storage::Storage;
 use crate::loader::error::failure::{Cause, Failure, Skipped};
 use crate::loader::error::run::By;
 use crate::loader::metrics::activity::At;
@@ -652,8 +652,8 @@ impl<P, S> fmt::Debug for ProcessLink<P, S> {
 mod tests {
     use super::*;
     use crate::arena::{Memory, Pages};
-    use crate::loader::collate::allocate::slot_size;
     use crate::loader::collate::batch_buffer::BatchBuffer;
+    use crate::loader::collate::batch_buffer::slot_size;
     use crate::sample::{Fields, Layout};
     use crate::wait::WaitStrategy;
     use slotline_core::robust::Shape;
