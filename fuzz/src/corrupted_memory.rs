@@ -63,14 +63,14 @@ impl Write {
         // SAFETY: the word is in a mapping that can be read and written. What this does to the loader is the test.
         unsafe {
             let now = at.read_volatile();
-            if let How::Die = self.how {
-                libc::raise(libc::SIGKILL);
-            }
             at.write_volatile(match self.how {
                 How::Set(to) => to,
                 How::Flip(bit) => now ^ 1 << bit,
                 How::Add(number) => now.wrapping_add(number),
-                How::Die => now,
+                How::Die => {
+                    libc::raise(libc::SIGKILL);
+                    now
+                }
             });
         }
     }

@@ -7,7 +7,6 @@ mod choices;
 #[cfg(target_os = "linux")]
 mod corrupted_memory;
 mod files;
-mod iterable;
 mod loader;
 mod misbehaving_code;
 mod ordered;
@@ -17,7 +16,6 @@ mod pictures;
 mod pipelines;
 #[path = "../../runtime/tests/support/plain.rs"]
 mod plain;
-mod received;
 mod sources;
 mod spsc;
 mod state;
@@ -28,8 +26,7 @@ pub use self::c_threads::c_threads;
 #[cfg(target_os = "linux")]
 pub use self::corrupted_memory::corrupted_memory;
 pub use self::files::{idx, npy};
-pub use self::iterable::iterable;
-pub use self::loader::loader;
+pub use self::loader::{iterable, loader};
 pub use self::misbehaving_code::{misbehaving_code, misbehaving_waits};
 pub use self::ordered::ordered;
 #[cfg(feature = "jpeg")]

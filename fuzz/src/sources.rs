@@ -130,13 +130,8 @@ pub fn sources(data: &[u8]) {
             let Ok(paths) = paths::expand([folder.0.join("none").join(text.trim_start_matches('/'))]) else { return };
             assert!(paths.len() <= 1 << 20 && paths.iter().all(|path| !path.as_os_str().is_empty()));
         }
-        15 => {
-            let path = folder.write("a.arrow", data);
-            let options = TableOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
-            check(options.memory_limit(MEMORY).open([path]), &[]);
-        }
-        16 => {
-            let path = folder.write("a.parquet", data);
+        table @ (15 | 16) => {
+            let path = folder.write(if table == 15 { "a.arrow" } else { "a.parquet" }, data);
             let options = TableOptions::new().missing_as_zero(flag(0)).decimals_as_f64(flag(1));
             check(options.memory_limit(MEMORY).open([path]), &[]);
         }

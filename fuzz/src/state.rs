@@ -7,7 +7,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::{Batch, Error, Loader};
 
 use crate::choices::Choices;
-use crate::iterable::Stream;
+use crate::loader::Items;
 use crate::plain::Plain;
 
 const LEN: usize = 13;
@@ -27,19 +27,9 @@ pub fn state(data: &[u8]) {
     let (kind, workers) = (choices.below(3), choices.of(&[0, 0, 0, 0, 0, 1, 2]));
     let taken = choices.below(6);
     let state = match kind {
-        0 => {
-            let mut loader = indexed(true, 0);
-            let mut pass = loader.epoch().expect("a pass");
-            pass.by_ref().take(taken).for_each(drop);
-            pass.state()
-        }
+        0 => state_after(indexed(true, 0), taken),
         1 => indexed(false, 0).state(),
-        _ => {
-            let mut loader = stream(choices.one_in(2));
-            let mut pass = loader.epoch().expect("a pass");
-            pass.by_ref().take(taken).for_each(drop);
-            pass.state()
-        }
+        _ => state_after(stream(choices.one_in(2)), taken),
     };
     let mut value = serde_json::to_value(state).expect("a state");
     let good = value.clone();
@@ -53,6 +43,21 @@ pub fn state(data: &[u8]) {
     assert!(load(value, workers) || !is_good, "a valid state was rejected");
 }
 
+/// Returns the state of a loader in its first pass, after some batches.
+fn state_after<S>(mut loader: Loader<Batch<S>>, batches: usize) -> State {
+    let mut pass = loader.epoch().expect("a pass");
+    pass.by_ref().take(batches).for_each(drop);
+    pass.state()
+}
+
+/// Loads a state into a loader, which must not change if it rejects it. Returns whether it was accepted.
+fn accepts<S>(loader: &mut Loader<Batch<S>>, state: &State) -> bool {
+    let before = loader.state();
+    let is_accepted = loader.load_state(state).is_ok();
+    assert_eq!(loader.state(), if is_accepted { state.clone() } else { before });
+    is_accepted
+}
+
 fn sample(index: usize, word: u64) -> (i64, u64) {
     (index as i64, word)
 }
@@ -63,8 +68,8 @@ fn indexed(shuffle: bool, workers: usize) -> Loader<Batch<(i64, u64)>> {
     builder.build().expect("a loader")
 }
 
-fn stream(saves: bool) -> Loader<BatchOf<Iterable<Stream>>> {
-    let builder = Loader::iterable(Stream::good(LEN, saves)).batch_size(BATCH).seed(SEED);
+fn stream(saves: bool) -> Loader<BatchOf<Iterable<Items>>> {
+    let builder = Loader::iterable(Items::good(LEN, saves)).batch_size(BATCH).seed(SEED);
     builder.build().expect("a loader")
 }
 
@@ -84,12 +89,10 @@ fn load(value: Value, workers: usize) -> bool {
     }
     let shuffle = value["start"]["sampler"]["name"] == "shuffle";
     let mut loader = indexed(shuffle, workers);
-    let before = loader.state();
-    if loader.load_state(&state).is_err() {
-        assert_eq!(loader.state(), before, "a rejected state changed the loader");
+    if !accepts(&mut loader, &state) {
         return false;
     }
-    assert_eq!((loader.state(), loader.next_epoch()), (state.clone(), state.epoch()));
+    assert_eq!(loader.next_epoch(), state.epoch());
     let number = |value: &Value| value.as_u64().expect("a count") as usize;
     let missing: Vec<usize> = value["missing"].as_array().into_iter().flatten().map(number).collect();
     let next = state.batches() + missing.len();
@@ -125,19 +128,16 @@ fn seen<S>(batch: &Batch<S>) -> (usize, Vec<(i64, u64)>) {
 
 fn load_stream(state: &State, value: &Value) -> bool {
     let mut loader = stream(true);
-    let before = loader.state();
-    if loader.load_state(state).is_err() {
-        assert_eq!(loader.state(), before, "a rejected state changed the loader");
+    if !accepts(&mut loader, state) {
         return false;
     }
-    assert_eq!(loader.state(), *state);
     let pass = loader.epoch().expect("a pass");
     let from = &value["streams"]["workers"][0];
     let samples = from["samples"].as_u64().expect("a count");
     let left = match from["saved"].as_str() {
         _ if from["ended"] == true => Some(0..0),
         None => Some(samples.min(LEN as u64) as usize..LEN),
-        Some(saved) => slotline::dataset::IterableDataset::resume(&Stream::good(LEN, true), None, saved).ok(),
+        Some(saved) => slotline::dataset::IterableDataset::resume(&Items::good(LEN, true), None, saved).ok(),
     };
     match left {
         None => assert!(pass.into_iter().any(|batch| matches!(batch, Err(Error::Start { .. })))),

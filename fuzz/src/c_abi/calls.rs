@@ -7,7 +7,6 @@ use slotline_ffi::batch::*;
 use slotline_ffi::batch_sampler::*;
 use slotline_ffi::bytes::*;
 use slotline_ffi::dataset::*;
-use slotline_ffi::dlpack::*;
 use slotline_ffi::error::slotline_error;
 use slotline_ffi::loader::*;
 use slotline_ffi::order::slotline_order_callback;
@@ -19,7 +18,7 @@ use slotline_ffi::tensor::slotline_tensor;
 
 use super::data::{Content, Struct};
 use super::user::{self, User, content, dropped, tensor};
-use super::{Export, World, any, call, freed, make};
+use super::{Export, Handle, World, any, call, make, text};
 use crate::choices::Choices;
 
 impl World {
@@ -32,7 +31,7 @@ impl World {
             _ if self.loaders.is_empty() => self.make_loader(choices),
             3 | 4 => self.make_loader(choices),
             5 | 6 => {
-                let loader = any(&self.loaders, choices, |(loader, _)| *loader);
+                let loader = any(&self.loaders, choices);
                 // SAFETY: a valid loader or NULL, and a place or NULL.
                 call(choices, |error| unsafe { slotline_loader_epoch(loader, error) });
             }
@@ -46,7 +45,7 @@ impl World {
             17 => self.report(choices),
             18 => self.query_null(),
             _ if choices.one_in(4) => {
-                let loader = any(&self.loaders, choices, |(loader, _)| *loader);
+                let loader = any(&self.loaders, choices);
                 // SAFETY: a valid loader or NULL.
                 unsafe { slotline_loader_stop(loader) };
             }
@@ -56,12 +55,14 @@ impl World {
 
     fn make_loader(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.datasets.len());
-        let (dataset, content) = self.datasets[which].clone();
-        let dataset = if choices.one_in(24) { null_mut() } else { dataset };
+        let Handle { pointer, content, .. } = &self.datasets[which];
+        let (content, dataset) = (content.clone(), if choices.one_in(24) { null_mut() } else { *pointer });
         let options = self.options(choices);
         let sized = Struct::new(&options, choices);
         // SAFETY: a valid dataset or NULL, options of the size that they state, and places or NULL.
-        let loader = make(choices, |out, error| unsafe { slotline_loader_new(dataset, sized.pointer(), out, error) });
+        let loader = make(choices, slotline_loader_free, |out, error| unsafe {
+            slotline_loader_new(dataset, sized.pointer(), out, error)
+        });
         if !sized.whole {
             assert!(loader.is_none());
             for user in [options.worker_init_user, options.collate_user].into_iter().filter(|user| !user.is_null()) {
@@ -69,20 +70,21 @@ impl World {
                 unsafe { dropped(user) };
             }
         }
-        let Some(loader) = loader else { return };
+        let Some(mut loader) = loader else { return };
         if self.loaders.len() == 4 {
-            // SAFETY: the handle was not freed yet.
-            unsafe { slotline_loader_free(self.loaders.remove(0).0) };
+            self.loaders.remove(0);
         }
-        self.loaders.push((loader, content));
+        loader.content = content;
+        let pointer = loader.pointer;
+        self.loaders.push(loader);
         // SAFETY: a valid loader.
         unsafe {
-            assert!(slotline_loader_len(loader) >= -1 && slotline_loader_depth(loader) > 0);
+            assert!(slotline_loader_len(pointer) >= -1 && slotline_loader_depth(pointer) > 0);
             let limit = options.memory_limit;
-            assert!(limit == 0 || slotline_loader_memory_ceiling(loader) <= limit);
+            assert!(limit == 0 || slotline_loader_memory_ceiling(pointer) <= limit);
             // Usually start the first pass.
             if !choices.one_in(8) {
-                call(choices, |error| slotline_loader_epoch(loader, error));
+                call(choices, |error| slotline_loader_epoch(pointer, error));
             }
         }
     }
@@ -99,7 +101,7 @@ impl World {
             slotline_order_callback { struct_size: 0, user, len: n, order: Some(user::order), drop: Some(dropped) };
         let callback = Struct::new(&callback, choices);
         // SAFETY: lists of the stated lengths, a struct of the size that it states, and places or NULL.
-        let sampler = make(choices, |out, error| unsafe {
+        let sampler = make(choices, slotline_sampler_free, |out, error| unsafe {
             match kind {
                 0 => slotline_sampler_random(yes, word, out, error),
                 1 => slotline_sampler_subset_random(indices, n, out, error),
@@ -119,17 +121,17 @@ impl World {
         if let Some(sampler) = sampler {
             if choices.one_in(2) {
                 // SAFETY: a valid sampler.
-                unsafe { slotline_sampler_seed(sampler, 7) };
+                unsafe { slotline_sampler_seed(sampler.pointer, 7) };
             }
             self.samplers.push(sampler);
         }
-        let sampler = any(&self.samplers, choices, |sampler| *sampler);
+        let sampler = any(&self.samplers, choices);
         // SAFETY: a valid sampler or NULL.
         unsafe { slotline_sampler_set_epoch(sampler, 3) };
     }
 
     fn make_batch_sampler(&mut self, choices: &mut Choices<'_>) {
-        let sampler = any(&self.samplers, choices, |sampler| *sampler);
+        let sampler = any(&self.samplers, choices);
         let (size, kind) = (choices.below(5), choices.below(3));
         let numbers: Vec<usize> = (0..6).map(|_| choices.below(12)).collect();
         let mut offsets: Vec<usize> = (0..4).map(|_| choices.below(7)).collect();
@@ -149,7 +151,7 @@ impl World {
         let callback = Struct::new(&callback, choices);
         // SAFETY: a valid sampler or NULL; lists that are long enough, or whose stated length is rejected as too large; places
         // or NULL.
-        let made = make(choices, |out, error| unsafe {
+        let made = make(choices, slotline_batch_sampler_free, |out, error| unsafe {
             match kind {
                 0 => slotline_batch_sampler_of(sampler, size, 0, out, error),
                 1 => slotline_batch_sampler_lists(numbers.as_ptr(), offsets.as_ptr(), n, out, error),
@@ -165,22 +167,21 @@ impl World {
 
     fn next(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.loaders.len());
-        let (loader, content) = self.loaders[which].clone();
+        let Handle { pointer, content, .. } = &self.loaders[which];
         // SAFETY: a valid loader, and places or NULL.
-        let batch = make(choices, |out, error| unsafe { slotline_loader_next(loader, out, error) });
-        let Some(batch) = batch else { return };
-        check(batch, &content);
-        self.batches.push((batch, content));
+        let batch =
+            make(choices, slotline_batch_free, |out, error| unsafe { slotline_loader_next(*pointer, out, error) });
+        let Some(mut batch) = batch else { return };
+        batch.content = content.clone();
+        check(&batch);
+        self.batches.push(batch);
         while self.batches.len() > choices.of(&[1, 0, 2, 8]) {
-            let (batch, content) = self.batches.swap_remove(choices.below(self.batches.len()));
-            check(batch, &content);
-            // SAFETY: the handle was not freed yet.
-            unsafe { slotline_batch_free(batch) };
+            check(&self.batches.swap_remove(choices.below(self.batches.len())));
         }
     }
 
     fn look_at_batch(&mut self, choices: &mut Choices<'_>) {
-        let batch = any(&self.batches, choices, |(batch, _)| *batch);
+        let batch = any(&self.batches, choices);
         let (i, name) = (choices.of(&[0, 1, 2, usize::MAX]), choices.of(&[c"0".as_ptr(), c"a".as_ptr(), null()]));
         let sized = Struct::new(&tensor(), choices);
         // SAFETY: a valid batch or NULL, a struct of the size that it states, and a place or NULL.
@@ -190,49 +191,34 @@ impl World {
     }
 
     fn export(&mut self, choices: &mut Choices<'_>) {
-        let batch = any(&self.batches, choices, |(batch, _)| *batch);
+        let batch = any(&self.batches, choices);
         let i = choices.of(&[0, 0, 1, usize::MAX]);
-        let exported = if choices.one_in(2) {
-            // SAFETY: a valid batch or NULL, and places or NULL.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack(batch, i, null_mut(), out, error) })
-                .map(Export::Versioned)
-        } else {
-            // SAFETY: as above.
-            make(choices, |out, error| unsafe { slotline_batch_dlpack_unversioned(batch, i, null_mut(), out, error) })
-                .map(Export::Unversioned)
-        };
-        self.exports.extend(exported);
+        let is_versioned = choices.one_in(2);
+        self.exports.extend(Export::new(batch, i, is_versioned, choices));
         if self.exports.len() > choices.below(4) {
             drop(self.exports.swap_remove(choices.below(self.exports.len())));
         }
     }
 
     fn free_one(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: the handle was not freed yet.
-        unsafe {
-            match choices.below(4) {
-                0 if self.datasets.len() > 1 => slotline_dataset_free(self.datasets.remove(0).0),
-                1 if self.loaders.len() > 1 => {
-                    slotline_loader_free(self.loaders.swap_remove(choices.below(self.loaders.len())).0);
-                }
-                2 if !self.samplers.is_empty() => {
-                    slotline_sampler_free(self.samplers.swap_remove(choices.below(self.samplers.len())));
-                }
-                3 if !self.batch_samplers.is_empty() => slotline_batch_sampler_free(self.batch_samplers.remove(0)),
-                _ => {}
-            }
+        match choices.below(4) {
+            0 if self.datasets.len() > 1 => drop(self.datasets.remove(0)),
+            1 if self.loaders.len() > 1 => drop(self.loaders.swap_remove(choices.below(self.loaders.len()))),
+            2 if !self.samplers.is_empty() => drop(self.samplers.swap_remove(choices.below(self.samplers.len()))),
+            3 if !self.batch_samplers.is_empty() => drop(self.batch_samplers.remove(0)),
+            _ => {}
         }
     }
 
     fn state(&mut self, choices: &mut Choices<'_>) {
-        let loader = any(&self.loaders, choices, |(loader, _)| *loader);
+        let loader = any(&self.loaders, choices);
         // SAFETY: a valid loader or NULL, and places or NULL.
         self.states.extend(bytes(choices, |out, error| unsafe { slotline_loader_state(loader, out, error) }));
     }
 
     /// Loads the state of any loader into any loader, or a part of a state, or arbitrary bytes.
     fn load_state(&mut self, choices: &mut Choices<'_>) {
-        let loader = any(&self.loaders, choices, |(loader, _)| *loader);
+        let loader = any(&self.loaders, choices);
         let state = match choices.below(self.states.len() + 2) {
             0 => choices.bytes(12),
             1 => self.states.last().map_or(&[][..], |state| &state[..choices.below(state.len())]),
@@ -243,7 +229,7 @@ impl World {
     }
 
     fn report(&mut self, choices: &mut Choices<'_>) {
-        let loader = any(&self.loaders, choices, |(loader, _)| *loader);
+        let loader = any(&self.loaders, choices);
         let which = choices.below(3);
         // SAFETY: a valid loader or NULL, and places or NULL.
         bytes(choices, |out, error| unsafe {
@@ -288,12 +274,12 @@ fn bytes(
     choices: &mut Choices<'_>,
     body: impl FnOnce(*mut *mut slotline_bytes, *mut *mut slotline_error) -> slotline_status,
 ) -> Option<Vec<u8>> {
-    // SAFETY: the bytes are new, and freed once.
-    make(choices, body).map(|bytes| unsafe { freed(bytes) })
+    make(choices, slotline_bytes_free, body).map(|bytes| text(&bytes))
 }
 
 /// Checks that a batch has the bytes of its samples.
-pub(super) fn check(batch: *mut slotline_batch, about: &Content) {
+pub(super) fn check(batch: &Handle<slotline_batch>) {
+    let Handle { pointer: batch, ref content, .. } = *batch;
     // SAFETY: a valid batch, whose indices and fields have the addresses and sizes that it returns.
     unsafe {
         let rows = slotline_batch_len(batch);
@@ -301,7 +287,7 @@ pub(super) fn check(batch: *mut slotline_batch, about: &Content) {
         for i in 0..slotline_batch_num_fields(batch) {
             let mut field = tensor();
             assert_eq!(slotline_batch_field(batch, i, &mut field, null_mut()), SLOTLINE_OK);
-            check_field(&field, i, indices, about);
+            check_field(&field, i, indices, content);
         }
     }
 }

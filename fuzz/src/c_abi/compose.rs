@@ -13,7 +13,7 @@ use slotline_ffi::transform::slotline_transform;
 use super::calls::check;
 use super::data::{Content, Struct};
 use super::user::{self, User, dropped};
-use super::{World, any, call, make};
+use super::{Handle, World, any, call, make};
 use crate::choices::Choices;
 
 type Dataset = (*mut slotline_dataset, Arc<Content>);
@@ -30,8 +30,8 @@ impl World {
 
     /// Returns a dataset of the world, or NULL and no content.
     fn one(&self, choices: &mut Choices<'_>) -> Dataset {
-        let (dataset, content) = &self.datasets[choices.below(self.datasets.len())];
-        if choices.one_in(24) { (null_mut(), Arc::default()) } else { (*dataset, content.clone()) }
+        let Handle { pointer, content, .. } = &self.datasets[choices.below(self.datasets.len())];
+        if choices.one_in(24) { (null_mut(), Arc::default()) } else { (*pointer, content.clone()) }
     }
 
     fn subset(&mut self, choices: &mut Choices<'_>) {
@@ -39,8 +39,9 @@ impl World {
         let indices: Vec<usize> = (0..choices.below(6)).map(|_| choices.below(9)).collect();
         let start = if choices.one_in(24) { null() } else { indices.as_ptr() };
         // SAFETY: a valid dataset or NULL, indices of the stated length or NULL, and places or NULL.
-        let made =
-            make(choices, |out, error| unsafe { slotline_dataset_subset(dataset, start, indices.len(), out, error) });
+        let made = make(choices, slotline_dataset_free, |out, error| unsafe {
+            slotline_dataset_subset(dataset, start, indices.len(), out, error)
+        });
         let samples = indices.into_iter().map(|index| (content.clone(), index)).collect();
         self.keep(made, Content { samples, ..Content::default() });
     }
@@ -68,9 +69,11 @@ impl World {
             return assert_ne!(status, SLOTLINE_OK);
         }
         assert!(parts.iter().all(|part| part.is_null() == (status != SLOTLINE_OK)), "status {status:?}");
-        // SAFETY: two of the new datasets, each freed once; NULL is accepted.
-        parts[1..].iter().for_each(|&part| unsafe { slotline_dataset_free(part) });
-        self.keep((!parts[0].is_null()).then_some(parts[0]), Content::default());
+        if status == SLOTLINE_OK {
+            let [first, ..] =
+                parts.map(|pointer| Handle { pointer, free: slotline_dataset_free, content: Arc::default() });
+            self.keep(Some(first), Content::default());
+        }
     }
 
     fn map(&mut self, choices: &mut Choices<'_>) {
@@ -87,7 +90,9 @@ impl World {
         };
         let sized = Struct::new(&transform, choices);
         // SAFETY: a valid dataset or NULL, a struct of the size that it states, and places or NULL.
-        let made = make(choices, |out, error| unsafe { slotline_dataset_map(dataset, sized.pointer(), out, error) });
+        let made = make(choices, slotline_dataset_free, |out, error| unsafe {
+            slotline_dataset_map(dataset, sized.pointer(), out, error)
+        });
         self.keep_called(made, &sized, user, declared.content());
     }
 
@@ -99,7 +104,7 @@ impl World {
         let list: Vec<_> = parts.iter().map(|(part, _)| part.cast_const()).collect();
         let start = if choices.one_in(24) { null() } else { list.as_ptr() };
         // SAFETY: valid datasets or NULL, in a list of the stated length or NULL, and places or NULL.
-        let made = make(choices, |out, error| unsafe {
+        let made = make(choices, slotline_dataset_free, |out, error| unsafe {
             match kind {
                 5 => slotline_dataset_concat(start, list.len(), out, error),
                 6 => slotline_dataset_stack(start, list.len(), out, error),
@@ -120,18 +125,19 @@ impl World {
     /// Reads a sample of a dataset by itself, through another handle.
     pub(super) fn read_sample(&mut self, choices: &mut Choices<'_>) {
         let which = choices.below(self.datasets.len());
-        let content = self.datasets[which].1.clone();
-        // SAFETY: a valid dataset; the new handle is freed once.
-        unsafe {
-            let clone = slotline_dataset_clone(self.datasets[which].0);
-            let dataset = any(&[clone], choices, |clone| *clone);
-            let index = choices.of(&[0, 1, 2, 5, usize::MAX]);
-            let sample = make(choices, |out, error| slotline_dataset_read(dataset, index, out, error));
-            slotline_dataset_free(clone);
-            if let Some(sample) = sample {
-                check(sample, &content);
-                slotline_batch_free(sample);
-            }
+        let Handle { pointer, free, ref content } = self.datasets[which];
+        // SAFETY: a valid dataset.
+        let clone = Handle { pointer: unsafe { slotline_dataset_clone(pointer) }, free, content: content.clone() };
+        let dataset = any(std::slice::from_ref(&clone), choices);
+        let index = choices.of(&[0, 1, 2, 5, usize::MAX]);
+        // SAFETY: a valid dataset or NULL, and places or NULL.
+        let sample = make(choices, slotline_batch_free, |out, error| unsafe {
+            slotline_dataset_read(dataset, index, out, error)
+        });
+        if let Some(mut sample) = sample {
+            sample.content = clone.content.clone();
+            drop(clone);
+            check(&sample);
         }
     }
 }

@@ -9,11 +9,9 @@ use slotline_ffi::arrays::slotline_array;
 use slotline_ffi::dataset::*;
 use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
 use slotline_ffi::field::slotline_field;
-use slotline_ffi::map::slotline_map_dataset;
-use slotline_ffi::stream::slotline_stream_dataset;
 
 use super::user::{self, User, dropped};
-use super::{World, make};
+use super::{Handle, World, make};
 use crate::choices::Choices;
 
 /// The expected content of a dataset's samples.
@@ -121,13 +119,13 @@ impl World {
         }
     }
 
-    pub(super) fn keep(&mut self, dataset: Option<*mut slotline_dataset>, content: Content) {
-        let Some(dataset) = dataset else { return };
+    pub(super) fn keep(&mut self, dataset: Option<Handle<slotline_dataset>>, content: Content) {
+        let Some(mut dataset) = dataset else { return };
         if self.datasets.len() == 6 {
-            // SAFETY: the handle was not freed yet.
-            unsafe { slotline_dataset_free(self.datasets.remove(0).0) };
+            self.datasets.remove(0);
         }
-        self.datasets.push((dataset, Arc::new(content)));
+        dataset.content = Arc::new(content);
+        self.datasets.push(dataset);
     }
 
     fn open(&mut self, choices: &mut Choices<'_>) {
@@ -135,7 +133,8 @@ impl World {
             [c"digits".as_ptr(), c"idx:/none".as_ptr(), c"npy:".as_ptr(), c"".as_ptr(), c"\xff".as_ptr(), null()];
         let text = choices.of(&texts);
         // SAFETY: a valid text or NULL, and places or NULL.
-        let dataset = make(choices, |out, error| unsafe { slotline_dataset_open(text, out, error) });
+        let dataset =
+            make(choices, slotline_dataset_free, |out, error| unsafe { slotline_dataset_open(text, out, error) });
         self.keep(dataset, Content::default());
     }
 
@@ -180,7 +179,7 @@ impl World {
         let size = if choices.one_in(12) { choices.of(&[8, exact - 8, exact + 8, exact + 16]) } else { exact };
         let list = Struct::list(&arrays, size, choices.one_in(2));
         // SAFETY: the list has the stated length and struct size; places or NULL.
-        let dataset = make(choices, |out, error| unsafe {
+        let dataset = make(choices, slotline_dataset_free, |out, error| unsafe {
             slotline_dataset_from_arrays(list.pointer(), arrays.len(), out, error)
         });
         if !list.whole {
@@ -215,50 +214,45 @@ impl World {
 
     fn callbacks(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
-        let dataset = slotline_map_dataset {
-            struct_size: 0,
-            user,
-            len: choices.below(12),
-            fields: declared.list.pointer(),
-            num_fields: declared.count,
-            read: if choices.one_in(24) { None } else { Some(user::read) },
-            drop: Some(dropped),
-            read_many: None,
-            prefetch: None,
-        };
+        let (way, len) = (choices.below(64), choices.below(12));
+        let user = User { ledger: self.ledger.clone(), way, fields: declared.known.clone(), len, act: None };
+        let mut dataset = user.map_dataset(declared.list.pointer(), declared.count);
+        if choices.one_in(24) {
+            dataset.read = None;
+        }
         let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct has the size that it states; places or NULL.
-        let made = make(choices, |out, error| unsafe { slotline_dataset_from_callbacks(sized.pointer(), out, error) });
-        self.keep_called(made, &sized, user, declared.content());
+        let made = make(choices, slotline_dataset_free, |out, error| unsafe {
+            slotline_dataset_from_callbacks(sized.pointer(), out, error)
+        });
+        self.keep_called(made, &sized, dataset.user, declared.content());
     }
 
     fn stream(&mut self, choices: &mut Choices<'_>) {
         let declared = self.fields(choices);
-        let user = User::hand_over(&self.ledger, choices.below(64), declared.known.clone());
-        let saves = choices.one_in(2);
-        let dataset = slotline_stream_dataset {
-            struct_size: 0,
-            user,
-            len: choices.of(&[-1, user::STREAMED as i64, 0, i64::MIN]),
-            fields: declared.list.pointer(),
-            num_fields: declared.count,
-            open: if choices.one_in(24) { None } else { Some(user::open) },
-            next: Some(user::next),
-            close: Some(user::close),
-            save: saves.then_some(user::save as _),
-            resume: saves.then_some(user::resume as _),
-            drop: Some(dropped),
-        };
+        let way = choices.below(64);
+        let (ledger, fields) = (self.ledger.clone(), declared.known.clone());
+        let user = User { ledger, way, fields, len: user::STREAMED, act: None };
+        let mut dataset = user.stream_dataset(declared.list.pointer(), declared.count);
+        if choices.one_in(2) {
+            dataset.save = Some(user::save);
+            dataset.resume = Some(user::resume);
+        }
+        dataset.len = choices.of(&[-1, user::STREAMED as i64, 0, i64::MIN]);
+        if choices.one_in(24) {
+            dataset.open = None;
+        }
         let sized = Struct::new(&dataset, choices);
         // SAFETY: the struct has the size that it states; places or NULL.
-        let made = make(choices, |out, error| unsafe { slotline_dataset_from_stream(sized.pointer(), out, error) });
-        self.keep_called(made, &sized, user, declared.content());
+        let made = make(choices, slotline_dataset_free, |out, error| unsafe {
+            slotline_dataset_from_stream(sized.pointer(), out, error)
+        });
+        self.keep_called(made, &sized, dataset.user, declared.content());
     }
 
     pub(super) fn keep_called(
         &mut self,
-        made: Option<*mut slotline_dataset>,
+        made: Option<Handle<slotline_dataset>>,
         sized: &Struct,
         user: *mut c_void,
         content: Content,

@@ -16,7 +16,7 @@ use slotline_ffi::batch::*;
 use slotline_ffi::batch_sampler::*;
 use slotline_ffi::bytes::*;
 use slotline_ffi::dataset::*;
-use slotline_ffi::dlpack::{DLManagedTensor, DLManagedTensorVersioned, DLTensor};
+use slotline_ffi::dlpack::*;
 use slotline_ffi::error::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::options::{slotline_options, slotline_options_init};
@@ -24,8 +24,7 @@ use slotline_ffi::sampler::*;
 use slotline_ffi::status::*;
 
 use self::data::Content;
-use self::user::Ledger;
-pub(crate) use self::user::tensor;
+pub(crate) use self::user::{Ledger, User, tensor};
 use crate::choices::Choices;
 
 /// Makes the calls that `data` encodes. Checks that each call reports its outcome correctly, that batches have the bytes of
@@ -44,15 +43,29 @@ pub fn c_abi(data: &[u8]) {
     assert_eq!(ledger.load(Ordering::Relaxed), 0, "a user's pointer was not dropped, or dropped twice");
 }
 
+/// A handle with the content that its samples must have. It is freed when it is dropped.
+pub(crate) struct Handle<T> {
+    pub(crate) pointer: *mut T,
+    free: unsafe extern "C" fn(*mut T),
+    content: Arc<Content>,
+}
+
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        // SAFETY: the handle has not been freed yet.
+        unsafe { (self.free)(self.pointer) };
+    }
+}
+
 /// All live handles.
 #[derive(Default)]
 struct World {
     ledger: Ledger,
-    datasets: Vec<(*mut slotline_dataset, Arc<Content>)>,
-    samplers: Vec<*mut slotline_sampler>,
-    batch_samplers: Vec<*mut slotline_batch_sampler>,
-    loaders: Vec<(*mut slotline_loader, Arc<Content>)>,
-    batches: Vec<(*mut slotline_batch, Arc<Content>)>,
+    datasets: Vec<Handle<slotline_dataset>>,
+    samplers: Vec<Handle<slotline_sampler>>,
+    batch_samplers: Vec<Handle<slotline_batch_sampler>>,
+    loaders: Vec<Handle<slotline_loader>>,
+    batches: Vec<Handle<slotline_batch>>,
     exports: Vec<Export>,
     /// The memory of the arrays.
     memory: Vec<Vec<u64>>,
@@ -60,9 +73,9 @@ struct World {
     states: Vec<Vec<u8>>,
 }
 
-/// Returns the pointer of one of the elements, or NULL, which is the only choice if there are none.
-fn any<T, P>(all: &[T], choices: &mut Choices<'_>, pointer: impl Fn(&T) -> *mut P) -> *mut P {
-    if all.is_empty() || choices.one_in(16) { null_mut() } else { pointer(&all[choices.below(all.len())]) }
+/// Returns the pointer of one of the handles, or NULL, which is the only choice if there are none.
+fn any<T>(all: &[Handle<T>], choices: &mut Choices<'_>) -> *mut T {
+    if all.is_empty() || choices.one_in(16) { null_mut() } else { all[choices.below(all.len())].pointer }
 }
 
 /// Makes a call, with or without a place for an error, and checks its result. Returns its status.
@@ -100,107 +113,108 @@ pub(crate) fn default_options() -> slotline_options {
     }
 }
 
-/// Frees a text that a call returned, and returns its bytes, after which there is a NUL.
-///
-/// # Safety
-///
-/// The text must not have been freed yet.
-pub(crate) unsafe fn freed(bytes: *mut slotline_bytes) -> Vec<u8> {
-    // SAFETY: the caller upholds that the text is valid.
+/// Returns the bytes of a text that a call returned, after which there is a NUL.
+pub(crate) fn text(bytes: &Handle<slotline_bytes>) -> Vec<u8> {
+    // SAFETY: the text is valid until it is freed.
     unsafe {
-        let (data, len) = (slotline_bytes_data(bytes), slotline_bytes_len(bytes));
+        let (data, len) = (slotline_bytes_data(bytes.pointer), slotline_bytes_len(bytes.pointer));
         assert_eq!(*data.add(len), 0);
-        let copy = std::slice::from_raw_parts(data, len).to_vec();
-        slotline_bytes_free(bytes);
-        copy
+        std::slice::from_raw_parts(data, len).to_vec()
     }
 }
 
 /// Makes a call that creates a handle, with or without a place for it, as [`call`] does. Returns the handle.
 fn make<T>(
     choices: &mut Choices<'_>,
+    free: unsafe extern "C" fn(*mut T),
     body: impl FnOnce(*mut *mut T, *mut *mut slotline_error) -> slotline_status,
-) -> Option<*mut T> {
+) -> Option<Handle<T>> {
     if choices.one_in(24) {
         assert_eq!(call(choices, |error| body(null_mut(), error)), SLOTLINE_ERROR_INVALID);
         return None;
     }
-    let mut out = std::ptr::dangling_mut();
-    let status = call(choices, |error| body(&mut out, error));
-    assert_eq!(out.is_null(), status != SLOTLINE_OK, "status {status:?}");
-    (!out.is_null()).then_some(out)
+    let mut handle = None;
+    call(choices, |error| {
+        let (status, new) = made(free, |out| body(out, error));
+        handle = new;
+        status
+    });
+    handle
+}
+
+/// Makes a call that creates a handle. Returns its status and the handle.
+pub(crate) fn made<T>(
+    free: unsafe extern "C" fn(*mut T),
+    body: impl FnOnce(*mut *mut T) -> slotline_status,
+) -> (slotline_status, Option<Handle<T>>) {
+    let mut pointer = std::ptr::dangling_mut();
+    let status = body(&mut pointer);
+    assert_eq!(pointer.is_null(), status != SLOTLINE_OK, "status {status:?}");
+    (status, (!pointer.is_null()).then(|| Handle { pointer, free, content: Arc::default() }))
 }
 
 impl World {
     /// Frees all remaining handles, in an order that `choices` picks.
     fn free(mut self, choices: &mut Choices<'_>) {
-        for _ in 0..5 {
-            match choices.below(5) {
-                0 => self.free_loaders(),
-                1 => self.free_datasets(),
-                2 => self.free_batches(),
+        let order: [usize; 5] = std::array::from_fn(|_| choices.below(5));
+        for which in order.into_iter().chain([3, 2, 0, 1, 4]) {
+            match which {
+                0 => self.loaders.clear(),
+                1 => self.datasets.clear(),
+                2 => self.batches.clear(),
                 3 => self.exports.clear(),
-                _ => self.free_samplers(),
+                _ => {
+                    self.samplers.clear();
+                    self.batch_samplers.clear();
+                }
             }
         }
-        self.exports.clear();
-        self.free_batches();
-        self.free_loaders();
-        self.free_datasets();
-        self.free_samplers();
-    }
-
-    fn free_loaders(&mut self) {
-        // SAFETY: each handle was not freed yet.
-        self.loaders.drain(..).for_each(|(loader, _)| unsafe { slotline_loader_free(loader) });
-    }
-
-    fn free_datasets(&mut self) {
-        // SAFETY: each handle was not freed yet.
-        self.datasets.drain(..).for_each(|(dataset, _)| unsafe { slotline_dataset_free(dataset) });
-    }
-
-    fn free_batches(&mut self) {
-        // SAFETY: each handle was not freed yet.
-        self.batches.drain(..).for_each(|(batch, _)| unsafe { slotline_batch_free(batch) });
-    }
-
-    fn free_samplers(&mut self) {
-        // SAFETY: each handle was not freed yet.
-        self.samplers.drain(..).for_each(|sampler| unsafe { slotline_sampler_free(sampler) });
-        // SAFETY: each handle was not freed yet.
-        self.batch_samplers.drain(..).for_each(|sampler| unsafe { slotline_batch_sampler_free(sampler) });
     }
 }
 
 /// An exported tensor.
 pub(crate) enum Export {
-    Versioned(*mut DLManagedTensorVersioned),
-    Unversioned(*mut DLManagedTensor),
+    Versioned(Handle<DLManagedTensorVersioned>),
+    Unversioned(Handle<DLManagedTensor>),
 }
 
 // SAFETY: any thread may read and delete a tensor.
 unsafe impl Send for Export {}
 
 impl Export {
-    pub(crate) fn tensor(&self) -> &DLTensor {
-        // SAFETY: the tensor is valid until it is deleted.
+    /// Exports a field of a batch, if the batch has it.
+    pub(crate) fn new(
+        batch: *mut slotline_batch,
+        i: usize,
+        is_versioned: bool,
+        choices: &mut Choices<'_>,
+    ) -> Option<Self> {
+        unsafe extern "C" fn delete_versioned(tensor: *mut DLManagedTensorVersioned) {
+            // SAFETY: each tensor has a deleter, which is called once.
+            unsafe { (*tensor).deleter.expect("a deleter")(tensor) }
+        }
+        unsafe extern "C" fn delete(tensor: *mut DLManagedTensor) {
+            // SAFETY: as above.
+            unsafe { (*tensor).deleter.expect("a deleter")(tensor) }
+        }
+        // SAFETY: a valid batch or NULL, and places or NULL.
         unsafe {
-            match *self {
-                Self::Versioned(tensor) => &(*tensor).dl_tensor,
-                Self::Unversioned(tensor) => &(*tensor).dl_tensor,
+            if is_versioned {
+                make(choices, delete_versioned, |out, error| slotline_batch_dlpack(batch, i, null_mut(), out, error))
+                    .map(Self::Versioned)
+            } else {
+                make(choices, delete, |out, error| slotline_batch_dlpack_unversioned(batch, i, null_mut(), out, error))
+                    .map(Self::Unversioned)
             }
         }
     }
-}
 
-impl Drop for Export {
-    fn drop(&mut self) {
-        // SAFETY: each tensor has a deleter, which is called once.
+    pub(crate) fn tensor(&self) -> &DLTensor {
+        // SAFETY: the tensor is valid until it is deleted.
         unsafe {
-            match *self {
-                Self::Versioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
-                Self::Unversioned(tensor) => (*tensor).deleter.expect("a deleter")(tensor),
+            match self {
+                Self::Versioned(tensor) => &(*tensor.pointer).dl_tensor,
+                Self::Unversioned(tensor) => &(*tensor.pointer).dl_tensor,
             }
         }
     }

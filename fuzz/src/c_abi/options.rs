@@ -59,8 +59,8 @@ impl World {
             }
             15 => options.on_error = 3,
             16 => (options.on_overflow, options.on_held) = choices.of(&[(9, 0), (0, 9)]),
-            17 | 18 => options.sampler = any(&self.samplers, choices, |sampler| *sampler),
-            19 => options.batch_sampler = any(&self.batch_samplers, choices, |sampler| *sampler),
+            17 | 18 => options.sampler = any(&self.samplers, choices),
+            19 => options.batch_sampler = any(&self.batch_samplers, choices),
             20 if options.worker_init.is_none() => {
                 options.worker_init = Some(user::init);
                 options.worker_init_user = User::hand_over(&self.ledger, choices.below(3), Vec::new());

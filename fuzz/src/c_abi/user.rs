@@ -9,28 +9,73 @@ use slotline_ffi::batch::{slotline_batch, slotline_batch_field, slotline_batch_i
 use slotline_ffi::callback::{slotline_fail, slotline_failure, slotline_worker};
 use slotline_ffi::collate::{slotline_samples, slotline_samples_left, slotline_samples_next};
 use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
+use slotline_ffi::field::slotline_field;
+use slotline_ffi::map::slotline_map_dataset;
 use slotline_ffi::sample::*;
 use slotline_ffi::saved::{slotline_saved, slotline_saved_append};
 use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK};
+use slotline_ffi::stream::slotline_stream_dataset;
 use slotline_ffi::tensor::{SLOTLINE_MAX_DIMS, slotline_tensor};
 
 /// The number of pointers that were handed over and not dropped yet.
-pub(super) type Ledger = Arc<AtomicIsize>;
+pub(crate) type Ledger = Arc<AtomicIsize>;
+
+/// What else a callback does when it writes a sample.
+type Act = Box<dyn Fn(*mut slotline_sample) + Send + Sync>;
 
 /// The user data behind a user's pointer.
-pub(super) struct User {
-    ledger: Ledger,
+pub(crate) struct User {
+    pub(crate) ledger: Ledger,
     /// Selects how the callbacks behave.
-    pub(super) way: usize,
+    pub(crate) way: usize,
     /// The fields of a dataset: the dtype, the size of an element, and the number of elements of a sample.
-    pub(super) fields: Vec<(slotline_dtype, usize, usize)>,
+    pub(crate) fields: Vec<(slotline_dtype, usize, usize)>,
+    /// The number of samples of a dataset; of a stream, in each worker.
+    pub(crate) len: usize,
+    pub(crate) act: Option<Act>,
 }
 
 impl User {
     /// Creates a user's pointer, which is counted in the ledger until it is dropped.
     pub(super) fn hand_over(ledger: &Ledger, way: usize, fields: Vec<(slotline_dtype, usize, usize)>) -> *mut c_void {
-        ledger.fetch_add(1, Ordering::Relaxed);
-        Box::into_raw(Box::new(Self { ledger: ledger.clone(), way, fields })).cast()
+        Self { ledger: ledger.clone(), way, fields, len: 0, act: None }.into_pointer()
+    }
+
+    fn into_pointer(self) -> *mut c_void {
+        self.ledger.fetch_add(1, Ordering::Relaxed);
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// Returns a dataset by index, which takes ownership of the user data.
+    pub(crate) fn map_dataset(self, fields: *const slotline_field, num_fields: usize) -> slotline_map_dataset {
+        slotline_map_dataset {
+            struct_size: size_of::<slotline_map_dataset>(),
+            len: self.len,
+            user: self.into_pointer(),
+            fields,
+            num_fields,
+            read: Some(read),
+            drop: Some(dropped),
+            read_many: None,
+            prefetch: None,
+        }
+    }
+
+    /// Returns a stream of unknown length, which takes ownership of the user data.
+    pub(crate) fn stream_dataset(self, fields: *const slotline_field, num_fields: usize) -> slotline_stream_dataset {
+        slotline_stream_dataset {
+            struct_size: size_of::<slotline_stream_dataset>(),
+            user: self.into_pointer(),
+            len: -1,
+            fields,
+            num_fields,
+            open: Some(open),
+            next: Some(next),
+            close: Some(close),
+            save: None,
+            resume: None,
+            drop: Some(dropped),
+        }
     }
 }
 
@@ -62,6 +107,7 @@ pub(super) fn content(dtype: slotline_dtype, index: usize) -> u8 {
 ///
 /// The sample must be the one that was passed to the current callback.
 unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 {
+    user.act.iter().for_each(|act| act(sample));
     let fault = (user.way / 8 * 31 + index) % 16;
     let mut memory = [0_u64; 40];
     // SAFETY: the caller upholds that the sample is valid; every write has the stated length.
@@ -87,40 +133,31 @@ unsafe fn write(user: &User, index: usize, sample: *mut slotline_sample) -> i32 
         match fault {
             0 => {
                 slotline_sample_fail(sample, c"no such sample".as_ptr());
-                7
+                return 7;
             }
-            1 => -1,
-            2 => {
-                slotline_sample_write(sample, user.fields.len() + index, memory.as_ptr().cast(), 1);
-                0
-            }
-            3 => {
-                slotline_sample_write(sample, 0, null(), 1);
-                0
-            }
-            4 => {
-                slotline_sample_write(sample, 0, memory.as_ptr().cast(), 17);
-                0
-            }
+            1 => return -1,
+            2 => _ = slotline_sample_write(sample, user.fields.len() + index, memory.as_ptr().cast(), 1),
+            3 => _ = slotline_sample_write(sample, 0, null(), 1),
+            4 => _ = slotline_sample_write(sample, 0, memory.as_ptr().cast(), 17),
             5 => {
                 let mut bytes = 0;
                 let row = slotline_sample_row(sample, 0, &mut bytes);
                 if !row.is_null() && user.fields[0].0 == SLOTLINE_BOOL && bytes > 0 {
                     row.cast::<u8>().write_bytes(2, bytes);
                 }
-                0
             }
             6 => {
                 slotline_sample_fail(sample, null());
                 slotline_sample_fail(sample, c"bad \xff text".as_ptr());
-                2
+                return 2;
             }
-            _ => 0,
+            _ => {}
         }
     }
+    0
 }
 
-pub(super) unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
+unsafe extern "C" fn read(pointer: *mut c_void, index: usize, sample: *mut slotline_sample) -> i32 {
     // SAFETY: the library passes a valid user pointer and sample.
     unsafe { write(user(pointer), index, sample) }
 }
@@ -144,11 +181,11 @@ pub(super) unsafe extern "C" fn map(
     }
 }
 
-/// The number of samples of a stream, in each worker.
+/// The usual number of samples of a stream, in each worker.
 pub(super) const STREAMED: usize = 19;
 
 /// Opens a cursor, which counts the samples that were read.
-pub(super) unsafe extern "C" fn open(
+unsafe extern "C" fn open(
     pointer: *mut c_void,
     worker: *const slotline_worker,
     cursor: *mut *mut c_void,
@@ -167,22 +204,23 @@ pub(super) unsafe extern "C" fn open(
     0
 }
 
-pub(super) unsafe extern "C" fn next(pointer: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
+unsafe extern "C" fn next(pointer: *mut c_void, cursor: *mut c_void, sample: *mut slotline_sample) -> i32 {
     // SAFETY: the library passes valid pointers, and only one thread uses a cursor at a time.
     unsafe {
+        let user = user(pointer);
         let read = &mut *cursor.cast::<usize>();
-        if *read >= STREAMED {
+        if *read >= user.len {
             return 1;
         }
         *read += 1;
-        match write(user(pointer), *read - 1, sample) {
+        match write(user, *read - 1, sample) {
             1 => 2,
             code => code,
         }
     }
 }
 
-pub(super) unsafe extern "C" fn close(pointer: *mut c_void, cursor: *mut c_void) {
+unsafe extern "C" fn close(pointer: *mut c_void, cursor: *mut c_void) {
     // SAFETY: the cursor was made by `open` or `resume`, and is closed once.
     unsafe {
         user(pointer).ledger.fetch_sub(1, Ordering::Relaxed);

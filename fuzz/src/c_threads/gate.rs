@@ -70,7 +70,6 @@ pub(super) struct Inside<'g> {
     number: usize,
     kind: Kind,
     before: Option<usize>,
-    ended: bool,
 }
 
 impl Gate {
@@ -99,7 +98,7 @@ impl Gate {
         }
         calls.now.push(Call { number, thread: thread::current().id(), kind, inside: false, met });
         let before = if kind == Kind::Use { USING.replace(Some(number)) } else { None };
-        Some(Inside { gate: self, loader: calls.loader, number, kind, before, ended: false })
+        Some(Inside { gate: self, loader: calls.loader, number, kind, before })
     }
 
     /// Records from a callback that the call of this thread, if there is one, has entered the loader.
@@ -145,24 +144,18 @@ impl Inside<'_> {
         self.loader
     }
 
-    /// Ends the call. Returns whether another call used the loader at the same time.
-    pub(super) fn end(&mut self) -> bool {
-        let mut calls = self.gate.lock();
-        let place = calls.now.iter().position(|call| call.number == self.number);
-        let met = !self.ended && calls.now.swap_remove(place.expect("the call has not ended")).met;
-        self.ended = true;
-        if self.kind == Kind::Use {
-            USING.set(self.before);
-        }
-        self.gate.changed.notify_all();
-        met
+    /// Whether another call has used the loader at the same time.
+    pub(super) fn met(&self) -> bool {
+        self.gate.lock().now.iter().any(|call| call.number == self.number && call.met)
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        if !self.ended {
-            self.end();
+        self.gate.lock().now.retain(|call| call.number != self.number);
+        if self.kind == Kind::Use {
+            USING.set(self.before);
         }
+        self.gate.changed.notify_all();
     }
 }

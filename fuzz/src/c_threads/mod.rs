@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slotline_ffi::batch::*;
 use slotline_ffi::bytes::*;
 use slotline_ffi::dataset::*;
-use slotline_ffi::dlpack::*;
 use slotline_ffi::error::*;
 use slotline_ffi::loader::*;
 use slotline_ffi::options::*;
@@ -21,8 +20,7 @@ use slotline_ffi::stats::*;
 use slotline_ffi::status::*;
 
 use self::gate::{Gate, Kind};
-use self::user::User;
-use crate::c_abi::{Export, checked, default_options, freed};
+use crate::c_abi::{Export, Handle, Ledger, checked, default_options, made, text};
 use crate::choices::Choices;
 
 /// Makes the calls that `data` encodes from several threads. Checks that each call returns what is allowed, that batches and
@@ -30,8 +28,8 @@ use crate::choices::Choices;
 pub fn c_threads(data: &[u8]) {
     let mut choices = Choices::new(data);
     let world = Arc::new(World::default());
-    let (user, options) = (User::new(&world, &mut choices), options(&mut choices));
-    let dataset = user.dataset(choices.one_in(2));
+    let (user, options) = (user::user(&world, &mut choices), options(&mut choices));
+    let dataset = user::dataset(user, choices.one_in(2));
     let mut loader = null_mut();
     // SAFETY: all pointers are valid, and the dataset is freed once.
     unsafe {
@@ -40,8 +38,7 @@ pub fn c_threads(data: &[u8]) {
         if status != SLOTLINE_OK {
             // Some options exclude each other.
             assert_eq!(status, SLOTLINE_ERROR_BUILD, "{message}");
-            assert_eq!((Arc::strong_count(&world), user::left(&world)), (1, 0), "not dropped");
-            return;
+            return world.all_dropped();
         }
     }
     world.gate.open(loader);
@@ -66,12 +63,7 @@ pub fn c_threads(data: &[u8]) {
     }
     world.free();
     world.drop_all();
-    // The callbacks also hold the world.
-    assert_eq!(
-        (Arc::strong_count(&world), user::left(&world)),
-        (1, 0),
-        "a user's pointer was not dropped, or dropped twice"
-    );
+    world.all_dropped();
 }
 
 /// Returns options for a loader.
@@ -101,7 +93,7 @@ struct World {
     batches: Mutex<Vec<Arc<Batch>>>,
     tensors: Mutex<Vec<Export>>,
     states: Mutex<Vec<Vec<u8>>>,
-    ledger: user::Ledger,
+    ledger: Ledger,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -109,6 +101,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl World {
+    /// Checks that all users' pointers were dropped once. The callbacks also hold the world.
+    fn all_dropped(self: &Arc<Self>) {
+        let left = (Arc::strong_count(self), self.ledger.load(Ordering::SeqCst));
+        assert_eq!(left, (1, 0), "a user's pointer was not dropped, or dropped twice");
+    }
+
     fn step(&self, choices: &mut Choices<'_>) {
         match choices.below(20) {
             0 | 1 => self.used(|loader, error| {
@@ -132,14 +130,14 @@ impl World {
 
     /// Makes a call that uses the loader. It may be rejected if another call uses it.
     fn used(&self, body: impl FnOnce(*mut slotline_loader, *mut *mut slotline_error) -> slotline_status) {
-        let Some(mut inside) = self.gate.begin(Kind::Use) else { return };
+        let Some(inside) = self.gate.begin(Kind::Use) else { return };
         let was_stopped = self.stopped.load(Ordering::SeqCst);
         let (status, message) = checked(|error| body(inside.loader(), error));
         if status == SLOTLINE_ERROR_STOPPED {
             self.gate.report_stop();
         }
         let refused = status == SLOTLINE_ERROR_INVALID && message.contains("in use");
-        assert!(!refused || inside.end(), "rejected, although no other call used the loader");
+        assert!(!refused || inside.met(), "rejected, although no other call used the loader");
         let allowed = match status {
             SLOTLINE_OK | SLOTLINE_END => true,
             SLOTLINE_ERROR_STOPPED => self.gate.is_stopping(),
@@ -154,11 +152,9 @@ impl World {
     fn next(&self) {
         let was_stopped = self.stopped.load(Ordering::SeqCst);
         self.used(|loader, error| {
-            let mut batch = std::ptr::dangling_mut();
             // SAFETY: a valid loader, and places for the results.
-            let status = unsafe { slotline_loader_next(loader, &mut batch, error) };
-            assert_eq!(batch.is_null(), status != SLOTLINE_OK);
-            if status == SLOTLINE_OK {
+            let (status, batch) = made(slotline_batch_free, |out| unsafe { slotline_loader_next(loader, out, error) });
+            if let Some(batch) = batch {
                 assert!(!was_stopped, "a batch after the stop");
                 let batch = Arc::new(Batch(batch));
                 batch.check();
@@ -193,8 +189,8 @@ impl World {
     fn state(&self) {
         self.used(|loader, error| {
             // SAFETY: a valid loader, and places for the results.
-            let (status, state) = text(|out| unsafe { slotline_loader_state(loader, out, error) });
-            lock(&self.states).extend(state);
+            let (status, state) = made(slotline_bytes_free, |out| unsafe { slotline_loader_state(loader, out, error) });
+            lock(&self.states).extend(state.map(|state| text(&state)));
             status
         });
     }
@@ -222,15 +218,17 @@ impl World {
         }
         self.used(|loader, error| {
             let mut figures = slotline_stats { struct_size: size_of::<slotline_stats>(), ..Default::default() };
-            // SAFETY: a valid loader, and places for the results.
-            unsafe {
-                match which {
-                    0 => slotline_loader_stats(loader, &mut figures, error),
-                    1 => text(|out| slotline_loader_stats_json(loader, out, error)).0,
-                    2 => text(|out| slotline_loader_verdict(loader, out, error)).0,
-                    _ => text(|out| slotline_loader_warnings(loader, out, error)).0,
-                }
-            }
+            let call = match which {
+                // SAFETY: a valid loader, and places for the results.
+                0 => return unsafe { slotline_loader_stats(loader, &mut figures, error) },
+                1 => slotline_loader_stats_json,
+                2 => slotline_loader_verdict,
+                _ => slotline_loader_warnings,
+            };
+            // SAFETY: as above.
+            let (status, bytes) = made(slotline_bytes_free, |out| unsafe { call(loader, out, error) });
+            bytes.map(|bytes| text(&bytes));
+            status
         });
     }
 
@@ -243,23 +241,8 @@ impl World {
     /// Exports a tensor, which any thread may delete.
     fn export(&self, choices: &mut Choices<'_>) {
         let Some(batch) = one(&lock(&self.batches), choices) else { return };
-        let tensor = if choices.one_in(2) {
-            let mut tensor = null_mut();
-            // SAFETY: a valid batch, and places for the results.
-            let status =
-                checked(|error| unsafe { slotline_batch_dlpack(batch.0, 0, null_mut(), &mut tensor, error) }).0;
-            assert_eq!(status, SLOTLINE_OK);
-            Export::Versioned(tensor)
-        } else {
-            let mut tensor = null_mut();
-            // SAFETY: a valid batch, and places for the results.
-            let status = checked(|error| unsafe {
-                slotline_batch_dlpack_unversioned(batch.0, 0, null_mut(), &mut tensor, error)
-            })
-            .0;
-            assert_eq!(status, SLOTLINE_OK);
-            Export::Unversioned(tensor)
-        };
+        // Without any choices, the call is a valid one.
+        let tensor = Export::new(batch.0.pointer, 0, choices.one_in(2), &mut Choices::new(&[])).expect("a tensor");
         let (elements, numbers) = (tensor.tensor(), batch.numbers());
         // SAFETY: the tensor and its elements are valid until it is deleted.
         unsafe {
@@ -296,17 +279,8 @@ fn take<T>(of: &Mutex<Vec<T>>, choices: &mut Choices<'_>) -> Option<T> {
     Some(of.swap_remove(which))
 }
 
-/// Makes a call that returns a text. Returns its status and the text.
-fn text(body: impl FnOnce(*mut *mut slotline_bytes) -> slotline_status) -> (slotline_status, Option<Vec<u8>>) {
-    let mut bytes = std::ptr::dangling_mut();
-    let status = body(&mut bytes);
-    assert_eq!(bytes.is_null(), status != SLOTLINE_OK);
-    // SAFETY: new bytes, which are freed once.
-    (status, (!bytes.is_null()).then(|| unsafe { freed(bytes) }))
-}
-
 /// A batch, freed by the last thread that holds it.
-struct Batch(*mut slotline_batch);
+struct Batch(Handle<slotline_batch>);
 
 // SAFETY: any thread may read or free a batch, and several threads may read it at once.
 unsafe impl Send for Batch {}
@@ -314,17 +288,19 @@ unsafe impl Send for Batch {}
 unsafe impl Sync for Batch {}
 
 impl Batch {
-    /// Returns the numbers of the batch's samples.
+    /// Returns the numbers of the batch's samples, each of which has the lowest byte of its index in all bytes.
     fn numbers(&self) -> Vec<i64> {
+        let batch = self.0.pointer;
         // SAFETY: a valid batch, whose indices are as many as its length.
-        unsafe { slice::from_raw_parts(slotline_batch_indices(self.0), slotline_batch_len(self.0)).to_vec() }
+        let indices = unsafe { slice::from_raw_parts(slotline_batch_indices(batch), slotline_batch_len(batch)) };
+        indices.iter().map(|&index| i64::from_ne_bytes([index as u8; 8])).collect()
     }
 
     fn check(&self) {
         let mut field = crate::c_abi::tensor();
         // SAFETY: a valid batch, and places for the results; the field's data pointer and size are valid.
         let numbers = unsafe {
-            assert_eq!(checked(|error| slotline_batch_field(self.0, 0, &mut field, error)).0, SLOTLINE_OK);
+            assert_eq!(checked(|error| slotline_batch_field(self.0.pointer, 0, &mut field, error)).0, SLOTLINE_OK);
             slice::from_raw_parts(field.data.cast::<i64>(), field.bytes / 8)
         };
         assert_eq!(numbers, self.numbers());
@@ -334,7 +310,5 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         self.check();
-        // SAFETY: each batch is freed once.
-        unsafe { slotline_batch_free(self.0) };
     }
 }

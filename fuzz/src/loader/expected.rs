@@ -4,9 +4,9 @@ use slotline::loader::{Budget, OnError};
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
 
+use super::received::{self, Failed, Fault, Received, Sample};
 use super::what::{From, What};
 use crate::plain::{self, Plain, Seeds};
-use crate::received::{self, Failed, Fault, Received, Sample};
 
 /// The number of substitutes that are tried for a bad sample.
 const SUBSTITUTES: usize = 8;
@@ -27,6 +27,9 @@ impl<'w> Expected<'w> {
         let seeds = self.plain.pass();
         let (batches, samples) = self.batches(seeds.epoch);
         let pass = Pass { what: self.what, seeds, budget: budget(self.what.on_error, samples) };
+        if let From::Stream(workers) = self.what.from {
+            return pass.stream(workers);
+        }
         let (mut received, mut position, mut bad) = (Vec::new(), 0, 0);
         for (task, indices) in batches.iter().enumerate() {
             received.extend(pass.batch(task, indices, position, &mut bad));
@@ -40,6 +43,7 @@ impl<'w> Expected<'w> {
         let What { batch_size, drop_last, from, items, .. } = self.what;
         let indices: Vec<usize> = match from {
             From::Lists(lists) => return (lists.clone(), 0),
+            From::Stream(_) => return (Vec::new(), 0),
             From::Sequential => (0..items.faults.len()).collect(),
             From::Indices(indices) => What::rotated(indices, epoch as usize).collect(),
             From::Shuffle => self.plain.shuffled(items.faults.len()),
@@ -114,5 +118,46 @@ impl Pass<'_> {
         let dropped = samples.is_empty() && !indices.is_empty();
         let batch = received::Expected { samples, bads, failure, dropped };
         batch.received(self.seeds.epoch, task, bad, self.budget)
+    }
+
+    /// Returns the results of a stream. Its workers make one batch after the other in turn.
+    fn stream(&self, workers: usize) -> Vec<Received> {
+        let (mut received, mut bad) = (Vec::new(), 0);
+        for batch in plain::in_turn((0..workers.max(1)).map(|id| self.lane(id, workers))) {
+            received.extend(batch.received(self.seeds.epoch, received.len(), &mut bad, self.budget));
+        }
+        received
+    }
+
+    /// Returns the batches of a worker, up to its end.
+    fn lane(&self, worker: usize, workers: usize) -> Vec<received::Expected> {
+        let what = self.what;
+        let mut left = plain::share(worker, workers, what.items.faults.len()).enumerate();
+        let (seeds, size) = (self.seeds.of_worker(worker), what.batch_size.unwrap_or(1));
+        let (mut lane, mut last) = (Vec::new(), false);
+        while !last {
+            let mut batch = received::Expected { samples: Vec::new(), bads: Vec::new(), failure: None, dropped: false };
+            // A dataset that only returns errors would keep a worker busy forever without a budget.
+            while batch.samples.len() < size && batch.bads.len() <= self.budget {
+                let Some((position, index)) = left.next() else {
+                    last = true;
+                    break;
+                };
+                match what.items.faults[index].map(|fault| Failed { index: position, position, fault }) {
+                    None => batch.samples.push(Sample { index, word: seeds.word(position) }),
+                    Some(failed) if failed.fault == Fault::Error && what.on_error != OnError::Raise => {
+                        batch.bads.push(failed)
+                    }
+                    failure => {
+                        batch.failure = failure;
+                        break;
+                    }
+                }
+            }
+            batch.dropped = batch.samples.is_empty() || (last && what.drop_last && batch.samples.len() < size);
+            last |= batch.failure.is_some_and(|failed| failed.fault == Fault::Panic);
+            lane.push(batch);
+        }
+        lane
     }
 }

@@ -1,24 +1,37 @@
-//! Loaders over map-style datasets, with any options, that are stopped, dropped and resumed at any point.
+//! Loaders with any options, over datasets by index and streams, that are stopped, dropped and resumed at any point.
 
 mod expected;
+mod received;
 mod what;
 
 use slotline::loader::BuildError;
 
 use self::expected::Expected;
-use self::what::{How, What, build};
+use self::received::run_passes;
+pub(crate) use self::received::{MAX_TEXT, check_row, pixels, text};
+pub(crate) use self::what::Items;
+use self::what::{From, What};
 use crate::choices::Choices;
-use crate::received::run_passes;
 
 /// Runs passes of a loader as `run_passes` does. Their results must be those of a plain loop, and memory must stay within its
 /// limit.
 pub fn loader(data: &[u8]) {
+    run(data, What::choose);
+}
+
+/// Runs passes of a loader over a stream, as `run_passes` does. Their results must be those of a plain loop over the workers'
+/// shares.
+pub fn iterable(data: &[u8]) {
+    run(data, What::choose_stream);
+}
+
+fn run(data: &[u8], choose: impl FnOnce(&mut Choices<'_>) -> What) {
     let mut choices = Choices::new(data);
-    let what = What::choose(&mut choices);
+    let what = choose(&mut choices);
     let mut expected = Expected::new(&what);
-    let build = |choices: &mut Choices<'_>| match build(&what, &How::choose(&what, choices)) {
+    let build = |choices: &mut Choices<'_>| match what.build(choices) {
         Ok(built) => Some(built),
-        Err(BuildError::Sampler(_)) if what.items.faults.is_empty() => None,
+        Err(BuildError::Sampler(_)) if what.items.faults.is_empty() && !matches!(what.from, From::Stream(_)) => None,
         Err(error) => panic!("{error}"),
     };
     run_passes(&mut choices, &what, what.epochs, || expected.pass(), build);

@@ -1,20 +1,38 @@
 //! The options of a loader: those that determine its batches, and those that must not affect them.
 
-use slotline::dataset::{Context, Dataset};
+use std::fmt::Write;
+use std::ops::Range;
+
+use slotline::dataset::{Context, Dataset, IterableDataset, Loadable};
 use slotline::loader::{Budget, BuildError, Builder, OnError, OnHeld};
 use slotline::rng::Generator;
 use slotline::sample::Fields;
-use slotline::{Batch, BoxError, Loader, WaitStrategy};
+use slotline::{Batch, BoxError, Loader, WaitStrategy, WorkerInfo};
 
+use super::received::{Built, Fault, Item, Schema, faults, fields, item};
 use crate::choices::Choices;
-use crate::received::{Built, Fault, Item, Schema, faults, fields, item};
 
-/// Samples whose content is derived from their index. Some are bad.
+/// Samples whose content is derived from their index, by index or as a stream that is split among the workers. Some are bad.
 #[derive(Clone, Debug)]
-pub(super) struct Items {
+pub(crate) struct Items {
     pub(super) faults: Vec<Option<Fault>>,
     declares_fields: bool,
     reads_many: bool,
+    /// Whether a stream reports its length.
+    reports_len: bool,
+    /// Whether a stream saves its position.
+    saves: bool,
+}
+
+impl Items {
+    fn new(faults: Vec<Option<Fault>>) -> Self {
+        Self { faults, declares_fields: true, reads_many: false, reports_len: true, saves: false }
+    }
+
+    /// Returns `len` good samples of a stream.
+    pub(crate) fn good(len: usize, saves: bool) -> Self {
+        Self { saves, ..Self::new(vec![None; len]) }
+    }
 }
 
 impl Dataset for Items {
@@ -37,7 +55,38 @@ impl Dataset for Items {
     }
 }
 
-/// The source of the indices.
+impl IterableDataset for Items {
+    type Sample<'a> = Item<'a>;
+    type Cursor = Range<usize>;
+
+    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Range<usize>, BoxError> {
+        Ok(worker.map_or(0..self.faults.len(), |worker| worker.share(self.faults.len())))
+    }
+
+    fn next<'a>(&'a self, left: &'a mut Range<usize>, cx: &'a mut Context) -> Result<Option<Item<'a>>, BoxError> {
+        left.next().map(|index| item(&self.faults, index, cx)).transpose()
+    }
+
+    fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
+        self.saves && write!(to, "{}..{}", left.start, left.end).is_ok()
+    }
+
+    fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
+        let (start, end) = saved.split_once("..").ok_or("not a range")?;
+        let left: Range<usize> = start.parse()?..end.parse()?;
+        if left.end > self.faults.len() { Err("beyond the end".into()) } else { Ok(left) }
+    }
+
+    fn len(&self) -> Option<usize> {
+        self.reports_len.then_some(self.faults.len())
+    }
+
+    fn fields(&self) -> Option<Fields> {
+        Some(fields())
+    }
+}
+
+/// The source of the samples.
 #[derive(Clone, Debug)]
 pub(super) enum From {
     Sequential,
@@ -46,15 +95,17 @@ pub(super) enum From {
     Indices(Vec<usize>),
     /// These batches.
     Lists(Vec<Vec<usize>>),
+    /// A stream for so many workers.
+    Stream(usize),
 }
 
 /// The options that determine the batches.
 #[derive(Clone, Debug)]
 pub(super) struct What {
     pub(super) items: Items,
+    pub(super) from: From,
     pub(super) batch_size: Option<usize>,
     pub(super) drop_last: bool,
-    pub(super) from: From,
     pub(super) seed: u64,
     pub(super) persistent: bool,
     pub(super) on_error: OnError,
@@ -69,9 +120,9 @@ pub(super) struct How {
     workers: usize,
     prefetch: usize,
     part_size: Option<usize>,
-    pub(super) hold: usize,
-    pub(super) on_held: OnHeld,
-    pub(super) in_order: bool,
+    hold: usize,
+    on_held: OnHeld,
+    in_order: bool,
     round_robin: bool,
     help: Option<bool>,
     wait: WaitStrategy,
@@ -79,16 +130,24 @@ pub(super) struct How {
 }
 
 /// The maximum length of a batch in the user's lists.
-pub(super) const MAX_IN_LIST: usize = 4;
+const MAX_IN_LIST: usize = 4;
+
+fn batch_size(choices: &mut Choices<'_>) -> Option<usize> {
+    choices.of(&[Some(1), Some(2), Some(3), Some(5), Some(7), Some(16), Some(100), None])
+}
+
+fn workers(choices: &mut Choices<'_>) -> usize {
+    choices.of(&[0, 0, 0, 0, 1, 1, 2, 3])
+}
 
 impl What {
     pub(super) fn choose(choices: &mut Choices<'_>) -> Self {
         let bad = choices.of(&[0, 0, 0, 12, 3, 1]);
-        let faults = faults(choices, bad, &[Fault::Error, Fault::Panic]);
-        let len = faults.len();
+        let mut items = Items::new(faults(choices, bad, &[Fault::Error, Fault::Panic]));
+        let len = items.faults.len();
         // Without samples, the fields cannot be taken from a sample.
-        let declares_fields = bad > 0 || len == 0 || choices.one_in(2);
-        let items = Items { faults, declares_fields, reads_many: choices.one_in(4) };
+        items.declares_fields = bad > 0 || len == 0 || choices.one_in(2);
+        items.reads_many = choices.one_in(4);
         let index = |choices: &mut Choices<'_>| choices.below(len + 1);
         let from = match choices.below(5) {
             0 => From::Sequential,
@@ -100,7 +159,7 @@ impl What {
                 From::Lists((0..choices.below(10)).map(|_| list(choices)).collect())
             }
         };
-        let batch_size = choices.of(&[Some(1), Some(2), Some(3), Some(5), Some(7), Some(16), Some(100), None]);
+        let batch_size = batch_size(choices);
         let unordered = choices.one_in(4);
         let feed = matches!(from, From::Indices(_) | From::Lists(_));
         let budget = match choices.below(3) {
@@ -112,9 +171,9 @@ impl What {
         };
         Self {
             items,
+            from,
             drop_last: batch_size.is_some() && choices.one_in(2),
             batch_size,
-            from,
             seed: choices.word(),
             persistent: choices.one_in(4),
             on_error: choices.of(&[OnError::Raise, OnError::Skip(budget), OnError::Replace(budget)]),
@@ -123,20 +182,98 @@ impl What {
         }
     }
 
-    pub(super) fn is_feed(&self) -> bool {
-        matches!(self.from, From::Indices(_) | From::Lists(_))
+    /// Chooses the options for a stream.
+    pub(super) fn choose_stream(choices: &mut Choices<'_>) -> Self {
+        let bad = choices.of(&[0, 0, 12, 3, 1]);
+        let mut items = Items::new(faults(choices, bad, &[Fault::Error, Fault::Error, Fault::Error, Fault::Panic]));
+        (items.reports_len, items.saves) = (choices.one_in(2), choices.one_in(2));
+        let batch_size = batch_size(choices);
+        let unordered = choices.one_in(4);
+        let most = choices.below(7);
+        let skip = OnError::Skip(Budget::Samples(if !unordered && choices.one_in(2) { most } else { usize::MAX }));
+        let workers = workers(choices);
+        Self {
+            items,
+            from: From::Stream(workers),
+            drop_last: batch_size.is_some() && choices.one_in(2),
+            batch_size,
+            seed: choices.word(),
+            persistent: workers > 0 && choices.one_in(4),
+            on_error: choices.of(&[OnError::Raise, skip]),
+            epochs: choices.within(1, 3) as u32,
+            unordered,
+        }
     }
 
     /// Returns the indices of pass `epoch`.
     pub(super) fn rotated(indices: &[usize], epoch: usize) -> impl Iterator<Item = usize> {
         (0..indices.len()).map(move |i| indices[(i + epoch) % indices.len()])
     }
+
+    /// Builds a loader. `choices` sets the options that must not affect the batches. If the memory limit is too low, builds it
+    /// without the limit.
+    pub(super) fn build(&self, choices: &mut Choices<'_>) -> Result<Built, BuildError> {
+        let how = How::choose(self, choices);
+        let loader = match self.build_once(&how) {
+            Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
+                assert!(needed > limit);
+                self.build_once(&How { memory_limit: None, ..how.clone() })?
+            }
+            outcome => {
+                let loader = outcome?;
+                let ceiling = loader.memory_ceiling();
+                assert!(how.memory_limit.is_none_or(|limit| ceiling <= limit), "{ceiling} bytes");
+                loader
+            }
+        };
+        let How { hold, on_held, in_order, .. } = how;
+        Ok(Built { loader, hold, on_held, in_order, streams: matches!(self.from, From::Stream(_)) })
+    }
+
+    fn build_once(&self, how: &How) -> Result<Loader<Batch<Schema>>, BuildError> {
+        let items = self.items.clone();
+        if let From::Stream(_) = self.from {
+            return self.sized(how.set(self, Loader::iterable(items))).build();
+        }
+        let builder = how.set(self, Loader::builder(items));
+        let builder = match self.from.clone() {
+            From::Shuffle => self.sized(builder).shuffle(true),
+            From::Indices(indices) => {
+                let mut epoch = 0;
+                self.sized(builder).sampler_iter(move || {
+                    epoch += 1;
+                    Self::rotated(&indices, epoch - 1).collect::<Vec<_>>()
+                })
+            }
+            From::Lists(lists) => builder.batch_sampler_iter(MAX_IN_LIST, move || lists.clone()),
+            From::Sequential | From::Stream(_) => self.sized(builder),
+        };
+        builder.build()
+    }
+
+    fn sized<D: Loadable>(&self, builder: Builder<D>) -> Builder<D> {
+        builder.batch_size(self.batch_size).drop_last(self.drop_last)
+    }
 }
 
 impl How {
-    pub(super) fn choose(what: &What, choices: &mut Choices<'_>) -> Self {
-        let workers = choices.of(&[0, 0, 0, 0, 1, 1, 2, 3]);
-        let round_robin = choices.one_in(4) && !what.is_feed();
+    fn choose(what: &What, choices: &mut Choices<'_>) -> Self {
+        if let From::Stream(workers) = what.from {
+            return Self {
+                workers,
+                hold: choices.within(1, 3),
+                on_held: choices.of(&[OnHeld::Grow, OnHeld::Fail]),
+                in_order: !what.unordered,
+                prefetch: if workers > 0 { choices.within(1, 3) } else { 1 },
+                part_size: None,
+                round_robin: false,
+                help: None,
+                wait: WaitStrategy::default(),
+                memory_limit: None,
+            };
+        }
+        let workers = workers(choices);
+        let round_robin = choices.one_in(4) && !matches!(what.from, From::Indices(_) | From::Lists(_));
         Self {
             workers: if what.persistent { workers.max(1) } else { workers },
             prefetch: choices.within(1, 3),
@@ -150,64 +287,23 @@ impl How {
             memory_limit: choices.one_in(10).then(|| choices.below(1 << 16)),
         }
     }
-}
 
-/// Builds the loader. If the memory limit is too low, builds it without the limit.
-pub(super) fn build(what: &What, how: &How) -> Result<Built<Schema>, BuildError> {
-    let loader = match build_once(what, how) {
-        Err(BuildError::MemoryLimit { limit, needed, .. }) if how.memory_limit == Some(limit) => {
-            assert!(needed > limit);
-            build_once(what, &How { memory_limit: None, ..how.clone() })?
+    fn set<D: Loadable>(&self, what: &What, mut builder: Builder<D>) -> Builder<D> {
+        builder = builder.num_workers(self.workers).hold(self.hold).on_held(self.on_held).in_order(self.in_order);
+        builder = builder.wait_strategy(self.wait).round_robin(self.round_robin).persistent_workers(what.persistent);
+        builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
+        if self.workers > 0 {
+            builder = builder.prefetch_factor(self.prefetch);
         }
-        outcome => {
-            let loader = outcome?;
-            let ceiling = loader.memory_ceiling();
-            assert!(how.memory_limit.is_none_or(|limit| ceiling <= limit), "{ceiling} bytes");
-            loader
+        if let Some(size) = self.part_size {
+            builder = builder.part_size(size);
         }
-    };
-    let How { hold, on_held, in_order, .. } = *how;
-    Ok(Built { loader, hold, on_held, in_order, streams: false })
-}
-
-fn build_once(what: &What, how: &How) -> Result<Loader<Batch<Schema>>, BuildError> {
-    let mut builder = sampled(Loader::builder(what.items.clone()), what);
-    builder = builder
-        .num_workers(how.workers)
-        .hold(how.hold)
-        .on_held(how.on_held)
-        .in_order(how.in_order)
-        .wait_strategy(how.wait);
-    builder = builder.generator(Generator::from_seed(what.seed)).on_error(what.on_error);
-    builder = builder.persistent_workers(what.persistent);
-    if how.workers > 0 {
-        builder = builder.prefetch_factor(how.prefetch);
-    }
-    if let Some(size) = how.part_size {
-        builder = builder.part_size(size);
-    }
-    if let Some(help) = how.help {
-        builder = builder.help(help);
-    }
-    if let Some(limit) = how.memory_limit {
-        builder = builder.memory_limit(limit);
-    }
-    builder.round_robin(how.round_robin).build()
-}
-
-/// Sets the order and the batches.
-fn sampled(builder: Builder<Items>, what: &What) -> Builder<Items> {
-    let sized = |builder: Builder<Items>| builder.batch_size(what.batch_size).drop_last(what.drop_last);
-    match what.from.clone() {
-        From::Sequential => sized(builder),
-        From::Shuffle => sized(builder).shuffle(true),
-        From::Indices(indices) => {
-            let mut epoch = 0;
-            sized(builder).sampler_iter(move || {
-                epoch += 1;
-                What::rotated(&indices, epoch - 1).collect::<Vec<_>>()
-            })
+        if let Some(help) = self.help {
+            builder = builder.help(help);
         }
-        From::Lists(lists) => builder.batch_sampler_iter(MAX_IN_LIST, move || lists.clone()),
+        match self.memory_limit {
+            Some(limit) => builder.memory_limit(limit),
+            None => builder,
+        }
     }
 }

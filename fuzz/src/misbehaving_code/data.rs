@@ -12,9 +12,7 @@ use slotline::tensor::TensorView;
 use slotline::{BoxError, WorkerInfo};
 
 use super::{Script, Site, Tracked};
-
-/// The maximum length of a text.
-pub(super) const MAX_TEXT: usize = 5;
+use crate::loader::{MAX_TEXT, pixels, text};
 
 /// Declares the fields of a correct sample. `room` is the capacity of the packed fields, if there are any.
 fn declare(fields: &mut Fields, room: Option<usize>) {
@@ -35,16 +33,8 @@ pub(super) fn fields(room: Option<usize>) -> Fields {
     fields
 }
 
-pub(super) fn pixels(id: i64) -> [u8; 6] {
-    std::array::from_fn(|i| (id.wrapping_mul(31).wrapping_add(i as i64 * 7) >> (i % 3)) as u8)
-}
-
 pub(super) fn flags(id: i64) -> [bool; 3] {
     std::array::from_fn(|i| id >> i & 1 == 1)
-}
-
-pub(super) fn text(id: i64) -> &'static [u8] {
-    &b"abcde"[..id.rem_euclid(MAX_TEXT as i64 + 1) as usize]
 }
 
 pub(super) fn items(id: i64) -> Vec<u16> {
@@ -267,15 +257,8 @@ impl Faulty {
     }
 
     fn length(&self) -> usize {
-        let len = match self.script().panics(Site::Len, 7) {
-            2 => 0,
-            3 => usize::MAX,
-            4 => 1 << 62,
-            5 => self.len + 3,
-            6 => self.len / 2,
-            7 => 1,
-            _ => self.len,
-        };
+        let wrong = [0, usize::MAX, 1 << 62, self.len + 3, self.len / 2, 1];
+        let len = self.script().pick(Site::Len, self.len, &wrong);
         self.reported.store(len, Ordering::Relaxed);
         len
     }
@@ -460,13 +443,7 @@ impl IterableDataset for Faulty {
     }
 
     fn len(&self) -> Option<usize> {
-        match self.script().panics(Site::Len, 5) {
-            2 => None,
-            3 => Some(0),
-            4 => Some(usize::MAX),
-            5 => Some(3),
-            _ => Some(self.len),
-        }
+        self.script().pick(Site::Len, Some(self.len), &[None, Some(0), Some(usize::MAX), Some(3)])
     }
 
     fn fields(&self) -> Option<Fields> {

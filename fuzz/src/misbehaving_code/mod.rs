@@ -138,6 +138,15 @@ impl Script {
         }
     }
 
+    /// Returns one of the `wrong` values or panics, which is the first way to misbehave, or the `right` one.
+    #[track_caller]
+    fn pick<T: Copy>(self: &Arc<Self>, site: Site, right: T, wrong: &[T]) -> T {
+        match self.panics(site, 1 + wrong.len()) {
+            0 => right,
+            way => wrong[way - 2],
+        }
+    }
+
     /// Ends all faults.
     fn stop(&self) {
         self.left.store(0, Ordering::Relaxed);
@@ -228,8 +237,8 @@ struct Last;
 /// An error whose message and source misbehave.
 struct FaultyError(Tracked, AtomicUsize);
 
-impl FaultyError {
-    fn message(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for FaultyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.script.ask(Site::Words, 3) {
             1 if !std::thread::panicking() => self.0.script.panic(),
             2 => Err(fmt::Error),
@@ -238,15 +247,9 @@ impl FaultyError {
     }
 }
 
-impl fmt::Display for FaultyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message(f)
-    }
-}
-
 impl fmt::Debug for FaultyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message(f)
+        fmt::Display::fmt(self, f)
     }
 }
 

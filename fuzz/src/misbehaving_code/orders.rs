@@ -24,22 +24,11 @@ impl Backwards {
 
 impl Sampler for Backwards {
     fn len(&self) -> usize {
-        match self.script().panics(Site::SamplerLen, 6) {
-            2 => 0,
-            3 => usize::MAX,
-            4 => self.len + 9,
-            5 => self.len / 2,
-            6 => 1,
-            _ => self.len,
-        }
+        self.script().pick(Site::SamplerLen, self.len, &[0, usize::MAX, self.len + 9, self.len / 2, 1])
     }
 
     fn memory(&self) -> usize {
-        match self.script().panics(Site::SamplerLen, 3) {
-            2 => usize::MAX,
-            3 => 0,
-            _ => 4 * self.len,
-        }
+        self.script().pick(Site::SamplerLen, 4 * self.len, &[usize::MAX, 0])
     }
 
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
@@ -72,32 +61,22 @@ impl Sampler for Backwards {
     }
 
     fn name(&self) -> &str {
-        match self.script().panics(Site::SamplerSave, 2) {
-            2 => "",
-            _ => "Backwards",
-        }
+        self.script().pick(Site::SamplerSave, "Backwards", &[""])
     }
 
     fn save(&self, to: &mut String) -> bool {
-        match self.script().panics(Site::SamplerSave, 5) {
-            2 => true,
-            3 => {
-                to.push_str("not this state");
-                false
-            }
-            4 => {
-                to.push_str(&"\0\u{1f980}".repeat(500));
-                true
-            }
+        let way = self.script().panics(Site::SamplerSave, 5);
+        match way {
+            2 => {}
+            3 => to.push_str("not this state"),
+            4 => to.push_str(&"\0\u{1f980}".repeat(500)),
             5 => {
                 to.push('!');
                 self.script().panic()
             }
-            _ => {
-                to.push_str("here");
-                true
-            }
+            _ => to.push_str("here"),
         }
+        way != 3
     }
 
     fn restore(&mut self, saved: &str, seen: Range<usize>) -> Result<(), BoxError> {
@@ -119,9 +98,7 @@ pub(super) struct Indices {
 
 impl Indices {
     pub(super) fn new(script: &Arc<Script>, len: usize) -> Self {
-        if script.ask(Site::Indices, 8) == 1 {
-            script.panic();
-        }
+        script.panics(Site::Indices, 8);
         Self { next: 0, len, tracked: script.tracked() }
     }
 }
@@ -143,11 +120,9 @@ impl Iterator for Indices {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        match self.tracked.script.panics(Site::Indices, 4) {
-            2 => (usize::MAX, None),
-            3 => (usize::MAX, Some(0)),
-            _ => (0, None),
-        }
+        // The fourth way is as none.
+        let wrong = [(usize::MAX, None), (usize::MAX, Some(0)), (0, None)];
+        self.tracked.script.pick(Site::Indices, (0, None), &wrong)
     }
 }
 
@@ -176,10 +151,6 @@ pub(super) struct List(Vec<usize>, Tracked);
 
 impl AsRef<[usize]> for List {
     fn as_ref(&self) -> &[usize] {
-        match self.1.script.panics(Site::Lists, 3) {
-            2 => &[],
-            3 => &[3; 100],
-            _ => &self.0,
-        }
+        self.1.script.pick(Site::Lists, self.0.as_slice(), &[&[], &[3; 100]])
     }
 }

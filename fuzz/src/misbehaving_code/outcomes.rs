@@ -10,8 +10,9 @@ use slotline::loader::Batch;
 use slotline::sample::Columns;
 use slotline::sample::Schema;
 
-use super::data::{MAX_TEXT, fields, flags, items, pairs, pixels, text};
+use super::data::{fields, flags, items, pairs};
 use super::{Script, Tracked, caught, discard, expected};
+use crate::loader::check_row;
 
 /// A batch that a pass returns.
 pub(super) trait Outcome {
@@ -64,13 +65,9 @@ impl<S: Schema> Outcome for Batch<S> {
 
 /// Checks a row that was written correctly.
 fn check(columns: &Columns<'_>, row: usize, id: i64, packed: bool) {
-    let bytes = |field: usize| columns.get(field).expect("a field").bytes();
-    assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(id));
+    check_row(columns, row, id);
     let truths = columns.get(2).expect("a field").typed::<bool>().expect("truths");
     assert_eq!(truths.as_slice()[3 * row..3 * (row + 1)], flags(id));
-    let (written, padding) = bytes(3)[MAX_TEXT * row..MAX_TEXT * (row + 1)].split_at(text(id).len());
-    assert_eq!((written, columns.lengths(3).expect("lengths")[row]), (text(id), text(id).len() as i64));
-    assert!(padding.iter().all(|&byte| byte == 0));
     if !packed {
         return;
     }

@@ -106,10 +106,8 @@ struct FaultyFutex(Arc<Script>, AtomicUsize);
 
 impl Futex for FaultyFutex {
     fn wait(&self, word: &Word, expected: u32, _: Duration) {
-        match self.0.ask(Site::Futex, 2) {
-            1 => self.0.panic(),
-            2 => word.store(expected.wrapping_add(7), Ordering::Relaxed),
-            _ => {}
+        if self.0.panics(Site::Futex, 2) == 2 {
+            word.store(expected.wrapping_add(7), Ordering::Relaxed);
         }
         // Ends the wait by a panic, as no thread will ever wake this one.
         if self.1.fetch_add(1, Ordering::Relaxed) % 50 == 49 {
@@ -118,21 +116,15 @@ impl Futex for FaultyFutex {
     }
 
     fn wake_all(&self, _: &Word) {
-        if self.0.ask(Site::Futex, 2) == 1 {
-            self.0.panic();
-        }
+        self.0.panics(Site::Futex, 2);
     }
 
     fn light_fence(&self) {
-        if self.0.ask(Site::Notify, 8) == 1 {
-            self.0.panic();
-        }
+        self.0.panics(Site::Notify, 8);
     }
 
     fn heavy_fence(&self) {
-        if self.0.ask(Site::Futex, 2) == 1 {
-            self.0.panic();
-        }
+        self.0.panics(Site::Futex, 2);
     }
 
     fn spin(&self, round: u32) -> bool {
@@ -316,19 +308,21 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
         for _ in 0..choices.below(60) {
             let deadline = self.deadline();
             let max = choices.within(1, self.parts + 1);
-            let claim = match choices.below(15) {
-                0 => self.call(|| worker.try_claim(max)).and_then(Result::ok),
-                1 => self.call(|| worker.claim_until(max, &deadline)).and_then(Result::ok),
-                2 => self.call(|| worker.claim(max)).and_then(Result::ok),
-                3 => {
-                    let claims = self.call(|| worker.try_claim_many(max)).and_then(Result::ok);
-                    self.rows.extend(claims);
-                    None
+            match choices.below(15) {
+                way @ 0..3 => {
+                    let claim = self.call(|| match way {
+                        0 => worker.try_claim(max).ok(),
+                        1 => worker.claim_until(max, &deadline).ok(),
+                        _ => worker.claim(max).ok(),
+                    });
+                    self.hold(claim.flatten());
                 }
-                4 => {
-                    let claims = self.call(|| worker.claim_many(max)).and_then(Result::ok);
-                    self.rows.extend(claims);
-                    None
+                way @ 3..5 => {
+                    let claims = self.call(|| match way {
+                        3 => worker.try_claim_many(max).ok(),
+                        _ => worker.claim_many(max).ok(),
+                    });
+                    self.rows.extend(claims.flatten());
                 }
                 5 | 6 if !self.rows.is_empty() => {
                     let row = choices.below(self.rows.len());
@@ -337,27 +331,20 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
                         let row = self.rows.swap_remove(row);
                         self.call(|| drop(row));
                     }
-                    next
+                    self.hold(next);
                 }
-                7 | 8 if !self.claims.is_empty() => {
-                    self.finish(choices);
-                    None
-                }
+                7 | 8 if !self.claims.is_empty() => self.finish(choices),
                 9 | 10 => {
                     let next = match choices.below(3) {
                         0 => self.call(|| consumer.try_next()),
                         1 => self.call(|| consumer.next_until(&deadline)),
                         _ => self.call(|| consumer.next()),
                     };
-                    if let Some(next) = next {
-                        self.take(next);
-                    }
-                    None
+                    next.into_iter().for_each(|next| self.take(next));
                 }
                 11 if !self.leases.is_empty() => {
                     let lease = self.leases.swap_remove(choices.below(self.leases.len()));
                     self.release(lease);
-                    None
                 }
                 12 => {
                     self.call(|| consumer.wait(&deadline));
@@ -367,36 +354,24 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
                     self.call(|| worker.wait_for_run());
                     assert!(consumer.ready() <= ring.depth());
                     let _ = consumer.is_ready();
-                    None
                 }
-                13 => {
-                    match choices.below(8) {
-                        0 => _ = self.call(|| ring.close()),
-                        1 => std::mem::forget(self.claims.pop().inspect(|_| self.lost = true)),
-                        2 => std::mem::forget(self.leases.pop().inspect(|_| self.lost = true)),
-                        _ => _ = self.call(|| ring.seal()),
-                    }
-                    None
-                }
+                13 => match choices.below(8) {
+                    0 => _ = self.call(|| ring.close()),
+                    1 => std::mem::forget(self.claims.pop().inspect(|_| self.lost = true)),
+                    2 => std::mem::forget(self.leases.pop().inspect(|_| self.lost = true)),
+                    _ => _ = self.call(|| ring.seal()),
+                },
                 _ => {
                     let tickets = choices.of(&[None, Some(0), Some(1), Some(5)]);
-                    if let Some(Ok(())) | None = self.call(|| consumer.open(tickets)) {
-                        // A panic occurs either after or before the run is opened.
-                        if consumer.ring().claimed() == 0 {
-                            assert!(
-                                self.lost || self.tickets.is_empty(),
-                                "a run was opened although tickets are left: {:?}",
-                                self.tickets
-                            );
-                            self.tickets.clear();
-                            self.next = 0;
-                        }
+                    let opened = self.call(|| consumer.open(tickets));
+                    // A panic occurs either after or before the run is opened.
+                    if matches!(opened, Some(Ok(())) | None) && consumer.ring().claimed() == 0 {
+                        let left = &self.tickets;
+                        assert!(self.lost || left.is_empty(), "a run was opened although tickets are left: {left:?}");
+                        self.tickets.clear();
+                        self.next = 0;
                     }
-                    None
                 }
-            };
-            if let Some(claim) = claim {
-                self.hold(claim);
             }
         }
         // Finish all claims and leases. Then every claimed ticket must be received.
@@ -426,7 +401,8 @@ impl<'a, B: Storage<Slot = Slot<Value>>, W: Wait> Run<'a, B, W> {
     }
 
     /// Holds a new claim, and checks that no other claim or lease has its parts.
-    fn hold(&mut self, mut claim: Claim<'a, Ring<B, W>>) {
+    fn hold(&mut self, claim: Option<Claim<'a, Ring<B, W>>>) {
+        let Some(mut claim) = claim else { return };
         self.stamp += 1;
         let (mark, slot, ticket) = (self.stamp, claim.slot(), claim.ticket());
         claim.get().tracked.check();

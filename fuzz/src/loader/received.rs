@@ -6,33 +6,41 @@ use std::fmt::Debug;
 use slotline::dataset::Context;
 use slotline::loader::{Batch, OnHeld, State};
 use slotline::rng::rand_core::Rng;
-use slotline::sample::{Fields, Ragged};
+use slotline::sample::{Columns, Fields, Ragged};
 use slotline::{BoxError, Error, Loader};
 
 use crate::choices::Choices;
 
 /// A sample of the datasets: its index, bytes derived from it, one of its random numbers, and a text of variable length.
-pub(crate) type Item<'a> = (i64, [u8; 6], u64, Ragged<'a, u8>);
+pub(super) type Item<'a> = (i64, [u8; 6], u64, Ragged<'a, u8>);
 /// The schema of their batches.
-pub(crate) type Schema = (i64, u8, u64, Ragged<'static, u8>);
+pub(super) type Schema = (i64, u8, u64, Ragged<'static, u8>);
 
 /// The maximum length of a text.
-const MAX_TEXT: usize = 5;
-const TEXT: [u8; MAX_TEXT] = *b"abcde";
+pub(crate) const MAX_TEXT: usize = 5;
 
 /// Returns the bytes of a sample.
-fn pixels(index: usize) -> [u8; 6] {
-    std::array::from_fn(|i| (index.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8)
+pub(crate) fn pixels(index: i64) -> [u8; 6] {
+    std::array::from_fn(|i| (index.wrapping_mul(31).wrapping_add(i as i64 * 7) >> (i % 3)) as u8)
 }
 
 /// Returns the text of a sample.
-fn text(index: usize) -> &'static [u8] {
-    &TEXT[..index % (MAX_TEXT + 1)]
+pub(crate) fn text(index: i64) -> &'static [u8] {
+    &b"abcde"[..index.rem_euclid(MAX_TEXT as i64 + 1) as usize]
+}
+
+/// Checks the bytes and the text of a row, which are in the fields 1 and 3.
+pub(crate) fn check_row(columns: &Columns<'_>, row: usize, index: i64) {
+    let bytes = |field: usize| columns.get(field).expect("a field").bytes();
+    assert_eq!(bytes(1)[6 * row..6 * (row + 1)], pixels(index));
+    let (written, padding) = bytes(3)[MAX_TEXT * row..MAX_TEXT * (row + 1)].split_at(text(index).len());
+    assert_eq!((written, columns.lengths(3).expect("lengths")[row]), (text(index), text(index).len() as i64));
+    assert!(padding.iter().all(|&byte| byte == 0));
 }
 
 /// How a bad sample fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(super) enum Fault {
     Error,
     Panic,
 }
@@ -46,43 +54,46 @@ fn fail(fault: Fault) -> BoxError {
 }
 
 /// Returns the fields of the samples.
-pub(crate) fn fields() -> Fields {
+pub(super) fn fields() -> Fields {
     let any: Item<'_> = (0, [0; 6], 0, Ragged::new(&[], MAX_TEXT));
     Fields::of(&any)
 }
 
 /// Returns a sample, or fails as `faults` says, and beyond its end.
-pub(crate) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> Result<Item<'static>, BoxError> {
+pub(super) fn item(faults: &[Option<Fault>], index: usize, cx: &mut Context) -> Result<Item<'static>, BoxError> {
     match faults.get(index).copied().unwrap_or(Some(Fault::Error)) {
         Some(fault) => Err(fail(fault)),
-        None => Ok((index as i64, pixels(index), cx.rng().next_u64(), Ragged::new(text(index), MAX_TEXT))),
+        None => {
+            let number = index as i64;
+            Ok((number, pixels(number), cx.rng().next_u64(), Ragged::new(text(number), MAX_TEXT)))
+        }
     }
 }
 
 /// Returns up to 40 samples, of which one in `bad` fails in one of the `ways`, or none if `bad` is 0.
-pub(crate) fn faults(choices: &mut Choices<'_>, bad: usize, ways: &[Fault]) -> Vec<Option<Fault>> {
+pub(super) fn faults(choices: &mut Choices<'_>, bad: usize, ways: &[Fault]) -> Vec<Option<Fault>> {
     let one = |choices: &mut Choices<'_>| (bad > 0 && choices.one_in(bad)).then(|| choices.of(ways));
     (0..choices.below(41)).map(|_| one(choices)).collect()
 }
 
 /// A sample of a received batch: its index and its random number. The other fields have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sample {
-    pub(crate) index: usize,
-    pub(crate) word: u64,
+pub(super) struct Sample {
+    pub(super) index: usize,
+    pub(super) word: u64,
 }
 
 /// A sample that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub(crate) index: usize,
-    pub(crate) position: usize,
-    pub(crate) fault: Fault,
+pub(super) struct Failed {
+    pub(super) index: usize,
+    pub(super) position: usize,
+    pub(super) fault: Fault,
 }
 
 /// A result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(super) enum Received {
     Batch {
         epoch: u32,
         task: usize,
@@ -102,23 +113,17 @@ pub(crate) enum Received {
 
 impl Received {
     /// Reads and checks every byte of a batch.
-    fn of<S>(batch: &Batch<S>) -> Self {
+    fn of(batch: &Batch<Schema>) -> Self {
         let columns = batch.columns();
         let of = |i: usize| columns.get(i).expect("a field");
         let numbers = of(0).typed::<i64>().expect("numbers").as_slice();
         let words = of(2).typed::<u64>().expect("words").as_slice();
-        let (bytes, texts) = (of(1), of(3));
-        let lengths = columns.lengths(3).expect("a ragged field");
         assert_eq!((batch.len(), batch.indices().len()), (numbers.len(), numbers.len()));
+        let lengths = columns.lengths(3).expect("a ragged field");
         assert_eq!((words.len(), lengths.len()), (numbers.len(), numbers.len()));
         let samples = numbers.iter().enumerate().map(|(row, &number)| {
-            let index = number as usize;
-            assert_eq!(bytes.bytes()[6 * row..6 * (row + 1)], pixels(index));
-            let text = text(index);
-            let (written, padding) = texts.bytes()[MAX_TEXT * row..MAX_TEXT * (row + 1)].split_at(text.len());
-            assert_eq!((lengths[row], written), (text.len() as i64, text));
-            assert!(padding.iter().all(|&byte| byte == 0));
-            Sample { index, word: words[row] }
+            check_row(&columns, row, number);
+            Sample { index: number as usize, word: words[row] }
         });
         Self::Batch { epoch: batch.epoch(), task: batch.batch_index(), samples: samples.collect() }
     }
@@ -131,19 +136,19 @@ impl Received {
 }
 
 /// What a plain loop makes of a batch.
-pub(crate) struct Expected {
-    pub(crate) samples: Vec<Sample>,
+pub(super) struct Expected {
+    pub(super) samples: Vec<Sample>,
     /// The bad samples that are not in it.
-    pub(crate) bads: Vec<Failed>,
+    pub(super) bads: Vec<Failed>,
     /// What fails the whole batch.
-    pub(crate) failure: Option<Failed>,
+    pub(super) failure: Option<Failed>,
     /// Whether the batch is not delivered.
-    pub(crate) dropped: bool,
+    pub(super) dropped: bool,
 }
 
 impl Expected {
     /// Returns the result, if there is one. `bad` counts the bad samples of the pass, of which `budget` are allowed.
-    pub(crate) fn received(self, epoch: u32, task: usize, bad: &mut usize, budget: usize) -> Option<Received> {
+    pub(super) fn received(self, epoch: u32, task: usize, bad: &mut usize, budget: usize) -> Option<Received> {
         let beyond = self.bads.get(budget.saturating_sub(*bad)).copied();
         *bad += self.bads.len();
         match (beyond, self.failure) {
@@ -156,23 +161,23 @@ impl Expected {
 }
 
 /// A loader, and what of its options matters to the one who takes its batches.
-pub(crate) struct Built<S> {
-    pub(crate) loader: Loader<Batch<S>>,
-    pub(crate) hold: usize,
-    pub(crate) on_held: OnHeld,
-    pub(crate) in_order: bool,
+pub(super) struct Built {
+    pub(super) loader: Loader<Batch<Schema>>,
+    pub(super) hold: usize,
+    pub(super) on_held: OnHeld,
+    pub(super) in_order: bool,
     /// Whether it loads a stream: the indices of its batches are not the dataset's, and their numbers are those of arrival.
-    pub(crate) streams: bool,
+    pub(super) streams: bool,
 }
 
 /// Runs some passes, abandons some of them, and resumes some with another loader. Checks that their results are as expected,
 /// and that batches do not change while they are held.
-pub(crate) fn run_passes<S: 'static>(
+pub(super) fn run_passes(
     choices: &mut Choices<'_>,
     about: &impl Debug,
     epochs: u32,
     mut expected: impl FnMut() -> Vec<Received>,
-    mut build: impl FnMut(&mut Choices<'_>) -> Option<Built<S>>,
+    mut build: impl FnMut(&mut Choices<'_>) -> Option<Built>,
 ) {
     let Some(mut built) = build(choices) else { return };
     let mut holder = Holder::new(built.hold, built.on_held, choices);
@@ -234,8 +239,8 @@ fn failed(error: &Error) -> Option<(usize, Failed)> {
 }
 
 /// Holds batches for a while, with their content as it was when they were received.
-struct Holder<S> {
-    held: VecDeque<Held<S>>,
+struct Holder {
+    held: VecDeque<Held>,
     /// The number of batches to keep.
     keep: usize,
     /// The loader's option `hold`.
@@ -244,8 +249,8 @@ struct Holder<S> {
     on_held: OnHeld,
 }
 
-struct Held<S> {
-    batch: Batch<S>,
+struct Held {
+    batch: Batch<Schema>,
     it: Received,
 }
 
@@ -256,7 +261,7 @@ struct Outcome {
     ended: bool,
 }
 
-impl<S: 'static> Holder<S> {
+impl Holder {
     /// Creates an empty holder that keeps up to `hold` batches, or sometimes more.
     fn new(hold: usize, on_held: OnHeld, choices: &mut Choices<'_>) -> Self {
         let more = if choices.one_in(8) { choices.below(9) } else { 0 };
@@ -267,7 +272,7 @@ impl<S: 'static> Holder<S> {
     /// the dataset's indices.
     fn take(
         &mut self,
-        pass: &mut impl Iterator<Item = Result<Batch<S>, Error>>,
+        pass: &mut impl Iterator<Item = Result<Batch<Schema>, Error>>,
         most: usize,
         indices: bool,
         choices: &mut Choices<'_>,
