@@ -16,9 +16,9 @@ use crate::record::Kind;
 enum Start {
     /// A crate that is built, in a folder of this one, and its name.
     Cargo(&'static str, &'static str),
-    /// `peers/torch_cpp`, which is compiled.
+    /// `peers/torch_cpp/loader.cpp`, which is compiled.
     Libtorch,
-    /// `peers/beside`, which is compiled.
+    /// `peers/torch_cpp/latency.cpp`, which is compiled.
     Latency,
     /// A file of `peers/python`.
     Script(&'static str),
@@ -218,7 +218,7 @@ impl Places<'_> {
         let torch = torch(self.python).ok();
         let ffi = self.source.with_file_name("ffi");
         let library = cargo(&ffi.join("lib"), self.build, "slotline-c")?.with_file_name("libslotline.a");
-        let (source, program) = (self.source.join("peers/beside"), self.build.join("latency"));
+        let (source, program) = (self.source.join("peers/torch_cpp"), self.build.join("latency"));
         let mut compiler = compiler();
         compiler.arg(source.join("latency.cpp")).arg("-I").arg(ffi.join("include")).arg(&library).args(["-ldl", "-lm"]);
         if let Some(torch) = &torch {

@@ -18,6 +18,8 @@ pub struct Images {
     dataset: &'static Arc<ImageSet>,
     /// The size of an image in bytes.
     row: usize,
+    /// What the loop does after each batch.
+    step: fn(),
 }
 
 impl Images {
@@ -40,7 +42,13 @@ impl Images {
             let pixels = Array::new(pixels, &[&[count], shape].concat()).expect("as many bytes as the shape has");
             Arc::new(TensorDataset::new((pixels, (0..count as i64).collect())).expect("a label for each image"))
         });
-        Self { dataset, row }
+        Self { dataset, row, step: || () }
+    }
+
+    /// Returns the same images for a loop that takes a step after each batch.
+    #[must_use]
+    pub fn stepping(self, step: fn()) -> Self {
+        Self { step, ..self }
     }
 
     /// Returns the size of an image in bytes.
@@ -98,6 +106,7 @@ impl Source for Images {
 
     #[inline]
     fn check(&self, (_, labels): &Self::Batch) -> u64 {
+        (self.step)();
         sum(labels)
     }
 
@@ -112,6 +121,7 @@ impl Source for Images {
 
     #[inline]
     fn check_ours(&self, batch: &BatchOf<Arc<ImageSet>>) -> u64 {
+        (self.step)();
         sum(batch.tensors().1.as_slice())
     }
 

@@ -4,13 +4,11 @@
 //! then none for half a second.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use slotline::loader::BatchOf;
 
-use super::images::{ImageSet, Images};
+use super::images::Images;
 use super::{Plan, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::rust_peers;
@@ -65,50 +63,6 @@ fn idle() {
     }
 }
 
-/// Images whose loop takes a step after each batch.
-#[derive(Clone, Copy, Debug)]
-struct Stepped(Images, fn());
-
-impl Source for Stepped {
-    type Item = <Images as Source>::Item;
-    type Batch = <Images as Source>::Batch;
-    type Data = Arc<ImageSet>;
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> Self::Item {
-        self.0.get(index)
-    }
-
-    fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
-        self.0.collate(items)
-    }
-
-    fn check(&self, batch: &Self::Batch) -> u64 {
-        (self.1)();
-        self.0.check(batch)
-    }
-
-    fn verify(&self, batch: &Self::Batch) -> Result<()> {
-        self.0.verify(batch)
-    }
-
-    fn dataset(&self) -> Self::Data {
-        self.0.dataset()
-    }
-
-    fn check_ours(&self, batch: &BatchOf<Self::Data>) -> u64 {
-        (self.1)();
-        self.0.check_ours(batch)
-    }
-
-    fn verify_ours(&self, batch: &BatchOf<Self::Data>) -> Result<()> {
-        self.0.verify_ours(batch)
-    }
-}
-
 /// Measures what the process uses in the passes of another contender.
 fn metered(mut contender: Contender, unit: Unit) -> Contender {
     Box::new(move || {
@@ -130,7 +84,7 @@ pub fn run(to: &mut Recorder, unit: Unit) -> Result<()> {
     to.least = 0.0;
     let plan = Plan::new(64, 2).shuffled();
     for (case, step) in [("slow loop", slow as fn()), ("idle loop", idle)] {
-        let source = Stepped(Images::small(), step);
+        let source = Images::small().stepping(step);
         let batches = plan.batches(source.len());
         let mut entries = vec![ours::entry(ours::contender(&source, &plan, Crew::Default))];
         entries.extend(rust_peers(&source, &plan));
