@@ -82,6 +82,7 @@ class Counted:
 
 def with_torchvision(file, crop=False):
     """Decodes a JPEG in memory, and resizes it, or resizes it to 256 and crops it."""
+    import torch  # in processes of Grain, too
     from torchvision.io import ImageReadMode, decode_jpeg
     from torchvision.transforms.v2 import functional
 
@@ -117,6 +118,7 @@ def file_with_torchvision(path):
 
 
 def file_with_pillow(path):
+    import torch  # in processes of Grain, too
     from PIL import Image
 
     with Image.open(path) as image:
