@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use slotline_benches::counts;
-use slotline_benches::peer::find;
-use slotline_benches::record::{self, Section};
-use slotline_benches::report;
+use clap::{Args, Parser, Subcommand};
+use slotline_benches::peer::find::{self, Places};
+use slotline_benches::record::{self, Line};
 use slotline_benches::rounds::Recorder;
-use slotline_benches::workload::{self, Setup};
+use slotline_benches::workload::{SECTIONS, Setup};
+use slotline_benches::{counts, report};
 
 #[derive(Debug, Parser)]
 #[command(name = "slotline-benches", version, about = "Compares slotline with other loaders")]
@@ -52,8 +51,8 @@ struct Out {
 #[derive(Args, Debug)]
 struct Report {
     /// Measure only these sections; report.jsonl keeps its lines of the others
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<Section>,
+    #[arg(long, value_delimiter = ',', value_parser = SECTIONS.map(|section| section.name))]
+    only: Vec<String>,
 
     /// Number of rounds, in each of which every contender is measured once [default: 11]
     #[arg(long)]
@@ -64,7 +63,7 @@ struct Report {
     quick: bool,
 
     /// Numbers of workers of the sections empty-items, small-images, large-images, token-crops and jpegs
-    #[arg(long, value_delimiter = ',', default_values_t = workload::WORKERS)]
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 1, 2])]
     workers: Vec<usize>,
 
     /// Folder of this crate's source, for the peers that are built or interpreted
@@ -119,57 +118,33 @@ fn measure(report: Report) -> Result<()> {
     let out = report.out.dir();
     let path = out.join("report.jsonl");
     let rounds = report.rounds.unwrap_or(if report.quick { 2 } else { 11 }).max(1);
-    let sections = if report.only.is_empty() { Section::value_variants().to_vec() } else { report.only };
+    let is_chosen = |name: &str| report.only.is_empty() || report.only.iter().any(|only| only == name);
+    let sections: Vec<_> = SECTIONS.into_iter().filter(|section| is_chosen(section.name)).collect();
+    let names: Vec<&str> = sections.iter().map(|section| section.name).collect();
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     // Check that the results can be written before minutes are spent on measuring.
     record::write(&path, &record::read(&path)?)?;
-    let build = build_dir()?;
+    // Peers are compiled next to this program.
+    let build = std::env::current_exe().context("cannot find the folder of this program")?.with_file_name("peers");
     std::fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
     // Not in the system's temporary folder, since an interruption may leave 400 MB behind.
     let data = tempfile::tempdir_in(&build)?;
-    let (source, torch) = (&report.source, report.torch.as_str());
     let files = report.files.unwrap_or_else(|| build.join("files"));
-    let any = |is: fn(Section) -> bool| !report.no_programs && sections.iter().any(|&section| is(section));
-    let mut programs = Vec::new();
-    if any(Section::has_programs) {
-        programs.extend(find::programs(source, &build, torch));
-    }
-    if any(Section::is_python) {
-        programs.extend(find::python_loaders(source, torch));
-    }
-    if any(Section::is_sequences) {
-        programs.extend(find::sequences(source, torch));
-    }
-    if any(Section::is_pictures) {
-        programs.extend(find::pictures(source, torch));
-    }
-    if any(Section::is_files) {
-        programs.extend(find::file_readers(source, torch, &files)?);
-    }
-    let latency = any(|section| section == Section::Latency).then(|| find::latency(source, &build, torch));
-    let data = data.path().to_owned();
-    let setup = Setup { data, workers: report.workers, programs, photographs: report.photographs, files, latency };
+    let places = Places { source: &report.source, build: &build, python: &report.torch, files: &files };
+    let programs = if report.no_programs { Vec::new() } else { find::programs(&places, &names)? };
+    let (workers, photographs) = (report.workers, report.photographs);
+    let setup = Setup { data: data.path().to_owned(), workers, programs, photographs, files };
     for section in sections {
         // A pass takes half a second, or there are many of them.
-        let rounds = if matches!(section, Section::SlowSamples | Section::PythonSlowSamples | Section::Ranks) {
-            rounds.div_ceil(3)
-        } else {
-            rounds
-        };
-        let mut recorder = Recorder::new(section, rounds);
-        workload::run(section, &setup, &mut recorder)?;
+        let has_fewer = matches!(section.name, "slow-samples" | "python-slow-samples" | "ranks");
+        let mut recorder = Recorder::new(section.name, if has_fewer { rounds.div_ceil(3) } else { rounds });
+        (section.run)(&setup, &mut recorder)?;
         // Write after each section, so that its results are kept if a later one is interrupted.
         let mut lines = record::read(&path)?;
-        lines.retain(|line| line.section() != section);
+        lines.retain(|line| line.section() != section.name);
         lines.extend(recorder.into_lines());
-        lines.sort_by_key(record::Line::section);
+        lines.sort_by_key(|line: &Line| SECTIONS.iter().position(|section| section.name == line.section()));
         record::write(&path, &lines)?;
     }
     report::render(&out)
-}
-
-/// Returns the folder where peers are compiled, next to this program.
-fn build_dir() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot find the folder of this program")?;
-    Ok(program.parent().context("cannot find the folder of this program")?.join("peers"))
 }

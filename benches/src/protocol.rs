@@ -34,7 +34,7 @@
 //!
 //! The workloads jpeg-crops-small, jpeg-crops-large, pngs and rand-augment, of transformed pictures, are in `peers/python/pictures.py`.
 //! The workloads packing and padding, of sequences, are in `peers/python/sequences.py`.
-//! The workloads of Python, of loaders of Python, are in `peers/python/pipelines.py`; their check sum is the number of samples.
+//! The workloads of Python, of loaders of Python, are in `peers/python/loader.py`; their check sum is the number of samples.
 //!
 //! A last batch that is not full counts as one batch. Except in slow-samples-1-prefetch-16, loaders prefetch as much as they do by
 //! default. Crop k of token-crops starts at splitmix64(k) modulo (number of tokens - 1,024). If a `PROGRAM` implements several peers,
@@ -47,6 +47,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
+
+use crate::rounds::{Contender, Pass};
 
 /// The arguments of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -65,15 +67,9 @@ pub struct Request {
 impl Request {
     /// Returns the command-line arguments.
     pub fn arguments(&self) -> [OsString; 6] {
-        let workers = self.workers.to_string().into();
-        [
-            "--workload".into(),
-            self.workload.clone().into(),
-            "--workers".into(),
-            workers,
-            "--data".into(),
-            self.data.clone().into(),
-        ]
+        let (workload, workers) = (self.workload.clone(), self.workers.to_string());
+        let data = self.data.clone().into();
+        ["--workload".into(), workload.into(), "--workers".into(), workers.into(), "--data".into(), data]
     }
 }
 
@@ -111,7 +107,7 @@ pub struct Answer {
 }
 
 /// Runs the program side: builds the requested loader with `make`, and answers requests until `quit`.
-pub fn serve<P>(peer: &str, version: &str, request: &Request, make: impl FnOnce(&Request) -> Result<P>) -> Result<()>
+pub fn serve<P>(peer: &str, version: &str, make: impl FnOnce() -> Result<P>) -> Result<()>
 where
     P: FnMut() -> Result<Answer>,
 {
@@ -120,7 +116,7 @@ where
         writeln!(output, "{}", serde_json::to_string(reply)?)?;
         Ok(output.flush()?)
     };
-    let mut pass = match make(request) {
+    let mut pass = match make() {
         Ok(pass) => pass,
         Err(why) => return print(&Reply::Absent { absent: format!("{why:#}") }),
     };
@@ -133,6 +129,17 @@ where
         }
     }
     Ok(())
+}
+
+/// The same for a contender that compares the check sum itself, which `make` also returns.
+pub fn serve_contender(peer: &str, make: impl FnOnce() -> Result<(Contender, u64)>) -> Result<()> {
+    serve(peer, env!("CARGO_PKG_VERSION"), || {
+        let (mut contender, check) = make()?;
+        Ok(move || {
+            let Pass { batches, seconds } = contender()?;
+            Ok(Answer { batches: batches.ceil() as u64, seconds, check })
+        })
+    })
 }
 
 #[cfg(test)]

@@ -8,158 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// A part of the report that can be measured separately. Its alias is its name in earlier records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Section {
-    /// Items that cost nothing.
-    #[serde(alias = "w1")]
-    EmptyItems,
-    /// Small images, shuffled.
-    #[serde(alias = "w2")]
-    SmallImages,
-    /// Large images, shuffled.
-    #[serde(alias = "w3")]
-    LargeImages,
-    /// Crops of a mapped file of tokens.
-    #[serde(alias = "w4")]
-    TokenCrops,
-    /// JPEGs, decoded, resized and normalised.
-    #[serde(alias = "w5")]
-    Jpegs,
-    /// JPEGs, with the crops and flips of training.
-    #[serde(alias = "w5r")]
-    JpegCrops,
-    /// PNGs, decoded, resized and normalised.
-    #[serde(alias = "w5p")]
-    Pngs,
-    /// JPEGs, with crops, flips and `RandAugment`.
-    #[serde(alias = "w5a")]
-    RandAugment,
-    /// From building a loader to its first batch.
-    #[serde(alias = "w6")]
-    FirstBatch,
-    /// Some slow samples among fast ones.
-    #[serde(alias = "w7")]
-    SlowSamples,
-    /// Packing a million documents.
-    #[serde(alias = "t1")]
-    Packing,
-    /// Padded batches of sequences of similar lengths.
-    #[serde(alias = "t2")]
-    Padding,
-    /// How long the loop waits for a batch.
-    Latency,
-    /// The death of a worker process.
-    Deaths,
-    /// The CPU time of a loop that waits, and of its loader.
-    Cpu,
-    /// The wake-ups of the same.
-    Wakes,
-    /// The rings without a loader.
-    Rings,
-    /// The cost depending on the dataset's size.
-    Size,
-    /// The cost depending on the number of workers.
-    Workers,
-    /// The threads that the ordered ring serves.
-    Cores,
-    /// The cost of a rank depending on the number of ranks.
-    Ranks,
-    /// Python's loaders: empty samples of a Python dataset.
-    #[serde(alias = "p1")]
-    PythonEmptyItems,
-    /// Python's loaders: small images in a `TensorDataset`, shuffled.
-    #[serde(alias = "p2")]
-    PythonSmallImages,
-    /// Python's loaders: the same images, by a Python dataset.
-    #[serde(alias = "p2p")]
-    PythonIndexedImages,
-    /// Python's loaders: large images in a `TensorDataset`, shuffled.
-    #[serde(alias = "p3")]
-    PythonLargeImages,
-    /// Python's loaders: JPEGs, decoded by a Python dataset.
-    #[serde(alias = "p5")]
-    PythonJpegs,
-    /// Python's loaders: from building a loader to its first batch.
-    #[serde(alias = "p6")]
-    PythonFirstBatch,
-    /// Python's loaders: some slow samples among fast ones.
-    #[serde(alias = "p7")]
-    PythonSlowSamples,
-    /// Files in folders, shuffled.
-    #[serde(alias = "s1")]
-    Folders,
-    /// The same samples in tars, shuffled.
-    #[serde(alias = "s2")]
-    Tars,
-    /// The same tars in a bucket, shuffled.
-    #[serde(alias = "s3")]
-    Bucket,
-    /// Tokens of nanoGPT and Megatron.
-    #[serde(alias = "s4")]
-    TokenFiles,
-    /// Rows of Arrow and Parquet files, shuffled.
-    #[serde(alias = "s5")]
-    Tables,
-    /// The index of tars.
-    #[serde(alias = "s6")]
-    TarIndex,
-}
-
-impl Section {
-    /// Returns the name in records and on the command line.
-    pub fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self).expect("no section is skipped").get_name().to_owned()
-    }
-
-    /// Whether peers that are separate programs take part.
-    pub fn has_programs(self) -> bool {
-        use Section::{EmptyItems, FirstBatch, Jpegs, LargeImages, SlowSamples, SmallImages, TokenCrops};
-        matches!(self, EmptyItems | SmallImages | LargeImages | TokenCrops | Jpegs | FirstBatch | SlowSamples)
-    }
-
-    /// Whether the report has a plot of it, beside its table.
-    pub fn has_plot(self) -> bool {
-        use Section::{Cores, Cpu, Deaths, Ranks, Size, Wakes, Workers};
-        !matches!(self, Cores | Cpu | Deaths | Ranks | Size | Wakes | Workers)
-    }
-
-    /// Whether the contenders pack or pad sequences.
-    pub fn is_sequences(self) -> bool {
-        matches!(self, Self::Packing | Self::Padding)
-    }
-
-    /// Whether the programs are those that transform pictures.
-    pub fn is_pictures(self) -> bool {
-        matches!(self, Self::JpegCrops | Self::Pngs | Self::RandAugment)
-    }
-
-    /// Whether all contenders are loaders of Python.
-    pub fn is_python(self) -> bool {
-        matches!(
-            self,
-            Self::PythonEmptyItems
-                | Self::PythonSmallImages
-                | Self::PythonIndexedImages
-                | Self::PythonLargeImages
-                | Self::PythonJpegs
-                | Self::PythonFirstBatch
-                | Self::PythonSlowSamples
-        )
-    }
-
-    /// Whether what a pass uses is measured, and not how long it takes.
-    pub fn is_waiting(self) -> bool {
-        matches!(self, Self::Cpu | Self::Wakes)
-    }
-
-    /// Whether all contenders are programs that read files.
-    pub fn is_files(self) -> bool {
-        matches!(self, Self::Folders | Self::Tars | Self::Bucket | Self::TokenFiles | Self::Tables | Self::TarIndex)
-    }
-}
-
 /// One line of `report.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "lowercase")]
@@ -173,12 +21,12 @@ pub enum Line {
 }
 
 impl Line {
-    /// Returns the section of the line.
-    pub fn section(&self) -> Section {
+    /// Returns the name of the section of the line.
+    pub fn section(&self) -> &str {
         match self {
-            Self::Run(run) => run.section,
-            Self::Time(time) => time.section,
-            Self::Absent(absent) => absent.section,
+            Self::Run(run) => &run.section,
+            Self::Time(time) => &time.section,
+            Self::Absent(absent) => &absent.section,
         }
     }
 }
@@ -187,7 +35,7 @@ impl Line {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The section.
-    pub section: Section,
+    pub section: String,
     /// The number of rounds.
     pub rounds: usize,
     /// The machine, the compiler and the date.
@@ -199,7 +47,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// The section.
-    pub section: Section,
+    pub section: String,
     /// The variant of the section; empty if there is only one.
     pub case: String,
     /// The number of workers, for sections that have workers.
@@ -224,16 +72,9 @@ pub struct Time {
 }
 
 impl Time {
-    /// The values of a contender without workers, a size, ranks or a version.
-    pub fn new(
-        section: Section,
-        case: &str,
-        peer: impl Into<String>,
-        kind: Kind,
-        unit: Unit,
-        values: Vec<f64>,
-    ) -> Self {
-        let (case, peer) = (case.to_owned(), peer.into());
+    /// The values of a contender without workers, a size, ranks or a version. The recorder adds the section.
+    pub fn new(case: &str, peer: impl Into<String>, kind: Kind, unit: Unit, values: Vec<f64>) -> Self {
+        let (section, case, peer) = (String::new(), case.to_owned(), peer.into());
         Self { section, case, workers: None, size: None, ranks: None, peer, version: None, kind, unit, values }
     }
 }
@@ -242,7 +83,7 @@ impl Time {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Absent {
     /// The section.
-    pub section: Section,
+    pub section: String,
     /// As in [`Time`].
     pub case: String,
     /// As in [`Time`].
@@ -259,7 +100,7 @@ pub struct Absent {
 pub enum Kind {
     /// slotline with its default options.
     Ours,
-    /// slotline with an option set. Targets refer to it only if they name it.
+    /// slotline with an option set.
     Variant,
     /// Another loader.
     Peer,
@@ -300,16 +141,18 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups, rounded to five digits.
+    /// Returns the value of `batches` (or items) that took `seconds`, or that many wake-ups. It is rounded to five digits: clocks
+    /// are not more precise, and lines stay short.
     pub fn value(self, batches: f64, seconds: f64) -> f64 {
-        five_digits(match self {
+        let value = match self {
             Self::NanosPerItem | Self::NanosPerBatch => seconds * 1e9 / batches,
             Self::MicrosPerBatch => seconds * 1e6 / batches,
             Self::MillisPerBatch => seconds * 1e3 / batches,
             Self::Millis | Self::MillisPerPass => seconds * 1e3,
             Self::WakesPerBatch => seconds / batches,
             Self::Bytes | Self::Count => batches,
-        })
+        };
+        format!("{value:.4e}").parse().expect("a formatted number")
     }
 }
 
@@ -329,11 +172,6 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Rounds to five digits: clocks are not more precise, and lines stay short.
-fn five_digits(value: f64) -> f64 {
-    format!("{value:.4e}").parse().expect("a formatted number")
-}
-
 /// Reads the lines of a file. Returns none if the file does not exist.
 pub fn read(path: &Path) -> Result<Vec<Line>> {
     let text = match std::fs::read_to_string(path) {
@@ -347,22 +185,16 @@ pub fn read(path: &Path) -> Result<Vec<Line>> {
 fn parse(line: &str) -> Result<Line> {
     let line = serde_json::from_str(line)?;
     if let Line::Time(Time { values, size, .. }) = &line {
-        ensure!(
-            !values.is_empty() && values.iter().all(|&value| value > 0.0),
-            "there must be values, and all must be above 0"
-        );
-        ensure!(*size != Some(0), "a size must be above 0");
+        let positive = !values.is_empty() && values.iter().all(|&value| value > 0.0);
+        ensure!(positive && *size != Some(0), "there must be values, and all of them and a size must be above 0");
     }
     Ok(line)
 }
 
 /// Replaces the content of a file by these lines. If this is interrupted, the old content is kept.
 pub fn write(path: &Path, lines: &[Line]) -> Result<()> {
-    let mut text = String::new();
-    for line in lines {
-        text.push_str(&serde_json::to_string(line)?);
-        text.push('\n');
-    }
+    let lines = lines.iter().map(|line| Ok(serde_json::to_string(line)? + "\n"));
+    let text: String = lines.collect::<Result<_>>()?;
     let new = path.with_extension("new");
     let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
     written.with_context(|| format!("cannot write {}", path.display()))
@@ -373,61 +205,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_have_their_names_of_earlier_records() {
-        let names = ["\"small-images\"", "\"w2\""].map(|name| serde_json::from_str::<Section>(name).unwrap());
-        assert_eq!(names, [Section::SmallImages; 2]);
-        assert_eq!(Section::PythonIndexedImages.name(), "python-indexed-images");
-    }
-
-    #[test]
-    fn lines_round_trip() {
+    fn lines_round_trip_and_impossible_measurements_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report.jsonl");
         assert_eq!(read(&path).unwrap(), []);
-        let time = Time {
-            section: Section::SmallImages,
-            case: String::new(),
-            workers: Some(1),
-            size: None,
-            ranks: None,
-            peer: "burn".into(),
-            version: Some("0.22".into()),
-            kind: Kind::Peer,
-            unit: Unit::MicrosPerBatch,
-            values: vec![12.5, 13.0],
+        let time = |size, values| {
+            let time = Time::new("", "burn", Kind::Peer, Unit::MicrosPerBatch, values);
+            Line::Time(Time { section: "size".into(), workers: Some(1), size, version: Some("1".into()), ..time })
         };
-        let absent = Absent {
-            section: Section::SmallImages,
-            case: String::new(),
-            workers: Some(1),
-            peer: "x".into(),
-            why: "none".into(),
-        };
-        let run = Run { section: Section::SmallImages, rounds: 2, machine: Machine::of_this_run() };
-        let lines = [Line::Run(run), Line::Time(time), Line::Absent(absent)];
+        let (section, case, peer, why) = ("size".into(), String::new(), "x".into(), "none".into());
+        let absent = Absent { section, case, workers: Some(1), peer, why };
+        let run = Run { section: "size".into(), rounds: 2, machine: Machine::of_this_run() };
+        let lines = [Line::Run(run), time(Some(1), vec![2.5, 3.0]), Line::Absent(absent)];
         write(&path, &lines).unwrap();
         assert_eq!(read(&path).unwrap(), lines);
-        std::fs::write(&path, "{\"line\":\"run\"}").unwrap();
-        assert!(format!("{:#}", read(&path).unwrap_err()).contains("report.jsonl, line 1"));
-    }
-
-    #[test]
-    fn impossible_measurements_are_rejected() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("report.jsonl");
-        let line = |size: u64, values: &str| {
-            format!(
-                "{{\"line\":\"time\",\"section\":\"size\",\"case\":\"\",\"workers\":0,\"size\":{size},\"peer\":\"slotline\",\
-                 \"kind\":\"ours\",\"unit\":\"bytes\",\"values\":{values}}}\n"
-            )
-        };
-        let good = line(1, "[2.5]");
-        std::fs::write(&path, &good).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 1);
-        for bad in [line(1, "[]"), line(1, "[2.5,0]"), line(1, "[-1]"), line(0, "[1]")] {
-            std::fs::write(&path, good.clone() + &bad).unwrap();
+        for bad in [(None, vec![]), (None, vec![2.5, 0.0]), (None, vec![-1.0]), (Some(0), vec![1.0])] {
+            write(&path, &[lines[0].clone(), time(bad.0, bad.1)]).unwrap();
             let error = format!("{:#}", read(&path).unwrap_err());
-            assert!(error.contains("line 2: ") && error.contains("above 0"), "{error}");
+            assert!(error.contains("report.jsonl, line 2: ") && error.contains("above 0"), "{error}");
         }
     }
 

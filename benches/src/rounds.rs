@@ -7,15 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::machine::Machine;
-use crate::record::{Absent, Kind, Line, Run, Section, Time, Unit};
+use crate::machine::{Machine, version_of};
+use crate::record::{Absent, Kind, Line, Run, Time, Unit};
 
-/// The minimum time of a visit, in seconds. Passes are repeated until then, since one pass of tiny batches is short.
-const VISIT: f64 = 0.02;
-/// A contender that has taken this long is not visited again, since few rounds are enough to rank a slow one.
-const ENOUGH: Duration = Duration::from_secs(3);
-/// The same for readers of files, whose passes take seconds.
-const ENOUGH_FILES: Duration = Duration::from_secs(12);
 /// The pause between visits, in which the threads of the last contender go to sleep.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -28,18 +22,15 @@ pub struct Pass {
     pub seconds: f64,
 }
 
-/// A contender that is measured.
-pub trait Contender {
-    /// Runs one pass.
-    fn pass(&mut self) -> Result<Pass>;
-}
-
-/// A function that runs a pass is a contender.
-impl<F: FnMut() -> Result<Pass>> Contender for F {
-    fn pass(&mut self) -> Result<Pass> {
-        self()
+impl Pass {
+    /// A pass of this many batches that began at `start` and ends now.
+    pub fn since(start: Instant, batches: f64) -> Self {
+        Self { batches, seconds: start.elapsed().as_secs_f64() }
     }
 }
+
+/// Runs a pass of a contender.
+pub type Contender = Box<dyn FnMut() -> Result<Pass>>;
 
 /// A named contender.
 pub struct Entry {
@@ -54,21 +45,19 @@ pub struct Entry {
     /// The number of ranks, for the section that varies it.
     pub ranks: Option<u64>,
     /// The contender, or why it is absent.
-    pub contender: Result<Box<dyn Contender>>,
+    pub contender: Result<Contender>,
 }
 
 impl Entry {
-    /// Creates an entry without a version.
-    pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<impl Contender + 'static>) -> Self {
-        let contender = contender.map(|contender| Box::new(contender) as Box<dyn Contender>);
-        Self { peer: peer.into(), version: None, kind, size: None, ranks: None, contender }
+    /// Creates an entry. Its version is that of the package with its name, if there is one.
+    pub fn new(peer: impl Into<String>, kind: Kind, contender: Result<Contender>) -> Self {
+        let peer = peer.into();
+        Self { version: version_of(&peer), peer, kind, size: None, ranks: None, contender }
     }
 
-    /// Sets the version to that of the package with the peer's name.
-    #[must_use]
-    pub fn package(mut self) -> Self {
-        self.version = crate::machine::version_of(&self.peer);
-        self
+    /// Creates an entry for a limit of the machine.
+    pub fn limit(name: &str, pass: impl FnMut() -> Result<Pass> + 'static) -> Self {
+        Self::new(name, Kind::Limit, Ok(Box::new(pass)))
     }
 }
 
@@ -78,34 +67,30 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// A comparison: the same work, done by all entries.
-#[derive(Debug)]
-pub struct Heat {
-    /// The variant of the section; empty if there is only one.
-    pub case: String,
-    /// The number of workers.
-    pub workers: usize,
-    /// The unit of the values.
-    pub unit: Unit,
-    /// The contenders.
-    pub entries: Vec<Entry>,
-}
-
 /// Runs the heats of a section and records the results.
 #[derive(Debug)]
 pub struct Recorder {
-    section: Section,
+    section: String,
     rounds: usize,
     lines: Vec<Line>,
+    /// The minimum time of a visit, in seconds: 20 ms. Passes are repeated until then, since one pass of tiny batches is short.
+    pub least: f64,
+    /// A contender that has taken this long, 3 s, is not visited again, since few rounds are enough to rank a slow one.
+    pub enough: Duration,
 }
 
 impl Recorder {
     /// Creates a recorder for a section whose heats have `rounds` rounds.
-    pub fn new(section: Section, rounds: usize) -> Self {
-        let run = Run { section, rounds, machine: Machine::of_this_run() };
-        let mut recorder = Self { section, rounds, lines: Vec::new() };
-        recorder.push(Line::Run(run));
+    pub fn new(section: &str, rounds: usize) -> Self {
+        let section = section.to_owned();
+        let mut recorder = Self { section, rounds, lines: Vec::new(), least: 0.02, enough: Duration::from_secs(3) };
+        recorder.push(Line::Run(Run { section: String::new(), rounds, machine: Machine::of_this_run() }));
         recorder
+    }
+
+    /// Returns the name of the section.
+    pub fn section(&self) -> &str {
+        &self.section
     }
 
     /// Returns the number of rounds of a heat.
@@ -118,50 +103,66 @@ impl Recorder {
         self.lines
     }
 
-    /// Records a line and prints it.
-    pub fn push(&mut self, line: Line) {
+    /// Records a line of the section and prints it.
+    fn push(&mut self, mut line: Line) {
+        let section = match &mut line {
+            Line::Run(run) => &mut run.section,
+            Line::Time(time) => &mut time.section,
+            Line::Absent(absent) => &mut absent.section,
+        };
+        section.clone_from(&self.section);
         println!("{}", serde_json::to_string(&line).expect("names and numbers"));
         self.lines.push(line);
     }
 
-    /// Measures a heat: visits its entries in turn, round after round.
-    pub fn heat(&mut self, heat: Heat) {
-        let Heat { case, workers, unit, entries } = heat;
-        eprintln!("{} {case} with {workers} workers: {} contenders", self.section.name(), entries.len());
-        let enough = if self.section.is_files() { ENOUGH_FILES } else { ENOUGH };
+    /// Records a measurement.
+    pub fn time(&mut self, time: Time) {
+        self.push(Line::Time(time));
+    }
+
+    /// Records that a contender could not be measured.
+    pub fn absent(&mut self, case: &str, workers: Option<usize>, peer: &str, why: &anyhow::Error) {
+        let (section, case, peer, why) = (String::new(), case.to_owned(), peer.to_owned(), format!("{why:#}"));
+        self.push(Line::Absent(Absent { section, case, workers, peer, why }));
+    }
+
+    /// Measures a heat, the same work done by all entries: visits them in turn, round after round.
+    pub fn heat(&mut self, case: &str, workers: usize, unit: Unit, entries: Vec<Entry>) {
+        eprintln!("{} {case} with {workers} workers: {} contenders", self.section, entries.len());
         let mut running: Vec<_> = entries.into_iter().map(|entry| (entry, Vec::new(), Duration::ZERO)).collect();
         for _ in 0..self.rounds {
             for (entry, values, spent) in &mut running {
                 let Ok(contender) = &mut entry.contender else { continue };
-                if *spent > enough {
+                if *spent > self.enough {
                     continue;
                 }
                 std::thread::sleep(PAUSE);
                 let start = Instant::now();
-                match visit(contender.as_mut(), unit, if self.section.is_waiting() { 0.0 } else { VISIT }) {
+                match visit(contender, unit, self.least) {
                     Ok(value) => values.push(value),
                     Err(error) => entry.contender = Err(error),
                 }
                 *spent += start.elapsed();
             }
         }
-        let workers = Some(workers);
         for (Entry { peer, version, kind, size, ranks, contender }, values, _) in running {
-            let (section, case) = (self.section, case.clone());
-            self.push(match contender {
-                Ok(_) => Line::Time(Time { section, case, workers, size, ranks, peer, version, kind, unit, values }),
-                Err(why) => Line::Absent(Absent { section, case, workers, peer, why: format!("{why:#}") }),
-            });
+            match contender {
+                Ok(_) => {
+                    let time = Time::new(case, peer, kind, unit, values);
+                    self.time(Time { workers: Some(workers), size, ranks, version, ..time });
+                }
+                Err(why) => self.absent(case, Some(workers), &peer, &why),
+            }
         }
     }
 }
 
 /// Measures one contender in one round, by passes that take at least `least` seconds together.
-fn visit(contender: &mut dyn Contender, unit: Unit, least: f64) -> Result<f64> {
+fn visit(contender: &mut Contender, unit: Unit, least: f64) -> Result<f64> {
     let mut total = Pass { batches: 0.0, seconds: 0.0 };
     let mut passes = 0_u32;
     while passes == 0 || total.seconds < least {
-        let pass = contender.pass()?;
+        let pass = contender()?;
         ensure!(pass.batches > 0.0 && pass.seconds > 0.0, "a pass has no batches, or took no time");
         total.batches += pass.batches;
         total.seconds += pass.seconds;
@@ -174,7 +175,11 @@ fn visit(contender: &mut dyn Contender, unit: Unit, least: f64) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::bail;
+    use anyhow::{anyhow, bail};
+
+    fn steady(batches: f64, seconds: f64) -> Contender {
+        Box::new(move || Ok(Pass { batches, seconds }))
+    }
 
     #[test]
     fn all_contenders_are_visited_and_failures_are_absent() {
@@ -187,26 +192,24 @@ mod tests {
             Ok(Pass { batches: 10.0, seconds: 0.05 })
         };
         let entries = vec![
-            Entry::new("steady", Kind::Ours, Ok(|| Ok(Pass { batches: 5.0, seconds: 0.01 }))),
-            Entry::new("failing", Kind::Peer, Ok(fails)),
-            Entry::new("missing", Kind::Peer, Err::<fn() -> Result<Pass>, _>(anyhow::anyhow!("not here"))),
+            Entry::new("steady", Kind::Ours, Ok(steady(5.0, 0.01))),
+            Entry::new("failing", Kind::Peer, Ok(Box::new(fails))),
+            Entry::new("missing", Kind::Peer, Err(anyhow!("not here"))),
         ];
-        let mut recorder = Recorder::new(Section::SmallImages, 3);
-        recorder.heat(Heat { case: String::new(), workers: 1, unit: Unit::MicrosPerBatch, entries });
+        let mut recorder = Recorder::new("small-images", 3);
+        recorder.heat("", 1, Unit::MicrosPerBatch, entries);
         let lines = recorder.into_lines();
         let [Line::Run(_), Line::Time(steady), Line::Absent(failing), Line::Absent(missing)] = &lines[..] else {
             panic!("{lines:?}");
         };
         assert_eq!((steady.peer.as_str(), &steady.values[..]), ("steady", &[2000.0; 3][..]));
-        assert_eq!(failing.why, "out of passes");
+        assert_eq!((failing.section.as_str(), failing.why.as_str()), ("small-images", "out of passes"));
         assert_eq!(missing.why, "not here");
     }
 
     #[test]
     fn a_value_per_pass_is_the_time_of_one_pass() {
-        let mut pass = || Ok(Pass { batches: 25.0, seconds: 0.011 });
-        assert_eq!(visit(&mut pass, Unit::MillisPerPass, VISIT).unwrap(), 11.0);
-        let mut empty = || Ok(Pass { batches: 0.0, seconds: 0.0 });
-        assert!(visit(&mut empty, Unit::MillisPerPass, VISIT).is_err());
+        assert_eq!(visit(&mut steady(25.0, 0.011), Unit::MillisPerPass, 0.02).unwrap(), 11.0);
+        assert!(visit(&mut steady(0.0, 0.0), Unit::MillisPerPass, 0.02).is_err());
     }
 }

@@ -19,8 +19,7 @@ Use: files.py --peer PEER --workload W --workers N --data DIR
     tensordataset   tables, the whole table shuffled: torch's TensorDataset of the columns, by lists of indices
     tarfile         tar-index: Python's tarfile
 
-The program runs a pass in which it checks every byte. The check sum of a timed pass is the number of bytes, in token-files of tokens,
-and in tar-index of samples.
+The check sum of a pass is the number of bytes, in token-files of tokens, in tables of rows, and in tar-index of samples.
 """
 
 import atexit
@@ -29,78 +28,75 @@ import json
 import os
 import platform
 import shutil
-import sys
 import tarfile
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 import protocol
-from protocol import Absent, Ledger
+from protocol import Loader, Plan
 
 BATCH, SAMPLES, OBJECTS = 64, 20_000, 4_000
 BATCHES = 300  # in a pass of tables' numbers
 WHOLE, LARGE = 1_000_000, 4_096  # the rows of tables' whole table, and of a batch of it
 CROP, CROPS = 1_024, 500  # batches in a pass of token-files
-PACKAGES = {
-    "memmap": "numpy",
-    "memmap-once": "numpy",
-    "megatron": "megatron-core",
-    "datasets-rows": "datasets",
-    "tensordataset": "torch",
-}
-NAMES = {
-    "memmap": "NumPy's memmap",
-    "memmap-once": "NumPy's memmap, once",
-    "megatron": "Megatron's GPTDataset",
-    "datasets-rows": "datasets, rows",
-    "tarfile": "Python's tarfile",
-    "tensordataset": "TensorDataset",
-}
 
 
-class Bytes:
-    """Batches that are lists of bytes, and their contents."""
+class Reader(Loader):
+    """A reader, which also checks its batches. A pass has this many samples."""
 
-    def __init__(self, data, count, batches):
-        self.block, self.count, self.batches = memoryview((data / "block.u8").read_bytes()), count, batches
+    def __init__(self, samples, plan):
+        self.samples, self.plan = samples, plan
 
-    def verify(self):
-        take = Ledger(self.count, False)
-        for batch in self.batches():
-            for sample in batch:
-                self.compare(memoryview(sample), take)
-        if take.count != self.count:
-            raise ValueError(f"a pass of {take.count} samples instead of {self.count}")
-
-    def compare(self, sample, take):
-        index, place = np.frombuffer(sample, "<u4", 2).tolist()
-        take(index)
-        if sample[8:] != self.block[place : place + len(sample) - 8]:
-            raise ValueError(f"wrong bytes in sample {index}")
+    def __len__(self):
+        return self.samples
 
     @staticmethod
-    def check(batch):
+    def tar(data):
+        return sorted(map(str, (data / "tars").glob("*.tar")))
+
+
+class Bytes(Reader):
+    """Batches that are lists of bytes, and their contents."""
+
+    def __init__(self, args, samples=SAMPLES):
+        super().__init__(samples, Plan(BATCH, shuffle=True))
+        self.block = memoryview((args.data / "block.u8").read_bytes())
+        self.data, self.workers = args.data, args.workers
+
+    def verify(self, batch, take):
+        for sample in batch:
+            sample = memoryview(sample)
+            index, place = np.frombuffer(sample, "<u4", 2).tolist()
+            take(index)
+            if sample[8:] != self.block[place : place + len(sample) - 8]:
+                raise ValueError(f"wrong bytes in sample {index}")
+
+    def check(self, batch):
         return sum(map(len, batch))
 
-    def settle(self):
-        """Does nothing."""
+    def read_by(self, dataset, **more):
+        """Reads with a DataLoader, which is the same for each pass."""
+        more |= {"batch_size": BATCH, "shuffle": True, "num_workers": self.workers}
+        self.loader = torch.utils.data.DataLoader(dataset, persistent_workers=self.workers > 0, **more)
+
+    def batches(self):
+        return self.loader
 
 
 class Torchvision(Bytes):
-    """folders: a DataLoader, which is the same for each pass."""
+    """folders"""
 
     def __init__(self, args):
         from torchvision.datasets import DatasetFolder
 
-        super().__init__(args.data, SAMPLES, self.run)
-        dataset = DatasetFolder(str(args.data / "folder"), lambda path: Path(path).read_bytes(), extensions=(".bin",))
-        self.loader = data_loader(dataset, args.workers)
+        super().__init__(args)
+        read = lambda path: Path(path).read_bytes()  # noqa: E731
+        self.read_by(DatasetFolder(str(self.data / "folder"), read, extensions=(".bin",)))
 
-    def run(self):
+    def batches(self):
         return (samples for samples, _classes in self.loader)
 
 
@@ -110,10 +106,10 @@ class Spdl(Bytes):
     THREADS = 16
 
     def __init__(self, args):
-        super().__init__(args.data, SAMPLES, self.run)
+        super().__init__(args)
         self.files = sorted((args.data / "folder").glob("*/*.bin"))
 
-    def run(self):
+    def batches(self):
         from spdl.pipeline import PipelineBuilder
 
         order = np.random.permutation(len(self.files)).tolist()
@@ -130,14 +126,14 @@ class WebDataset(Bytes):
     def __init__(self, args):
         import webdataset
 
-        super().__init__(args.data, SAMPLES, self.run)
-        shards = sorted(map(str, (args.data / "tars").glob("*.tar")))
+        super().__init__(args)
+        shards = self.tar(args.data)
         dataset = webdataset.WebDataset(shards, shardshuffle=len(shards)).shuffle(1_000).to_tuple("bin")
         dataset = dataset.batched(BATCH, collation_fn=None)
         workers = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
         self.loader = webdataset.WebLoader(dataset, batch_size=None, **workers)
 
-    def run(self):
+    def batches(self):
         return ([sample for (sample,) in batch] for batch in self.loader)
 
 
@@ -145,11 +141,8 @@ class Webshart(Bytes):
     """tars: samples by index, with webshart's index."""
 
     def __init__(self, args):
-        super().__init__(args.data, SAMPLES, self.run)
-        self.loader = data_loader(Shards(args.data / "tars", index_of(args.data)), args.workers, collate_fn=list)
-
-    def run(self):
-        return self.loader
+        super().__init__(args)
+        self.read_by(Shards(args.data / "tars", index_of(args.data)), collate_fn=list)
 
 
 class Wids(Bytes):
@@ -158,18 +151,15 @@ class Wids(Bytes):
     def __init__(self, args):
         import wids
 
-        super().__init__(args.data, SAMPLES, self.run)
-        shards = sorted(map(str, (args.data / "tars").glob("*.tar")))
+        super().__init__(args)
+        shards = self.tar(args.data)
         shards = [{"url": path, "nsamples": SAMPLES // len(shards)} for path in shards]
         dataset = wids.ShardListDataset(shards, lru_size=len(shards), cache_size=1 << 62, keep=True, transformations=[])
-        self.loader = data_loader(dataset, args.workers, collate_fn=self.bytes_of)
+        self.read_by(dataset, collate_fn=self.bytes_of)
 
     @staticmethod
     def bytes_of(samples):
         return [sample[".bin"].read() for sample in samples]
-
-    def run(self):
-        return self.loader
 
 
 class Shards:
@@ -215,16 +205,16 @@ class LitData(Bytes):
 
         # The server is on loopback and speaks plain HTTP, which the library's object store refuses by default.
         downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
-        super().__init__(args.data, OBJECTS, self.run)
+        super().__init__(args, OBJECTS)
         self.cache = tempfile.mkdtemp(dir=args.data)
         atexit.register(shutil.rmtree, self.cache, ignore_errors=True)
-        self.litdata, self.workers = litdata, args.workers
+        self.litdata = litdata
 
     def settle(self):
         shutil.rmtree(self.cache, ignore_errors=True)
         os.mkdir(self.cache)
 
-    def run(self):
+    def batches(self):
         dataset = self.litdata.StreamingDataset("s3://bucket/litdata", cache_dir=self.cache, shuffle=True)
         return self.litdata.StreamingDataLoader(
             dataset, batch_size=BATCH, num_workers=self.workers, collate_fn=self.bytes_of
@@ -235,29 +225,29 @@ class LitData(Bytes):
         return [bytes(sample) for sample in samples]  # They are views, which cannot be sent to another process.
 
 
-class Tokens:
+class Tokens(Reader):
     """token-files: x and y are 1,024 tokens as i64, y shifted by one."""
 
-    def verify(self):
-        for x, y in self.batches():
-            x, y = np.asarray(x), np.asarray(y)
-            if x.shape != (16, CROP) or not np.array_equal(x[:, 1:], y[:, :-1]):
-                raise ValueError("y is not x shifted by one")
-            if self.consecutive and not np.array_equal((x + 7_919) % 50_257, y):
-                raise ValueError("wrong tokens")
+    def __init__(self, consecutive):
+        super().__init__(16 * CROPS, Plan(16))
+        self.consecutive = consecutive
 
-    def settle(self):
-        """Does nothing."""
+    def verify(self, batch, take):
+        x, y = map(np.asarray, batch)
+        if x.shape != (16, CROP) or not np.array_equal(x[:, 1:], y[:, :-1]):
+            raise ValueError("y is not x shifted by one")
+        if self.consecutive and not np.array_equal((x + 7_919) % 50_257, y):
+            raise ValueError("wrong tokens")
+        for _ in x:
+            take(take.count)
 
-    @staticmethod
-    def check(batch):
+    def check(self, batch):
         return batch[0].shape[0] * batch[0].shape[1]
 
 
 class Memmap(Tokens):
-    consecutive = True
-
     def __init__(self, args):
+        super().__init__(consecutive=True)
         self.path, self.map = args.data / "tokens.bin", None
         if args.peer == "memmap-once":
             self.map = np.memmap(self.path, np.uint16, "r")
@@ -272,9 +262,8 @@ class Memmap(Tokens):
 
 
 class Megatron(Tokens):
-    consecutive = False  # a sample may have the end of a document and the start of another
-
     def __init__(self, args):
+        super().__init__(consecutive=False)  # a sample may have the end of a document and the start of another
         import warnings
         from types import SimpleNamespace
 
@@ -306,7 +295,7 @@ class Megatron(Tokens):
         return ((batch["tokens"], batch["labels"]) for batch in itertools.islice(self.loader, CROPS))
 
 
-class Rows:
+class Rows(Reader):
     """tables: rows of a table, as an Arrow table or as dicts. Batches have the numbers of random rows."""
 
     def __init__(self, args):
@@ -320,10 +309,11 @@ class Rows:
             self.table = pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
         else:
             self.table = pyarrow.parquet.read_table(path)
-        self.get = self.open(args, kind, path)
+        super().__init__(len(self.table), Plan(BATCH, shuffle=True, limit=BATCH * BATCHES if self.numbers else None))
+        self.get = self.open(args)
         self.block = (args.data / "block.u8").read_bytes()
 
-    def open(self, args, kind, path):
+    def open(self, args):
         if args.peer == "pyarrow":
             return self.table.take
         import datasets
@@ -336,50 +326,37 @@ class Rows:
         return lambda indices: dataset[indices.tolist()]
 
     def batches(self):
-        order = np.random.permutation(len(self.table))
-        if self.numbers:
-            order = order[: BATCH * BATCHES]
+        order = np.random.permutation(len(self.table))[: self.plan.limit]
         return (self.get(order[first : first + BATCH]) for first in range(0, len(order), BATCH))
 
-    def verify(self):
-        seen = set()
-        for batch in self.batches():
-            rows = self.columns(batch)
-            if self.numbers:
-                table = np.stack([np.asarray(rows[name]) for name in self.table.column_names], 1)
-                seen.update(table[:, 0].tolist())
-                if not np.array_equal(table, table[:, :1] + np.arange(table.shape[1])):
-                    raise ValueError("wrong numbers in a row")
-            for sample in () if self.numbers else rows["data"]:
-                sample = sample.as_py() if hasattr(sample, "as_py") else sample
-                index, place = np.frombuffer(sample, "<u4", 2).tolist()
-                seen.add(index)
-                if sample[8:] != self.block[place : place + len(sample) - 8]:
-                    raise ValueError(f"wrong bytes in row {index}")
-        if len(seen) != (BATCH * BATCHES if self.numbers else len(self.table)):
-            raise ValueError(f"{len(seen)} rows")
-
-    @staticmethod
-    def columns(batch):
+    def verify(self, batch, take):
         if isinstance(batch, list):
-            return {name: [row[name] for row in batch] for name in batch[0]}
-        return batch
+            batch = {name: [row[name] for row in batch] for name in batch[0]}
+        if self.numbers:
+            table = np.stack([np.asarray(batch[name]) for name in self.table.column_names], 1)
+            if not np.array_equal(table, table[:, :1] + np.arange(table.shape[1])):
+                raise ValueError("wrong numbers in a row")
+            for first in table[:, 0].tolist():
+                take(first // table.shape[1])
+            return
+        for sample in batch["data"]:
+            sample = sample.as_py() if hasattr(sample, "as_py") else sample
+            index, place = np.frombuffer(sample, "<u4", 2).tolist()
+            take(index)
+            if sample[8:] != self.block[place : place + len(sample) - 8]:
+                raise ValueError(f"wrong bytes in row {index}")
 
     def check(self, batch):
-        if isinstance(batch, dict):
-            return len(next(iter(batch.values())))
-        return len(batch)
-
-    def settle(self):
-        """Does nothing."""
+        return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
 
 
-class Whole:
+class Whole(Reader):
     """tables: all rows of a table as a list of columns, or as one array of numbers. A pass in order opens the file."""
 
     def __init__(self, args):
         self.path, self.peer = args.data / "whole.parquet", args.peer
         self.shuffled = args.workload.endswith("-shuffled")
+        super().__init__(WHOLE, Plan(LARGE, shuffle=self.shuffled))
         threads = max(args.workers, 1)
         if args.peer == "polars":
             os.environ["POLARS_MAX_THREADS"] = str(threads)
@@ -429,22 +406,15 @@ class Whole:
         order = torch.randperm(WHOLE)
         return (self.opened(order[first : first + LARGE]) for first in range(0, WHOLE, LARGE))
 
-    def verify(self):
-        take, width = Ledger(WHOLE, not self.shuffled), 20
-        for batch in self.batches():
-            table = np.stack([np.asarray(column) for column in batch], 1) if isinstance(batch, list | tuple) else batch
-            if table.shape[1] != width or not np.array_equal(table, table[:, :1] + np.arange(width)):
-                raise ValueError("wrong numbers in a row")
-            for first in table[:, 0].tolist():
-                take(first // width)
-        if take.count != WHOLE:
-            raise ValueError(f"{take.count} rows")
+    def verify(self, batch, take):
+        table = np.stack([np.asarray(column) for column in batch], 1) if isinstance(batch, list | tuple) else batch
+        if table.shape[1] != 20 or not np.array_equal(table, table[:, :1] + np.arange(20)):
+            raise ValueError("wrong numbers in a row")
+        for first in table[:, 0].tolist():
+            take(first // 20)
 
     def check(self, batch):
         return len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
-
-    def settle(self):
-        """Does nothing."""
 
 
 def pyarrow_table(path):
@@ -453,10 +423,11 @@ def pyarrow_table(path):
     return pyarrow.parquet.read_table(path)
 
 
-class Index:
+class Index(Reader):
     """tar-index: where the samples of the tars are."""
 
     def __init__(self, args):
+        super().__init__(SAMPLES, Plan(1))
         self.data, self.peer = args.data, args.peer
         self.to = Path(tempfile.mkdtemp(dir=args.data))
         atexit.register(shutil.rmtree, self.to, ignore_errors=True)
@@ -467,78 +438,49 @@ class Index:
             yield [len(json.loads(file.read_text())["files"]) for file in self.to.glob("*.json")]
             return
         found = []
-        for path in sorted((self.data / "tars").glob("*.tar")):
+        for path in self.tar(self.data):
             with tarfile.open(path) as tar:
                 found += [(member.name, member.offset_data, member.size) for member in tar]
         yield [len(found)]
 
-    def verify(self):
-        for batch in self.batches():
-            if sum(batch) != SAMPLES:
-                raise ValueError(f"{sum(batch)} samples")
+    def verify(self, batch, take):
+        for number in range(sum(batch)):
+            take(number)
 
-    check = staticmethod(sum)
-
-    def settle(self):
-        """Does nothing."""
+    def check(self, batch):
+        return sum(batch)
 
 
-def data_loader(dataset, workers, **more):
-    more |= {"batch_size": BATCH, "shuffle": True, "num_workers": workers, "persistent_workers": workers > 0}
-    return torch.utils.data.DataLoader(dataset, **more)
-
-
-READERS = {
-    "torchvision": Torchvision,
-    "spdl": Spdl,
-    "webdataset": WebDataset,
-    "webshart": Webshart,
-    "wids": Wids,
-    "litdata": LitData,
-    "memmap": Memmap,
-    "memmap-once": Memmap,
-    "megatron": Megatron,
-    "datasets": Rows,
-    "datasets-rows": Rows,
-    "pyarrow": Rows,
-    "polars": Whole,
-    "tensordataset": Whole,
-    "tarfile": Index,
+# The reader of each peer, its name in the report, and its package.
+PEERS = {
+    "torchvision": (Torchvision, "torchvision", "torchvision"),
+    "spdl": (Spdl, "spdl", "spdl"),
+    "webdataset": (WebDataset, "webdataset", "webdataset"),
+    "webshart": (Webshart, "webshart", "webshart"),
+    "wids": (Wids, "wids", "wids"),
+    "litdata": (LitData, "litdata", "litdata"),
+    "memmap": (Memmap, "NumPy's memmap", "numpy"),
+    "memmap-once": (Memmap, "NumPy's memmap, once", "numpy"),
+    "megatron": (Megatron, "Megatron's GPTDataset", "megatron-core"),
+    "datasets": (Rows, "datasets", "datasets"),
+    "datasets-rows": (Rows, "datasets, rows", "datasets"),
+    "pyarrow": (Rows, "pyarrow", "pyarrow"),
+    "polars": (Whole, "polars", "polars"),
+    "tensordataset": (Whole, "TensorDataset", "torch"),
+    "tarfile": (Index, "Python's tarfile", None),
 }
 
 
-def timed_pass(reader):
-    reader.settle()
-    batches = check = 0
-    begin = time.perf_counter()
-    for batch in reader.batches():
-        check += reader.check(batch)
-        batches += 1
-        del batch
-    return {"batches": batches, "seconds": time.perf_counter() - begin, "check": check}
-
-
-def main():
+def make(args):
     global torch
-    args = protocol.arguments(list(READERS))
-    os.environ["OMP_NUM_THREADS"] = "1"
-    # Some packages print to stdout, where only answers must be.
-    sys.stdout = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    try:
-        release = platform.python_version() if args.peer == "tarfile" else version(PACKAGES.get(args.peer, args.peer))
-        import torch
+    kind, _, package = PEERS[args.peer]
+    release = version(package) if package else platform.python_version()
+    import torch
 
-        torch.set_num_threads(1)
-        kinds = {"tar-index": Index, "tables-whole-order": Whole, "tables-whole-shuffled": Whole}
-        kind = kinds.get(args.workload, READERS[args.peer])
-        reader = kind(args)
-        reader.settle()
-        reader.verify()
-    except (Absent, ImportError, FileNotFoundError) as why:
-        return protocol.reply({"absent": str(why)})
-    protocol.serve(NAMES.get(args.peer, args.peer), release, lambda: timed_pass(reader))
+    protocol.torch_release()
+    reader = {"tar-index": Index, "tables-whole-order": Whole, "tables-whole-shuffled": Whole}.get(args.workload, kind)(args)
+    return release, reader, reader, reader.plan
 
 
 if __name__ == "__main__":
-    main()
+    protocol.main({peer: name for peer, (_, name, _) in PEERS.items()}, make)

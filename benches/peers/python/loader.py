@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader and Grain as peers of the loader comparison.
+"""The loaders of Python, on data in memory and files of pictures.
 
 Use: loader.py --peer PEER --workload W --workers N --data DIR
 
@@ -6,15 +6,21 @@ Use: loader.py --peer PEER --workload W --workers N --data DIR
     torch-bulk   the same over __getitems__, which gathers a whole batch at once
     grain        grain.MapDataset: reads, shuffles, batches; worker processes by mp_prefetch
 
-The program runs a warm-up pass, in which it checks every byte, and prints a line {"ready": true, ...}. For each line
-`pass` on stdin, it runs a timed pass and prints {"batches": ..., "seconds": ..., "check": ...}. It exits on `quit` or at
-the end of its input. If the peer is not installed or does not support the workload, it prints {"absent": "why"}. For
-wrong content, it prints a message on stderr and exits with code 1. It needs numpy and the packages of the peer. For jpegs,
-torch decodes with torchvision if it is installed and with Pillow otherwise, and Grain decodes with Pillow.
+and in the workloads of Python:
+
+    slotline     slotline.torch.DataLoader
+    threads      the same with worker_method="thread"
+    any-worker   the same with round_robin=False
+    torch-whole  torch with batch_size=None over a BatchSampler, so that a TensorDataset looks up whole batches
+    torchdata    torchdata.stateful_dataloader.StatefulDataLoader
+    spdl         spdl.pipeline with threads, whose stages make batches, or samples if these take long
+    calls        the calls of __getitem__ alone, without a loader
+
+In the workloads of Python, the check sum is the number of samples. For jpegs, torch decodes with torchvision if it is installed and
+with Pillow otherwise, and Grain decodes with Pillow.
 """
 
 import io
-import time
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -23,11 +29,21 @@ import numpy as np
 import loaders
 import protocol
 from protocol import Absent, Plan
-from samples import Images, MappedImages, Numbers, image_bytes
+from samples import CROP, DEVIATION, MEAN, Images, MappedImages, Numbers, Pictures, Tokens, image_bytes
 
-CROP = 1024
-CROPS = 16_000
-MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+SMALL, LARGE = (60_000, 28, 28), (2_000, 3, 224, 224)
+# The names of the peers in the report.
+PEERS = {name: name for name in ("slotline", "torch", "torch-bulk", "torchdata", "spdl", "grain")} | {
+    "threads": "slotline, threads",
+    "any-worker": "slotline, round_robin=False",
+    "torch-whole": "torch, whole batches",
+    "calls": "bare calls",
+}
+# With threads, there is no context that starts processes.
+OPTIONS = {
+    "threads": {"worker_method": "thread", "multiprocessing_context": None},
+    "any-worker": {"round_robin": False},
+}
 
 
 class BulkNumbers(Numbers):
@@ -41,44 +57,6 @@ class BulkImages(Images):
         return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
 
-class Tokens:
-    """token-crops: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first."""
-
-    def __init__(self, path, wrap):
-        self.made_by = path, wrap
-        self.wrap = wrap  # converts a numpy array into an array of the peer
-        self.tokens = np.memmap(path, np.uint16, "r").view(np.ndarray)
-
-    def __reduce__(self):
-        return type(self), self.made_by
-
-    def __len__(self):
-        return CROPS
-
-    def start(self, k):
-        word = 2**64 - 1
-        k = (k + 0x9E3779B97F4A7C15) & word
-        k = ((k ^ (k >> 30)) * 0xBF58476D1CE4E5B9) & word
-        k = ((k ^ (k >> 27)) * 0x94D049BB133111EB) & word
-        return (k ^ (k >> 31)) % (len(self.tokens) - CROP)
-
-    def __getitem__(self, index):
-        start = self.start(index)
-        wide = self.wrap(self.tokens[start : start + CROP + 1].astype(np.int64))
-        return wide[:-1], wide[1:]
-
-    def verify(self, batch, take):
-        for x, y in zip(*(np.asarray(part) for part in batch), strict=True):
-            start = self.start(take.count)
-            wanted = np.arange(start, start + CROP + 1) * 7919 % 50257
-            if not (np.array_equal(x, wanted[:-1]) and np.array_equal(y, wanted[1:])):
-                raise ValueError(f"wrong token in crop {take.count}")
-            take(take.count)
-
-    def checked(self, batch):
-        return batch[0][:, 0]
-
-
 class BulkTokens(Tokens):
     def __getitems__(self, indices):
         x, y = np.empty((2, len(indices), CROP), np.int64)
@@ -89,39 +67,31 @@ class BulkTokens(Tokens):
         return self.wrap(x), self.wrap(y)
 
 
-class Jpegs:
-    """jpegs: JPEGs in memory, decoded, resized to 224 x 224 and normalised, with their numbers as labels."""
+class Counted:
+    """A dataset whose check sum is the number of samples."""
 
-    def __init__(self, files, decode):
-        self.files, self.decode = files, decode
+    def __init__(self, dataset):
+        self.dataset, self.verify = dataset, dataset.verify
 
     def __len__(self):
-        return len(self.files)
+        return len(self.dataset)
 
-    def __getitem__(self, index):
-        return self.decode(self.files[index]), index
-
-    def verify(self, batch, take):
-        images, labels = (np.asarray(part) for part in batch)
-        for image, label in zip(images, labels, strict=True):
-            take(int(label))
-            if image.shape != (3, 224, 224) or not np.array_equal(image, np.asarray(self[int(label)][0])):
-                raise ValueError(f"wrong pixels in image {label}")
-
-    def checked(self, batch):
-        return batch[1]
+    def check(self, batch):
+        return len(batch if isinstance(self.dataset, Numbers) else batch[1])
 
 
-def decode_with_torchvision(file):
+def with_torchvision(file, crop=False):
+    """Decodes a JPEG in memory, and resizes it, or resizes it to 256 and crops it."""
+    import torch  # in processes of Grain, too
     from torchvision.io import ImageReadMode, decode_jpeg
     from torchvision.transforms.v2 import functional
 
-    image = decode_jpeg(torch.from_numpy(file), mode=ImageReadMode.RGB)
-    image = functional.to_dtype(functional.resize(image, [224, 224], antialias=True), torch.float32, scale=True)
-    return functional.normalize(image, MEAN, DEVIATION)
+    image = functional.resize(decode_jpeg(file, mode=ImageReadMode.RGB), [256] if crop else [224, 224], antialias=True)
+    image = functional.center_crop(image, [224, 224]) if crop else image
+    return functional.normalize(functional.to_dtype(image, torch.float32, scale=True), MEAN, DEVIATION)
 
 
-def decode_with_pillow(file):
+def with_pillow(file):
     from PIL import Image
 
     image = Image.open(io.BytesIO(file)).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
@@ -130,95 +100,200 @@ def decode_with_pillow(file):
     return (image - mean) / deviation
 
 
-def workload(args):
-    """Returns the dataset and the plan of the workload for the peer."""
-    name, bulk, tensors = args.workload, args.peer == "torch-bulk", args.peer != "grain"
-    if bulk and name.startswith(("jpegs", "slow-samples")):
-        raise Absent("the same as torch: the workload has no bulk gather")
-    if name == "empty-items":
-        return (BulkNumbers if bulk else Numbers)(20_000 if tensors else 2_000, False), Plan(1)
-    if name in ("small-images", "large-images", "first-batch"):
-        shape = (60_000, 28, 28) if name == "small-images" else (2_000, 3, 224, 224)
-        plan = Plan(64 if name == "small-images" else 32, shuffle=True, drop_last=name == "small-images", first_batch=name == "first-batch")
-        if not tensors:
-            return MappedImages(args.data / f"images-{shape[0]}.u8", shape), plan
-        images = torch.from_numpy(np.resize(image_bytes(), shape))
-        return (BulkImages if bulk else Images)(images, torch.arange(shape[0])), plan
-    if name == "token-crops":
-        wrap = torch.from_numpy if tensors else loaders.whole
-        return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
-    if name == "jpegs":
-        return jpegs(args, tensors), Plan(32)
-    if name in ("slow-samples-1", "slow-samples-8", "slow-samples-1-arrival", "slow-samples-8-arrival", "slow-samples-1-prefetch-16"):
-        if name.endswith("arrival") and not tensors:
-            raise Absent("grain always keeps the order")
-        if name.endswith("16") and not tensors:
-            raise Absent("grain's read-ahead is only measured with its default")
-        prefetch = 16 if name.endswith("16") else None
-        return Numbers(200, True), Plan(int(name[3]), in_order=not name.endswith("arrival"), prefetch=prefetch)
-    raise Absent("this peer does not support this workload")
-
-
-def jpegs(args, tensors):
+def jpegs(args):
     files = [np.fromfile(path, np.uint8) for path in sorted((args.data / "jpeg").glob("*.jpg"))]
     if not files:
         raise Absent("no JPEGs in the data directory")
-    if tensors and find_spec("torchvision"):
-        return Jpegs(files, decode_with_torchvision)
+    if args.peer != "grain" and find_spec("torchvision"):
+        return Pictures(files, lambda file: with_torchvision(torch.from_numpy(file)))
     if find_spec("PIL"):
-        return Jpegs(files, decode_with_pillow)
+        return Pictures(files, with_pillow)
     raise Absent("no package that decodes JPEGs is installed")
 
 
-def import_peer(peer):
-    """Imports the peer's packages. Returns its version."""
-    global torch
-    try:
-        if peer == "grain":
-            import grain  # noqa: F401
+def file_with_torchvision(path):
+    from torchvision.io import read_file
 
-            return version("grain")
+    return with_torchvision(read_file(path), crop=True)
+
+
+def file_with_pillow(path):
+    import torch  # in processes of Grain, too
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image = image.convert("RGB")
+    scale = 256 / min(image.size)
+    width, height = (round(side * scale) for side in image.size)
+    left, top = (width - 224) // 2, (height - 224) // 2
+    image = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + 224, top + 224))
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    pixels = pixels.to(torch.float32, memory_format=torch.contiguous_format)
+    mean, deviation = (torch.tensor(three)[:, None, None] * 255 for three in (MEAN, DEVIATION))
+    return pixels.sub_(mean).div_(deviation)
+
+
+def jpeg_files(args):
+    """python-jpegs: 512 samples, of which two at a time are the same file."""
+    from PIL import Image
+
+    if args.workload == "python-jpegs-torchvision":
+        import torchvision  # noqa: F401
+    files = [args.data / "photos" / f"{number:03}.jpg" for number in range(256)]
+    if not files[-1].exists():
+        files[0].parent.mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(files):
+            Image.fromarray(picture(number)).save(file, quality=90)
+    decode = file_with_torchvision if args.workload == "python-jpegs-torchvision" else file_with_pillow
+    return Pictures(list(map(str, files)), decode, 512)
+
+
+def picture(number):
+    """Returns a picture of about 500 x 375 with waves of several lengths, and edges."""
+    height, width = 365 + number % 21, 490 + number % 23
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    planes = []
+    for channel in range(3):
+        waves = np.sin((x * (1 + number % 7) + y * channel) / 60) + np.sin((x + y * (1 + number % 5)) / (4 + channel))
+        edges = ((x // 40 + y // 30 + number + channel) % 3) * 30
+        planes.append(100 + 40 * waves + edges)
+    return np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8)
+
+
+def images(args, shape, kind=Images, dtype=None):
+    """Returns images for Grain, in a mapped file, or for torch."""
+    if args.peer == "grain":
+        return MappedImages(args.data / f"images-{shape[0]}.u8", shape)
+    pixels = torch.from_numpy(np.resize(image_bytes(), shape)).to(dtype or torch.uint8)
+    return kind(pixels, torch.arange(shape[0]))
+
+
+def workload(args):
+    """Returns the dataset and the plan of a workload."""
+    name, bulk, grain = args.workload, args.peer == "torch-bulk", args.peer == "grain"
+    if name == "empty-items":
+        return (BulkNumbers if bulk else Numbers)(2_000 if grain else 20_000, False), Plan(1)
+    if name == "small-images":
+        return images(args, SMALL, BulkImages if bulk else Images), Plan(64, shuffle=True, drop_last=True)
+    if name in ("large-images", "first-batch"):
+        plan = Plan(32, shuffle=True, first_batch=name == "first-batch")
+        return images(args, LARGE, BulkImages if bulk else Images), plan
+    if name == "token-crops":
+        wrap = loaders.whole if grain else torch.from_numpy
+        return (BulkTokens if bulk else Tokens)(args.data / "tokens.u16", wrap), Plan(16)
+    if bulk:
+        raise Absent("the same as torch: the workload has no bulk gather")
+    if name == "jpegs":
+        return jpegs(args), Plan(32)
+    if not name.startswith("slow-samples-"):
+        raise Absent("this peer does not support this workload")
+    if grain and name.endswith("arrival"):
+        raise Absent("grain always keeps the order")
+    if grain and name.endswith("prefetch-16"):
+        raise Absent("grain's read-ahead is only measured with its default")
+    plan = Plan(int(name.split("-")[2]), in_order=not name.endswith("arrival"))
+    plan.prefetch = 16 if name.endswith("prefetch-16") else None
+    return Numbers(200, True), plan
+
+
+def python_workload(args):
+    """Returns the dataset that the loader reads, one that checks its batches, and the plan, for a workload of Python."""
+    name = args.workload
+    if name in ("python-empty-items", "python-slow-samples"):
+        slow = name == "python-slow-samples"
+        dataset = Numbers(200 if slow else 3_000, slow)
+        return dataset, dataset, Plan(8 if slow else 1)
+    if name.startswith("python-jpegs"):
+        dataset = jpeg_files(args)
+        return dataset, dataset, Plan(32, shuffle=True)
+    shape = LARGE if "large" in name or "first" in name else SMALL
+    plan = Plan(64 if shape == SMALL else 32, shuffle=True, first_batch=name.startswith("python-first-batch"))
+    floats = name.endswith("floats")
+    if args.peer == "grain" and floats:
+        raise Absent("its processes read the bytes of a mapped file, as in python-large-images-bytes")
+    rows = images(args, shape, dtype=torch.float32 if floats else None)
+    if args.peer == "grain":
+        return rows, rows, plan
+    if name.startswith("python-indexed") or name == "python-first-batch-python":
+        # Labels are Python's integers here.
+        rows = Images(rows.images.numpy() if name.endswith("numpy") else rows.images, rows.labels.tolist())
+        return rows, rows, plan
+    return torch.utils.data.TensorDataset(rows.images, rows.labels), rows, plan
+
+
+def python_loader(args, dataset, plan):
+    """Returns the loader of the peer, for a workload of Python."""
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+    peer, workers = args.peer, args.workers
+    if peer in ("slotline", "threads", "any-worker"):
+        from slotline.torch import DataLoader as Ours
+
+        return loaders.Torch(Ours, workers, dataset, plan, **OPTIONS.get(peer, {}))
+    if peer == "torch-whole":
+        if not isinstance(dataset, TensorDataset):
+            raise Absent("only a TensorDataset can look up whole batches")
+        sampler = BatchSampler(RandomSampler(dataset), plan.batch_size, plan.drop_last)
+        return loaders.Torch(DataLoader, workers, dataset, plan, batch_size=None, shuffle=False, sampler=sampler)
+    if peer == "torchdata":
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return loaders.Torch(StatefulDataLoader, workers, dataset, plan)
+    if peer == "spdl":
+        return loaders.Spdl(lambda: spdl_pipeline(args, dataset, plan), plan)
+    if peer == "calls":
+        return loaders.Calls(dataset, plan)
+    return plain_loader(args, dataset, plan)
+
+
+def plain_loader(args, dataset, plan):
+    if args.peer == "grain":
+        return loaders.Grain(args.workers, dataset, plan)
+    return loaders.Torch(torch.utils.data.DataLoader, args.workers, dataset, plan)
+
+
+def spdl_pipeline(args, dataset, plan):
+    """Follows SPDL's documentation: stages of functions that release the GIL where they can, in threads."""
+    from torch.utils.data import TensorDataset, default_collate
+
+    workers = args.workers
+    order = (torch.randperm if plan.shuffle else torch.arange)(len(dataset))
+    if args.workload.startswith(("python-jpegs", "python-slow-samples")):
+        return loaders.spdl_of_samples(order.tolist(), dataset.__getitem__, workers, plan.batch_size)
+    batches = order.split(plan.batch_size)
+    if isinstance(dataset, TensorDataset):
+        gather = lambda index: tuple(tensor.index_select(0, index) for tensor in dataset.tensors)  # noqa: E731
+    else:
+        batches = [batch.tolist() for batch in batches]
+        gather = lambda index: default_collate([dataset[i] for i in index])  # noqa: E731
+    return loaders.spdl_builder(batches, gather, workers).add_sink(2 * workers).build(num_threads=workers)
+
+
+def make(args):
+    global torch
+    if args.peer == "spdl" and args.workers == 0:
+        raise Absent("it has no mode without threads")
+    if args.peer == "threads" and args.workers == 0:
+        raise Absent("the same as slotline: there are no workers")
+    is_python = args.workload.startswith("python-")
+    packages = {"threads": "slotline", "any-worker": "slotline", "calls": "torch"}
+    package = packages.get(args.peer, args.peer.split("-")[0])
+    __import__(package)
+    release = version(package)
+    # Processes of Grain read NumPy's arrays.
+    if args.peer != "grain" or is_python:
         import torch
 
-        torch.set_num_threads(1)
-        torch.manual_seed(0)
-        return torch.__version__.split("+")[0]
-    except ImportError as error:
-        raise Absent(str(error)) from error
-
-
-def timed_pass(loader, dataset):
-    loader.settle()
-    count, total = 0, None
-    begin = time.perf_counter()
-    for batch in loader.batches():
-        labels = dataset.checked(batch)
-        if total is None:  # one sum for each row of a batch, which is cheaper than one sum per batch
-            total = labels + 0
-        else:
-            total[: len(labels)] += labels
-        count += 1
-        del batch, labels
-    seconds = time.perf_counter() - begin
-    loader.end()
-    return {"batches": count, "seconds": seconds, "check": int(total.sum())}
-
-
-def main():
-    args = protocol.arguments(["torch", "torch-bulk", "grain"])
-    try:
-        release = import_peer(args.peer)
+        torch_release = protocol.torch_release()
+        release = torch_release if package == "torch" else release
+    if not is_python:
         dataset, plan = workload(args)
-    except Absent as why:
-        return protocol.reply({"absent": str(why)})
-    if args.peer == "grain":
-        loader = loaders.Grain(args.workers, dataset, plan)
-    else:
-        loader = loaders.Torch(torch.utils.data.DataLoader, args.workers, dataset, plan)
-    protocol.check(loader, dataset, plan)
-    protocol.serve(args.peer, release, lambda: timed_pass(loader, dataset))
-    loader.quit()
+        return release, plain_loader(args, dataset, plan), dataset, plan
+    dataset, checks, plan = python_workload(args)
+    loader = python_loader(args, dataset, plan)
+    # Calls without a loader make lists of samples, which are counted.
+    return (release, loader, loader, None) if args.peer == "calls" else (release, loader, Counted(checks), plan)
 
 
 if __name__ == "__main__":
-    main()
+    protocol.main(PEERS, make)

@@ -5,12 +5,14 @@ import multiprocessing
 import os
 import threading
 
+from protocol import Loader
+
 
 def whole(samples):
     return samples
 
 
-class Torch:
+class Torch(Loader):
     """A DataLoader: torch's, or another class with its arguments.
 
     Its workers persist from pass to pass, except if a pass is only the first batch.
@@ -28,31 +30,20 @@ class Torch:
         self.make = lambda: kind(dataset, **(options | more))
         self.loader = None if plan.first_batch else self.make()
 
-    def settle(self):
-        """Does nothing, as no batches are made ahead of a pass."""
-
     def batches(self):
         self.running = iter(self.loader or self.make())
         return itertools.islice(self.running, self.limit)
 
     def end(self):
-        """Ends the workers of a first batch."""
-        self.running = None
-
-    def quit(self):
-        """Does nothing, as the workers end with the program."""
+        self.running = None  # ends the workers of a first batch
 
 
-class Spdl:
+class Spdl(Loader):
     """A pipeline with threads, which starts anew for each pass: its ``make`` returns it."""
 
     def __init__(self, make, plan):
         self.make = make
         self.limit = 1 if plan.first_batch else None
-        self.stack = None
-
-    def settle(self):
-        """Does nothing, as no batches are made ahead of a pass."""
 
     def batches(self):
         pipeline = self.make()
@@ -61,14 +52,25 @@ class Spdl:
         return itertools.islice(pipeline.get_iterator(), self.limit)
 
     def end(self):
-        """Ends the threads of the pass."""
         self.stack.__exit__(None, None, None)
 
-    def quit(self):
-        """Does nothing, as the threads have ended with the last pass."""
+
+def spdl_builder(source, function, workers):
+    """Begins a pipeline of SPDL with a stage of threads, in order."""
+    from spdl.pipeline import PipelineBuilder
+
+    return PipelineBuilder().add_source(source).pipe(function, concurrency=workers, output_order="input")
 
 
-class Grain:
+def spdl_of_samples(order, get, workers, batch_size):
+    """Returns a pipeline of SPDL whose stage makes samples."""
+    from torch.utils.data import default_collate
+
+    builder = spdl_builder(order, get, workers).aggregate(batch_size).pipe(default_collate)
+    return builder.add_sink(2 * workers).build(num_threads=workers)
+
+
+class Grain(Loader):
     """A pipeline that repeats forever, so that its processes persist. A pass is as many batches as the dataset has."""
 
     def __init__(self, workers, dataset, plan):
@@ -89,7 +91,6 @@ class Grain:
         self.ahead = 4 * workers
 
     def settle(self):
-        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
         if self.persists:
             for _ in itertools.islice(self.running, self.ahead):
                 pass
@@ -100,12 +101,11 @@ class Grain:
         return itertools.islice(self.running, self.limit)
 
     def end(self):
-        """Ends the processes of a first batch."""
         if not self.persists:
             self.running.close()
 
     def quit(self):
-        """Ends the program. Closing the processes sometimes takes 25 seconds, so they are killed after two."""
+        """Closing the processes sometimes takes 25 seconds, so they are killed after two."""
         closing = threading.Thread(target=self.running.close, daemon=True)
         closing.start()
         closing.join(2)
@@ -114,7 +114,7 @@ class Grain:
         os._exit(0)
 
 
-class Calls:
+class Calls(Loader):
     """Calls of the dataset without a loader. A batch is a list of samples, which is thrown away."""
 
     def __init__(self, dataset, plan):
@@ -123,16 +123,10 @@ class Calls:
         self.dataset, self.size = dataset, plan.batch_size
         self.draw = torch.randperm if plan.shuffle else torch.arange
 
-    def settle(self):
-        """Does nothing, as no batches are made ahead of a pass."""
-
     def batches(self):
         order = self.draw(len(self.dataset)).tolist()
         for first in range(0, len(order), self.size):
             yield [self.dataset[index] for index in order[first : first + self.size]]
 
-    def end(self):
-        """Does nothing."""
-
-    def quit(self):
-        """Does nothing."""
+    def check(self, batch):
+        return len(batch)

@@ -16,33 +16,26 @@ crops. The check sum is that of the labels.
 import io
 import itertools
 import os
-import time
 from importlib.metadata import version
 
 import numpy as np
 
 import loaders
 import protocol
-from protocol import Absent, Plan
+from protocol import Absent, Loader, Plan
+from samples import DEVIATION, MEAN, Pictures
 
 BATCH, SIDE = 32, 224
-MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-class Pictures:
-    """Pictures in memory, and what is done with each of them."""
-
-    def __init__(self, files, transform):
-        self.files, self.transform = files, transform
-
-    def __len__(self):
-        return len(self.files)
-
-    def __getitem__(self, index):
-        return self.transform(self.files[index]), index
+class Drawn(Pictures):
+    """Pictures in memory with random transforms."""
 
     def verify(self, batch, take):
         check(batch, take)
+
+    def check(self, batch):
+        return int(batch[1].sum())
 
 
 def check(batch, take):
@@ -88,16 +81,7 @@ def with_pillow(workload):
     return lambda file: steps(Image.open(io.BytesIO(file)).convert("RGB"))
 
 
-def spdl_pipeline(dataset, workers):
-    from spdl.pipeline import PipelineBuilder
-    from torch.utils.data import default_collate
-
-    builder = PipelineBuilder().add_source(range(len(dataset)))
-    builder = builder.pipe(dataset.__getitem__, concurrency=workers, output_order="input").aggregate(BATCH)
-    return builder.pipe(default_collate).add_sink(2 * workers).build(num_threads=workers)
-
-
-class Dali:
+class Dali(Loader):
     """A pipeline of DALI, whose threads persist. The reader of the files is a source of batches."""
 
     def __init__(self, dataset, workload, workers):
@@ -134,7 +118,6 @@ class Dali:
         return [self.files[row] for row in rows], [np.array([row]) for row in rows]
 
     def settle(self):
-        """Takes the batches that were made ahead, so that the timed pass only has batches made during it."""
         for _ in range(len(self.files) // BATCH):
             self.pipeline.run()
 
@@ -143,14 +126,8 @@ class Dali:
             images, labels = self.pipeline.run()
             yield torch.from_numpy(images.as_array()), torch.from_numpy(labels.as_array()).squeeze(1)
 
-    def end(self):
-        """Does nothing."""
 
-    def quit(self):
-        """Does nothing, as the threads end with the program."""
-
-
-class Ffcv:
+class Ffcv(Loader):
     """FFCV's loader, whose threads start anew for each pass."""
 
     def __init__(self, dataset, folder, workers):
@@ -175,69 +152,32 @@ class Ffcv:
             str(file), BATCH, num_workers=workers, os_cache=True, order=OrderOption.SEQUENTIAL, pipelines=pipelines
         )
 
-    def settle(self):
-        """Does nothing, as no batches are made ahead of a pass."""
-
     def batches(self):
         return iter(self.loader)
 
-    def end(self):
-        """Does nothing."""
 
-    def quit(self):
-        """Does nothing, as the threads have ended with the last pass."""
-
-
-def make(args, plan):
-    """Returns the peer's loader, its dataset and its version."""
+def make(args):
     global torch
     workload, workers, peer = args.workload, args.workers, args.peer
     if workers == 0 and peer in ("spdl", "dali", "ffcv"):
         raise Absent("it has no mode without threads")
-    try:
-        import torch
+    import torch
 
-        torch.set_num_threads(1)
-        files = [np.fromfile(path, np.uint8) for path in sorted((args.data / workload).iterdir())]
-        dataset = Pictures(files, None)
-        if peer == "dali":
-            return Dali(dataset, workload, workers), dataset, version("nvidia-dali-cuda120")
-        if peer == "ffcv":
-            return Ffcv(dataset, args.data, workers), dataset, version("ffcv")
-        dataset.transform = (with_pillow if peer == "pillow" else with_torchvision)(workload)
-        if peer == "spdl":
-            return loaders.Spdl(lambda: spdl_pipeline(dataset, workers), plan), dataset, version("spdl")
-        release = version("pillow") if peer == "pillow" else torch.__version__.split("+")[0]
-        return loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan), dataset, release
-    except ImportError as error:
-        raise Absent(str(error)) from error
-
-
-def timed_pass(running):
-    running.settle()
-    batches = total = 0
-    begin = time.perf_counter()
-    for _, labels in running.batches():
-        total += int(labels.sum())
-        batches += 1
-    seconds = time.perf_counter() - begin
-    running.end()
-    return {"batches": batches, "seconds": seconds, "check": total}
-
-
-def main():
-    os.environ["OMP_NUM_THREADS"] = "1"
-    args = protocol.arguments(["torch", "pillow", "spdl", "dali", "ffcv"])
-    plan = Plan(BATCH)
-    try:
-        running, dataset, release = make(args, plan)
-    except Absent as why:
-        return protocol.reply({"absent": str(why)})
-    protocol.check(running, dataset, plan)
-    name = {"pillow": "torch, Pillow"}.get(args.peer, args.peer)
-    protocol.serve(name, release, lambda: timed_pass(running))
-    running.quit()
+    torch_release = protocol.torch_release()
+    files = [np.fromfile(path, np.uint8) for path in sorted((args.data / workload).iterdir())]
+    dataset, plan = Drawn(files, None), Plan(BATCH)
+    if peer == "dali":
+        return version("nvidia-dali-cuda120"), Dali(dataset, workload, workers), dataset, plan
+    if peer == "ffcv":
+        return version("ffcv"), Ffcv(dataset, args.data, workers), dataset, plan
+    dataset.decode = (with_pillow if peer == "pillow" else with_torchvision)(workload)
+    if peer == "spdl":
+        pipeline = lambda: loaders.spdl_of_samples(range(len(files)), dataset.__getitem__, workers, BATCH)  # noqa: E731
+        return version("spdl"), loaders.Spdl(pipeline, plan), dataset, plan
+    release = version("pillow") if peer == "pillow" else torch_release
+    return release, loaders.Torch(torch.utils.data.DataLoader, workers, dataset, plan), dataset, plan
 
 
 if __name__ == "__main__":
-    main()
+    peers = {"torch": "torch", "pillow": "torch, Pillow", "spdl": "spdl", "dali": "dali", "ffcv": "ffcv"}
+    protocol.main(peers, make)

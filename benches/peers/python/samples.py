@@ -1,10 +1,15 @@
-"""Datasets that both programs read. Processes of Grain import this module, so it imports NumPy only."""
+"""Datasets that the loaders read. Processes of Grain import this module, so it imports NumPy only.
+
+The check sum of a batch is that of its numbers, labels or first tokens.
+"""
 
 import time
 
 import numpy as np
 
 PERIOD = 251  # byte i of all images is i * 31 % 251, label j is j
+CROP, CROPS = 1024, 16_000
+MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 class Numbers:
@@ -25,7 +30,7 @@ class Numbers:
         for number in batch:
             take(int(number))
 
-    def checked(self, batch):
+    def check(self, batch):
         return batch
 
 
@@ -51,7 +56,7 @@ class Images:
             if not np.array_equal(row, pattern[first : first + len(row)]):
                 raise ValueError(f"wrong bytes in image {label}")
 
-    def checked(self, batch):
+    def check(self, batch):
         return batch[1]
 
 
@@ -67,6 +72,67 @@ class MappedImages(Images):
 
     def __reduce__(self):
         return type(self), self.made_by
+
+
+class Tokens:
+    """token-crops: crop k is the 1,025 tokens from splitmix64(k) % (tokens - 1,024) on; x drops the last one, y the first."""
+
+    def __init__(self, path, wrap):
+        self.made_by = path, wrap
+        self.wrap = wrap  # converts a numpy array into an array of the peer
+        self.tokens = np.memmap(path, np.uint16, "r").view(np.ndarray)
+
+    def __reduce__(self):
+        return type(self), self.made_by
+
+    def __len__(self):
+        return CROPS
+
+    def start(self, k):
+        word = 2**64 - 1
+        k = (k + 0x9E3779B97F4A7C15) & word
+        k = ((k ^ (k >> 30)) * 0xBF58476D1CE4E5B9) & word
+        k = ((k ^ (k >> 27)) * 0x94D049BB133111EB) & word
+        return (k ^ (k >> 31)) % (len(self.tokens) - CROP)
+
+    def __getitem__(self, index):
+        start = self.start(index)
+        wide = self.wrap(self.tokens[start : start + CROP + 1].astype(np.int64))
+        return wide[:-1], wide[1:]
+
+    def verify(self, batch, take):
+        for x, y in zip(*(np.asarray(part) for part in batch), strict=True):
+            start = self.start(take.count)
+            wanted = np.arange(start, start + CROP + 1) * 7919 % 50257
+            if not (np.array_equal(x, wanted[:-1]) and np.array_equal(y, wanted[1:])):
+                raise ValueError(f"wrong token in crop {take.count}")
+            take(take.count)
+
+    def check(self, batch):
+        return batch[0][:, 0]
+
+
+class Pictures:
+    """Pictures that are decoded and transformed, each always in the same way. A label is the number of a picture."""
+
+    def __init__(self, files, decode, count=None):
+        self.files, self.decode, self.count = files, decode, count or len(files)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.decode(self.files[index % len(self.files)]), index
+
+    def verify(self, batch, take):
+        images, labels = (np.asarray(part) for part in batch)
+        for image, label in zip(images, labels, strict=True):
+            take(int(label))
+            if image.shape != (3, 224, 224) or not np.array_equal(image, np.asarray(self[int(label)][0])):
+                raise ValueError(f"wrong pixels in image {label}")
+
+    def check(self, batch):
+        return batch[1]
 
 
 def image_bytes():

@@ -9,37 +9,34 @@ The folder has the lengths of all documents, packing.u32 and padding.u32. The ch
 number of tokens. padding has samplers that draw an order like that of transformers' LengthGroupedSampler.
 """
 
-import time
 from importlib.metadata import version
 
 import numpy as np
 
+import loaders
 import protocol
-from protocol import Absent
+from protocol import Loader, Plan
 
 CAPACITY, BATCH, GROUP = 8192, 64, 50
 
 
-def trl(args):
-    if args.workload != "packing":
-        raise Absent("it packs, and makes no batches")
-    try:
+class Trl(Loader):
+    """A pass is one batch: the packed table."""
+
+    def __init__(self, args):
         import pyarrow
         from trl.data_utils import _pack_bfd
-    except ImportError as error:
-        raise Absent(str(error)) from error
-    lengths = np.fromfile(args.data / "packing.u32", np.uint32)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    tokens = pyarrow.LargeListArray.from_arrays(offsets, pyarrow.array(np.zeros(offsets[-1], np.int8)))
-    table = pyarrow.table({"tokens": tokens})
 
-    def run():
-        begin = time.perf_counter()
-        packed = _pack_bfd(table, CAPACITY)
-        return {"batches": 1, "seconds": time.perf_counter() - begin, "check": len(packed)}
+        lengths = np.fromfile(args.data / "packing.u32", np.uint32)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        tokens = pyarrow.LargeListArray.from_arrays(offsets, pyarrow.array(np.zeros(offsets[-1], np.int8)))
+        self.table, self.pack = pyarrow.table({"tokens": tokens}), _pack_bfd
 
-    # Without a pass to warm up: it takes a minute.
-    return version("trl"), run
+    def batches(self):
+        yield self.pack(self.table, CAPACITY)
+
+    def check(self, batch):
+        return len(batch)
 
 
 class Sequences:
@@ -55,6 +52,21 @@ class Sequences:
 
     def __getitem__(self, index):
         return self.tokens[self.starts[index] : self.starts[index + 1]]
+
+    def verify(self, batch, take):
+        tokens, mask, lengths = batch
+        if tokens.shape[1] != int(lengths.max()):
+            raise ValueError("a batch that is not as wide as its longest row")
+        for row, ones, length in zip(tokens, mask, lengths.tolist(), strict=True):
+            first = int(row[0])
+            take(first)
+            if not torch.equal(row[:length], torch.arange(first, first + length)) or int(row[length:].sum()) != 0:
+                raise ValueError(f"wrong tokens in sequence {first}")
+            if int(ones.sum()) != length or not bool(ones[:length].all()):
+                raise ValueError(f"a wrong mask of sequence {first}")
+
+    def check(self, batch):
+        return int(batch[2].sum())
 
 
 class Grouped:
@@ -78,55 +90,20 @@ def collate(sequences):
     return tokens, (torch.arange(tokens.shape[1]) < lengths[:, None]).long(), lengths
 
 
-def torch_loader(args):
-    if args.workload != "padding":
-        raise Absent("it does not pack")
+def make(args):
+    if args.peer == "trl":
+        trl = Trl(args)
+        # Without a pass to warm up: it takes a minute.
+        return version("trl"), trl, trl, None
     global torch
-    try:
-        import torch
-    except ImportError as error:
-        raise Absent(str(error)) from error
-    torch.set_num_threads(1)
+    import torch
+
+    release = protocol.torch_release()
     lengths = np.fromfile(args.data / "padding.u32", np.uint32)
-    dataset = Sequences(lengths)
-    workers = args.workers
-    options = {"persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
-    loader = torch.utils.data.DataLoader(
-        dataset, BATCH, sampler=Grouped(lengths), collate_fn=collate, num_workers=workers, **options
-    )
-    seen = np.zeros(len(lengths), np.int64)
-    for tokens, mask, found in loader:
-        if tokens.shape[1] != int(found.max()):
-            raise ValueError("a batch that is not as wide as its longest row")
-        for row, ones, length in zip(tokens, mask, found.tolist(), strict=True):
-            first = int(row[0])
-            seen[first] += 1
-            if not torch.equal(row[:length], torch.arange(first, first + length)) or int(row[length:].sum()) != 0:
-                raise ValueError(f"wrong tokens in sequence {first}")
-            if int(ones.sum()) != length or not bool(ones[:length].all()):
-                raise ValueError(f"a wrong mask of sequence {first}")
-    if not (seen == 1).all():
-        raise ValueError("a sequence that is missing, or comes twice")
-
-    def run():
-        begin = time.perf_counter()
-        batches = total = 0
-        for _, _, found in loader:
-            total += int(found.sum())
-            batches += 1
-        return {"batches": batches, "seconds": time.perf_counter() - begin, "check": total}
-
-    return torch.__version__.split("+")[0], run
-
-
-def main():
-    args = protocol.arguments(["trl", "torch"])
-    try:
-        release, run = (trl if args.peer == "trl" else torch_loader)(args)
-    except Absent as why:
-        return protocol.reply({"absent": str(why)})
-    protocol.serve(args.peer, release, run)
+    dataset, plan = Sequences(lengths), Plan(BATCH, shuffle=True)
+    own = {"shuffle": None, "sampler": Grouped(lengths), "collate_fn": collate}
+    return release, loaders.Torch(torch.utils.data.DataLoader, args.workers, dataset, plan, **own), dataset, plan
 
 
 if __name__ == "__main__":
-    main()
+    protocol.main({"trl": "trl", "torch": "torch"}, make)

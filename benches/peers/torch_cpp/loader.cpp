@@ -329,11 +329,12 @@ void run(const Options& o) {
     return serve<Sequential>(o, 16, false, CropRows(all).map(data::transforms::Stack<>()), look, check);
   }
   if (w == "jpegs") return absent("libtorch does not decode JPEGs");
-  const bool ahead = w == "slow-samples-1-prefetch-16", arrival = w == "slow-samples-1-arrival" || w == "slow-samples-8-arrival";
-  if (w == "slow-samples-1" || w == "slow-samples-8" || arrival || ahead) {
+  const std::string slow = "slow-samples-";
+  if (w.rfind(slow, 0) == 0) {
     if (o.bulk()) return absent("the same as libtorch: the workload has no bulk gather");
-    auto loading = data::DataLoaderOptions(w[3] - '0').enforce_ordering(!arrival);
-    if (ahead) loading.max_jobs(16 * o.workers);
+    const auto ends = [&](const std::string& with) { return w.size() > with.size() && w.substr(w.size() - with.size()) == with; };
+    auto loading = data::DataLoaderOptions(std::stoul(w.substr(slow.size()))).enforce_ordering(!ends("arrival"));
+    if (ends("prefetch-16")) loading.max_jobs(16 * o.workers);
     auto look = [](auto& batch, Ledger& ledger) { verify(batch, ledger); };
     auto check = [](auto& batch) { return total_of(batch); };
     return serve<Sequential>(o, loading, false, Numbers(true), look, check);

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::{checked, order};
 use crate::rounds::Contender;
-use crate::workload::{Order, Plan, Source};
+use crate::workload::{Plan, Source};
 
 /// The number of batches loaded ahead for each worker, unless the plan sets it.
 const PREFETCH: usize = 2;
@@ -96,7 +96,7 @@ impl<S: Source> Loader<S> {
                     break batch;
                 }
                 let (task, batch) = self.results.recv().context("the workers have exited")?;
-                if task == next || self.plan.order == Order::Arrival {
+                if task == next || !self.plan.in_order {
                     break batch;
                 }
                 early.insert(task, batch);
@@ -118,19 +118,17 @@ impl<S: Source> Drop for Loader<S> {
     }
 }
 
-/// Returns a warm loader with workers.
-pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<impl Contender + use<S>> {
+/// Returns a warm loader with workers, or a loop without workers.
+pub fn contender<S: Source>(source: &S, plan: &Plan, queue: Queue) -> Result<Contender> {
     let mut loader = Loader::new(source, plan, queue);
-    checked(source, plan, move |each| loader.pass(each))
-}
-
-/// Returns a loop without workers.
-pub fn loop_contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
-    let (items, plan, mut rng) = (source.clone(), *plan, fastrand::Rng::with_seed(42));
-    checked(source, &plan.clone(), move |each| {
-        let order = order(items.len(), plan.shuffle, &mut rng);
+    if plan.workers > 0 {
+        return checked(source, plan, move |each| loader.pass(each));
+    }
+    checked(source, plan, move |each| {
+        let Loader { source, plan, rng, .. } = &mut loader;
+        let order = order(source.len(), plan.shuffle, rng);
         let mut batches = order.chunks(plan.batch_size);
-        batches.try_for_each(|indices| each(items.collate(indices.iter().map(|&index| items.get(index)))))
+        batches.try_for_each(|indices| each(source.collate(indices.iter().map(|&index| source.get(index)))))
     })
 }
 

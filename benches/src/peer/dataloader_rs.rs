@@ -57,7 +57,7 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Loader<S> {
 }
 
 /// Returns a warm loader.
-pub fn contender<S: Source>(source: &S, plan: &Plan) -> Result<impl Contender + use<S>> {
+pub fn contender<S: Source>(source: &S, plan: &Plan) -> Result<Contender> {
     let mut loader = loader(source, plan);
     checked(source, plan, move |each| loader.iter().try_for_each(|batch| each(batch.map_err(|error| anyhow!(error))?)))
 }

@@ -13,8 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use crate::memory;
 use crate::protocol::{Answer, Reply, Request};
 use crate::record::Kind;
-use crate::rounds::{Entry, Pass};
-use crate::workload::Setup;
+use crate::rounds::{Contender, Entry, Pass};
 
 /// The time limit for a program to make its data and warm up, and for each pass.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -24,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const ENOUGH: Duration = Duration::from_millis(500);
 
 /// A program that can be run, or why it cannot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// The name of the peer until the program reports it.
     pub peer: String,
@@ -33,7 +32,7 @@ pub struct Program {
     /// The workloads that it is run with.
     pub workloads: &'static [&'static str],
     /// The program and its fixed arguments.
-    pub command: Result<Vec<OsString>>,
+    pub command: Result<Vec<OsString>, String>,
 }
 
 impl Program {
@@ -43,44 +42,33 @@ impl Program {
     }
 }
 
-/// Returns an entry for each program. `expected` takes the number of batches of a pass, and returns the number of full
-/// batches that they amount to, and the check sum if it is known.
-pub fn entries(
-    setup: &Setup,
-    workload: &str,
-    workers: usize,
-    expected: impl Fn(u64) -> (f64, Option<u64>) + Copy + 'static,
-) -> Vec<Entry> {
-    entries_of(&setup.programs, &setup.data, workload, workers, expected)
-}
-
-/// Returns an entry for each of these programs, as [`entries`] does for those of the setup.
-pub fn entries_of(
-    programs: &[Program],
+/// Returns an entry for each program that is run with a workload. `expected` takes the number of batches of a pass, and returns the
+/// number of full batches that they amount to, and the check sum if it is known.
+pub fn entries<'a>(
+    programs: impl IntoIterator<Item = &'a Program>,
     data: &Path,
     workload: &str,
     workers: usize,
-    expected: impl Fn(u64) -> (f64, Option<u64>) + Copy + 'static,
+    expected: impl Fn(u64) -> (f64, Option<u64>) + Clone + 'static,
 ) -> Vec<Entry> {
     let request = Request { workload: workload.into(), workers, data: data.to_owned() };
     let entry = |program: &Program| match External::start(program, &request) {
         Ok(mut external) => {
             let (peer, version) = (external.peer.clone(), Some(external.version.clone()));
-            let contender = move || {
+            let expected = expected.clone();
+            let contender: Contender = Box::new(move || {
                 let Answer { batches, seconds, check } = external.pass()?;
                 let (full, sum) = expected(batches);
-                ensure!(
-                    sum.is_none_or(|sum| sum == check),
-                    "the check sum is {check}, not {}",
-                    sum.unwrap_or_default()
-                );
+                if let Some(sum) = sum {
+                    ensure!(sum == check, "the check sum is {check}, not {sum}");
+                }
                 Ok(Pass { batches: full, seconds })
-            };
+            });
             Entry { version, ..Entry::new(peer, program.kind, Ok(contender)) }
         }
-        Err(why) => Entry::new(&program.peer, program.kind, Err::<fn() -> Result<Pass>, _>(why)),
+        Err(why) => Entry::new(&program.peer, program.kind, Err(why)),
     };
-    programs.iter().filter(|program| program.has(workload)).map(entry).collect()
+    programs.into_iter().filter(|program| program.has(workload)).map(entry).collect()
 }
 
 /// The most memory that a program and its processes had.
@@ -123,7 +111,7 @@ struct External {
 
 impl External {
     fn start(program: &Program, request: &Request) -> Result<Self> {
-        let [name, arguments @ ..] = &program.command.as_ref().map_err(|why| anyhow!("{why:#}"))?[..] else {
+        let [name, arguments @ ..] = &program.command.as_ref().map_err(|why| anyhow!("{why}"))?[..] else {
             bail!("the command has no program");
         };
         let errors = tempfile::tempfile()?;
@@ -208,29 +196,16 @@ impl Drop for External {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
-    fn setup(script: &str) -> Setup {
-        let command = ["sh", "-c", script, "sh"].map(OsString::from).into();
-        Setup {
-            workers: crate::workload::WORKERS.to_vec(),
-            data: "/nowhere".into(),
-            programs: vec![Program {
-                peer: "fake".into(),
-                kind: Kind::Peer,
-                workloads: &["empty-items"],
-                command: Ok(command),
-            }],
-            photographs: None,
-            files: PathBuf::new(),
-            latency: None,
-        }
+    fn program(script: &str) -> Program {
+        let command = Ok(["sh", "-c", script, "sh"].map(OsString::from).into());
+        Program { peer: "fake".into(), kind: Kind::Peer, workloads: &["empty-items"], command }
     }
 
-    fn only(setup: &Setup) -> Entry {
-        let mut entries = entries(setup, "empty-items", 2, |batches| (batches as f64, Some(6)));
+    fn only(program: &Program) -> Entry {
+        let expected = |batches| (batches as f64, Some(6));
+        let mut entries = entries([program], "/nowhere".as_ref(), "empty-items", 2, expected);
         assert_eq!(entries.len(), 1);
         entries.remove(0)
     }
@@ -244,22 +219,20 @@ mod tests {
         let script = r#"test "$*" = "--workload empty-items --workers 2 --data /nowhere" || exit 1
             echo '{"ready":true,"peer":"real","version":"1.5"}'
             while read line && test "$line" = pass; do echo '{"batches":4,"seconds":0.5,"check":6}'; done"#;
-        let entry = only(&setup(script));
+        let entry = only(&program(script));
         assert_eq!((entry.peer.as_str(), entry.version.as_deref()), ("real", Some("1.5")));
         let mut contender = entry.contender.unwrap();
         for _ in 0..2 {
-            assert_eq!(contender.pass().unwrap(), Pass { batches: 4.0, seconds: 0.5 });
+            assert_eq!(contender().unwrap(), Pass { batches: 4.0, seconds: 0.5 });
         }
     }
 
     #[test]
     fn the_reason_for_an_absent_program_is_reported() {
-        assert_eq!(why(only(&setup(r#"echo '{"absent":"unsupported"}'"#))), "unsupported");
-        assert_eq!(why(only(&setup("echo first >&2; echo last words >&2"))), "the program exited: last words");
-        assert!(why(only(&setup("echo hello"))).starts_with("unexpected output \"hello\""));
-        let mut setup = setup("");
-        setup.programs[0].command = Err(anyhow!("not installed"));
-        let entry = only(&setup);
+        assert_eq!(why(only(&program(r#"echo '{"absent":"unsupported"}'"#))), "unsupported");
+        assert_eq!(why(only(&program("echo first >&2; echo last words >&2"))), "the program exited: last words");
+        assert!(why(only(&program("echo hello"))).starts_with("unexpected output \"hello\""));
+        let entry = only(&Program { command: Err("not installed".into()), ..program("") });
         assert_eq!(entry.peer, "fake");
         assert_eq!(why(entry), "not installed");
     }
@@ -271,8 +244,7 @@ mod tests {
             dd if=/dev/zero of=/dev/null bs=32M count=100000 2>/dev/null & child=$!
             while read line && test "$line" = pass; do sleep 0.1; echo '{"batches":4,"seconds":0.5,"check":6}'; done
             kill $child"#;
-        let setup = setup(script);
-        let peak = memory(&setup.programs[0], &setup.data, "empty-items", 2).unwrap();
+        let peak = memory(&program(script), "/nowhere".as_ref(), "empty-items", 2).unwrap();
         assert_eq!((peak.peer.as_str(), peak.version.as_str()), ("real", "1"));
         assert!((32 << 20..64 << 20).contains(&peak.bytes), "{peak:?}");
     }
@@ -287,10 +259,10 @@ mod tests {
                 echo "{\"batches\":$(wc -l <"$count"),\"seconds\":0.5,\"check\":6}"
             done
             kill $child; rm "$count""#;
-        let mut contender = only(&setup(script)).contender.unwrap();
-        let before = contender.pass().unwrap().batches;
+        let mut contender = only(&program(script)).contender.unwrap();
+        let before = contender().unwrap().batches;
         std::thread::sleep(Duration::from_millis(500));
-        let after = contender.pass().unwrap().batches;
+        let after = contender().unwrap().batches;
         assert!(after - before < 20.0, "it counted from {before} to {after} in 500 ms");
     }
 
@@ -298,7 +270,7 @@ mod tests {
     fn wrong_contents_are_an_error() {
         let script = r#"echo '{"ready":true,"peer":"real","version":"1"}'
             read line; echo '{"batches":4,"seconds":0.5,"check":7}'; read line"#;
-        let error = only(&setup(script)).contender.unwrap().pass().unwrap_err();
+        let error = only(&program(script)).contender.unwrap()().unwrap_err();
         assert_eq!(error.to_string(), "the check sum is 7, not 6");
     }
 }

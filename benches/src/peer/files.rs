@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
@@ -21,28 +21,19 @@ use slotline_sources::tokens::{BlockOptions, GptOptions};
 use slotline_sources::{Format, IndexFiles, Records};
 
 use super::{order, ours};
-use crate::protocol::{self, Answer, Request};
+use crate::protocol::{self, Request};
 use crate::rounds::{Contender, Pass};
-use crate::workload::files::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, WHOLE, places};
+use crate::workload::programs::{BATCH, BINARIES, CROP, CROPS, OBJECTS, ROWS, SAMPLES, SEQUENCES, WHOLE, places};
 
-/// A contender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Reader {
-    Slotline,
-    Alone,
-    Mapped,
-    #[value(name = "threads-2")]
-    TwoThreads,
-    #[value(name = "threads-16")]
-    Threads,
-    Ranges,
-}
+/// A contender, and the check sum of a pass.
+type Reader = Result<(Contender, u64)>;
 
 /// The arguments of the program.
 #[derive(Debug, Parser)]
 pub struct Arguments {
+    /// The name of the contender.
     #[arg(long)]
-    peer: Reader,
+    peer: String,
     #[command(flatten)]
     request: Request,
 }
@@ -50,29 +41,20 @@ pub struct Arguments {
 impl Arguments {
     /// Runs the program.
     pub fn serve(&self) -> Result<()> {
-        let name = match self.peer {
-            Reader::Slotline => "slotline",
-            Reader::Alone => "slotline, workers alone",
-            Reader::Mapped => "slotline, mapped",
-            Reader::TwoThreads => "2 threads that read",
-            Reader::Threads => "16 threads that read",
-            Reader::Ranges => "64 ranges at a time",
+        let (name, make): (_, &dyn Fn() -> Reader) = match self.peer.as_str() {
+            "slotline" => ("slotline", &|| self.ours()),
+            "alone" => ("slotline, workers alone", &|| self.ours()),
+            "mapped" => ("slotline, mapped", &|| self.ours()),
+            "threads-2" => ("2 threads that read", &|| threads(&self.request, 2)),
+            "threads-16" => ("16 threads that read", &|| threads(&self.request, 16)),
+            "ranges" => ("64 ranges at a time", &|| ranges(&self.request)),
+            other => bail!("unknown peer {other}"),
         };
-        protocol::serve(name, env!("CARGO_PKG_VERSION"), &self.request, |request| {
-            let (check, mut contender) = match self.peer {
-                Reader::TwoThreads => threads(request, 2)?,
-                Reader::Threads => threads(request, 16)?,
-                Reader::Ranges => ranges(request)?,
-                _ => self.ours(request)?,
-            };
-            Ok(move || {
-                let Pass { batches, seconds } = contender.pass()?;
-                Ok(Answer { batches: batches.ceil() as u64, seconds, check })
-            })
-        })
+        protocol::serve_contender(name, make)
     }
 
-    fn ours(&self, request: &Request) -> Result<(u64, Box<dyn Contender>)> {
+    fn ours(&self) -> Reader {
+        let request = &self.request;
         let data = &request.data;
         let open = |name: &str| slotline_sources::open(data.join(name));
         let numbers = |name: &str| self.table(open(name)?, ROWS, BATCH);
@@ -89,24 +71,18 @@ impl Arguments {
             "token-files-nanogpt" => {
                 let options = BlockOptions::new(CROP).stride(1).widen(true).labels(true);
                 let path = [data.join("tokens.bin")];
-                let blocks = if self.is_mapped() {
-                    // SAFETY: nobody changes the file.
-                    unsafe { options.mapped() }.open_raw(path)?
-                } else {
-                    options.open_raw(path)?
-                };
+                // SAFETY: nobody changes the file.
+                let options = if self.is_mapped() { unsafe { options.mapped() } } else { options };
+                let blocks = options.open_raw(path)?;
                 let sampler = RandomSampler::new(blocks.len())?.replacement(true).num_samples(CROPS * SEQUENCES)?;
                 tokens(Loader::builder(blocks).sampler(sampler), true)
             }
             "token-files-megatron" => {
                 let options = GptOptions::new(CROP as u32).seed(1).widen(true).labels(true);
                 let prefix = data.join("tokens");
-                let blocks = if self.is_mapped() {
-                    // SAFETY: nobody changes the files.
-                    unsafe { options.mapped() }.open(prefix)?
-                } else {
-                    options.open(prefix)?
-                };
+                // SAFETY: nobody changes the files.
+                let options = if self.is_mapped() { unsafe { options.mapped() } } else { options };
+                let blocks = options.open(prefix)?;
                 tokens(Loader::builder(blocks).sampler(SequentialSampler::new(CROPS * SEQUENCES)), false)
             }
             "tables-arrow-numbers" => numbers("numbers.arrow"),
@@ -121,34 +97,30 @@ impl Arguments {
     }
 
     fn is_mapped(&self) -> bool {
-        self.peer == Reader::Mapped
+        self.peer == "mapped"
     }
 
     /// Loads samples of bytes, which are in the field that has any length.
-    fn samples<F: Format>(&self, records: Records<F>, samples: usize) -> Result<(u64, Box<dyn Contender>)> {
+    fn samples<F: Format>(&self, records: Records<F>, samples: usize) -> Reader {
         let total = places(&self.request.data)?[..samples].iter().map(|place| place.2).sum();
         let contents = Contents::new(&self.request.data, samples)?;
         let loader = Loader::builder(records)
             .batch_size(BATCH)
             .shuffle(true)
             .num_workers(self.request.workers)
-            .help(self.peer != Reader::Alone)
+            .help(self.peer != "alone")
             .build()?;
-        let contender = ours::contender(
+        let contender = ours::contender_of(
             loader,
             (samples as f64 / BATCH as f64, total),
             |batch| packed(&batch.columns()).0.len() as u64,
-            move |batch| {
-                let columns = batch.columns();
-                let (bytes, offsets) = packed(&columns);
-                offsets.windows(2).try_for_each(|at| contents.check(&bytes[at[0] as usize..at[1] as usize]))
-            },
+            move |batch| contents.check_all(&batch.columns()),
         )?;
-        Ok((total, Box::new(contender)))
+        Ok((contender, total))
     }
 
     /// Loads rows of numbers or of bytes.
-    fn table(&self, records: Records<dyn Format>, rows: usize, batch_size: usize) -> Result<(u64, Box<dyn Contender>)> {
+    fn table(&self, records: Records<dyn Format>, rows: usize, batch_size: usize) -> Reader {
         let is_bytes = records.len() == BINARIES;
         let contents = Contents::new(&self.request.data, records.len())?;
         let sampler = RandomSampler::new(records.len())?.num_samples(rows)?;
@@ -157,22 +129,19 @@ impl Arguments {
             .sampler(sampler)
             .num_workers(self.request.workers)
             .build()?;
-        let contender = ours::contender(
+        let contender = ours::contender_of(
             loader,
             (rows as f64 / batch_size as f64, rows as u64),
             |batch| batch.len() as u64,
             move |batch| {
                 let columns = batch.columns();
                 if is_bytes {
-                    let (bytes, offsets) = packed(&columns);
-                    return offsets
-                        .windows(2)
-                        .try_for_each(|at| contents.check(&bytes[at[0] as usize..at[1] as usize]));
+                    return contents.check_all(&columns);
                 }
                 numbers_of(&columns)?.try_for_each(|row| contents.once(row))
             },
         )?;
-        Ok((rows as u64, Box::new(contender)))
+        Ok((contender, rows as u64))
     }
 }
 
@@ -188,7 +157,7 @@ fn numbers_of<'a>(columns: &Columns<'a>) -> Result<impl Iterator<Item = usize> +
 }
 
 /// Opens a table in each pass, and loads its rows in order.
-fn whole(path: PathBuf, workers: usize) -> Result<(u64, Box<dyn Contender>)> {
+fn whole(path: PathBuf, workers: usize) -> Reader {
     let total = WHOLE[0] as u64;
     let load = move |checked: bool| {
         let start = Instant::now();
@@ -204,10 +173,10 @@ fn whole(path: PathBuf, workers: usize) -> Result<(u64, Box<dyn Contender>)> {
             (rows, batches) = (rows + batch.len(), batches + 1);
         }
         ensure!(rows == WHOLE[0], "{rows} rows");
-        Ok(Pass { batches: f64::from(batches), seconds: start.elapsed().as_secs_f64() })
+        Ok(Pass::since(start, f64::from(batches)))
     };
     load(true)?;
-    Ok((total, Box::new(move || load(false))))
+    Ok((Box::new(move || load(false)), total))
 }
 
 /// Returns the bytes of the samples of a batch, and where each begins and the last ends.
@@ -220,9 +189,9 @@ fn packed<'a>(columns: &Columns<'a>) -> (&'a [u8], &'a [i64]) {
 }
 
 /// Loads tokens in batches of x and y.
-fn tokens<F: Format>(builder: Builder<Records<F>>, consecutive: bool) -> Result<(u64, Box<dyn Contender>)> {
+fn tokens<F: Format>(builder: Builder<Records<F>>, consecutive: bool) -> Reader {
     let total = (CROPS * SEQUENCES * CROP) as u64;
-    let contender = ours::contender(
+    let contender = ours::contender_of(
         builder.batch_size(SEQUENCES).build()?,
         (CROPS as f64, total),
         |batch| tokens_of(batch, 0).len() as u64,
@@ -235,7 +204,7 @@ fn tokens<F: Format>(builder: Builder<Records<F>>, consecutive: bool) -> Result<
             Ok(())
         },
     )?;
-    Ok((total, Box::new(contender)))
+    Ok((contender, total))
 }
 
 fn tokens_of<S>(batch: &Batch<S>, field: usize) -> &[i64] {
@@ -243,16 +212,16 @@ fn tokens_of<S>(batch: &Batch<S>, field: usize) -> &[i64] {
 }
 
 /// Finds the samples of the tars.
-fn index(data: &Path) -> Result<(u64, Box<dyn Contender>)> {
+fn index(data: &Path) -> Reader {
     let path = data.join("tars/shard-{000000..000019}.tar");
     let contender = move || {
         let start = Instant::now();
         let tars = TarOptions::new().index_files(IndexFiles::None).open([&path])?;
-        let seconds = start.elapsed().as_secs_f64();
+        let pass = Pass::since(start, 1.0);
         ensure!(tars.len() == SAMPLES, "{} samples", tars.len());
-        Ok(Pass { batches: 1.0, seconds })
+        Ok(pass)
     };
-    Ok((SAMPLES as u64, Box::new(contender)))
+    Ok((Box::new(contender), SAMPLES as u64))
 }
 
 /// What the samples of bytes must be, and which were there already.
@@ -275,6 +244,12 @@ impl Contents {
         self.once(index)
     }
 
+    /// Checks the samples of a batch.
+    fn check_all(&self, columns: &Columns<'_>) -> Result<()> {
+        let (bytes, offsets) = packed(columns);
+        offsets.windows(2).try_for_each(|at| self.check(&bytes[at[0] as usize..at[1] as usize]))
+    }
+
     fn once(&self, index: usize) -> Result<()> {
         let mut seen = self.seen.borrow_mut();
         ensure!(seen.get(index) == Some(&false), "sample {index} does not exist, or was read twice");
@@ -288,7 +263,7 @@ fn reading(
     request: &Request,
     samples: usize,
     mut read: impl FnMut(&[usize], &(dyn Fn(&[u8]) -> Result<()> + Sync)) -> Result<()> + 'static,
-) -> Result<(u64, Box<dyn Contender>)> {
+) -> Reader {
     let total: u64 = places(&request.data)?[..samples].iter().map(|place| place.2).sum();
     let contents = Mutex::new(Contents::new(&request.data, samples)?);
     let mut rng = fastrand::Rng::with_seed(42);
@@ -301,15 +276,15 @@ fn reading(
             sum.fetch_add(bytes.len(), Ordering::Relaxed);
             Ok(())
         })?;
-        let seconds = start.elapsed().as_secs_f64();
+        let pass = Pass::since(start, samples as f64 / BATCH as f64);
         ensure!(sum.into_inner() as u64 == total, "wrong number of bytes");
-        Ok(Pass { batches: samples as f64 / BATCH as f64, seconds })
+        Ok(pass)
     };
-    Ok((total, Box::new(contender)))
+    Ok((Box::new(contender), total))
 }
 
 /// Reads files, or parts of tars, with threads that make no batches.
-fn threads(request: &Request, threads: usize) -> Result<(u64, Box<dyn Contender>)> {
+fn threads(request: &Request, threads: usize) -> Reader {
     use std::os::unix::fs::FileExt;
 
     let places = places(&request.data)?;
@@ -344,7 +319,7 @@ fn threads(request: &Request, threads: usize) -> Result<(u64, Box<dyn Contender>
 }
 
 /// Fetches parts of tars in a bucket, 64 at a time, with object_store alone.
-fn ranges(request: &Request) -> Result<(u64, Box<dyn Contender>)> {
+fn ranges(request: &Request) -> Reader {
     let places = places(&request.data)?;
     // Another part of the program may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -1,15 +1,45 @@
-//! Finds and builds the peers that are separate programs.
+//! The peers that are separate programs: finds and builds them.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::external::Program;
-use super::ours::{self, USER_BUILD};
+use super::ours::USER_BUILD;
 use crate::record::Kind;
+
+/// How a program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// A crate that is built, in a folder of this one, and its name.
+    Cargo(&'static str, &'static str),
+    /// `peers/torch_cpp/loader.cpp`, which is compiled.
+    Libtorch,
+    /// `peers/torch_cpp/latency.cpp`, which is compiled.
+    Latency,
+    /// A file of `peers/python`.
+    Script(&'static str),
+    /// A file of `peers/python` that needs slotline's wheel.
+    Ours(&'static str),
+    /// This program.
+    Files,
+}
+use Start::{Cargo, Files, Libtorch, Ours, Script};
+
+/// A program: how it is started, its name there and in the report, its role and its workloads.
+type Row = (Start, &'static str, &'static str, Kind, &'static [&'static str]);
+
+const fn peer(start: Start, id: &'static str, name: &'static str, workloads: &'static [&'static str]) -> Row {
+    (start, id, name, Kind::Peer, workloads)
+}
+
+const LOADER: Start = Script("loader.py");
+const PIPELINES: Start = Ours("loader.py");
+const PICTURES: Start = Script("pictures.py");
+const FILES: Start = Script("files.py");
 
 /// The workloads of the loaders in Rust, C++ and Python.
 const LOADED: &[&str] = &[
@@ -25,210 +55,195 @@ const LOADED: &[&str] = &[
     "slow-samples-1-arrival",
     "slow-samples-1-prefetch-16",
 ];
-
-/// Returns all programs, or why they are absent. `benches` is this crate's folder, `build` is the folder for compiled
-/// programs, and `python` is an interpreter that may have torch.
-pub fn programs(benches: &Path, build: &Path, python: &str) -> Vec<Program> {
-    let peers = benches.join("peers");
-    let script = peers.join("python/loader.py");
-    let libtorch = torch(python).and_then(|torch| {
-        let (source, program) = (peers.join("torch_cpp"), build.join("torch_cpp"));
-        let mut compiler = compiler();
-        compiler.arg(source.join("loader.cpp"));
-        torch.link(&mut compiler);
-        compile(&source, &program, compiler, &torch.version)?;
-        Ok(vec![program.into()])
-    });
-    let peer = |peer: &str, command| Program { peer: peer.into(), kind: Kind::Peer, workloads: LOADED, command };
-    let mut programs = vec![
-        Program {
-            peer: USER_BUILD.into(),
-            kind: Kind::Variant,
-            workloads: ours::SERVED,
-            command: cargo(&benches.join("user-build"), build, "user-build"),
-        },
-        peer("burn", cargo(&peers.join("burn"), build, "burn-peer")),
-    ];
-    let mut add = |command: &Result<Vec<OsString>>, names: &[&str]| {
-        for &name in names {
-            let command = match command {
-                Ok(command) => Ok([&command[..], &["--peer".into(), name.into()]].concat()),
-                Err(why) => Err(anyhow!("{why:#}")),
-            };
-            programs.push(peer(name, command));
-        }
-    };
-    add(&libtorch, &["libtorch", "libtorch-bulk"]);
-    add(&Ok(vec![python.into(), script.into()]), &["torch", "torch-bulk", "grain"]);
-    programs
-}
-
-/// The program that measures the latency of the loop in C++.
-#[derive(Debug)]
-pub struct Latency {
-    /// The program, or why it cannot be built.
-    pub program: Result<PathBuf>,
-    /// The version of torch that it uses, or why it does not use torch.
-    pub torch: Result<String>,
-}
-
-/// Builds the C++ library, and the program that measures the latency of its loop and, if `python` has torch, of libtorch's.
-pub fn latency(benches: &Path, build: &Path, python: &str) -> Latency {
-    let torch = torch(python);
-    let program = built_latency(benches, build, torch.as_ref().ok());
-    Latency { program, torch: torch.map(|torch| torch.version) }
-}
-
-fn built_latency(benches: &Path, build: &Path, torch: Option<&Torch>) -> Result<PathBuf> {
-    let ffi = benches.with_file_name("ffi");
-    cargo(&ffi.join("lib"), build, "slotline-c")?;
-    let (source, program) = (benches.join("peers/beside"), build.join("latency"));
-    let library = build.join("slotline-c/release/libslotline.a");
-    let mut compiler = compiler();
-    compiler.arg(source.join("latency.cpp")).arg("-I").arg(ffi.join("include")).arg(&library).args(["-ldl", "-lm"]);
-    if let Some(torch) = torch {
-        torch.link(&mut compiler);
-    }
-    // The library is a part of the program.
-    let built = library.metadata().and_then(|about| about.modified())?;
-    let version = torch.map_or("no torch", |torch| &torch.version);
-    compile(&source, &program, compiler, &format!("torch {version}, slotline of {built:?}"))?;
-    Ok(program)
-}
-
-/// Returns programs in Python, all of one script: their names there and in the report, their kinds and their workloads.
-fn scripts(script: PathBuf, python: &str, programs: &[(&str, &str, Kind, &'static [&'static str])]) -> Vec<Program> {
-    let program = |&(id, peer, kind, workloads): &(&str, &str, _, _)| {
-        let command = [python.into(), script.clone().into(), "--peer".into(), id.into()];
-        Program { peer: peer.into(), kind, workloads, command: Ok(command.into()) }
-    };
-    programs.iter().map(program).collect()
-}
-
-/// Returns the loaders of Python, or why they are absent. `python` is an interpreter that may have torch and slotline.
-pub fn python_loaders(benches: &Path, python: &str) -> Vec<Program> {
-    /// The workloads whose dataset is called for each sample, and those with a `TensorDataset`.
-    macro_rules! called {
-        ($($more:literal),*) => {
-            &["python-empty-items", "python-indexed-images-tensor", "python-indexed-images-numpy", "python-jpegs-pillow",
-              "python-jpegs-torchvision", "python-first-batch-python", "python-slow-samples", $($more),*]
-        };
-    }
-    const CALLED: &[&str] = called!();
-    const ALL: &[&str] = called!(
-        "python-small-images",
-        "python-large-images-bytes",
-        "python-large-images-floats",
-        "python-first-batch-tensors"
-    );
-    let bulk = &["python-small-images", "python-large-images-bytes", "python-large-images-floats"];
-    let mut programs = scripts(
-        benches.join("peers/python/pipelines.py"),
-        python,
-        &[
-            ("slotline", "slotline", Kind::Ours, ALL),
-            ("threads", "slotline, threads", Kind::Variant, CALLED),
-            ("any-worker", "slotline, round_robin=False", Kind::Variant, &["python-slow-samples"]),
-            ("torch", "torch", Kind::Peer, ALL),
-            ("torch-bulk", "torch, whole batches", Kind::Peer, bulk),
-            ("torchdata", "torchdata", Kind::Peer, ALL),
-            ("spdl", "spdl", Kind::Peer, ALL),
-            ("grain", "grain", Kind::Peer, ALL),
-            ("calls", "bare calls", Kind::Limit, &CALLED[1..5]),
-        ],
-    );
-    if let Err(why) = succeed(Command::new(python).args(["-c", "import slotline.torch"])) {
-        let why = why.context(
-            "needs a Python that has torch and slotline (`pip install torch ./python`), named by --torch or TORCH_PYTHON",
-        );
-        programs.truncate(1);
-        programs[0].command = Err(why);
-    }
-    programs
-}
-
-/// Returns the programs that pack or pad sequences. `python` is an interpreter that may have torch and TRL.
-pub fn sequences(benches: &Path, python: &str) -> Vec<Program> {
-    let programs = [("trl", "trl", Kind::Peer, &["packing"][..]), ("torch", "torch", Kind::Peer, &["padding"])];
-    scripts(benches.join("peers/python/sequences.py"), python, &programs)
-}
-
-/// Returns the programs that transform pictures. `python` is an interpreter that may have torchvision, Pillow, SPDL, DALI and
-/// FFCV.
-pub fn pictures(benches: &Path, python: &str) -> Vec<Program> {
-    const ALL: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
-    let peer = |id, peer| (id, peer, Kind::Peer, ALL);
-    let mut programs = [("torch", "torch"), ("pillow", "torch, Pillow"), ("spdl", "spdl"), ("dali", "dali")]
-        .map(|(id, name)| peer(id, name))
-        .to_vec();
-    programs.push(("ffcv", "ffcv", Kind::Peer, &ALL[..2]));
-    scripts(benches.join("peers/python/pictures.py"), python, &programs)
-}
-
-/// Makes the files of the sections about files in `data`, and returns the programs that read them. `python` is an interpreter that
-/// may have the packages of the peers.
-pub fn file_readers(benches: &Path, python: &str, data: &Path) -> Result<Vec<Program>> {
-    ensure!(cfg!(feature = "sources"), "slotline-benches was built without the feature `sources`");
-    let peers = benches.join("peers/python");
-    eprintln!("making the files in {}", data.display());
-    let make = [peers.join("make_files.py").into_os_string(), "--data".into(), data.into()];
-    succeed(Command::new(python).args(make)).context("cannot make the files")?;
-    let this = std::env::current_exe()?;
-    let reader = |start: &[&OsStr], id: &str, name: &str, kind, workloads| {
-        let command = start.iter().map(OsString::from).chain(["--peer".into(), id.into()]).collect();
-        Program { peer: name.into(), kind, workloads, command: Ok(command) }
-    };
-    let script = peers.join("files.py");
-    let ours = |id, name, kind, workloads| reader(&[this.as_os_str(), "files".as_ref()], id, name, kind, workloads);
-    let peer = |id, name, workloads| reader(&[python.as_ref(), script.as_os_str()], id, name, Kind::Peer, workloads);
-    const TABLES: &[&str] =
-        &["tables-arrow-numbers", "tables-arrow-binaries", "tables-parquet-numbers", "tables-parquet-binaries"];
-    const WHOLE: &[&str] = &["tables-whole-order", "tables-whole-shuffled"];
-    let all_tables = &ALL_FILES[5..11];
-    Ok(vec![
-        ours("slotline", "slotline", Kind::Ours, ALL_FILES),
-        ours("alone", "slotline, workers alone", Kind::Variant, &["folders", "tars", "bucket"]),
-        ours("mapped", "slotline, mapped", Kind::Variant, &["token-files-nanogpt", "token-files-megatron"]),
-        peer("torchvision", "torchvision", &["folders"]),
-        peer("spdl", "spdl", &["folders"]),
-        peer("webdataset", "webdataset", &["tars"]),
-        peer("webshart", "webshart", &["tars", "tar-index"]),
-        peer("wids", "wids", &["tars"]),
-        peer("litdata", "litdata", &["bucket"]),
-        peer("memmap", "NumPy's memmap", &["token-files-nanogpt"]),
-        peer("memmap-once", "NumPy's memmap, once", &["token-files-nanogpt"]),
-        peer("megatron", "Megatron's GPTDataset", &["token-files-megatron"]),
-        // A shuffled pass of the whole table takes it a minute and a half.
-        peer("datasets", "datasets", &ALL_FILES[5..10]),
-        peer("datasets-rows", "datasets, rows", TABLES),
-        peer("pyarrow", "pyarrow", all_tables),
-        peer("polars", "polars", WHOLE),
-        peer("tensordataset", "TensorDataset", &WHOLE[1..]),
-        peer("tarfile", "Python's tarfile", &["tar-index"]),
-        ours("threads-2", "2 threads that read", Kind::Limit, &["folders", "tars"]),
-        ours("threads-16", "16 threads that read", Kind::Limit, &["folders", "tars"]),
-        ours("ranges", "64 ranges at a time", Kind::Limit, &["bucket"]),
-    ])
-}
-
-/// The workloads of the sections about files.
-const ALL_FILES: &[&str] = &[
-    "folders",
-    "tars",
-    "bucket",
-    "token-files-nanogpt",
-    "token-files-megatron",
+/// Those of slotline in cargo's default profile.
+const SERVED: &[&str] = LOADED.split_at(if cfg!(feature = "jpeg") { 5 } else { 4 }).0;
+/// The workloads of Python: those with a `TensorDataset`, and then those whose dataset is called for each sample.
+const PYTHON: &[&str] = &[
+    "python-small-images",
+    "python-large-images-bytes",
+    "python-large-images-floats",
+    "python-first-batch-tensors",
+    "python-indexed-images-tensor",
+    "python-indexed-images-numpy",
+    "python-jpegs-pillow",
+    "python-jpegs-torchvision",
+    "python-empty-items",
+    "python-first-batch-python",
+    "python-slow-samples",
+];
+const BULK: &[&str] = PYTHON.split_at(3).0;
+const CALLED: &[&str] = PYTHON.split_at(4).1;
+const CALLS: &[&str] = CALLED.split_at(4).0;
+/// The workloads of pictures.
+const AUGMENTED: &[&str] = &["jpeg-crops-small", "jpeg-crops-large", "pngs", "rand-augment"];
+/// The workloads of tables: rows of tables, and whole ones.
+const TABLES: &[&str] = &[
     "tables-arrow-numbers",
     "tables-arrow-binaries",
     "tables-parquet-numbers",
     "tables-parquet-binaries",
     "tables-whole-order",
     "tables-whole-shuffled",
-    "tar-index",
+];
+const ROWS: &[&str] = TABLES.split_at(4).0;
+const WHOLE: &[&str] = TABLES.split_at(4).1;
+const TOKENS: &[&str] = &["token-files-nanogpt", "token-files-megatron"];
+
+const PROGRAMS: &[Row] = &[
+    (Cargo("user-build", "user-build"), "user-build", USER_BUILD, Kind::Variant, SERVED),
+    peer(Cargo("peers/burn", "burn-peer"), "burn-peer", "burn", LOADED),
+    peer(Libtorch, "libtorch", "libtorch", LOADED),
+    peer(Libtorch, "libtorch-bulk", "libtorch-bulk", LOADED),
+    peer(LOADER, "torch", "torch", LOADED),
+    peer(LOADER, "torch-bulk", "torch-bulk", LOADED),
+    peer(LOADER, "grain", "grain", LOADED),
+    (Start::Latency, "latency", "slotline, C++", Kind::Variant, &["latency"]),
+    (PIPELINES, "slotline", "slotline", Kind::Ours, PYTHON),
+    (PIPELINES, "threads", "slotline, threads", Kind::Variant, CALLED),
+    (PIPELINES, "any-worker", "slotline, round_robin=False", Kind::Variant, &["python-slow-samples"]),
+    peer(PIPELINES, "torch", "torch", PYTHON),
+    peer(PIPELINES, "torch-whole", "torch, whole batches", BULK),
+    peer(PIPELINES, "torchdata", "torchdata", PYTHON),
+    peer(PIPELINES, "spdl", "spdl", PYTHON),
+    peer(PIPELINES, "grain", "grain", PYTHON),
+    (PIPELINES, "calls", "bare calls", Kind::Limit, CALLS),
+    peer(Script("sequences.py"), "trl", "trl", &["packing"]),
+    peer(Script("sequences.py"), "torch", "torch", &["padding"]),
+    peer(PICTURES, "torch", "torch", AUGMENTED),
+    peer(PICTURES, "pillow", "torch, Pillow", AUGMENTED),
+    peer(PICTURES, "spdl", "spdl", AUGMENTED),
+    peer(PICTURES, "dali", "dali", AUGMENTED),
+    peer(PICTURES, "ffcv", "ffcv", AUGMENTED.split_at(2).0),
+    (Files, "slotline", "slotline", Kind::Ours, &["folders", "tars", "bucket", "tar-index"]),
+    (Files, "slotline", "slotline", Kind::Ours, TOKENS),
+    (Files, "slotline", "slotline", Kind::Ours, TABLES),
+    (Files, "alone", "slotline, workers alone", Kind::Variant, &["folders", "tars", "bucket"]),
+    (Files, "mapped", "slotline, mapped", Kind::Variant, TOKENS),
+    peer(FILES, "torchvision", "torchvision", &["folders"]),
+    peer(FILES, "spdl", "spdl", &["folders"]),
+    peer(FILES, "webdataset", "webdataset", &["tars"]),
+    peer(FILES, "webshart", "webshart", &["tars", "tar-index"]),
+    peer(FILES, "wids", "wids", &["tars"]),
+    peer(FILES, "litdata", "litdata", &["bucket"]),
+    peer(FILES, "memmap", "NumPy's memmap", &["token-files-nanogpt"]),
+    peer(FILES, "memmap-once", "NumPy's memmap, once", &["token-files-nanogpt"]),
+    peer(FILES, "megatron", "Megatron's GPTDataset", &["token-files-megatron"]),
+    // A shuffled pass of the whole table takes it a minute and a half.
+    peer(FILES, "datasets", "datasets", TABLES.split_at(5).0),
+    peer(FILES, "datasets-rows", "datasets, rows", ROWS),
+    peer(FILES, "pyarrow", "pyarrow", TABLES),
+    peer(FILES, "polars", "polars", WHOLE),
+    peer(FILES, "tensordataset", "TensorDataset", WHOLE.split_at(1).1),
+    peer(FILES, "tarfile", "Python's tarfile", &["tar-index"]),
+    (Files, "threads-2", "2 threads that read", Kind::Limit, &["folders", "tars"]),
+    (Files, "threads-16", "16 threads that read", Kind::Limit, &["folders", "tars"]),
+    (Files, "ranges", "64 ranges at a time", Kind::Limit, &["bucket"]),
 ];
 
+/// Where programs are.
+#[derive(Debug)]
+pub struct Places<'a> {
+    /// This crate's folder.
+    pub source: &'a Path,
+    /// The folder for compiled programs.
+    pub build: &'a Path,
+    /// A Python interpreter that may have the packages of peers.
+    pub python: &'a str,
+    /// The folder of the files that the sections about files read.
+    pub files: &'a Path,
+}
+
+/// Returns the programs of some sections, or why they are absent, and makes the files that they read.
+pub fn programs(places: &Places<'_>, sections: &[&str]) -> Result<Vec<Program>> {
+    // The names of workloads begin with those of their sections.
+    let wanted = |row: &&Row| row.4.iter().any(|workload| sections.iter().any(|name| workload.starts_with(name)));
+    let rows: Vec<&Row> = PROGRAMS.iter().filter(wanted).collect();
+    if rows.iter().any(|row| row.0 == Files) {
+        places.make_files()?;
+    }
+    let mut started: Vec<(Start, Result<Vec<OsString>, String>)> = Vec::new();
+    let mut programs = Vec::new();
+    for &&(start, id, peer, kind, workloads) in &rows {
+        let known = started.iter().find(|known| known.0 == start).map(|known| known.1.clone());
+        let command = known.unwrap_or_else(|| {
+            let command = places.command(start).map_err(|why| format!("{why:#}"));
+            started.push((start, command.clone()));
+            command
+        });
+        // Without slotline, one line says why.
+        if command.is_err() && matches!(start, Ours(_)) && kind != Kind::Ours {
+            continue;
+        }
+        let chosen = |mut command: Vec<OsString>| {
+            if !matches!(start, Cargo(..) | Start::Latency) {
+                command.extend(["--peer".into(), id.into()]);
+            }
+            command
+        };
+        programs.push(Program { peer: peer.into(), kind, workloads, command: command.map(chosen) });
+    }
+    Ok(programs)
+}
+
+impl Places<'_> {
+    /// Returns the command of a program, which is built before.
+    fn command(&self, start: Start) -> Result<Vec<OsString>> {
+        let script = |file| vec![self.python.into(), self.source.join("peers/python").join(file).into()];
+        Ok(match start {
+            Cargo(folder, name) => vec![cargo(&self.source.join(folder), self.build, name)?.into()],
+            Libtorch => {
+                let (torch, source, program) =
+                    (torch(self.python)?, self.source.join("peers/torch_cpp"), self.build.join("torch_cpp"));
+                let mut compiler = compiler();
+                compiler.arg(source.join("loader.cpp"));
+                torch.link(&mut compiler);
+                compile(&source, &program, compiler, &torch.version)?;
+                vec![program.into()]
+            }
+            Start::Latency => self.latency()?,
+            Script(file) => script(file),
+            Ours(file) => {
+                succeed(Command::new(self.python).args(["-c", "import slotline.torch"])).context(
+                    "needs a Python that has torch and slotline (`pip install torch ./python`), named by --torch or TORCH_PYTHON",
+                )?;
+                script(file)
+            }
+            Files => vec![std::env::current_exe()?.into(), "files".into()],
+        })
+    }
+
+    /// Builds the C++ library, and the program that measures the latency of its loop and, if there is torch, of libtorch's. The
+    /// second word of the command is the version of torch.
+    fn latency(&self) -> Result<Vec<OsString>> {
+        let torch = torch(self.python).ok();
+        let ffi = self.source.with_file_name("ffi");
+        let library = cargo(&ffi.join("lib"), self.build, "slotline-c")?.with_file_name("libslotline.a");
+        let (source, program) = (self.source.join("peers/torch_cpp"), self.build.join("latency"));
+        let mut compiler = compiler();
+        compiler.arg(source.join("latency.cpp")).arg("-I").arg(ffi.join("include")).arg(&library).args(["-ldl", "-lm"]);
+        if let Some(torch) = &torch {
+            torch.link(&mut compiler);
+        }
+        // The library is a part of the program.
+        let built = library.metadata().and_then(|about| about.modified())?;
+        let version = torch.as_ref().map_or("no torch", |torch| &torch.version);
+        compile(&source, &program, compiler, &format!("torch {version}, slotline of {built:?}"))?;
+        Ok(std::iter::once(program.into()).chain(torch.map(|torch| torch.version.into())).collect())
+    }
+
+    /// Makes the files of the sections about files.
+    fn make_files(&self) -> Result<()> {
+        ensure!(cfg!(feature = "sources"), "slotline-benches was built without the feature `sources`");
+        eprintln!("making the files in {}", self.files.display());
+        let script = self.source.join("peers/python/make_files.py");
+        let mut command = Command::new(self.python);
+        succeed(command.arg(script).arg("--data").arg(self.files)).context("cannot make the files")?;
+        Ok(())
+    }
+}
+
 /// Builds a Rust program that is not in this workspace, because of its many dependencies or its different profile.
-fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
+fn cargo(source: &Path, build: &Path, name: &str) -> Result<PathBuf> {
     let target = build.join(name);
     eprintln!("building {}", source.display());
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -237,7 +252,7 @@ fn cargo(source: &Path, build: &Path, name: &str) -> Result<Vec<OsString>> {
         cargo.args(["--features", "jpeg"]);
     }
     succeed(cargo.arg("--target-dir").arg(&target))?;
-    Ok(vec![target.join("release").join(name).into()])
+    Ok(target.join("release").join(name))
 }
 
 /// The torch installation of a Python interpreter.

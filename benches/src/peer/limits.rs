@@ -9,28 +9,26 @@ use anyhow::ensure;
 use slotline::dataset::prefetch;
 
 use super::order;
-use crate::record::Kind;
-use crate::rounds::{Contender, Entry, Pass};
+use crate::rounds::{Entry, Pass};
 use crate::workload::Source;
-#[cfg(feature = "jpeg")]
-use crate::workload::by_hand;
 use crate::workload::images::Images;
-#[cfg(feature = "jpeg")]
-use crate::workload::photos::Photos;
 use crate::workload::tokens::{CROP, Crops};
+#[cfg(feature = "jpeg")]
+use crate::workload::{by_hand, pictures::Pictures};
 
 /// Runs loops on `threads` threads, each over its part of an order and with its own memory.
 fn loops<M: Send + 'static>(
+    name: &str,
     samples: usize,
     batch_size: usize,
     threads: usize,
     shuffle: bool,
     memory: impl Fn() -> M,
     body: impl Fn(&mut M, &[usize]) + Sync + 'static,
-) -> impl Contender {
+) -> Entry {
     let mut rng = fastrand::Rng::with_seed(42);
     let mut memories: Vec<M> = (0..threads).map(|_| memory()).collect();
-    move || {
+    Entry::limit(name, move || {
         let order = order(samples, shuffle, &mut rng);
         let gate = Barrier::new(threads);
         let run = |memory: &mut M, part: &[usize]| {
@@ -47,7 +45,7 @@ fn loops<M: Send + 'static>(
         let start = spans.iter().map(|span| span.0).min().expect("a thread");
         let end = spans.iter().map(|span| span.1).max().expect("a thread");
         Ok(Pass { batches: samples as f64 / batch_size as f64, seconds: (end - start).as_secs_f64() })
-    }
+    })
 }
 
 /// Copies images and labels into the memory of one batch, and prefetches the row `ahead` rows ahead if it is set.
@@ -65,7 +63,7 @@ pub fn gather(images: Images, batch_size: usize, threads: usize, ahead: Option<u
             black_box((&mut *pixels, &mut *labels));
         }
     };
-    Entry::new(name, Kind::Limit, Ok(loops(images.len(), batch_size, threads, true, memory, body)))
+    loops(name, images.len(), batch_size, threads, true, memory, body)
 }
 
 /// Widens crops into the memory of one batch.
@@ -80,26 +78,27 @@ pub fn widen(crops: Crops, batch_size: usize, threads: usize, name: &str) -> Ent
             black_box(&mut *wide);
         }
     };
-    Entry::new(name, Kind::Limit, Ok(loops(Source::len(&crops), batch_size, threads, false, memory, body)))
+    loops(name, Source::len(&crops), batch_size, threads, false, memory, body)
 }
 
-/// Decodes photographs in full, resizes and normalises them into the memory of one batch.
+/// Decodes pictures in full, resizes and normalises them into the memory of one batch.
 #[cfg(feature = "jpeg")]
-pub fn decode(photos: Photos, batch_size: usize, threads: usize, name: &str) -> Entry {
+pub fn decode(pictures: Pictures, batch_size: usize, threads: usize, name: &str) -> Entry {
+    let samples = pictures.len();
     let memory = move || vec![1_f32; batch_size * by_hand::ELEMENTS];
     let body = move |batch: &mut Vec<f32>, part: &[usize]| {
         for (i, &index) in part.iter().enumerate() {
             let out = &mut batch[i % batch_size * by_hand::ELEMENTS..][..by_hand::ELEMENTS];
-            by_hand::normalise(&photos.get(index).0, false, out);
+            by_hand::normalise(&pictures.get(index).0, false, out);
             black_box(&mut *batch);
         }
     };
-    Entry::new(name, Kind::Limit, Ok(loops(Source::len(&photos), batch_size, threads, false, memory, body)))
+    loops(name, samples, batch_size, threads, false, memory, body)
 }
 
 /// Kills a process that holds the same memory as this one, and waits until it has ended.
 pub fn death(name: &str) -> Entry {
-    let contender = || {
+    Entry::limit(name, || {
         // SAFETY: the child only waits for the signal.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -115,7 +114,6 @@ pub fn death(name: &str) -> Entry {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
         }
-        Ok(Pass { batches: 1.0, seconds: start.elapsed().as_secs_f64() })
-    };
-    Entry::new(name, Kind::Limit, Ok(contender))
+        Ok(Pass::since(start, 1.0))
+    })
 }

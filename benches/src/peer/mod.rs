@@ -15,50 +15,46 @@ use anyhow::{Result, ensure};
 
 use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
-use crate::workload::{Order, Plan, Source};
+use crate::workload::{Plan, Source};
 
 /// Returns entries for the peers that are linked into this program.
 pub fn rust_peers<S: Source>(source: &S, plan: &Plan) -> Vec<Entry> {
     let mut entries = Vec::new();
     // dataloader-rs only delivers batches in order.
-    if plan.order == Order::In {
-        entries.push(Entry::new("dataloader-rs", Kind::Peer, dataloader_rs::contender(source, plan)).package());
+    if plan.in_order {
+        entries.push(Entry::new("dataloader-rs", Kind::Peer, dataloader_rs::contender(source, plan)));
     }
-    if plan.workers == 0 {
-        entries.push(Entry::new("channel loop", Kind::Peer, channel::loop_contender(source, plan)));
-    } else {
-        for queue in channel::QUEUES {
-            entries.push(Entry::new(queue.name(), Kind::Peer, channel::contender(source, plan, queue)));
-        }
+    let queues = if plan.workers == 0 { &channel::QUEUES[..1] } else { &channel::QUEUES };
+    for &queue in queues {
+        let name = if plan.workers == 0 { "channel loop" } else { queue.name() };
+        entries.push(Entry::new(name, Kind::Peer, channel::contender(source, plan, queue)));
     }
     entries
 }
 
 /// Makes a contender from a function that runs a pass and calls its argument with each batch. The first pass is checked byte
 /// by byte, and the others by sums.
-fn checked<S, P>(source: &S, plan: &Plan, mut pass: P) -> Result<impl Contender + use<S, P>>
+fn checked<S, P>(source: &S, plan: &Plan, mut pass: P) -> Result<Contender>
 where
     S: Source,
-    P: FnMut(&mut dyn FnMut(S::Batch) -> Result<()>) -> Result<()>,
+    P: FnMut(&mut dyn FnMut(S::Batch) -> Result<()>) -> Result<()> + 'static,
 {
-    let (total, batches) = (source.total(), plan.batches(source.len()));
-    let mut sum = 0_u64;
-    pass(&mut |batch| {
-        sum += S::check(&batch);
-        source.verify(&batch)
-    })?;
-    ensure!(sum == total, "the check sum is {sum}, not {total}");
-    Ok(move || {
+    let (source, total, batches) = (source.clone(), source.total(), plan.batches(source.len()));
+    let mut is_first = true;
+    let mut run = move || {
         let mut sum = 0_u64;
         let start = Instant::now();
         pass(&mut |batch| {
-            sum += S::check(&batch);
-            Ok(())
+            sum += source.check(&batch);
+            if is_first { source.verify(&batch) } else { Ok(()) }
         })?;
-        let seconds = start.elapsed().as_secs_f64();
+        let pass = Pass::since(start, batches);
         ensure!(sum == total, "the check sum is {sum}, not {total}");
-        Ok(Pass { batches, seconds })
-    })
+        is_first = false;
+        Ok(pass)
+    };
+    run()?;
+    Ok(Box::new(run))
 }
 
 /// Returns the order of a pass.

@@ -2,128 +2,129 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use slotline::Loader;
 use slotline::dataset::Dataset;
 use slotline::loader::{BatchOf, Builder, Output};
 
-use crate::protocol::{self, Answer, Request};
+use crate::protocol::{self, Request};
 use crate::record::Kind;
 use crate::rounds::{Contender, Entry, Pass};
-use crate::workload::empty_items::NUMBERS;
-use crate::workload::images::Images;
-use crate::workload::tokens::Crops;
-use crate::workload::{Plan, Source, empty_items, large_images, small_images, token_crops};
+use crate::workload::{Plan, Source, Visit, visit};
 
 /// Returns slotline's entry.
-pub fn entry(contender: Result<impl Contender + 'static>) -> Entry {
-    Entry::new("slotline", Kind::Ours, contender).package()
+pub fn entry(contender: Result<Contender>) -> Entry {
+    Entry::new("slotline", Kind::Ours, contender)
 }
 
 /// Returns slotline's entry with an option set. `what` describes the option.
-pub fn variant(what: &str, contender: Result<impl Contender + 'static>) -> Entry {
+pub fn variant(what: &str, contender: Result<Contender>) -> Entry {
     Entry::new(format!("slotline, {what}"), Kind::Variant, contender)
 }
 
 /// What loads the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crew {
-    /// Threads, and the thread that takes the batches.
+    /// Threads, and, if batches are delivered in order, the thread that takes the batches.
     Default,
     /// Threads alone.
     Alone,
+    /// Threads and the thread that takes the batches.
+    Helped,
     /// Processes, which are replaced if they die.
     Processes,
 }
 
 impl Crew {
+    /// Returns what describes it in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Alone => "workers alone",
+            Self::Helped => "the loop helps",
+            Self::Processes => "processes",
+        }
+    }
+
     /// Builds a loader.
     pub fn build<D: Dataset>(self, builder: Builder<D>) -> Result<Loader<BatchOf<D>>> {
-        match self {
-            Self::Default => Ok(builder.build()?),
-            Self::Alone => Ok(builder.help(false).build()?),
+        Ok(match self {
+            Self::Default => builder.build()?,
+            Self::Alone => builder.help(false).build()?,
+            Self::Helped => builder.help(true).build()?,
             #[cfg(target_os = "linux")]
-            Self::Processes => Ok(builder.processes().restart_workers(usize::MAX).build()?),
+            Self::Processes => builder.processes().restart_workers(usize::MAX).build()?,
             #[cfg(not(target_os = "linux"))]
-            Self::Processes => bail!("worker processes need Linux"),
-        }
+            Self::Processes => anyhow::bail!("worker processes need Linux"),
+        })
     }
 }
 
-/// Returns slotline's entries without the help of the loop's thread and with processes. There are none without workers.
-pub fn variants<C: Contender + 'static>(workers: usize, make: impl Fn(Crew) -> Result<C>) -> Vec<Entry> {
-    if workers == 0 {
-        return Vec::new();
+/// Builds a loader of a source.
+pub fn loader<S: Source>(source: &S, plan: &Plan, crew: Crew) -> Result<Loader<BatchOf<S::Data>>> {
+    let mut builder = Loader::builder(source.dataset())
+        .batch_size(plan.batch_size)
+        .shuffle(plan.shuffle)
+        .seed(42)
+        .num_workers(plan.workers)
+        .in_order(plan.in_order);
+    if let Some(prefetch) = plan.prefetch {
+        builder = builder.prefetch_factor(prefetch);
     }
-    vec![variant("workers alone", make(Crew::Alone)), variant("processes", make(Crew::Processes))]
+    crew.build(builder)
+}
+
+/// Returns a warm loader of a source.
+pub fn contender<S: Source>(source: &S, plan: &Plan, crew: Crew) -> Result<Contender> {
+    let (verified, checked) = (source.clone(), source.clone());
+    contender_of(
+        loader(source, plan, crew)?,
+        (plan.batches(source.len()), source.total()),
+        move |batch| checked.check_ours(batch),
+        move |batch| verified.verify_ours(batch),
+    )
 }
 
 /// Returns a contender whose loader has run one pass, in which `verify` checked every byte. A pass has `batches` batches, and
 /// the results of `check` for them add up to `total`.
-pub fn contender<B: Output>(
+pub fn contender_of<B: Output + 'static>(
     mut loader: Loader<B>,
     (batches, total): (f64, u64),
-    check: impl Fn(&B::Item) -> u64,
+    check: impl Fn(&B::Item) -> u64 + 'static,
     verify: impl Fn(&B::Item) -> Result<()>,
-) -> Result<impl Contender> {
+) -> Result<Contender> {
     for batch in loader.epoch()? {
         verify(&batch?)?;
     }
-    Ok(move || {
+    Ok(Box::new(move || {
         let mut sum = 0;
         let start = Instant::now();
         for batch in loader.epoch()? {
             sum += check(&batch?);
         }
-        let seconds = start.elapsed().as_secs_f64();
+        let pass = Pass::since(start, batches);
         ensure!(sum == total, "the check sum is {sum}, not {total}");
-        Ok(Pass { batches, seconds })
-    })
+        Ok(pass)
+    }))
 }
 
 /// The name of slotline in a separate program that is built in cargo's default profile.
 pub const USER_BUILD: &str = "slotline, default profile";
-/// The workloads that [`serve`] supports.
-pub const SERVED: &[&str] = if cfg!(feature = "jpeg") {
-    &["empty-items", "small-images", "large-images", "token-crops", "jpegs"]
-} else {
-    &["empty-items", "small-images", "large-images", "token-crops"]
-};
 
 /// Runs slotline as a separate program, in the profile of that program.
 pub fn serve() -> Result<()> {
-    protocol::serve(USER_BUILD, env!("CARGO_PKG_VERSION"), &Request::parse(), |request| {
-        let (mut contender, check) = requested(request)?;
-        Ok(move || {
-            let Pass { batches, seconds } = contender.pass()?;
-            Ok(Answer { batches: batches.ceil() as u64, seconds, check })
-        })
-    })
-}
+    /// Returns a contender, which compares the check sum itself, and that sum.
+    struct Served;
 
-/// Returns the contender of the requested workload, which compares the check sum itself, and that sum.
-fn requested(request: &Request) -> Result<(Box<dyn Contender>, u64)> {
-    let plan = |batch_size| Plan::new(batch_size, request.workers);
-    Ok(match request.workload.as_str() {
-        "empty-items" => (Box::new(empty_items::ours(&plan(1), Crew::Default)?), NUMBERS.total()),
-        "small-images" => (
-            Box::new(small_images::ours(Images::small(), &plan(small_images::BATCH).shuffled(), Crew::Default)?),
-            Images::small().total(),
-        ),
-        "large-images" => (
-            Box::new(small_images::ours(Images::large(), &plan(large_images::BATCH).shuffled(), Crew::Default)?),
-            Images::large().total(),
-        ),
-        "token-crops" => {
-            let crops = Crops::open(&request.data)?;
-            (Box::new(token_crops::ours(crops, &plan(token_crops::BATCH))?), crops.total())
+    impl Visit for Served {
+        type Output = Result<(Contender, u64)>;
+
+        fn visit<S: Source>(self, source: &S, plan: &Plan) -> Self::Output {
+            Ok((contender(source, plan, Crew::Default)?, source.total()))
         }
-        #[cfg(feature = "jpeg")]
-        "jpegs" => {
-            let photos = crate::workload::photos::Photos::new(crate::workload::by_hand::Decoder::Turbo)?;
-            (Box::new(photos.ours(&plan(crate::workload::jpegs::BATCH), false)?), photos.total())
-        }
-        other => bail!("{other} is not measured in another profile"),
-    })
+    }
+
+    let Request { workload, workers, data } = Request::parse();
+    protocol::serve_contender(USER_BUILD, || visit(&workload, workers, &data, Served)?)
 }

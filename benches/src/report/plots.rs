@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::sheet::{Column, Sheet};
+use super::sheet::{Column, Sheet, Spread, spread};
 use super::tables::{heading, short};
-use crate::record::{Kind, Section, Time};
-use crate::stats::Spread;
+use crate::record::{Kind, Time};
 
 const WIDTH: u32 = 960;
 /// The height of a bar with the space around it.
@@ -16,15 +15,14 @@ const MARGINS: (u32, u32) = (34, 64);
 const BARS: (f64, f64) = (260.0, 830.0);
 
 /// Draws the plot of a section: a panel of bars for each heat, on the same axis.
-pub fn draw(sheet: &Sheet, section: Section) -> Result<String, std::fmt::Error> {
+pub fn draw(sheet: &Sheet, section: &str) -> Result<String, std::fmt::Error> {
     let columns = sheet.columns(section);
-    let spread = |time: &Time| Spread::of(time.values.iter().copied());
-    let spreads = || columns.iter().flat_map(|column| sheet.heat(section, column)).filter_map(spread);
+    let spreads = || columns.iter().flat_map(|column| sheet.heat(section, column)).map(spread);
     let low = spreads().map(|spread| spread.low).fold(f64::INFINITY, f64::min).log10() - 0.2;
     let high = spreads().map(|spread| spread.high).fold(0.0, f64::max).log10() + 0.05;
     let (mut panels, mut top) = (String::new(), 0);
     for column in &columns {
-        let mut times: Vec<_> = sheet.heat(section, column).filter_map(|time| Some((time, spread(time)?))).collect();
+        let mut times: Vec<_> = sheet.heat(section, column).map(|time| (time, spread(time))).collect();
         times.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
         write!(panels, "<g transform='translate(0 {top})'>")?;
         panel(&mut panels, column, &times, (low, high))?;

@@ -1,7 +1,32 @@
-//! The recorded lines, with queries on them.
+//! The recorded lines, with queries on them, medians and spreads.
 
-use crate::record::{Kind, Line, Section, Time, Unit};
-use crate::stats::Spread;
+use crate::record::{Kind, Line, Time, Unit};
+
+/// The median and the quartiles of some values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The first quartile: a quarter of the values is below it.
+    pub low: f64,
+    /// The median: half of the values is below it.
+    pub median: f64,
+    /// The third quartile: three quarters of the values are below it.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Returns the quartiles of `values`, interpolated between neighbours. Returns `None` if there are no values.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |share: f64| {
+            let place = share * last as f64;
+            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            below + (above - below) * place.fract()
+        };
+        Some(Self { low: at(0.25), median: at(0.5), high: at(0.75) })
+    }
+}
 
 /// The lines of a report.
 #[derive(Debug)]
@@ -24,69 +49,60 @@ impl Sheet {
     }
 
     /// Iterates over the times of a section.
-    pub fn times(&self, section: Section) -> impl Iterator<Item = &Time> {
+    pub fn times<'a>(&'a self, section: &'a str) -> impl Iterator<Item = &'a Time> {
         self.lines.iter().filter_map(move |line| match line {
             Line::Time(time) if time.section == section => Some(time),
             _ => None,
         })
     }
 
-    /// Returns the sections that have times, in order.
-    pub fn sections(&self) -> Vec<Section> {
-        let mut sections: Vec<Section> = self.lines.iter().map(Line::section).collect();
-        sections.sort();
-        sections.dedup();
-        sections.retain(|&section| self.times(section).next().is_some());
-        sections
-    }
-
     /// Returns the heats of a section: variants in the order of their measurement, each sorted by workers.
-    pub fn columns(&self, section: Section) -> Vec<Column> {
-        let mut cases: Vec<&str> = Vec::new();
-        for time in self.times(section) {
-            if !cases.contains(&time.case.as_str()) {
-                cases.push(&time.case);
-            }
-        }
-        let mut columns = Vec::new();
-        for case in cases {
-            let mut workers: Vec<Option<usize>> =
-                self.times(section).filter(|time| time.case == case).map(|time| time.workers).collect();
-            workers.sort_unstable();
-            workers.dedup();
-            columns.extend(workers.into_iter().map(|workers| (case.to_owned(), workers)));
-        }
+    pub fn columns(&self, section: &str) -> Vec<Column> {
+        let cases = distinct(self.times(section).map(|time| &time.case));
+        let mut columns = distinct(self.times(section).map(|time| (time.case.clone(), time.workers)));
+        columns.sort_by_key(|(case, workers)| (cases.iter().position(|other| *other == case), *workers));
         columns
     }
 
     /// Iterates over the times of a heat.
-    pub fn heat<'a>(&'a self, section: Section, column: &'a Column) -> impl Iterator<Item = &'a Time> {
-        self.times(section)
-            .filter(move |time| time.case == column.0 && time.workers == column.1 && time.unit != Unit::Bytes)
+    pub fn heat<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
+        self.in_column(section, column).filter(|time| time.unit != Unit::Bytes)
+    }
+
+    fn in_column<'a>(&'a self, section: &'a str, column: &'a Column) -> impl Iterator<Item = &'a Time> {
+        self.times(section).filter(move |time| time.case == column.0 && time.workers == column.1)
     }
 
     /// Returns the times of a contender in a heat.
-    pub fn of<'a>(&'a self, section: Section, column: &'a Column, peer: &'a str) -> Option<&'a Time> {
-        self.heat(section, column).find(move |time| time.peer == peer)
+    pub fn of<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
+        self.heat(section, column).find(|time| time.peer == peer)
     }
 
     /// Returns the memory of a contender in a heat.
-    pub fn memory<'a>(&'a self, section: Section, column: &'a Column, peer: &'a str) -> Option<&'a Time> {
-        let in_column = move |time: &&Time| time.case == column.0 && time.workers == column.1 && time.peer == peer;
-        self.times(section).filter(|time| time.unit == Unit::Bytes).find(in_column)
+    pub fn memory<'a>(&'a self, section: &'a str, column: &'a Column, peer: &str) -> Option<&'a Time> {
+        self.in_column(section, column).find(|time| time.unit == Unit::Bytes && time.peer == peer)
     }
 
-    /// Returns the contender of a kind with the smallest median.
-    pub fn best<'a>(&'a self, section: Section, column: &'a Column, kind: Kind) -> Option<&'a Time> {
-        let of_kind = self.heat(section, column).filter(move |time| time.kind == kind);
-        of_kind.min_by(|a, b| median(a).total_cmp(&median(b)))
+    /// Returns slotline with its default options.
+    pub fn ours<'a>(&'a self, section: &'a str, column: &'a Column) -> Option<&'a Time> {
+        self.heat(section, column).find(|time| time.kind == Kind::Ours)
     }
 
-    /// Returns `time` divided by the time of the best peer in the same round.
-    pub fn ratio(&self, section: Section, column: &Column, time: &Time) -> Option<Spread> {
+    /// Returns slotline's time divided by the time of the best peer in the same round.
+    pub fn ratio(&self, section: &str, column: &Column) -> Option<Spread> {
         let peers: Vec<&Time> = self.heat(section, column).filter(|time| time.kind == Kind::Peer).collect();
-        over(time, &peers)
+        over(self.ours(section, column)?, &peers)
     }
+}
+
+/// Returns the different values, in the order in which they first appear.
+pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut known, value| {
+        if !known.contains(&value) {
+            known.push(value);
+        }
+        known
+    })
 }
 
 /// Returns `time` divided by the smallest of the others in the same round.
@@ -97,7 +113,25 @@ pub fn over(time: &Time, others: &[&Time]) -> Option<Spread> {
     }))
 }
 
-/// Returns the median of a contender's times. Every recorded contender has at least one value.
+/// Returns the spread of a contender's times. Every recorded contender has at least one value.
+pub fn spread(time: &Time) -> Spread {
+    Spread::of(time.values.iter().copied()).expect("a recorded value")
+}
+
+/// Returns the median of a contender's times.
 pub fn median(time: &Time) -> f64 {
-    Spread::of(time.values.iter().copied()).map_or(f64::NAN, |spread| spread.median)
+    spread(time).median
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_interpolated() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0, 5.0, 4.0]), Some(Spread { low: 2.0, median: 3.0, high: 4.0 }));
+        assert_eq!(Spread::of([4.0, 2.0]), Some(Spread { low: 2.5, median: 3.0, high: 3.5 }));
+        assert_eq!(Spread::of([7.0]), Some(Spread { low: 7.0, median: 7.0, high: 7.0 }));
+        assert_eq!(Spread::of([]), None);
+    }
 }

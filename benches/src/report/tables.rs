@@ -1,14 +1,9 @@
 //! Tables in Markdown.
 
-use std::fmt::Write as _;
-
-use anyhow::Result;
-
-use super::sheet::{Column, Sheet, median, over};
-use super::targets::{ALONE, OURS, PROCESSES};
+use super::sheet::{Column, Sheet, Spread, distinct, median, over, spread};
 use crate::peer::ours::USER_BUILD;
-use crate::record::{Kind, Section, Time, Unit};
-use crate::stats::Spread;
+use crate::record::{Kind, Time, Unit};
+use crate::workload::SECTIONS;
 
 /// Formats a number with three digits.
 pub fn short(value: f64) -> String {
@@ -19,18 +14,30 @@ pub fn short(value: f64) -> String {
         ..10.0 => format!("{value:.2}"),
         ..100.0 => format!("{value:.1}"),
         ..10_000.0 => format!("{value:.0}"),
-        _ => format!("{}{}", if value < 0.0 { "-" } else { "" }, thousands(value.abs().round() as u64)),
+        _ => format!("{}{}", if value < 0.0 { "-" } else { "" }, grouped(value.abs().round() as u64)),
     }
 }
 
 /// Formats a whole number with commas.
-fn thousands(number: u64) -> String {
-    if number < 1000 { number.to_string() } else { format!("{},{:03}", thousands(number / 1000), number % 1000) }
+fn grouped(number: u64) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
 }
 
 /// Formats a median with its quartiles.
-pub fn spread(spread: Spread) -> String {
+fn quartiles(spread: Spread) -> String {
     format!("{} ({}–{})", short(spread.median), short(spread.low), short(spread.high))
+}
+
+/// Formats a value that may be missing.
+fn or_dash<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "–".into(), format)
+}
+
+/// Writes a table.
+fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
+    let rule = format!("|{}\n", "---|".repeat(head.len()));
+    line(head) + &rule + &rows.into_iter().map(|row| line(&row)).collect::<String>()
 }
 
 /// Returns the name of a heat within its section.
@@ -43,211 +50,153 @@ pub fn heading((case, workers): &Column) -> String {
 }
 
 /// Renders the tables of a section.
-pub fn section(sheet: &Sheet, section: Section) -> Result<String> {
-    let columns = sheet.columns(section);
+pub fn section(sheet: &Sheet, section: &str) -> String {
+    let mut columns = sheet.columns(section);
+    let tables = |same: fn(&Column, &Column) -> bool, columns: Vec<Column>| {
+        let tables = columns.chunk_by(same).map(|columns| peers(sheet, section, columns));
+        tables.collect::<Vec<_>>().join("\n")
+    };
     match section {
-        Section::Size => sizes(sheet, &columns),
-        Section::Ranks => ranks(sheet),
+        "size" => sizes(sheet, &columns),
+        "ranks" => ranks(sheet),
         // One table for each variant, since each has many numbers of workers.
-        Section::Workers => {
-            let tables = columns.chunk_by(|a, b| a.0 == b.0).map(|columns| peers(sheet, section, columns));
-            Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
-        }
+        "workers" => tables(|a, b| a.0 == b.0, columns),
         // One table for each number of workers, with the percentiles as columns.
-        Section::Latency => {
-            let mut columns = columns;
+        "latency" => {
             columns.sort_by_key(|column| column.1);
-            let tables = columns.chunk_by(|a, b| a.1 == b.1).map(|columns| peers(sheet, section, columns));
-            Ok(tables.collect::<Result<Vec<_>>>()?.join("\n"))
+            tables(|a, b| a.1 == b.1, columns)
         }
-        _ if section.is_python() || section.is_files() => {
-            let tables = [peers(sheet, section, &columns)?, memory(sheet, section, &columns)?];
-            Ok(tables.join("\n"))
+        _ if sheet.times(section).any(|time| time.unit == Unit::Bytes) => {
+            peers(sheet, section, &columns) + "\n" + &memory(sheet, section, &columns)
         }
         _ => peers(sheet, section, &columns),
     }
 }
 
-/// Renders a table that compares slotline in cargo's default profile with the workspace's profile, where both were
-/// measured.
-pub fn user_build(sheet: &Sheet) -> Result<String> {
-    let mut rows = String::new();
-    for section in sheet.sections() {
-        for column in sheet.columns(section) {
-            let Some(ours) = sheet.best(section, &column, Kind::Ours) else { continue };
-            let Some(user) = sheet.of(section, &column, USER_BUILD) else { continue };
-            let Some(ratio) = over(user, &[ours]) else { continue };
-            let (name, unit) = (section.name(), ours.unit);
-            let times = [ours, user].map(|time| short(median(time)));
-            writeln!(
-                rows,
-                "| {name}, {} | {} | {} | {} | {unit} |",
-                heading(&column),
-                times[0],
-                times[1],
-                spread(ratio)
-            )?;
+/// Renders a table of the heats of all sections for which `row` returns cells.
+fn of_heats(sheet: &Sheet, head: &[&str], row: impl Fn(&str, &Column) -> Option<Vec<String>>) -> Option<String> {
+    let mut rows = Vec::new();
+    for name in SECTIONS.map(|section| section.name) {
+        for column in sheet.columns(name) {
+            if let (Some(cells), Some(ours)) = (row(name, &column), sheet.ours(name, &column)) {
+                let place = vec![format!("{name}, {}", heading(&column))];
+                rows.push([place, cells, vec![ours.unit.to_string()]].concat());
+            }
         }
     }
-    let head = "| | the workspace's profile | cargo's default | ratio | |\n|---|---|---|---|---|\n";
-    Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
+    let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
+    (!rows.is_empty()).then(|| table(&head, rows))
+}
+
+/// Renders a table that compares slotline in cargo's default profile with the workspace's profile, where both were
+/// measured.
+pub fn user_build(sheet: &Sheet) -> Option<String> {
+    of_heats(sheet, &["", "the workspace's profile", "cargo's default", "ratio", ""], |section, column| {
+        let (ours, user) = (sheet.ours(section, column)?, sheet.of(section, column, USER_BUILD)?);
+        Some(vec![short(median(ours)), short(median(user)), quartiles(over(user, &[ours])?)])
+    })
 }
 
 /// Renders a table that compares worker processes with slotline's threads and with torch, where these were measured.
-pub fn processes(sheet: &Sheet) -> Result<String> {
-    let mut rows = String::new();
-    for section in sheet.sections() {
-        for column in sheet.columns(section) {
-            let Some(processes) = sheet.of(section, &column, PROCESSES) else { continue };
-            let others = [ALONE, OURS, "torch"].map(|peer| sheet.of(section, &column, peer));
-            // A section without threads has nothing to compare.
-            if others[1].is_none() {
-                continue;
-            }
-            let (name, unit) = (section.name(), processes.unit);
-            write!(rows, "| {name}, {} | {} |", heading(&column), short(median(processes)))?;
-            for other in others {
-                write!(rows, " {} |", other.map_or_else(|| "–".into(), |other| short(median(other))))?;
-            }
-            for other in others {
-                let ratio = other.and_then(|other| over(processes, &[other]));
-                write!(rows, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
-            }
-            writeln!(rows, " {unit} |")?;
-        }
-    }
-    let head = "| | processes | threads alone | threads | torch | ÷ threads alone | ÷ threads | ÷ torch | |\n\
-                |---|---|---|---|---|---|---|---|---|\n";
-    Ok(if rows.is_empty() { rows } else { format!("{head}{rows}") })
+pub fn processes(sheet: &Sheet) -> Option<String> {
+    let head = ["", "processes", "threads alone", "threads", "torch", "÷ threads alone", "÷ threads", "÷ torch", ""];
+    of_heats(sheet, &head, |section, column| {
+        let processes = sheet.of(section, column, "slotline, processes")?;
+        let others = ["slotline, workers alone", "slotline", "torch"].map(|peer| sheet.of(section, column, peer));
+        let times = others.map(|other| or_dash(other, |other| short(median(other))));
+        let ratios = others.map(|other| or_dash(other.and_then(|other| over(processes, &[other])), quartiles));
+        Some([&[short(median(processes))][..], &times, &ratios].concat())
+    })
+}
+
+/// Returns the contenders of a section, by kind.
+fn contenders<'a>(times: impl Iterator<Item = &'a Time>) -> Vec<(&'a str, Kind)> {
+    let mut rows = distinct(times.map(|time| (time.peer.as_str(), time.kind)));
+    rows.sort_by_key(|&(_, kind)| kind as u8);
+    rows
+}
+
+/// Returns the heads of a table whose columns are heats.
+fn heads(first: String, columns: &[Column]) -> Vec<String> {
+    std::iter::once(first).chain(columns.iter().map(heading)).collect()
 }
 
 /// Renders a table with a row for each contender and a column for each heat.
-fn peers(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> {
-    let mut rows: Vec<&Time> = Vec::new();
-    for time in columns.iter().flat_map(|column| sheet.heat(section, column)) {
-        if !rows.iter().any(|row| row.peer == time.peer) {
-            rows.push(time);
-        }
-    }
-    rows.sort_by_key(|time| time.kind as u8);
-    let unit = rows.first().map_or(String::new(), |time| time.unit.to_string());
-    let mut table = format!("| {unit} |");
-    columns.iter().try_for_each(|column| write!(table, " {} |", heading(column)))?;
-    write!(table, "\n|---|{}", "---|".repeat(columns.len()))?;
-    for row in rows {
-        let ours = row.kind == Kind::Ours;
-        let name = match row.kind {
-            Kind::Ours => format!("**{}**", row.peer),
-            Kind::Limit => format!("*{}*", row.peer),
-            Kind::Variant | Kind::Peer => row.peer.clone(),
+fn peers(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
+    let times = || columns.iter().flat_map(|column| sheet.heat(section, column));
+    let row = |(peer, kind): (&str, Kind)| {
+        let cell = |column| or_dash(sheet.of(section, column, peer).map(spread), quartiles);
+        let cells = columns.iter().map(cell).map(|cell| match cell.split_once(' ') {
+            Some((median, quartiles)) if kind == Kind::Ours => format!("**{median}** {quartiles}"),
+            _ => cell,
+        });
+        let name = match kind {
+            Kind::Ours => format!("**{peer}**"),
+            Kind::Limit => format!("*{peer}*"),
+            Kind::Variant | Kind::Peer => peer.to_owned(),
         };
-        write!(table, "\n| {name} |")?;
-        for column in columns {
-            let values = sheet.of(section, column, &row.peer).and_then(|time| Spread::of(time.values.iter().copied()));
-            let cell = values.map_or_else(|| "–".into(), spread);
-            let cell = match cell.split_once(' ') {
-                Some((median, quartiles)) if ours => format!("**{median}** {quartiles}"),
-                _ => cell,
-            };
-            write!(table, " {cell} |")?;
-        }
-    }
-    let ratio = |column| sheet.ratio(section, column, sheet.best(section, column, Kind::Ours)?);
-    let ratios: Vec<_> = columns.iter().map(ratio).collect();
+        std::iter::once(name).chain(cells).collect()
+    };
+    let mut rows: Vec<_> = contenders(times()).into_iter().map(row).collect();
+    let ratios: Vec<_> = columns.iter().map(|column| sheet.ratio(section, column)).collect();
     if ratios.iter().any(Option::is_some) {
-        write!(table, "\n| slotline ÷ best peer |")?;
-        for ratio in ratios {
-            write!(table, " {} |", ratio.map_or_else(|| "–".into(), spread))?;
-        }
+        let cells = ratios.into_iter().map(|ratio| or_dash(ratio, quartiles));
+        rows.push(std::iter::once("slotline ÷ best peer".to_owned()).chain(cells).collect());
     }
-    table.push('\n');
-    Ok(table)
+    let unit = times().next().map_or_else(String::new, |time| time.unit.to_string());
+    table(&heads(unit, columns), rows)
 }
 
 /// Renders a table of memory with a row for each contender and a column for each heat.
-fn memory(sheet: &Sheet, section: Section, columns: &[Column]) -> Result<String> {
-    let mut rows: Vec<&Time> = Vec::new();
-    for time in sheet.times(section).filter(|time| time.unit == Unit::Bytes) {
-        if !rows.iter().any(|row| row.peer == time.peer) {
-            rows.push(time);
-        }
-    }
-    rows.sort_by_key(|time| time.kind as u8);
-    let mut table = String::from("| memory, MiB |");
-    columns.iter().try_for_each(|column| write!(table, " {} |", heading(column)))?;
-    writeln!(table, "\n|---|{}", "---|".repeat(columns.len()))?;
-    for row in rows {
-        let name = if row.kind == Kind::Ours { format!("**{}**", row.peer) } else { row.peer.clone() };
-        write!(table, "| {name} |")?;
-        for column in columns {
-            let bytes = sheet.memory(section, column, &row.peer).map(median);
-            write!(table, " {} |", bytes.map_or_else(|| "–".into(), mebibytes))?;
-        }
-        table.push('\n');
-    }
-    Ok(table)
-}
-
-/// Formats bytes as MiB.
-pub fn mebibytes(bytes: f64) -> String {
-    short((bytes / f64::from(1 << 20)).round())
+fn memory(sheet: &Sheet, section: &str, columns: &[Column]) -> String {
+    let row = |(peer, kind): (&str, Kind)| {
+        let name = if kind == Kind::Ours { format!("**{peer}**") } else { peer.to_owned() };
+        let mebibytes = |time| short((median(time) / f64::from(1 << 20)).round());
+        let cells = columns.iter().map(|column| or_dash(sheet.memory(section, column, peer), mebibytes));
+        std::iter::once(name).chain(cells).collect()
+    };
+    let rows = contenders(sheet.times(section).filter(|time| time.unit == Unit::Bytes)).into_iter().map(row);
+    table(&heads("memory, MiB".into(), columns), rows)
 }
 
 /// Renders a table with a row for each size and two columns for each heat.
-fn sizes(sheet: &Sheet, columns: &[Column]) -> Result<String> {
-    let mut sizes: Vec<u64> = sheet.times(Section::Size).filter_map(|time| time.size).collect();
+fn sizes(sheet: &Sheet, columns: &[Column]) -> String {
+    let mut sizes = distinct(sheet.times("size").filter_map(|time| time.size));
     sizes.sort_unstable();
-    sizes.dedup();
-    let mut table = String::from("| samples |");
-    columns.iter().try_for_each(|column| write!(table, " {}: µs per batch | memory |", heading(column)))?;
-    write!(table, "\n|---|{}", "---|---|".repeat(columns.len()))?;
-    for size in sizes {
-        write!(table, "\n| 10^{} |", size.ilog10())?;
-        for column in columns {
+    let row = |size: u64| {
+        let cells = columns.iter().flat_map(|column| {
             let here = |time: &&Time| time.case == column.0 && time.workers == column.1 && time.size == Some(size);
-            let of_unit =
-                |bytes: bool| sheet.times(Section::Size).filter(here).find(|time| (time.unit == Unit::Bytes) == bytes);
-            let time = of_unit(false).and_then(|time| Spread::of(time.values.iter().copied()));
-            let memory = of_unit(true).map(|time| format!("{} KiB", short(median(time) / 1024.0)));
-            let none = || "–".to_owned();
-            write!(table, " {} | {} |", time.map_or_else(none, spread), memory.unwrap_or_else(none))?;
-        }
-    }
-    table.push('\n');
-    Ok(table)
+            let of = |bytes| sheet.times("size").filter(here).find(|time| (time.unit == Unit::Bytes) == bytes);
+            let kibibytes = |time| format!("{} KiB", short(median(time) / 1024.0));
+            [or_dash(of(false).map(spread), quartiles), or_dash(of(true), kibibytes)]
+        });
+        std::iter::once(format!("10^{}", size.ilog10())).chain(cells).collect()
+    };
+    let of_column = |column| [format!("{}: µs per batch", heading(column)), "memory".to_owned()];
+    let head: Vec<String> = std::iter::once("samples".into()).chain(columns.iter().flat_map(of_column)).collect();
+    table(&head, sizes.into_iter().map(row))
 }
 
 /// Renders a table with a row for each case and size and a column for each number of ranks.
-fn ranks(sheet: &Sheet) -> Result<String> {
-    let times: Vec<&Time> = sheet.times(Section::Ranks).collect();
-    let mut worlds: Vec<u64> = times.iter().filter_map(|time| time.ranks).collect();
+fn ranks(sheet: &Sheet) -> String {
+    let times = || sheet.times("ranks");
+    let mut worlds = distinct(times().filter_map(|time| time.ranks));
     worlds.sort_unstable();
-    worlds.dedup();
-    let mut rows: Vec<(&str, Option<u64>)> = Vec::new();
-    for row in times.iter().map(|time| (time.case.as_str(), time.size)) {
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    let mut table = String::from("| ranks | samples |");
-    worlds.iter().try_for_each(|world| write!(table, " {} |", grouped(*world as f64)))?;
-    write!(table, "\n|---|---|{}", "---|".repeat(worlds.len()))?;
-    for (case, size) in rows {
-        write!(table, "\n| {case} | {} |", size.map_or_else(|| "–".into(), |size| format!("10^{}", size.ilog10())))?;
-        for world in &worlds {
-            let here = |time: &&&Time| (time.case.as_str(), time.size, time.ranks) == (case, size, Some(*world));
-            let cell = times.iter().find(here).map_or_else(|| "–".into(), |time| with_unit(median(time), time.unit));
-            write!(table, " {cell} |")?;
-        }
-    }
-    table.push('\n');
-    Ok(table)
+    let row = |(case, size): (&str, Option<u64>)| {
+        let at = |world: &u64| times().find(|time| (&*time.case, time.size, time.ranks) == (case, size, Some(*world)));
+        let cells = worlds.iter().map(|world| or_dash(at(world), |time| with_unit(median(time), time.unit)));
+        let size = or_dash(size, |size| format!("10^{}", size.ilog10()));
+        [case.to_owned(), size].into_iter().chain(cells).collect()
+    };
+    let rows = distinct(times().map(|time| (time.case.as_str(), time.size)));
+    let head = ["ranks".to_owned(), "samples".to_owned()].into_iter().chain(worlds.iter().copied().map(grouped));
+    table(&head.collect::<Vec<_>>(), rows.into_iter().map(row))
 }
 
 /// Formats a value with its unit.
 fn with_unit(value: f64, unit: Unit) -> String {
     match unit {
-        Unit::Count => grouped(value),
+        Unit::Count => grouped(value.round() as u64),
         Unit::Bytes => {
             let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
             let power = ((value.max(1.0).log2() / 10.0) as usize).min(units.len() - 1);
@@ -258,11 +207,6 @@ fn with_unit(value: f64, unit: Unit) -> String {
         Unit::Millis if value >= 1000.0 => format!("{} s", short(value / 1e3)),
         unit => format!("{} {unit}", short(value)),
     }
-}
-
-/// Formats a whole number.
-fn grouped(value: f64) -> String {
-    if value < 1000.0 { format!("{value:.0}") } else { format!("{},{:03}", value as u64 / 1000, value as u64 % 1000) }
 }
 
 #[cfg(test)]
@@ -296,8 +240,8 @@ mod tests {
     #[test]
     fn the_table_of_ranks_has_a_row_for_each_case_and_size() {
         let time = |case: &str, size, ranks, unit, value| {
-            let time = Time::new(Section::Ranks, case, "slotline", Kind::Ours, unit, vec![value]);
-            Line::Time(Time { workers: Some(0), size: Some(size), ranks: Some(ranks), ..time })
+            let time = Time::new(case, "slotline", Kind::Ours, unit, vec![value]);
+            Line::Time(Time { section: "ranks".into(), size: Some(size), ranks: Some(ranks), ..time })
         };
         let sheet = Sheet::new(vec![
             time("first batch", 1000, 1, Unit::Millis, 2.0),
@@ -307,6 +251,24 @@ mod tests {
         ]);
         let table = "| ranks | samples | 1 | 4,096 |\n|---|---|---|---|\n| first batch | 10^3 | 2.00 ms | 500 µs |\n\
                      | first batch | 10^6 | – | 2.50 s |\n| states | 10^3 | – | 2.00 KiB |\n";
-        assert_eq!(section(&sheet, Section::Ranks).unwrap(), table);
+        assert_eq!(section(&sheet, "ranks"), table);
+    }
+
+    #[test]
+    fn the_latency_has_a_table_for_each_number_of_workers() {
+        let time = |case: &str, workers, value| {
+            let time = Time::new(case, "slotline", Kind::Ours, Unit::NanosPerBatch, vec![value]);
+            Line::Time(Time { section: "latency".into(), workers: Some(workers), ..time })
+        };
+        let lines = [time("p50", 0, 70.0), time("maximum", 0, 3e6), time("p50", 2, 60.0), time("maximum", 2, 4e6)];
+        let text = section(&Sheet::new(lines.into()), "latency");
+        for row in [
+            "| ns per batch | p50, w0 | maximum, w0 |",
+            "| **slotline** | **70.0** (70.0–70.0) | **3,000,000** (3,000,000–3,000,000) |",
+            "| ns per batch | p50, w2 | maximum, w2 |",
+            "| **slotline** | **60.0** (60.0–60.0) | **4,000,000** (4,000,000–4,000,000) |",
+        ] {
+            assert!(text.contains(row), "{row}\nis not in\n{text}");
+        }
     }
 }

@@ -6,8 +6,9 @@ use disruptor::{BusySpin, Producer as _};
 use ringbuf::traits::{Consumer as _, Producer as _, Split as _};
 use slotline_core::spsc;
 
+use super::single::{self, ONE_WAY};
 use super::threads::{check, relay};
-use super::{Bench, CAPACITY, one_by_one};
+use super::{Bench, CAPACITY};
 
 const BURST: usize = 64;
 
@@ -18,13 +19,13 @@ pub(super) const BENCH: Bench = Bench {
         ("slotline", slotline),
         ("rtrb", rtrb),
         ("ringbuf", ringbuf),
-        ("disruptor", disruptor),
-        ("heapless", one_by_one::heapless),
-        ("crossbeam ArrayQueue", one_by_one::array_queue),
-        ("crossbeam channel", one_by_one::crossbeam_channel),
-        ("kanal", one_by_one::kanal),
-        ("flume", one_by_one::flume),
-        ("std mpsc", one_by_one::std_mpsc),
+        ("disruptor", disruptor::<BURST>),
+        ("heapless", single::heapless::<ONE_WAY>),
+        ("crossbeam ArrayQueue", single::array_queue::<ONE_WAY>),
+        ("crossbeam channel", single::crossbeam_channel::<ONE_WAY>),
+        ("kanal", single::kanal::<ONE_WAY>),
+        ("flume", single::flume::<ONE_WAY>),
+        ("std mpsc", single::std_mpsc::<ONE_WAY>),
     ],
 };
 
@@ -32,7 +33,7 @@ fn slotline(items: u64) -> Duration {
     let (mut producer, mut consumer) = spsc::Ring::boxed(CAPACITY, |_| 0_u64).into_split();
     relay(
         items,
-        move |next, _| {
+        move |next| {
             let Ok(mut chunk) = producer.try_claim_chunk(BURST) else { return 0 };
             let (first, second) = chunk.as_mut_slices();
             fill(next, first);
@@ -53,7 +54,7 @@ fn rtrb(items: u64) -> Duration {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u64>::new(CAPACITY);
     relay(
         items,
-        move |next, _| {
+        move |next| {
             let Ok(mut chunk) = producer.write_chunk(BURST) else { return 0 };
             let (first, second) = chunk.as_mut_slices();
             fill(next, first);
@@ -76,7 +77,7 @@ fn ringbuf(items: u64) -> Duration {
     let (mut out, mut back) = ([0; BURST], [0; CAPACITY]);
     relay(
         items,
-        move |next, _| {
+        move |next| {
             fill(next, &mut out);
             producer.push_slice(&out) as u64
         },
@@ -87,16 +88,20 @@ fn ringbuf(items: u64) -> Duration {
     )
 }
 
-fn disruptor(items: u64) -> Duration {
+/// Sends `LEN` items at once, and takes all that there are.
+pub(super) fn disruptor<const LEN: usize>(items: u64) -> Duration {
     let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, || 0_u64, BusySpin).new_event_poller();
     let mut producer = builder.build();
     relay(
         items,
-        move |next, _| {
-            let sent = producer.try_batch_publish(BURST, |events| {
+        move |next| {
+            if LEN == 1 {
+                return producer.try_publish(|event| *event = next).is_ok().into();
+            }
+            let sent = producer.try_batch_publish(LEN, |events| {
                 events.zip(next..).for_each(|(event, number)| *event = number);
             });
-            if sent.is_ok() { BURST as u64 } else { 0 }
+            if sent.is_ok() { LEN as u64 } else { 0 }
         },
         move |next| {
             let Ok(mut events) = poller.poll() else { return 0 };

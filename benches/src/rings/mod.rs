@@ -6,12 +6,18 @@
 //! machines drift. The value of every item is checked.
 
 mod bursts;
-mod one_by_one;
 mod ordered;
-mod round_trip;
+mod single;
 pub(crate) mod threads;
 
 use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+
+use crate::machine::version_of;
+use crate::record::{Kind, Time, Unit};
+use crate::rounds::Recorder;
+use crate::workload::Setup;
 
 /// The capacity of the rings in all benchmarks.
 const CAPACITY: usize = 1024;
@@ -19,47 +25,44 @@ const CAPACITY: usize = 1024;
 /// Sends a number of items and returns how long it took.
 type Peer = fn(u64) -> Duration;
 
-/// A benchmark and its contenders.
-#[derive(Debug)]
-pub struct Bench {
-    /// The name in the report.
-    pub name: &'static str,
-    /// The number of items for a run of a few milliseconds.
+/// A benchmark: its name in the report, the number of items for a run of a few milliseconds, and its contenders.
+struct Bench {
+    name: &'static str,
     items: u64,
     peers: &'static [(&'static str, Peer)],
 }
 
-/// All benchmarks.
-pub const BENCHES: [&Bench; 5] =
-    [&one_by_one::BENCH, &bursts::BENCH, &round_trip::BENCH, &ordered::BENCH, &ordered::RUNS];
+const BENCHES: [Bench; 5] =
+    [single::ONE_BY_ONE, bursts::BENCH, single::ROUND_TRIP, ordered::ONE_BY_ONE, ordered::IN_RUNS];
 
-/// One run of one peer.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// The name of the benchmark.
-    pub bench: &'static str,
-    /// The name of the peer.
-    pub peer: &'static str,
-    /// Nanoseconds per item.
-    pub ns: f64,
-}
-
-/// Runs the benchmarks and peers for which `wanted` returns true, in `rounds` rounds after a warm-up round.
-///
-/// Measures nothing on a machine with fewer than two cores.
-pub fn visit(rounds: usize, wanted: impl Fn(&str, &str) -> bool, mut record: impl FnMut(Run)) {
+/// Measures the rings, in rounds after a warm-up round.
+pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     if threads::cores() < 2 {
-        return;
+        let why = anyhow!("rings are measured on two cores, and this process has fewer");
+        to.absent("", None, "slotline", &why);
+        return Ok(());
     }
-    for bench in BENCHES {
-        for round in 0..=rounds {
-            for &(peer, run) in bench.peers.iter().filter(|(peer, _)| wanted(bench.name, peer)) {
-                let time = run(bench.items);
+    for Bench { name, items, peers } in BENCHES {
+        let mut values = vec![Vec::new(); peers.len()];
+        for round in 0..=to.rounds() {
+            for ((_, run), values) in peers.iter().zip(&mut values) {
+                let time = run(items);
                 if round > 0 {
-                    let ns = time.as_nanos() as f64 / bench.items as f64;
-                    record(Run { bench: bench.name, peer, ns });
+                    values.push(Unit::NanosPerItem.value(items as f64, time.as_secs_f64()));
                 }
             }
         }
+        for (&(peer, _), values) in peers.iter().zip(values) {
+            let (kind, package) = match peer {
+                "slotline" => (Kind::Ours, peer),
+                "raw atomics" => (Kind::Limit, peer),
+                "crossbeam ArrayQueue" => (Kind::Peer, "crossbeam-queue"),
+                "crossbeam channel" => (Kind::Peer, "crossbeam-channel"),
+                _ => (Kind::Peer, peer),
+            };
+            let time = Time::new(name, peer, kind, Unit::NanosPerItem, values);
+            to.time(Time { version: version_of(package), ..time });
+        }
     }
+    Ok(())
 }

@@ -12,16 +12,16 @@ use slotline_core::ordered::{ClaimError, Config, NextError, Ring, Slot, Worker};
 use super::threads::{Start, pin};
 use super::{Bench, CAPACITY};
 
-pub(super) const BENCH: Bench = Bench {
+pub(super) const ONE_BY_ONE: Bench = Bench {
     name: "ordered, two producers",
     items: 1_000_000,
-    peers: &[("slotline", slotline), ("disruptor", disruptor), ("channel + map", channel_and_map)],
+    peers: &[("slotline", slotline), ("disruptor", disruptor::<1>), ("channel + map", channel_and_map::<1>)],
 };
 
-pub(super) const RUNS: Bench = Bench {
+pub(super) const IN_RUNS: Bench = Bench {
     name: "ordered, two producers, runs of 32",
     items: 4_000_000,
-    peers: &[("slotline", slotline_runs), ("disruptor", disruptor_runs), ("channel + map", channel_and_map_runs)],
+    peers: &[("slotline", slotline_runs), ("disruptor", disruptor::<RUN>), ("channel + map", channel_and_map::<RUN>)],
 };
 
 /// The number of tasks that a producer takes at once in the benchmark of runs.
@@ -118,17 +118,9 @@ fn slotline_claiming(
     })
 }
 
-fn disruptor(items: u64) -> Duration {
-    disruptor_publishing(items, 1)
-}
-
-fn disruptor_runs(items: u64) -> Duration {
-    disruptor_publishing(items, RUN)
-}
-
 /// The disruptor's producers do not know which sequence number they write to, so only the numbers of each producer are in
 /// order.
-fn disruptor_publishing(items: u64, run: usize) -> Duration {
+fn disruptor<const LEN: usize>(items: u64) -> Duration {
     let (mut poller, builder) =
         disruptor::build_multi_producer(CAPACITY, || (0_u64, 0_u64), BusySpin).new_event_poller();
     let first = builder.build();
@@ -137,10 +129,10 @@ fn disruptor_publishing(items: u64, run: usize) -> Duration {
         move || {
             let mut next = 0;
             while next < items / 2 {
-                let numbers = next..next + (run as u64).min(items / 2 - next);
+                let numbers = next..next + (LEN as u64).min(items / 2 - next);
                 until(|| {
                     let fill = |event: &mut (u64, u64), number| *event = (of, number);
-                    if run == 1 {
+                    if LEN == 1 {
                         return producer.try_publish(|event| fill(event, next)).is_ok();
                     }
                     let (len, numbers) = ((numbers.end - numbers.start) as usize, numbers.clone());
@@ -166,16 +158,9 @@ fn disruptor_publishing(items: u64, run: usize) -> Duration {
     })
 }
 
-fn channel_and_map(items: u64) -> Duration {
-    channel_and_map_of(items, 1)
-}
-
-fn channel_and_map_runs(items: u64) -> Duration {
-    channel_and_map_of(items, RUN as u64)
-}
-
 /// Works as torch's loader does: results arrive as they are finished, and early ones wait in a map.
-fn channel_and_map_of(items: u64, run: u64) -> Duration {
+fn channel_and_map<const LEN: usize>(items: u64) -> Duration {
+    let run = LEN as u64;
     let tickets = &AtomicU64::new(0);
     let (sender, receiver) = crossbeam_channel::bounded(CAPACITY);
     let produce = [(); 2].map(|()| {

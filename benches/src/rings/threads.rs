@@ -44,12 +44,12 @@ impl Start {
 
 /// Sends the numbers `0..items` from one thread to another, and returns the time until the last one is received.
 ///
-/// `send(next, end)` sends some of the numbers `next..end` and returns how many, 0 if there is no space at the moment.
+/// `send(next)` sends some numbers from `next` on and returns how many, 0 if there is no space at the moment.
 /// `take(next)` takes some numbers, of which `next` must be the first, and returns how many, 0 if there are none at the
 /// moment.
 pub(super) fn relay(
     items: u64,
-    mut send: impl FnMut(u64, u64) -> u64 + Send,
+    mut send: impl FnMut(u64) -> u64 + Send,
     mut take: impl FnMut(u64) -> u64 + Send,
 ) -> Duration {
     let start = &Start::new(2);
@@ -59,7 +59,7 @@ pub(super) fn relay(
             start.wait();
             let mut next = 0;
             while next < items {
-                let sent = send(next, items);
+                let sent = send(next);
                 if sent == 0 {
                     spin_loop();
                 }

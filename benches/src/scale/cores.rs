@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use anyhow::{Result, anyhow};
 use slotline_core::ordered::{Config, Ring};
 
-use crate::record::{Absent, Kind, Line, Section, Time, Unit};
+use crate::record::{Kind, Time, Unit};
+use crate::report::sheet::Spread;
 use crate::rings::threads::{cores, pin};
 use crate::rounds::Recorder;
-use crate::stats::Spread;
+use crate::workload::Setup;
 
 /// The times that a thread works on a ticket, in nanoseconds.
 const WORK: [u64; 6] = [0, 250, 500, 1_000, 5_000, 20_000];
@@ -27,18 +29,13 @@ const SLOTS: usize = 512;
 const FILLS: usize = 40;
 
 /// Runs the measurements of this section, and evaluates the model.
-pub fn run(recorder: &mut Recorder) {
+pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     if cores() < 2 {
-        return recorder.push(Line::Absent(Absent {
-            section: Section::Cores,
-            case: String::new(),
-            workers: None,
-            peer: "slotline".into(),
-            why: "this is measured on two cores, and this process has fewer".into(),
-        }));
+        to.absent("", None, "slotline", &anyhow!("this is measured on two cores, and this process has fewer"));
+        return Ok(());
     }
     let mut measured = vec![[const { Vec::new() }; 2]; WORK.len()];
-    for _ in 0..recorder.rounds() {
+    for _ in 0..to.rounds() {
         let spins_per_nano = calibrate();
         for (work, times) in WORK.iter().zip(&mut measured) {
             for (threads, times) in (1..).zip(times) {
@@ -51,7 +48,7 @@ pub fn run(recorder: &mut Recorder) {
         let mut push = |peer: String, kind, values| {
             let work = if *work < 1_000 { format!("{work} ns") } else { format!("{} µs", work / 1_000) };
             let case = format!("{work} of work");
-            recorder.push(Line::Time(Time::new(Section::Cores, &case, peer, kind, Unit::NanosPerItem, values)));
+            to.time(Time::new(&case, peer, kind, Unit::NanosPerItem, values));
         };
         let model = |threads| {
             let of_round = |(alone, claim): (&f64, &f64)| claim.max((alone + claim) / threads as f64);
@@ -62,6 +59,7 @@ pub fn run(recorder: &mut Recorder) {
         push("two threads".into(), Kind::Variant, both);
         models.into_iter().for_each(|(name, values)| push(name, Kind::Limit, values));
     }
+    Ok(())
 }
 
 /// Works for a while, in a chain of multiplications.

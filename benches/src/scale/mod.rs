@@ -1,6 +1,5 @@
-//! The cost of a batch, depending on the dataset's size, and on the numbers of workers, cores and ranks.
+//! The cost of a batch, depending on the dataset's size, and on the numbers of cores and ranks.
 
 pub mod cores;
 pub mod ranks;
 pub mod size;
-pub mod workers;

@@ -12,8 +12,10 @@ use slotline::sampler::{CipherSampler, DistributedSampler, Sampler};
 use slotline::{Batch, Loader, Ranks};
 use slotline_sequences::sampler::ShardShuffleSampler;
 
-use crate::record::{Absent, Kind, Line, Section, Time, Unit};
-use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};
+use crate::peer::ours;
+use crate::record::{Kind, Time, Unit};
+use crate::rounds::{Contender, Entry, Pass, Recorder};
+use crate::workload::Setup;
 
 /// The numbers of ranks.
 const WORLDS: [usize; 4] = [1, 64, 4_096, 32_768];
@@ -77,7 +79,7 @@ fn shard_shuffle(size: usize, shards: usize) -> Result<ShardShuffleSampler> {
 }
 
 /// Runs the heats of this section.
-pub fn run(recorder: &mut Recorder) -> Result<()> {
+pub fn run(_: &Setup, recorder: &mut Recorder) -> Result<()> {
     for size in SIZES {
         shuffled(recorder, size)?;
         for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
@@ -99,27 +101,25 @@ pub fn run(recorder: &mut Recorder) -> Result<()> {
 }
 
 /// Measures a contender for each number of ranks.
-fn heat<C: Contender + 'static>(
+fn heat(
     recorder: &mut Recorder,
     case: &str,
     size: usize,
     unit: Unit,
-    contender: impl Fn(usize) -> Result<C>,
+    contender: impl Fn(usize) -> Result<Contender>,
 ) -> Result<()> {
     let entry = |world: usize| {
-        let entry = Entry::new("slotline", Kind::Ours, Ok(contender(world)?)).package();
+        let entry = ours::entry(Ok(contender(world)?));
         anyhow::Ok(Entry { size: Some(size as u64), ranks: Some(world as u64), ..entry })
     };
-    let entries = WORLDS.into_iter().map(entry).collect::<Result<_>>()?;
-    recorder.heat(Heat { case: case.into(), workers: 0, unit, entries });
+    recorder.heat(case, 0, unit, WORLDS.into_iter().map(entry).collect::<Result<_>>()?);
     Ok(())
 }
 
 /// Records a single value.
 fn push(recorder: &mut Recorder, case: &str, size: usize, world: usize, unit: Unit, value: f64) {
-    let time = Time::new(Section::Ranks, case, "slotline", Kind::Ours, unit, vec![value]);
-    let (size, ranks) = (Some(size as u64), Some(world as u64));
-    recorder.push(Line::Time(Time { workers: Some(0), size, ranks, ..time }));
+    let time = Time::new(case, "slotline", Kind::Ours, unit, vec![value]);
+    recorder.time(Time { workers: Some(0), size: Some(size as u64), ranks: Some(world as u64), ..time });
 }
 
 /// Records the memory that loaders take.
@@ -140,21 +140,21 @@ fn begin(loader: &mut Loader<Batch<i64>>) -> Result<(Vec<i64>, f64)> {
 }
 
 /// Measures the first batch of a new loader.
-fn first_batch(order: Order, size: usize, world: usize) -> Result<impl Contender + use<>> {
-    Ok(move || {
+fn first_batch(order: Order, size: usize, world: usize) -> Result<Contender> {
+    Ok(Box::new(move || {
         let (_, seconds) = begin(&mut order.loader(size, world)?)?;
         Ok(Pass { batches: 1.0, seconds })
-    })
+    }))
 }
 
 /// Measures the batches after the first one.
-fn next_batches(order: Order, size: usize, world: usize, batches: usize) -> Result<impl Contender + use<>> {
+fn next_batches(order: Order, size: usize, world: usize, batches: usize) -> Result<Contender> {
     let mut loader = order.loader(size, world)?;
-    Ok(move || {
+    Ok(Box::new(move || {
         let mut pass = loader.epoch()?;
         drop(pass.next().context("a pass has no batch")??);
         rest(pass.take(batches))
-    })
+    }))
 }
 
 /// Measures the batches of a pass that has begun.
@@ -164,7 +164,7 @@ fn rest(batches: impl Iterator<Item = Result<Batch<i64>, slotline::Error>>) -> R
         black_box(batch?.tensors().as_slice());
         count += 1.0;
     }
-    Ok(Pass { batches: count, seconds: start.elapsed().as_secs_f64() })
+    Ok(Pass::since(start, count))
 }
 
 /// Measures a permutation of all samples, once and for the most ranks only: each rank makes all of it.
@@ -174,9 +174,7 @@ fn shuffled(recorder: &mut Recorder, size: usize) -> Result<()> {
     let mut loader = match Order::Shuffle.loader(size, world) {
         Ok(loader) => loader,
         Err(error) => {
-            let (case, peer) = (format!("10^{} samples, shuffle", size.ilog10()), "slotline".into());
-            let why = format!("{error:#}");
-            recorder.push(Line::Absent(Absent { section: Section::Ranks, case, workers: Some(0), peer, why }));
+            recorder.absent(&format!("10^{} samples, shuffle", size.ilog10()), Some(0), "slotline", &error);
             return Ok(());
         }
     };
@@ -213,11 +211,11 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
     }
     heat(recorder, "merging all states", size, Unit::Millis, |world| {
         let states = of(world).clone();
-        Ok(move || {
+        Ok(Box::new(move || {
             let start = Instant::now();
             black_box(State::merge(states.iter())?);
-            Ok(Pass { batches: 1.0, seconds: start.elapsed().as_secs_f64() })
-        })
+            Ok(Pass::since(start, 1.0))
+        }))
     })?;
     for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
         heat(recorder, &format!("resuming, {}", order.name()), size, Unit::Millis, |world| resume(order, size, world))?;
@@ -227,7 +225,7 @@ fn states(recorder: &mut Recorder, size: usize) -> Result<()> {
 
 /// Measures a new loader of one of 3/4 as many ranks (2 instead of 1), from loading the state of the middle of a pass
 /// to the first batch.
-fn resume(order: Order, size: usize, world: usize) -> Result<impl Contender + use<>> {
+fn resume(order: Order, size: usize, world: usize) -> Result<Contender> {
     let share = size.div_ceil(world);
     let half = share.div_ceil(BATCH) / 2;
     let mut state = serde_json::to_value(order.loader(size, world)?.state())?;
@@ -235,7 +233,7 @@ fn resume(order: Order, size: usize, world: usize) -> Result<impl Contender + us
     let state: State = serde_json::from_value(state)?;
     let world_after = if world == 1 { 2 } else { world / 4 * 3 };
     let rank = world_after / 2;
-    Ok(move || {
+    Ok(Box::new(move || {
         let mut loader = order.loader(size, world_after)?;
         let start = Instant::now();
         loader.load_state(&state)?;
@@ -246,7 +244,7 @@ fn resume(order: Order, size: usize, world: usize) -> Result<impl Contender + us
             ensure!(first[0] == expected, "the pass continues with sample {}, not {expected}", first[0]);
         }
         Ok(Pass { batches: 1.0, seconds })
-    })
+    }))
 }
 
 /// Counts the shards that one rank opens in a pass.
@@ -305,9 +303,9 @@ mod tests {
         for size in SIZES {
             for order in [Order::Sequential, Order::Cipher, Order::ShardShuffle] {
                 for world in WORLDS {
-                    assert!(first_batch(order, size, world).unwrap().pass().unwrap().seconds > 0.0);
-                    assert!(resume(order, size, world).unwrap().pass().unwrap().seconds > 0.0);
-                    let pass = next_batches(order, size, world, 3).unwrap().pass().unwrap();
+                    assert!(first_batch(order, size, world).unwrap()().unwrap().seconds > 0.0);
+                    assert!(resume(order, size, world).unwrap()().unwrap().seconds > 0.0);
+                    let pass = next_batches(order, size, world, 3).unwrap()().unwrap();
                     assert_eq!(pass.batches, 3.0);
                 }
             }

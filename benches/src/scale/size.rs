@@ -9,8 +9,10 @@ use slotline::dataset::from_fn;
 use slotline::rng::Generator;
 use slotline::sampler::{CipherSampler, Sampler, SequentialSampler};
 
-use crate::record::{Kind, Line, Section, Time, Unit};
-use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};
+use crate::peer::ours;
+use crate::record::{Kind, Time, Unit};
+use crate::rounds::{Contender, Entry, Pass, Recorder};
+use crate::workload::Setup;
 
 /// The batch size. It is small, so that 10³ samples are many batches.
 const BATCH: usize = 8;
@@ -18,25 +20,25 @@ const BATCH: usize = 8;
 const BATCHES: usize = 20_000;
 
 /// Runs the heats of this section.
-pub fn run(recorder: &mut Recorder) -> Result<()> {
+pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
     for case in ["sequential", "cipher"] {
         for workers in [0, 2] {
             let mut entries = Vec::new();
             for size in (3..=9).map(|digits| 10_usize.pow(digits)) {
                 let (contender, memory) = contender(case, size, workers)?;
-                let entry = Entry::new("slotline", Kind::Ours, Ok(contender)).package();
-                entries.push(Entry { size: Some(size as u64), ..entry });
-                let time = Time::new(Section::Size, case, "slotline", Kind::Ours, Unit::Bytes, vec![memory as f64]);
-                recorder.push(Line::Time(Time { workers: Some(workers), size: Some(size as u64), ..time }));
+                let size = Some(size as u64);
+                entries.push(Entry { size, ..ours::entry(Ok(contender)) });
+                let time = Time::new(case, "slotline", Kind::Ours, Unit::Bytes, vec![memory as f64]);
+                to.time(Time { workers: Some(workers), size, ..time });
             }
-            recorder.heat(Heat { case: case.into(), workers, unit: Unit::MicrosPerBatch, entries });
+            to.heat(case, workers, Unit::MicrosPerBatch, entries);
         }
     }
     Ok(())
 }
 
 /// Returns a warm loader over `size` samples, and its memory ceiling.
-fn contender(case: &str, size: usize, workers: usize) -> Result<(impl Contender + use<>, usize)> {
+fn contender(case: &str, size: usize, workers: usize) -> Result<(Contender, usize)> {
     let sampler: Box<dyn Sampler> = match case {
         "sequential" => Box::new(SequentialSampler::new(size)),
         _ => Box::new(CipherSampler::new(size).generator(Generator::from_seed(42))),
@@ -52,8 +54,8 @@ fn contender(case: &str, size: usize, workers: usize) -> Result<(impl Contender 
             black_box(batch?.tensors().as_slice());
             batches += 1.0;
         }
-        Ok(Pass { batches, seconds: start.elapsed().as_secs_f64() })
+        Ok(Pass::since(start, batches))
     };
     pass()?;
-    Ok((pass, memory))
+    Ok((Box::new(pass), memory))
 }

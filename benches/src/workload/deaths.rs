@@ -9,13 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 use slotline::dataset::{Context, Dataset};
 use slotline::{BoxError, Loader};
 
-use super::Source;
-use super::images::{ImageSet, Images, sum};
-use super::large_images::BATCH;
+use super::images::{ImageSet, Images};
+use super::{Setup, Source};
 use crate::peer::limits;
 use crate::peer::ours::{self, Crew};
 use crate::record::Unit;
-use crate::rounds::{Contender, Heat, Pass, Recorder};
+use crate::rounds::{Contender, Pass, Recorder};
 
 /// The number of workers.
 const WORKERS: usize = 2;
@@ -53,28 +52,27 @@ impl Dataset for Deadly {
 }
 
 /// Runs the heat of this section.
-pub fn run(recorder: &mut Recorder) {
-    let entries =
-        vec![ours::variant("processes", contender(Images::large())), limits::death("until an idle process has ended")];
-    recorder.heat(Heat { case: String::new(), workers: WORKERS, unit: Unit::MillisPerPass, entries });
+pub fn run(_: &Setup, to: &mut Recorder) -> Result<()> {
+    let idle = limits::death("until an idle process has ended");
+    to.heat("", WORKERS, Unit::MillisPerPass, vec![ours::variant("processes", contender(Images::large())), idle]);
+    Ok(())
 }
 
-fn contender(images: Images) -> Result<impl Contender> {
+fn contender(images: Images) -> Result<Contender> {
     let (start, death) = (Instant::now(), Arc::new(tempfile::tempfile()?));
     let dataset = Deadly { images: images.dataset(), start, death: death.clone() };
-    let mut loader = Crew::Processes.build(Loader::builder(dataset).batch_size(BATCH).num_workers(WORKERS))?;
+    let mut loader = Crew::Processes.build(Loader::builder(dataset).batch_size(32).num_workers(WORKERS))?;
     let mut pass = move |verify: bool| {
         death.set_len(0)?;
         let (mut total, mut came) = (0, Duration::ZERO);
         for batch in loader.epoch()? {
             let batch = batch?;
-            let (pixels, labels) = batch.tensors();
-            if labels.as_slice().contains(&(FATAL as i64)) {
+            if batch.tensors().1.as_slice().contains(&(FATAL as i64)) {
                 came = start.elapsed();
             }
-            total += sum(labels.as_slice());
+            total += images.check_ours(&batch);
             if verify {
-                images.compare(pixels.as_slice(), labels.as_slice())?;
+                images.verify_ours(&batch)?;
             }
         }
         ensure!(total == images.total(), "the check sum is {total}, not {}", images.total());
@@ -84,5 +82,5 @@ fn contender(images: Images) -> Result<impl Contender> {
         Ok(Pass { batches: 1.0, seconds: came.saturating_sub(died).as_secs_f64() })
     };
     pass(true)?;
-    Ok(move || pass(false))
+    Ok(Box::new(move || pass(false)))
 }

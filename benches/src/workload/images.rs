@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Result, ensure};
 use slotline::array::Array;
 use slotline::dataset::TensorDataset;
+use slotline::loader::BatchOf;
 
-use super::Source;
+use super::{Source, sum};
 
 /// slotline's dataset of images and their labels.
 pub type ImageSet = TensorDataset<(Array<u8>, Vec<i64>)>;
@@ -17,6 +18,8 @@ pub struct Images {
     dataset: &'static Arc<ImageSet>,
     /// The size of an image in bytes.
     row: usize,
+    /// What the loop does after each batch.
+    step: fn(),
 }
 
 impl Images {
@@ -39,12 +42,13 @@ impl Images {
             let pixels = Array::new(pixels, &[&[count], shape].concat()).expect("as many bytes as the shape has");
             Arc::new(TensorDataset::new((pixels, (0..count as i64).collect())).expect("a label for each image"))
         });
-        Self { dataset, row }
+        Self { dataset, row, step: || () }
     }
 
-    /// Returns the dataset, which loaders share.
-    pub fn dataset(&self) -> Arc<ImageSet> {
-        Arc::clone(self.dataset)
+    /// Returns the same images for a loop that takes a step after each batch.
+    #[must_use]
+    pub fn stepping(self, step: fn()) -> Self {
+        Self { step, ..self }
     }
 
     /// Returns the size of an image in bytes.
@@ -75,15 +79,10 @@ impl Images {
     }
 }
 
-/// Returns the sum of the labels.
-#[inline]
-pub fn sum(labels: &[i64]) -> u64 {
-    labels.iter().sum::<i64>() as u64
-}
-
 impl Source for Images {
     type Item = (&'static [u8], i64);
     type Batch = (Vec<u8>, Vec<i64>);
+    type Data = Arc<ImageSet>;
 
     fn len(&self) -> usize {
         self.dataset.rows().1.len()
@@ -106,7 +105,8 @@ impl Source for Images {
     }
 
     #[inline]
-    fn check((_, labels): &Self::Batch) -> u64 {
+    fn check(&self, (_, labels): &Self::Batch) -> u64 {
+        (self.step)();
         sum(labels)
     }
 
@@ -114,8 +114,19 @@ impl Source for Images {
         self.compare(pixels, labels)
     }
 
-    fn total(&self) -> u64 {
-        let len = self.len() as u64;
-        len * (len - 1) / 2
+    /// Returns the dataset, which loaders share.
+    fn dataset(&self) -> Arc<ImageSet> {
+        Arc::clone(self.dataset)
+    }
+
+    #[inline]
+    fn check_ours(&self, batch: &BatchOf<Arc<ImageSet>>) -> u64 {
+        (self.step)();
+        sum(batch.tensors().1.as_slice())
+    }
+
+    fn verify_ours(&self, batch: &BatchOf<Arc<ImageSet>>) -> Result<()> {
+        let (pixels, labels) = batch.tensors();
+        self.compare(pixels.as_slice(), labels.as_slice())
     }
 }

@@ -1,6 +1,6 @@
 //! Latency: how long the loop waits for each batch, in Rust and in C++, and beside libtorch's.
 
-use std::path::Path;
+use std::ffi::OsString;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,11 +13,10 @@ use slotline::dataset::TensorDataset;
 use slotline::loader::Affinity;
 
 use super::Setup;
-use crate::peer::find::Latency;
-use crate::record::{Absent, Kind, Line, Section, Time, Unit};
+use crate::record::{Kind, Time, Unit};
 use crate::rounds::Recorder;
 
-/// The number of batches of a pass; `about` in `report/mod.rs` says it.
+/// The number of batches of a pass; `report/template.md` says it.
 const BATCHES: usize = 300_000;
 /// The number of batches of the pass before it.
 const WARM: usize = 1000;
@@ -47,22 +46,23 @@ enum Place {
     /// Worker i on the i-th core.
     Spread,
     /// All workers on the last core, and the loop on the first.
-    OwnedSample,
+    Apart,
 }
 
 const LOOPS: [Loop; 5] = [
     Loop { name: "", workers: 0, help: true, place: Place::Any },
     Loop { name: "", workers: 2, help: true, place: Place::Any },
     Loop { name: ", spread", workers: 2, help: true, place: Place::Spread },
-    Loop { name: ", apart", workers: 2, help: true, place: Place::OwnedSample },
+    Loop { name: ", apart", workers: 2, help: true, place: Place::Apart },
     Loop { name: ", no help", workers: 2, help: false, place: Place::Any },
 ];
 
 /// Measures the loops in turn, round after round.
-pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
+pub fn run(setup: &Setup, to: &mut Recorder) -> Result<()> {
     let mut rows = Rows::default();
-    let mut program = setup.latency.as_ref().map(|latency| latency.program.as_ref().map_err(|why| anyhow!("{why:#}")));
-    for round in 0..recorder.rounds() {
+    let program = setup.programs.iter().find(|program| program.workloads.contains(&"latency"));
+    let mut command = program.map(|program| program.command.as_deref().map_err(|why| anyhow!("{why}")));
+    for round in 0..to.rounds() {
         eprintln!("latency: round {}", round + 1);
         for workers in [0, 2] {
             rows.add(CLOCK, workers, Kind::Limit, None, clock());
@@ -72,22 +72,17 @@ pub fn run(setup: &Setup, recorder: &mut Recorder) -> Result<()> {
             let kind = if each.name.is_empty() { Kind::Ours } else { Kind::Variant };
             rows.add(&format!("slotline{}", each.name), each.workers, kind, None, each.measure(BATCHES)?);
         }
-        if let Some(Ok(path)) = &program
-            && let Err(why) = measure_cpp(path, setup.latency.as_ref(), &mut rows)
+        if let Some(Ok(words)) = &command
+            && let Err(why) = measure_cpp(words, &mut rows)
         {
-            program = Some(Err(why));
+            command = Some(Err(why));
         }
     }
-    rows.0.into_iter().for_each(|time| recorder.push(Line::Time(time)));
-    let mut absent = |peer: &str, why: String| {
-        let (section, case, peer) = (Section::Latency, String::new(), peer.to_owned());
-        recorder.push(Line::Absent(Absent { section, case, workers: None, peer, why }));
-    };
-    if let Some(Err(why)) = program {
-        absent("slotline, C++", format!("{why:#}"));
-    }
-    if let Some(Latency { torch: Err(why), .. }) = &setup.latency {
-        absent("libtorch", format!("{why:#}"));
+    rows.0.into_iter().for_each(|time| to.time(time));
+    match command {
+        Some(Err(why)) => to.absent("", None, "slotline, C++", &why),
+        Some(Ok([_])) => to.absent("", None, "libtorch", &anyhow!("torch is not installed")),
+        _ => {}
     }
     Ok(())
 }
@@ -105,7 +100,7 @@ impl Rows {
             match self.0.iter_mut().find(known) {
                 Some(time) => time.values.push(value),
                 None => {
-                    let time = Time::new(Section::Latency, case, peer, kind, Unit::NanosPerBatch, vec![value]);
+                    let time = Time::new(case, peer, kind, Unit::NanosPerBatch, vec![value]);
                     self.0.push(Time { workers, version: version.map(str::to_owned), ..time });
                 }
             }
@@ -170,10 +165,10 @@ impl Loop {
             builder = match self.place {
                 Place::Any => builder,
                 Place::Spread => builder.affinity(Affinity::Spread),
-                Place::OwnedSample => builder.affinity(Affinity::Cores(vec![last])),
+                Place::Apart => builder.affinity(Affinity::Cores(vec![last])),
             };
             let mut loader = builder.build()?;
-            if self.place == Place::OwnedSample {
+            if self.place == Place::Apart {
                 // The workers were started before, on their own core.
                 core_affinity::set_for_current(CoreId { id: cores.first().map_or(0, |core| core.id) });
             }
@@ -202,13 +197,14 @@ impl Loop {
 }
 
 /// Runs the program in C++ for a round.
-fn measure_cpp(program: &Path, latency: Option<&Latency>, rows: &mut Rows) -> Result<()> {
-    let mut command = Command::new(program);
+fn measure_cpp(words: &[OsString], rows: &mut Rows) -> Result<()> {
+    let mut command = Command::new(&words[0]);
     let output = command.args([&BATCHES.to_string(), "0", "1"]).output().context("cannot run the program")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the program ended with {}: {}", output.status, errors.trim());
     let text = String::from_utf8(output.stdout)?;
-    let torch = latency.and_then(|latency| latency.torch.as_deref().ok());
+    // The second word is the version of torch.
+    let torch = words.get(1).and_then(|version| version.to_str());
     for row in parse(&text)? {
         let (kind, version) =
             if row.peer.starts_with("libtorch") { (Kind::Peer, torch) } else { (Kind::Variant, None) };

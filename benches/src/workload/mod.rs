@@ -1,52 +1,101 @@
 //! The workloads.
 //!
-//! A workload consists of a [`Source`], which all peers written in Rust load with the same code, and a file with its heats.
-//! To add one, add a file here whose `run(&Setup, &mut Recorder)` makes [`Heat`](crate::rounds::Heat)s of
-//! [`Entry`](crate::rounds::Entry)s, a [`Section`] with its name and its line in [`run`], and its targets in
-//! `report/targets.rs`.
+//! To add one, write a function that measures [`Entry`](crate::rounds::Entry)s with a [`Recorder`], and add it to [`SECTIONS`] and
+//! its text to `report/template.md`. What loaders written in Rust load is a [`Source`], and a line in [`visit`].
 
 #[cfg(feature = "jpeg")]
 pub mod by_hand;
 pub mod deaths;
-pub mod empty_items;
-pub mod files;
-pub mod first_batch;
 pub mod images;
-pub mod jpegs;
-pub mod large_images;
 pub mod latency;
-pub mod packing;
-pub mod padding;
-#[cfg(feature = "jpeg")]
-pub mod photos;
+pub mod loaders;
+pub mod numbers;
 #[cfg(feature = "jpeg")]
 pub mod pictures;
-pub mod python;
+pub mod programs;
 #[cfg(feature = "jpeg")]
 pub mod scenes;
 pub mod sequences;
-pub mod slow_samples;
-pub mod small_images;
-pub mod token_crops;
+pub mod server;
 pub mod tokens;
 pub mod waiting;
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use slotline::dataset::Dataset;
+use slotline::loader::BatchOf;
 
-use crate::machine::version_of;
+use self::images::Images;
+use self::numbers::Numbers;
+use self::tokens::Crops;
 use crate::peer::external::Program;
-use crate::peer::find::Latency;
-use crate::record::{Absent, Kind, Line, Section, Time, Unit};
+use crate::record::Unit;
 use crate::rings;
 use crate::rounds::Recorder;
+use crate::scale::{cores, ranks, size};
 
-/// The numbers of workers that each workload is measured with, unless others are asked for.
-pub const WORKERS: [usize; 3] = [0, 1, 2];
+/// A part of the report that can be measured separately.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// The name in records and on the command line.
+    pub name: &'static str,
+    /// Whether the report has a plot of it, beside its table.
+    pub plot: bool,
+    /// Measures it.
+    pub run: fn(&Setup, &mut Recorder) -> Result<()>,
+}
 
-/// The setup that all measurements share.
+/// A section with a plot.
+const fn plot(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>) -> Section {
+    Section { name, plot: true, run }
+}
+
+/// A section without a plot.
+const fn table(name: &'static str, run: fn(&Setup, &mut Recorder) -> Result<()>) -> Section {
+    Section { name, plot: false, run }
+}
+
+/// All sections, in the order of the report.
+pub const SECTIONS: [Section; 34] = [
+    plot("empty-items", loaders::empty_items),
+    plot("small-images", loaders::small_images),
+    plot("large-images", loaders::large_images),
+    plot("token-crops", loaders::token_crops),
+    plot("jpegs", loaders::jpegs),
+    plot("jpeg-crops", |setup, to| loaders::augmented(setup, to, &["jpeg-crops-small", "jpeg-crops-large"])),
+    plot("pngs", |setup, to| loaders::augmented(setup, to, &["pngs"])),
+    plot("rand-augment", |setup, to| loaders::augmented(setup, to, &["rand-augment"])),
+    plot("first-batch", loaders::first_batch),
+    plot("slow-samples", loaders::slow_samples),
+    plot("packing", sequences::packing),
+    plot("padding", sequences::padding),
+    plot("latency", latency::run),
+    table("deaths", deaths::run),
+    table("cpu", |_, to| waiting::run(to, Unit::MicrosPerBatch)),
+    table("wakes", |_, to| waiting::run(to, Unit::WakesPerBatch)),
+    plot("rings", rings::run),
+    table("size", size::run),
+    table("workers", loaders::workers),
+    table("cores", cores::run),
+    table("ranks", ranks::run),
+    plot("python-empty-items", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-small-images", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-indexed-images", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-large-images", |setup, to| programs::python(setup, to, Unit::MicrosPerBatch)),
+    plot("python-jpegs", |setup, to| programs::python(setup, to, Unit::MillisPerBatch)),
+    plot("python-first-batch", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
+    plot("python-slow-samples", |setup, to| programs::python(setup, to, Unit::MillisPerPass)),
+    plot("folders", |setup, to| programs::files(setup, to, Unit::MillisPerBatch)),
+    plot("tars", |setup, to| programs::files(setup, to, Unit::MillisPerBatch)),
+    plot("bucket", |setup, to| programs::files(setup, to, Unit::MillisPerBatch)),
+    plot("token-files", |setup, to| programs::files(setup, to, Unit::MicrosPerBatch)),
+    plot("tables", |setup, to| programs::files(setup, to, Unit::MicrosPerBatch)),
+    plot("tar-index", |setup, to| programs::files(setup, to, Unit::MillisPerPass)),
+];
+
+/// What all measurements share.
 #[derive(Debug)]
 pub struct Setup {
     /// The folder of the generated files.
@@ -59,16 +108,16 @@ pub struct Setup {
     pub photographs: Option<PathBuf>,
     /// The folder of the files that the sections about files read.
     pub files: PathBuf,
-    /// The program that measures the latency of the loop in C++, and why libtorch is not in it.
-    pub latency: Option<Latency>,
 }
 
-/// The samples of a workload and how they are collated, for peers written in Rust.
+/// The samples of a workload and how they are collated, for slotline and the peers written in Rust.
 pub trait Source: Clone + Send + Sync + 'static {
     /// A sample. It borrows its large data.
     type Item: Clone + Debug + Send + Sync + 'static;
-    /// A batch: samples copied into new memory.
+    /// A batch of a peer: samples copied into new memory.
     type Batch: Clone + Debug + Send + 'static;
+    /// slotline's dataset.
+    type Data: Dataset;
 
     /// Returns the number of samples.
     fn len(&self) -> usize;
@@ -85,22 +134,40 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch;
 
     /// Returns a cheap check sum over all samples of the batch.
-    fn check(batch: &Self::Batch) -> u64;
+    fn check(&self, batch: &Self::Batch) -> u64;
 
     /// Checks every byte of a batch.
     fn verify(&self, batch: &Self::Batch) -> Result<()>;
 
-    /// Returns the sum of the check sums of all batches.
-    fn total(&self) -> u64;
+    /// Returns slotline's dataset.
+    fn dataset(&self) -> Self::Data;
+
+    /// The same as [`check`](Self::check) for slotline's batches.
+    fn check_ours(&self, batch: &BatchOf<Self::Data>) -> u64;
+
+    /// The same as [`verify`](Self::verify) for slotline's batches.
+    fn verify_ours(&self, batch: &BatchOf<Self::Data>) -> Result<()>;
+
+    /// Returns the sum of the check sums of all batches: by default, of the labels, which are the numbers of the samples.
+    fn total(&self) -> u64 {
+        sum_below(self.len() as u64)
+    }
+
+    /// Returns the check sum of a pass of a program that has fewer batches, if it is known.
+    fn total_of(&self, _batches: u64) -> Option<u64> {
+        None
+    }
 }
 
-/// The order in which batches are delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// In the sampler's order.
-    In,
-    /// As they are finished.
-    Arrival,
+/// Returns the sum of the numbers below `end`.
+pub fn sum_below(end: u64) -> u64 {
+    end * end.saturating_sub(1) / 2
+}
+
+/// Returns the sum of labels.
+#[inline]
+pub fn sum(labels: &[i64]) -> u64 {
+    labels.iter().sum::<i64>() as u64
 }
 
 /// How a source is loaded.
@@ -112,8 +179,8 @@ pub struct Plan {
     pub shuffle: bool,
     /// The number of workers.
     pub workers: usize,
-    /// The order in which batches are delivered.
-    pub order: Order,
+    /// Whether batches are delivered in the sampler's order, and not as they are finished.
+    pub in_order: bool,
     /// The number of batches loaded ahead for each worker. `None` is the loader's default.
     pub prefetch: Option<usize>,
 }
@@ -121,7 +188,7 @@ pub struct Plan {
 impl Plan {
     /// Creates a plan for batches of `batch_size` samples, in order, with `workers` workers.
     pub fn new(batch_size: usize, workers: usize) -> Self {
-        Self { batch_size, shuffle: false, workers, order: Order::In, prefetch: None }
+        Self { batch_size, shuffle: false, workers, in_order: true, prefetch: None }
     }
 
     /// Returns the same plan in random order.
@@ -136,82 +203,31 @@ impl Plan {
     }
 }
 
-/// Measures a section.
-pub fn run(section: Section, setup: &Setup, recorder: &mut Recorder) -> Result<()> {
-    match section {
-        Section::EmptyItems => empty_items::run(setup, recorder),
-        Section::SmallImages => small_images::run(setup, recorder),
-        Section::LargeImages => large_images::run(setup, recorder),
-        Section::TokenCrops => token_crops::run(setup, recorder),
-        Section::Jpegs => jpegs::run(setup, recorder),
-        Section::JpegCrops | Section::Pngs | Section::RandAugment => jpegs::run_augmented(section, setup, recorder),
-        Section::FirstBatch => first_batch::run(setup, recorder),
-        Section::SlowSamples => slow_samples::run(setup, recorder),
-        Section::Packing => packing::run(setup, recorder),
-        Section::Padding => padding::run(setup, recorder),
-        Section::Latency => latency::run(setup, recorder),
-        Section::Deaths => {
-            deaths::run(recorder);
-            Ok(())
-        }
-        Section::Cpu | Section::Wakes => {
-            waiting::run(section, recorder);
-            Ok(())
-        }
-        Section::Rings => {
-            rings(recorder);
-            Ok(())
-        }
-        Section::Size => crate::scale::size::run(recorder),
-        Section::Workers => crate::scale::workers::run(recorder),
-        Section::Cores => {
-            crate::scale::cores::run(recorder);
-            Ok(())
-        }
-        Section::Ranks => crate::scale::ranks::run(recorder),
-        _ if section.is_python() => {
-            python::run(section, setup, recorder);
-            Ok(())
-        }
-        _ => files::run(section, setup, recorder),
-    }
+/// Does something with the source of a workload.
+pub trait Visit {
+    /// What it returns.
+    type Output;
+
+    /// Does it.
+    fn visit<S: Source>(self, source: &S, plan: &Plan) -> Self::Output;
 }
 
-/// Measures the rings, which have separate rounds.
-fn rings(recorder: &mut Recorder) {
-    let mut times: Vec<Time> = Vec::new();
-    rings::visit(
-        recorder.rounds(),
-        |_, _| true,
-        |run| {
-            let value = Unit::NanosPerItem.value(1.0, run.ns * 1e-9);
-            match times.iter_mut().find(|time| time.case == run.bench && time.peer == run.peer) {
-                Some(time) => time.values.push(value),
-                None => {
-                    let package = match run.peer {
-                        "crossbeam ArrayQueue" => "crossbeam-queue",
-                        "crossbeam channel" => "crossbeam-channel",
-                        peer => peer,
-                    };
-                    let kind = match run.peer {
-                        "slotline" => Kind::Ours,
-                        "raw atomics" => Kind::Limit,
-                        _ => Kind::Peer,
-                    };
-                    let time = Time::new(Section::Rings, run.bench, run.peer, kind, Unit::NanosPerItem, vec![value]);
-                    times.push(Time { version: version_of(package), ..time });
-                }
-            }
-        },
-    );
-    if times.is_empty() {
-        recorder.push(Line::Absent(Absent {
-            section: Section::Rings,
-            case: String::new(),
-            workers: None,
-            peer: "slotline".into(),
-            why: "rings are measured on two cores, and this process has fewer".into(),
-        }));
-    }
-    times.into_iter().for_each(|time| recorder.push(Line::Time(time)));
+/// Calls `visitor` with what loaders load in a workload, and how. `data` is the folder of the generated files.
+pub fn visit<V: Visit>(workload: &str, workers: usize, data: &Path, visitor: V) -> Result<V::Output> {
+    let plan = |batch_size| Plan::new(batch_size, workers);
+    let slow = |plan: &Plan, visitor: V| visitor.visit(&Numbers::<true> { count: 200 }, plan);
+    Ok(match workload {
+        "empty-items" => visitor.visit(&Numbers::<false> { count: 200_000 }, &plan(1)),
+        "small-images" => visitor.visit(&Images::small(), &plan(64).shuffled()),
+        "large-images" | "first-batch" => visitor.visit(&Images::large(), &plan(32).shuffled()),
+        "token-crops" => visitor.visit(&Crops::open(data)?, &plan(16)),
+        #[cfg(feature = "jpeg")]
+        "jpegs" => visitor.visit(&pictures::Pictures::jpegs(by_hand::Decoder::Turbo)?, &plan(32)),
+        "slow-samples-8" => slow(&plan(8), visitor),
+        "slow-samples-1" => slow(&plan(1), visitor),
+        "slow-samples-1-prefetch-16" => slow(&Plan { prefetch: Some(16), ..plan(1) }, visitor),
+        "slow-samples-8-arrival" => slow(&Plan { in_order: false, ..plan(8) }, visitor),
+        "slow-samples-1-arrival" => slow(&Plan { in_order: false, ..plan(1) }, visitor),
+        other => bail!("{other} is not a workload of this program"),
+    })
 }

@@ -1,29 +1,24 @@
-//! `jpeg-crops`, `pngs` and `rand-augment`: pictures in memory with the transforms of training, in batches of 32.
+//! `jpegs`, `jpeg-crops`, `pngs` and `rand-augment`: pictures in memory, which are decoded, transformed and normalised.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result, ensure};
+use slotline::BoxError;
 use slotline::dataset::{Context, Dataset};
+use slotline::loader::BatchOf;
 use slotline::rng::SampleRng;
-use slotline::{BoxError, Loader};
 use slotline_image::transform::{Normalize, RandAugment, RandomHorizontalFlip, RandomResizedCrop, Resize};
 use slotline_image::{Draw, Pipeline, Seed, Step};
 
 use super::by_hand::{self, Decoder, ELEMENTS, SIDE, Steps, normalise, resized};
-use super::images::sum;
 use super::scenes::{Scene, compressor};
-use super::{Plan, Source};
-use crate::peer::ours::{self, Crew};
-use crate::rounds::Contender;
+use super::{Source, sum};
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// The variant of its section.
-    pub case: &'static str,
-    /// The name in the programs.
-    pub name: &'static str,
+struct Workload {
+    name: &'static str,
     /// The number of pictures.
     count: usize,
     /// Their largest width and height.
@@ -34,7 +29,7 @@ pub struct Workload {
 
 /// What is done with a picture before it is normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transforms {
+enum Transforms {
     /// The whole picture is resized.
     Resize,
     /// RandomResizedCrop and RandomHorizontalFlip.
@@ -43,40 +38,15 @@ pub enum Transforms {
     Augment,
 }
 
-const SMALL: [usize; 2] = [500, 375];
 const LARGE: [usize; 2] = [2_000, 1_500];
-
-/// `jpeg-crops`'s variants.
-pub const CROPS: [Workload; 2] = [
-    Workload {
-        case: "500 × 375",
-        name: "jpeg-crops-small",
-        count: 512,
-        size: SMALL,
-        decoder: Decoder::Turbo,
-        transforms: Transforms::Crop,
-    },
-    Workload {
-        case: "2,000 × 1,500",
-        name: "jpeg-crops-large",
-        count: 64,
-        size: LARGE,
-        decoder: Decoder::Turbo,
-        transforms: Transforms::Crop,
-    },
+const JPEGS: Workload =
+    Workload { name: "jpegs", count: 512, size: [500, 375], decoder: Decoder::Turbo, transforms: Transforms::Resize };
+const WORKLOADS: [Workload; 4] = [
+    Workload { name: "jpeg-crops-small", transforms: Transforms::Crop, ..JPEGS },
+    Workload { name: "jpeg-crops-large", count: 64, size: LARGE, transforms: Transforms::Crop, ..JPEGS },
+    Workload { name: "pngs", count: 128, decoder: Decoder::Png, ..JPEGS },
+    Workload { name: "rand-augment", transforms: Transforms::Augment, ..JPEGS },
 ];
-/// `pngs`'s only variant.
-pub const PNGS: [Workload; 1] = [Workload {
-    case: "",
-    name: "pngs",
-    count: 128,
-    size: SMALL,
-    decoder: Decoder::Png,
-    transforms: Transforms::Resize,
-}];
-/// `rand-augment`'s only variant.
-pub const AUGMENTED: [Workload; 1] =
-    [Workload { case: "", name: "rand-augment", transforms: Transforms::Augment, ..CROPS[0] }];
 
 /// The pictures of a workload. The label of picture i is i.
 #[derive(Clone, Debug)]
@@ -84,19 +54,35 @@ pub struct Pictures {
     workload: Workload,
     files: Arc<[Vec<u8>]>,
     /// Draws the peers' crops and flips, and checks them.
+    drawn: Pipeline,
+    /// slotline's.
     pipeline: Pipeline,
 }
 
 impl Pictures {
-    /// Makes the pictures: windows of the photographs in a folder, or else of generated scenes. Sides are up to 4 % smaller than
-    /// the largest ones, and every fourth picture is higher than wide. JPEGs have a quality of 85 to 90.
-    pub fn new(workload: Workload, photographs: Option<&Path>) -> Result<Self> {
+    /// Returns the pictures of `jpegs`, which peers decode by `decoder`. They are made once.
+    pub fn jpegs(decoder: Decoder) -> Result<Self> {
+        static MADE: OnceLock<Pictures> = OnceLock::new();
+        if MADE.get().is_none() {
+            let _ = MADE.set(Self::make(JPEGS, None)?);
+        }
+        let made = MADE.get().expect("set above").clone();
+        Ok(Self { workload: Workload { decoder, ..JPEGS }, ..made })
+    }
+
+    /// Makes the pictures of `jpeg-crops-small`, `jpeg-crops-large`, `pngs` or `rand-augment`: windows of the photographs in a
+    /// folder, or else of generated scenes.
+    pub fn new(name: &str, photographs: Option<&Path>) -> Result<Self> {
+        let workload = WORKLOADS.into_iter().find(|workload| workload.name == name);
+        Self::make(workload.with_context(|| format!("{name} has no pictures"))?, photographs)
+    }
+
+    /// Makes pictures. Sides are up to 4 % smaller than the largest ones, and every fourth picture is higher than wide. JPEGs have
+    /// a quality of 85 to 90.
+    fn make(workload: Workload, photographs: Option<&Path>) -> Result<Self> {
         let [long, short] = workload.size;
         let side = long + 100;
-        let scenes = match photographs {
-            Some(folder) => read(folder)?,
-            None => Vec::new(),
-        };
+        let scenes = photographs.map_or_else(|| Ok(Vec::new()), read)?;
         let generated = if side > 1_000 { 4 } else { 16 };
         let sources = if scenes.is_empty() { generated } else { scenes.len() };
         let (mut rng, mut compressor) = (fastrand::Rng::with_seed(7), compressor()?);
@@ -119,9 +105,12 @@ impl Pictures {
                 };
             }
         }
-        let without_colours =
-            if workload.transforms == Transforms::Augment { Transforms::Crop } else { workload.transforms };
-        Ok(Self { workload, files: files.into(), pipeline: pipeline(without_colours)? })
+        let drawn = match workload.transforms {
+            Transforms::Augment => Transforms::Crop,
+            transforms => transforms,
+        };
+        let (drawn, pipeline) = (pipeline(drawn)?, pipeline(workload.transforms)?);
+        Ok(Self { workload, files: files.into(), drawn, pipeline })
     }
 
     /// Writes the pictures into a folder, as files whose names sort in the same order.
@@ -134,41 +123,15 @@ impl Pictures {
         Ok(())
     }
 
-    /// Returns slotline's contender.
-    pub fn ours(&self, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
-        self.contender(pipeline(self.workload.transforms)?, plan, crew)
+    /// The same pictures, of which slotline decodes and resizes all pixels.
+    pub fn whole(&self) -> Result<Self> {
+        Ok(Self { pipeline: pipeline(Transforms::Resize)?, ..self.clone() })
     }
 
-    /// Returns slotline's contender for whole pictures, all of whose pixels are decoded and resized.
-    pub fn whole(&self, plan: &Plan) -> Result<impl Contender + use<>> {
-        self.contender(pipeline(Transforms::Resize)?, plan, Crew::Default)
-    }
-
-    /// Returns slotline's contender that decodes JPEGs at a reduced size where that is enough.
-    pub fn reduced(&self, plan: &Plan) -> Result<impl Contender + use<>> {
-        self.contender(pipeline(self.workload.transforms)?.reduced(true), plan, Crew::Default)
-    }
-
-    fn contender(&self, pipeline: Pipeline, plan: &Plan, crew: Crew) -> Result<impl Contender + use<>> {
-        let (files, all) = (self.files.clone(), self.clone());
-        let builder = Loader::builder(Files { files, pipeline: pipeline.clone() });
-        ours::contender(
-            crew.build(builder.batch_size(plan.batch_size).num_workers(plan.workers))?,
-            (plan.batches(Source::len(self)), self.total()),
-            |batch| sum(batch.tensors().1.as_slice()),
-            move |batch| {
-                let (images, labels, seeds) = batch.tensors();
-                let samples = images.as_slice().chunks_exact(ELEMENTS).zip(labels.as_slice()).zip(seeds.as_slice());
-                ensure!(samples.len() == batch.len(), "{} pictures for {} labels", samples.len(), batch.len());
-                for ((image, &label), &seed) in samples {
-                    let file = all.file(label)?;
-                    let [height, width] = pipeline.size_of(file)?;
-                    let draw = pipeline.draw(&mut SampleRng::new(seed as u64, 0, 0), height, width)?;
-                    all.compare(image, label, steps(draw.steps()))?;
-                }
-                Ok(())
-            },
-        )
+    /// The same pictures, whose JPEGs slotline decodes at a reduced size where that is enough.
+    #[must_use]
+    pub fn reduced(&self) -> Self {
+        Self { pipeline: self.pipeline.clone().reduced(true), ..self.clone() }
     }
 
     fn file(&self, label: i64) -> Result<&[u8]> {
@@ -181,8 +144,7 @@ impl Pictures {
         if self.workload.transforms == Transforms::Augment {
             // Bytes from 0 to 255, normalised.
             let inside = image.iter().all(|number| (-2.2..2.7).contains(number));
-            let [least, most] = [f32::min, f32::max].map(|of| image.iter().copied().fold(image[0], of));
-            ensure!(inside && least <= most, "image {label} has wrong pixels");
+            ensure!(inside && image.len() == ELEMENTS, "image {label} has wrong pixels");
             return Ok(());
         }
         let mut expected = vec![0.0; ELEMENTS];
@@ -196,7 +158,11 @@ impl Pictures {
         let difference = difference / ELEMENTS as f32;
         // About 2 levels of brightness, as colours are interpolated once or twice; more for large pictures, which slotline decodes
         // at half their size. Another crop differs by ten times as much.
-        let most = if self.workload.size == LARGE { 0.1 } else { 0.04 };
+        let most = match self.workload {
+            Workload { name: "jpegs", .. } => 0.02,
+            Workload { size: LARGE, .. } => 0.1,
+            _ => 0.04,
+        };
         ensure!(difference < most, "image {label} has wrong pixels: they differ by {difference}");
         Ok(())
     }
@@ -252,6 +218,7 @@ impl Source for Pictures {
     /// The RGB bytes at the target size, the steps, and the label.
     type Item = (Vec<u8>, Steps, i64);
     type Batch = (Vec<f32>, Vec<i64>, Vec<Steps>);
+    type Data = Files;
 
     fn len(&self) -> usize {
         self.files.len()
@@ -264,7 +231,7 @@ impl Source for Pictures {
             _ => {
                 let [height, width] = by_hand::size(self.workload.decoder, file);
                 let mut rng = SampleRng::new(fastrand::u64(..), 0, 0);
-                steps(self.pipeline.draw(&mut rng, height, width).expect("a crop of any picture").steps())
+                steps(self.drawn.draw(&mut rng, height, width).expect("a crop of any picture").steps())
             }
         };
         (resized(self.workload.decoder, file, steps), steps, index as i64)
@@ -280,7 +247,7 @@ impl Source for Pictures {
         batch
     }
 
-    fn check((_, labels, _): &Self::Batch) -> u64 {
+    fn check(&self, (_, labels, _): &Self::Batch) -> u64 {
         sum(labels)
     }
 
@@ -289,29 +256,46 @@ impl Source for Pictures {
         ensure!(images.len() == labels.len() * ELEMENTS, "{} numbers for {} labels", images.len(), labels.len());
         for ((image, &label), &steps) in images.chunks_exact(ELEMENTS).zip(labels).zip(all_steps) {
             let (file, mut expected) = (self.file(label)?, vec![0.0; ELEMENTS]);
-            let [height, width] = self.pipeline.size_of(file)?;
+            let [height, width] = self.drawn.size_of(file)?;
             let [top, left, rows, columns] = steps.crop.unwrap_or([0, 0, height, width]);
             let drawn = match self.workload.transforms {
                 Transforms::Resize => vec![Step::Fixed; 2],
                 _ => vec![Step::Crop { top, left, height: rows, width: columns }, Step::Apply(steps.flip), Step::Fixed],
             };
-            self.pipeline.decode_with(file, &Draw::new(height, width, drawn), &mut expected)?;
+            self.drawn.decode_with(file, &Draw::new(height, width, drawn), &mut expected)?;
             self.near(image, &expected, label)?;
         }
         Ok(())
     }
 
-    fn total(&self) -> u64 {
-        let len = self.files.len() as u64;
-        len * (len - 1) / 2
+    fn dataset(&self) -> Files {
+        // Transforms of training are measured as after the first pass over files, which checks each to its end.
+        Files { files: self.files.clone(), pipeline: self.pipeline.clone(), check: self.workload.name == "jpegs" }
+    }
+
+    fn check_ours(&self, batch: &BatchOf<Files>) -> u64 {
+        sum(batch.tensors().1.as_slice())
+    }
+
+    fn verify_ours(&self, batch: &BatchOf<Files>) -> Result<()> {
+        let (images, labels, seeds) = batch.tensors();
+        let samples = images.as_slice().chunks_exact(ELEMENTS).zip(labels.as_slice()).zip(seeds.as_slice());
+        ensure!(samples.len() == batch.len(), "{} pictures for {} labels", samples.len(), batch.len());
+        for ((image, &label), &seed) in samples {
+            let [height, width] = self.pipeline.size_of(self.file(label)?)?;
+            let draw = self.pipeline.draw(&mut SampleRng::new(seed as u64, 0, 0), height, width)?;
+            self.compare(image, label, steps(draw.steps()))?;
+        }
+        Ok(())
     }
 }
 
 /// The pictures as slotline's dataset. A sample also has the seed of its draw.
 #[derive(Clone, Debug)]
-struct Files {
+pub struct Files {
     files: Arc<[Vec<u8>]>,
     pipeline: Pipeline,
+    check: bool,
 }
 
 impl Dataset for Files {
@@ -323,8 +307,28 @@ impl Dataset for Files {
 
     fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
         let seed = Seed::from(cx.rng());
-        // As after the first pass over files, which checks each to its end.
-        let image = slotline_image::Image::new(&self.files[index], &self.pipeline).random(seed).check(false);
+        let image = slotline_image::Image::new(&self.files[index], &self.pipeline).random(seed).check(self.check);
         Ok((image, index as i64, seed.0 as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jpegs_have_the_documented_sizes_and_decoders_agree() {
+        let [turbo, zune] = [Decoder::Turbo, Decoder::Zune].map(|decoder| Pictures::jpegs(decoder).unwrap());
+        let sizes = || turbo.files.iter().map(Vec::len);
+        let mean = sizes().sum::<usize>() / turbo.files.len();
+        assert!(turbo.files.len() == 512 && (36_000..44_000).contains(&mean), "{mean}");
+        assert!(sizes().all(|size| (28_000..60_000).contains(&size)), "{:?} to {:?}", sizes().min(), sizes().max());
+
+        let (images, labels, steps) = zune.collate([3, 100].map(|index| zune.get(index)).into_iter());
+        let compare = |image: usize, label| turbo.compare(&images[image * ELEMENTS..][..ELEMENTS], label, steps[image]);
+        assert_eq!(labels, [3, 100]);
+        compare(0, 3).unwrap();
+        compare(1, 100).unwrap();
+        assert!(compare(0, 100).is_err());
     }
 }

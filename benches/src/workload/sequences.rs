@@ -1,15 +1,121 @@
-//! Sequences of log-normal lengths.
+//! `packing` and `padding`: sequences of log-normal lengths.
+//!
+//! `packing` packs a million documents best-fit into rows of 8,192 tokens: the plan alone. `padding` makes batches of 64 of 50,000
+//! sequences of similar lengths, padded to the longest, with masks.
 
 use std::f64::consts::TAU;
 use std::path::Path;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result};
-use slotline::BoxError;
+use anyhow::{Context as _, Result, anyhow, ensure};
+use seqpacker::{PackStrategy, Packer};
 use slotline::dataset::{Context, Dataset, prefetch};
+use slotline::loader::BatchOf;
 use slotline::sample::{Mask, Padded};
+use slotline::{BoxError, Loader};
+use slotline_sequences::packing::PackingOptions;
+use slotline_sequences::sampler::LengthGroupedSampler;
+
+use super::Setup;
+use crate::machine::version_of;
+use crate::peer::external;
+use crate::peer::ours::{self, Crew};
+use crate::record::{Kind, Unit};
+use crate::rounds::{Contender, Entry, Pass, Recorder};
+
+/// The number of documents of `packing`, and the tokens of a row.
+const DOCUMENTS: usize = 1_000_000;
+const CAPACITY: usize = 8_192;
+/// The number of sequences of `padding`, in all and in a batch.
+const SEQUENCES: usize = 50_000;
+const BATCH: usize = 64;
+
+/// Makes a contender of a function that packs and returns the number of bins.
+fn packs(most: usize, mut pack: impl FnMut() -> Result<(usize, Pass)> + 'static) -> Result<Contender> {
+    Ok(Box::new(move || {
+        let (bins, pass) = pack()?;
+        ensure!(bins <= most, "{bins} bins instead of {most}");
+        Ok(pass)
+    }))
+}
+
+/// Packs documents.
+pub fn packing(setup: &Setup, to: &mut Recorder) -> Result<()> {
+    let lengths = lengths(DOCUMENTS, 400.0, 1.0, CAPACITY);
+    write(&setup.data.join("packing.u32"), &lengths)?;
+    let options = PackingOptions::new(CAPACITY);
+    let bins = options.best_fit(lengths.iter().copied())?.len();
+    let own = lengths.clone();
+    let pack = move || {
+        let start = Instant::now();
+        let packing = options.best_fit(own.iter().copied())?;
+        Ok((packing.len(), Pass::since(start, 1.0)))
+    };
+    let mut entries = vec![ours::entry(packs(bins, pack))];
+    for (name, strategy, most) in [
+        ("seqpacker", PackStrategy::OptimizedBestFitDecreasing, bins),
+        ("seqpacker, not optimised", PackStrategy::BestFitDecreasing, bins),
+        // Its threads pack parts of the documents, so that there may be more bins.
+        ("seqpacker, parallel", PackStrategy::ParallelOptimizedBestFitDecreasing, bins + bins / 100),
+    ] {
+        let (packer, lengths) = (Packer::new(CAPACITY).with_strategy(strategy), lengths.clone());
+        let pack = move || {
+            let start = Instant::now();
+            let packed = packer.pack_lengths(&lengths).map_err(|error| anyhow!("{error}"))?;
+            Ok((packed.packs.len(), Pass::since(start, 1.0)))
+        };
+        let entry = Entry::new(name, Kind::Peer, packs(most, pack));
+        entries.push(Entry { version: version_of("seqpacker"), ..entry });
+    }
+    let expected = move |_| (1.0, Some(bins as u64));
+    entries.extend(external::entries(&setup.programs, &setup.data, "packing", 0, expected));
+    to.heat("", 0, Unit::MillisPerPass, entries);
+    Ok(())
+}
+
+fn padded(lengths: &[usize], workers: usize, crew: Crew) -> Result<Contender> {
+    let sequences = Sequences::new(lengths);
+    let (total, all) = (sequences.tokens.len() as u64, sequences.clone());
+    let sampler = LengthGroupedSampler::new(lengths.iter().copied(), BATCH)?;
+    let builder = Loader::builder(sequences).batch_size(BATCH).sampler(sampler).seed(42).num_workers(workers);
+    let verify = move |batch: &BatchOf<Sequences>| {
+        let (tokens, mask) = batch.tensors();
+        let longest = tokens.lengths().iter().max().map_or(0, |&longest| longest as usize);
+        ensure!(tokens.padded().shape() == [batch.len(), longest], "the batch is not as wide as its longest row");
+        for (row, &index) in batch.indices().iter().enumerate() {
+            let (want, got) = (all.sequence(index as usize), tokens.padded().row(row));
+            let (own, padding) = got.as_slice().split_at(want.len());
+            ensure!(own == want && padding.iter().all(|&token| token == 0), "row {row} has other tokens");
+            let mask = mask.padded().row(row);
+            let (own, padding) = mask.as_slice().split_at(want.len());
+            ensure!(own.iter().all(|&one| one == 1) && padding.iter().all(|&one| one == 0), "a wrong mask");
+        }
+        Ok(())
+    };
+    let check = |batch: &BatchOf<Sequences>| batch.tensors().0.lengths().iter().sum::<i64>() as u64;
+    ours::contender_of(crew.build(builder)?, (SEQUENCES as f64 / BATCH as f64, total), check, verify)
+}
+
+/// Pads sequences.
+pub fn padding(setup: &Setup, to: &mut Recorder) -> Result<()> {
+    let lengths = lengths(SEQUENCES, 200.0, 0.8, 2_048);
+    write(&setup.data.join("padding.u32"), &lengths)?;
+    let total: usize = lengths.iter().sum();
+    for workers in [0, 1, 2] {
+        let mut entries = vec![ours::entry(padded(&lengths, workers, Crew::Default))];
+        if workers > 0 {
+            let crews = [Crew::Alone, Crew::Processes];
+            entries.extend(crews.map(|crew| ours::variant(crew.name(), padded(&lengths, workers, crew))));
+        }
+        let expected = move |_| (SEQUENCES as f64 / BATCH as f64, Some(total as u64));
+        entries.extend(external::entries(&setup.programs, &setup.data, "padding", workers, expected));
+        to.heat("", workers, Unit::MicrosPerBatch, entries);
+    }
+    Ok(())
+}
 
 /// Returns lengths of a log-normal distribution with this median, from 1 to `most`.
-pub fn lengths(count: usize, median: f64, sigma: f64, most: usize) -> Vec<usize> {
+fn lengths(count: usize, median: f64, sigma: f64, most: usize) -> Vec<usize> {
     let mut random = fastrand::Rng::with_seed(42);
     let mut draw = || {
         // Box and Muller's normal numbers.
@@ -20,14 +126,14 @@ pub fn lengths(count: usize, median: f64, sigma: f64, most: usize) -> Vec<usize>
 }
 
 /// Writes lengths to a file, for the programs.
-pub fn write(path: &Path, lengths: &[usize]) -> Result<()> {
+fn write(path: &Path, lengths: &[usize]) -> Result<()> {
     let bytes: Vec<u8> = lengths.iter().flat_map(|&length| (length as u32).to_ne_bytes()).collect();
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Sequences of tokens in memory, one after another. Sequence `i` is i, i + 1, i + 2, …
 #[derive(Clone, Debug)]
-pub struct Sequences {
+struct Sequences {
     tokens: Vec<i64>,
     starts: Vec<usize>,
     longest: usize,
@@ -35,7 +141,7 @@ pub struct Sequences {
 
 impl Sequences {
     /// Makes sequences of these lengths.
-    pub fn new(lengths: &[usize]) -> Self {
+    fn new(lengths: &[usize]) -> Self {
         let mut starts = vec![0];
         let mut tokens = Vec::new();
         for (i, &length) in (0..).zip(lengths) {
@@ -47,13 +153,8 @@ impl Sequences {
 
     /// Returns a sequence.
     #[inline]
-    pub fn sequence(&self, index: usize) -> &[i64] {
+    fn sequence(&self, index: usize) -> &[i64] {
         &self.tokens[self.starts[index]..self.starts[index + 1]]
-    }
-
-    /// Returns the number of tokens.
-    pub fn total(&self) -> u64 {
-        self.tokens.len() as u64
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use memmap2::Mmap;
 use slotline::BoxError;
 use slotline::dataset::{Context, Dataset, prefetch};
+use slotline::loader::BatchOf;
 use slotline::sample::{Fields, Row, Sample};
 
 use super::Source;
@@ -55,7 +56,7 @@ impl Crops {
     }
 
     /// Checks that rows of x and y have consecutive tokens of the file.
-    pub fn compare(x: &[i64], y: &[i64]) -> Result<()> {
+    fn compare(x: &[i64], y: &[i64]) -> Result<()> {
         ensure!(x.len() == y.len() && x.len().is_multiple_of(CROP), "x has {} tokens and y has {}", x.len(), y.len());
         let next = |token: i64| (token + i64::from(STEP)) % i64::from(MODULUS);
         for (x, y) in x.chunks_exact(CROP).zip(y.chunks_exact(CROP)) {
@@ -94,13 +95,14 @@ fn map(path: &Path) -> Result<Mmap> {
 
 /// Returns the sum of the first tokens of the rows.
 #[inline]
-pub fn sum(x: &[i64]) -> u64 {
+fn first_tokens(x: &[i64]) -> u64 {
     x.iter().step_by(CROP).sum::<i64>() as u64
 }
 
 impl Source for Crops {
     type Item = &'static [u16];
     type Batch = (Vec<i64>, Vec<i64>);
+    type Data = Self;
 
     fn len(&self) -> usize {
         CROPS
@@ -123,12 +125,26 @@ impl Source for Crops {
     }
 
     #[inline]
-    fn check((x, _): &Self::Batch) -> u64 {
-        sum(x)
+    fn check(&self, (x, _): &Self::Batch) -> u64 {
+        first_tokens(x)
     }
 
     fn verify(&self, (x, y): &Self::Batch) -> Result<()> {
         Self::compare(x, y)
+    }
+
+    fn dataset(&self) -> Self {
+        *self
+    }
+
+    #[inline]
+    fn check_ours(&self, batch: &BatchOf<Self>) -> u64 {
+        first_tokens(batch.tensors().0.as_slice())
+    }
+
+    fn verify_ours(&self, batch: &BatchOf<Self>) -> Result<()> {
+        let (x, y) = batch.tensors();
+        Self::compare(x.as_slice(), y.as_slice())
     }
 
     fn total(&self) -> u64 {

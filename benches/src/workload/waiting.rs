@@ -4,18 +4,16 @@
 //! then none for half a second.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use super::images::Images;
-use super::small_images::{self, BATCH};
 use super::{Plan, Source};
 use crate::peer::ours::{self, Crew};
 use crate::peer::rust_peers;
-use crate::record::{Kind, Section, Unit};
-use crate::rounds::{Contender, Entry, Heat, Pass, Recorder};
+use crate::record::Unit;
+use crate::rounds::{Contender, Entry, Pass, Recorder};
 
 /// The time that the slow loop takes for a batch.
 const STEP: Duration = Duration::from_millis(1);
@@ -24,7 +22,7 @@ const FILLED: Duration = Duration::from_millis(50);
 const IDLE: Duration = Duration::from_millis(500);
 
 /// What the process has used so far: seconds of CPU time, and how often a thread gave up its core to wait.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Used {
     seconds: f64,
     waits: f64,
@@ -52,119 +50,51 @@ thread_local! {
     static IDLED: Cell<Option<Used>> = const { Cell::new(None) };
 }
 
-/// What a loop does between two batches.
-trait Step: Copy + Send + Sync + 'static {
-    fn step();
+fn slow() {
+    std::thread::sleep(STEP);
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Slow;
-
-impl Step for Slow {
-    fn step() {
-        std::thread::sleep(STEP);
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Idle;
-
-impl Step for Idle {
-    fn step() {
-        if IDLED.get().is_none() {
-            std::thread::sleep(FILLED);
-            let before = Used::now();
-            std::thread::sleep(IDLE);
-            IDLED.set(Some(before.since()));
-        }
-    }
-}
-
-/// Images whose loop takes a step after each batch.
-#[derive(Clone, Copy, Debug)]
-struct Stepped<S>(Images, PhantomData<S>);
-
-impl<S: Step> Source for Stepped<S> {
-    type Item = <Images as Source>::Item;
-    type Batch = <Images as Source>::Batch;
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> Self::Item {
-        self.0.get(index)
-    }
-
-    fn collate(&self, items: impl ExactSizeIterator<Item = Self::Item>) -> Self::Batch {
-        self.0.collate(items)
-    }
-
-    fn check(batch: &Self::Batch) -> u64 {
-        S::step();
-        Images::check(batch)
-    }
-
-    fn verify(&self, batch: &Self::Batch) -> Result<()> {
-        self.0.verify(batch)
-    }
-
-    fn total(&self) -> u64 {
-        self.0.total()
+fn idle() {
+    if IDLED.get().is_none() {
+        std::thread::sleep(FILLED);
+        let before = Used::now();
+        std::thread::sleep(IDLE);
+        IDLED.set(Some(before.since()));
     }
 }
 
 /// Measures what the process uses in the passes of another contender.
-struct Metered {
-    contender: Box<dyn Contender>,
-    section: Section,
-}
-
-impl Contender for Metered {
-    fn pass(&mut self) -> Result<Pass> {
+fn metered(mut contender: Contender, unit: Unit) -> Contender {
+    Box::new(move || {
         IDLED.set(None);
         let before = Used::now();
-        let Pass { batches, .. } = self.contender.pass()?;
+        let Pass { batches, .. } = contender()?;
         let whole = before.since();
         let (used, batches) = IDLED.get().map_or((whole, batches), |idled| (idled, 1.0));
         ensure!(used.seconds > 0.0, "no CPU time was used, not even by the loop itself");
         // Each loop wakes up at least once for itself.
-        let value = if self.section == Section::Wakes { used.waits.max(1.0) } else { used.seconds };
+        let value = if unit == Unit::WakesPerBatch { used.waits.max(1.0) } else { used.seconds };
         Ok(Pass { batches, seconds: value })
+    })
+}
+
+/// Measures the CPU time or the wake-ups, which are the `unit`.
+pub fn run(to: &mut Recorder, unit: Unit) -> Result<()> {
+    // What a pass uses is measured, and not how long it takes.
+    to.least = 0.0;
+    let plan = Plan::new(64, 2).shuffled();
+    for (case, step) in [("slow loop", slow as fn()), ("idle loop", idle)] {
+        let source = Images::small().stepping(step);
+        let batches = plan.batches(source.len());
+        let mut entries = vec![ours::entry(ours::contender(&source, &plan, Crew::Default))];
+        entries.extend(rust_peers(&source, &plan));
+        entries.push(ours::variant("workers alone", ours::contender(&source, &plan, Crew::Alone)));
+        entries.push(Entry::limit("the loop alone", move || {
+            (0..batches.ceil() as usize).for_each(|_| step());
+            Ok(Pass { batches, seconds: 1.0 })
+        }));
+        let metered = |entry: Entry| Entry { contender: entry.contender.map(|it| metered(it, unit)), ..entry };
+        to.heat(case, plan.workers, unit, entries.into_iter().map(metered).collect());
     }
-}
-
-/// The loop without a loader.
-fn alone<S: Step>(batches: f64) -> Entry {
-    let pass = move || {
-        (0..batches.ceil() as usize).for_each(|_| S::step());
-        Ok(Pass { batches, seconds: 1.0 })
-    };
-    Entry::new("the loop alone", Kind::Limit, Ok(pass))
-}
-
-fn entries<S: Step>(plan: &Plan) -> Vec<Entry> {
-    let images = Images::small();
-    let ours = |crew| small_images::ours_stepping(images, plan, crew, S::step);
-    let mut entries = vec![ours::entry(ours(Crew::Default))];
-    entries.extend(rust_peers(&Stepped(images, PhantomData::<S>), plan));
-    entries.push(ours::variant("workers alone", ours(Crew::Alone)));
-    entries.push(alone::<S>(plan.batches(images.len())));
-    entries
-}
-
-/// Runs the heats of [`Section::Cpu`] or [`Section::Wakes`].
-pub fn run(section: Section, recorder: &mut Recorder) {
-    let unit = if section == Section::Wakes { Unit::WakesPerBatch } else { Unit::MicrosPerBatch };
-    let workers = 2;
-    let plan = Plan::new(BATCH, workers).shuffled();
-    for (case, entries) in [("slow loop", entries::<Slow>(&plan)), ("idle loop", entries::<Idle>(&plan))] {
-        let metered = |entry: Entry| {
-            let contender =
-                entry.contender.map(|contender| Box::new(Metered { contender, section }) as Box<dyn Contender>);
-            Entry { contender, ..entry }
-        };
-        let entries = entries.into_iter().map(metered).collect();
-        recorder.heat(Heat { case: case.into(), workers, unit, entries });
-    }
+    Ok(())
 }

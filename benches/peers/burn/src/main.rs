@@ -10,12 +10,8 @@ use burn_core::data::dataset::{Dataset, DatasetError};
 use burn_core::tensor::Device;
 use clap::Parser;
 use slotline_benches::protocol::{Answer, Request, serve};
-use slotline_benches::workload::images::Images;
-use slotline_benches::workload::tokens::Crops;
-use slotline_benches::workload::empty_items::NUMBERS;
-use slotline_benches::workload::first_batch::fresh_pages;
-use slotline_benches::workload::slow_samples::Sleepy;
-use slotline_benches::workload::{Plan, Source};
+use slotline_benches::workload::loaders::fresh_pages;
+use slotline_benches::workload::{Plan, Source, Visit, visit};
 
 /// The version of burn-core in Cargo.toml.
 const VERSION: &str = "0.22.1";
@@ -52,8 +48,8 @@ fn loader<S: Source>(source: &S, plan: &Plan) -> Arc<dyn DataLoader<S::Batch>> {
 type Passes = Box<dyn FnMut() -> Result<Answer>>;
 
 /// Returns a function that runs whole passes. The first pass checks every byte.
-fn passes<S: Source>(source: S, plan: Plan) -> Passes {
-    let loader = loader(&source, &plan);
+fn passes<S: Source>(source: S, plan: &Plan) -> Passes {
+    let loader = loader(&source, plan);
     let mut warm = false;
     Box::new(move || {
         let start = Instant::now();
@@ -61,7 +57,7 @@ fn passes<S: Source>(source: S, plan: Plan) -> Passes {
         for batch in loader.iter() {
             let batch = batch?;
             batches += 1;
-            check += S::check(&batch);
+            check += source.check(&batch);
             if !warm {
                 source.verify(&batch)?;
             }
@@ -79,31 +75,32 @@ fn first<S: Source>(source: S, plan: Plan) -> Passes {
         let batch = loader.iter().next().context("no batch")??;
         let seconds = start.elapsed().as_secs_f64();
         source.verify(&batch)?;
-        Ok(Answer { batches: 1, seconds, check: S::check(&batch) })
+        Ok(Answer { batches: 1, seconds, check: source.check(&batch) })
     })
 }
 
-fn make(request: &Request) -> Result<Passes> {
-    let plan = |batch_size| Plan::new(batch_size, request.workers);
-    Ok(match request.workload.as_str() {
-        "empty-items" => passes(NUMBERS, plan(1)),
-        "small-images" => passes(Images::small(), plan(64).shuffled()),
-        "large-images" => passes(Images::large(), plan(32).shuffled()),
-        "token-crops" => passes(Crops::open(&request.data)?, plan(16)),
-        "first-batch" => {
-            fresh_pages(true);
-            first(Images::large(), plan(32).shuffled())
+/// Runs passes of the source of this workload.
+struct Burn<'a>(&'a Request);
+
+impl Visit for Burn<'_> {
+    type Output = Result<Passes>;
+
+    fn visit<S: Source>(self, source: &S, plan: &Plan) -> Self::Output {
+        match self.0.workload.as_str() {
+            "jpegs" => bail!("this peer does not support this workload"),
+            "first-batch" => {
+                fresh_pages(true);
+                Ok(first(source.clone(), *plan))
+            }
+            name if name.starts_with("slow-samples") && plan.in_order && (plan.workers > 0 || plan.batch_size == 1) => {
+                bail!("burn's workers do not keep the order, and split the dataset in advance")
+            }
+            _ => Ok(passes(source.clone(), plan)),
         }
-        "slow-samples-8" if request.workers == 0 => passes(Sleepy, plan(8)),
-        "slow-samples-8-arrival" => passes(Sleepy, plan(8)),
-        "slow-samples-1-arrival" => passes(Sleepy, plan(1)),
-        "slow-samples-8" | "slow-samples-1" | "slow-samples-1-prefetch-16" => {
-            bail!("burn's workers do not keep the order, and split the dataset in advance")
-        }
-        _ => bail!("this peer does not support this workload"),
-    })
+    }
 }
 
 fn main() -> Result<()> {
-    serve("burn", VERSION, &Request::parse(), make)
+    let request = Request::parse();
+    serve("burn", VERSION, || visit(&request.workload, request.workers, &request.data, Burn(&request))?)
 }
