@@ -1,5 +1,6 @@
 //! Renders the report and its plots from the recorded lines, and from `template.md`, which has the text.
 
+pub mod overview;
 pub mod plots;
 pub mod sheet;
 pub mod tables;
@@ -47,6 +48,12 @@ fn rendered(sheet: &Sheet, notes: &str, part: &str, plots: &Path) -> Result<Opti
         ("{user-build}", tables::user_build(sheet)),
         ("{processes}", tables::processes(sheet)),
     ];
+    let overview = overview::render(sheet)?.map(|(table, chart)| {
+        let path = plots.join("overview.svg");
+        std::fs::write(&path, chart).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok::<_, anyhow::Error>(table)
+    });
+    let tables = tables.into_iter().chain([("{overview}", overview.transpose()?)]);
     let mut text = part.to_owned();
     for (name, table) in tables {
         match table {
@@ -133,7 +140,7 @@ mod tests {
     #[test]
     fn the_template_has_all_sections_in_their_order() {
         let names = TEMPLATE.lines().filter_map(|line| line.strip_prefix('{')?.strip_suffix('}'));
-        let others = ["machines", "user-build", "processes", "notes", "absent"];
+        let others = ["machines", "overview", "user-build", "processes", "notes", "absent"];
         let names: Vec<&str> = names.filter(|name| !others.contains(name)).collect();
         assert_eq!(names, workload::SECTIONS.map(|section| section.name));
     }

@@ -24,17 +24,17 @@ fn grouped(number: u64) -> String {
 }
 
 /// Formats a median with its quartiles.
-fn quartiles(spread: Spread) -> String {
+pub fn quartiles(spread: Spread) -> String {
     format!("{} ({}–{})", short(spread.median), short(spread.low), short(spread.high))
 }
 
 /// Formats a value that may be missing.
-fn or_dash<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
+pub fn or_dash<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "–".into(), format)
 }
 
 /// Writes a table.
-fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
     let rule = format!("|{}\n", "---|".repeat(head.len()));
     line(head) + &rule + &rows.into_iter().map(|row| line(&row)).collect::<String>()
