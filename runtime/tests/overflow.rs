@@ -10,11 +10,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use proptest::prelude::*;
-use slotline::dataset::{Context, Dataset, IterableDataset, from_fn};
+use slotline::dataset::{Context, Dataset, from_fn};
 use slotline::loader::{Builder, Error, Overflow};
 use slotline::sample::{Packed, PackedTensor, PackedText, Ragged};
-use slotline::{Batch, BoxError, Loader, WorkerInfo};
-use support::dawdle;
+use slotline::{Batch, BoxError, Loader};
+use support::{OneByOne, dawdle};
 use warnings::Warnings;
 
 /// The alignment of tensors, in slots and on the heap, in bytes. Nothing else in these tests has this alignment.
@@ -166,19 +166,6 @@ impl Dataset for Runs {
     }
 }
 
-impl IterableDataset for Runs {
-    type Sample<'a> = Sample<'a>;
-    type Cursor = std::ops::Range<usize>;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Self::Cursor, BoxError> {
-        Ok(worker.map_or(0..self.lengths.len(), |worker| worker.share(self.lengths.len())))
-    }
-
-    fn next<'a>(&'a self, left: &'a mut Self::Cursor, _: &'a mut Context) -> Result<Option<Sample<'a>>, BoxError> {
-        left.next().map(|index| self.sample(index)).transpose()
-    }
-}
-
 /// Runs a pass, checks each batch, and returns the indices in each batch that did not fail, in the order of delivery.
 macro_rules! pass {
     ($loader:expr, $data:expr) => {{
@@ -228,7 +215,7 @@ proptest! {
             check!(shuffled().build().unwrap(), rows);
             check!(shuffled().in_order(false).build().unwrap(), rows);
             check!(shuffled().round_robin(true).build().unwrap(), rows);
-            check!(set(Loader::iterable(data.clone()), batch_size, workers).build().unwrap(), batch_size);
+            check!(set(Loader::iterable(OneByOne(data.clone())), batch_size, workers).build().unwrap(), batch_size);
         });
     }
 }

@@ -6,9 +6,9 @@ mod support;
 
 use std::process::Command;
 
-use slotline::dataset::{Context, Dataset};
+use slotline::Loader;
+use slotline::dataset::{Dataset, from_fn};
 use slotline::sample::{Packed, Ragged};
-use slotline::{BoxError, Loader};
 use support::OneByOne;
 
 /// The memory in addition to the ceiling that `Loader::memory_ceiling` documents, in bytes: for each loader, and for each worker.
@@ -35,31 +35,20 @@ fn length(index: usize) -> usize {
 /// The data of all samples.
 static NUMBERS: [f32; 1_000] = [0.5; 1_000];
 
-/// A dataset that takes no memory.
-struct Fixed;
-struct Padded;
-struct PackedRuns;
+// These datasets take no memory.
 
-macro_rules! dataset {
-    ($name:ident, $sample:ty, |$index:ident| $make:expr) => {
-        impl Dataset for $name {
-            type Sample<'a> = $sample;
-
-            fn len(&self) -> usize {
-                LEN
-            }
-
-            fn get<'a>(&'a self, $index: usize, _: &'a mut Context) -> Result<$sample, BoxError> {
-                Ok($make)
-            }
-        }
-    };
+fn fixed() -> impl Dataset {
+    from_fn(LEN, |index, _| Ok(([index as f32; 500], index as i64)))
 }
 
-dataset!(Fixed, ([f32; 500], i64), |index| ([index as f32; 500], index as i64));
-dataset!(Padded, (Ragged<'a, f32>, i64), |index| (Ragged::new(&NUMBERS[..length(index)], 1_000), index as i64));
-// A batch has a mean of 500 items per sample, and never as many as 750.
-dataset!(PackedRuns, (Packed<'a, f32>, i64), |index| (Packed::new(&NUMBERS[..length(index)], 750), index as i64));
+fn padded() -> impl Dataset {
+    from_fn(LEN, |index, _| Ok((Ragged::new(&NUMBERS[..length(index)], 1_000), index as i64)))
+}
+
+/// A batch has a mean of 500 items per sample, and never as many as 750.
+fn packed() -> impl Dataset {
+    from_fn(LEN, |index, _| Ok((Packed::new(&NUMBERS[..length(index)], 750), index as i64)))
+}
 
 /// The environment variable that is set in the child process: the case, the number of workers, and the memory limit or 0.
 const CHILD: &str = "SLOTLINE_TEST_RESIDENT";
@@ -98,11 +87,11 @@ fn child() {
     let [case, workers, limit] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
     let (workers, limit): (usize, usize) = (workers.parse().unwrap(), limit.parse().unwrap());
     match case {
-        "fixed" => run!(Loader::builder(Fixed).shuffle(true), workers, limit),
-        "padded" => run!(Loader::builder(Padded).shuffle(true), workers, limit),
-        "packed" => run!(Loader::builder(PackedRuns).shuffle(true), workers, limit),
-        "dealt" => run!(Loader::builder(Padded).shuffle(true).round_robin(true), workers, limit),
-        "iterable" => run!(Loader::iterable(OneByOne(Fixed)), workers, limit),
+        "fixed" => run!(Loader::builder(fixed()).shuffle(true), workers, limit),
+        "padded" => run!(Loader::builder(padded()).shuffle(true), workers, limit),
+        "packed" => run!(Loader::builder(packed()).shuffle(true), workers, limit),
+        "dealt" => run!(Loader::builder(padded()).shuffle(true).round_robin(true), workers, limit),
+        "iterable" => run!(Loader::iterable(OneByOne(fixed())), workers, limit),
         other => panic!("{other}"),
     }
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use slotline::dataset::{Context, Dataset, decoding, from_fn, iter_fn};
+use slotline::Loader;
+use slotline::dataset::{Dataset, decoding, from_fn, iter_fn};
 use slotline::loader::{By, Stats, StatsReader, Verdict};
-use slotline::{BoxError, Loader};
-use support::{LONG, Latch};
+use slotline::sample::{Row, Sample};
+use support::{LONG, Latch, WrittenBy, stuck};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -32,15 +33,9 @@ fn while_it_hangs(reader: &StatsReader, latch: &Latch, pass: impl FnOnce() + Sen
     assert!(!matches!(after.verdict(), Verdict::Stuck(_)), "{} {after:?}", after.verdict());
 }
 
-/// A dataset in which sample `stuck` waits for the latch.
-fn hanging(len: usize, stuck: usize, latch: &Latch) -> impl Dataset {
-    let latch = latch.clone();
-    from_fn(len, move |index, _| {
-        if index == stuck {
-            latch.wait();
-        }
-        Ok(index as i64)
-    })
+/// A dataset in which one sample waits for the latch.
+fn hanging(len: usize, at: usize, latch: &Latch) -> impl Dataset {
+    stuck(len, latch, move |index, _| index == at)
 }
 
 fn is_stuck_at(stats: &Stats, index: usize, loading: bool) {
@@ -115,31 +110,19 @@ fn a_sample_that_hangs_in_a_process_is_named() {
     while_it_hangs(&reader, &latch, || loader.epoch().unwrap().for_each(drop), |stats| is_stuck_at(stats, 13, false));
 }
 
-/// Waits for its latch when it is written.
-struct Hanging(i64, Latch);
-
-impl slotline::sample::Sample for Hanging {
-    type Schema = i64;
-
-    fn declare(&self, fields: &mut slotline::sample::Fields) {
-        self.0.declare(fields);
-    }
-
-    fn write(self, row: &mut slotline::sample::Row<'_>) -> Result<(), BoxError> {
-        sleep(MILLISECOND);
-        if self.0 == 9 {
-            self.1.wait();
-        }
-        self.0.write(row)
-    }
-}
-
 #[test]
 fn a_sample_that_hangs_while_it_is_written_is_writing() {
     for workers in [0, 1] {
         let latch = Latch::default();
         let waits = latch.clone();
-        let dataset = from_fn(20, move |index, _: &mut Context| Ok(Hanging(index as i64, waits.clone())));
+        let write = move |number: i64, row: &mut Row<'_>| {
+            sleep(MILLISECOND);
+            if number == 9 {
+                waits.wait();
+            }
+            number.write(row)
+        };
+        let dataset = from_fn(20, move |index, _| Ok(WrittenBy::new(index as i64, write.clone())));
         let mut loader = Loader::builder(dataset).batch_size(2).num_workers(workers).help(false).build().unwrap();
         let reader = loader.stats_reader();
         let pass = || loader.epoch().unwrap().for_each(drop);

@@ -7,54 +7,21 @@ use std::time::Duration;
 
 use slotline::dataset::{Dataset, decoding, downloading, fetching, from_fn, iter_fn, reading};
 use slotline::dtype::DType;
-use slotline::loader::{Stats, StatsReader, Verdict, WorkerStats};
-use slotline::rng::Generator;
+use slotline::loader::{Output, Stats, StatsReader, Verdict, WorkerStats};
 use slotline::sample::{Fields, Row, Sample};
-use slotline::sampler::{Order, ReplicaStride, Sampler, SamplerError, SequentialSampler};
+use slotline::sampler::Order;
 use slotline::{BoxError, Loader};
-use support::{LONG, Latch};
+use support::{LONG, Latch, WrittenBy, sampler_fn, stuck};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A number that sleeps while it is written, for `reads` inside of `reading` and then for `writes`.
-struct Sleepy {
-    value: i64,
-    writes: Duration,
-    reads: Duration,
-}
-
-impl Sample for Sleepy {
-    type Schema = i64;
-
-    fn declare(&self, fields: &mut Fields) {
-        self.value.declare(fields);
-    }
-
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        if !self.reads.is_zero() {
-            reading(|| sleep(self.reads));
-        }
-        if !self.writes.is_zero() {
-            sleep(self.writes);
-        }
-        self.value.write(row)
-    }
-}
-
-/// A number, and what it does while it is written.
-struct Slow(i64, fn());
-
-impl Sample for Slow {
-    type Schema = i64;
-
-    fn declare(&self, fields: &mut Fields) {
-        self.0.declare(fields);
-    }
-
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        self.1();
-        self.0.write(row)
-    }
+/// Runs a pass without work between batches, checks the verdict, and returns the statistics.
+#[track_caller]
+fn check<B: Output>(loader: &mut Loader<B>, is: impl Fn(Verdict) -> bool) -> Stats {
+    loader.epoch().unwrap().for_each(drop);
+    let stats = loader.stats();
+    assert!(is(stats.verdict()), "{} {stats:?}", stats.verdict());
+    stats
 }
 
 /// Returns a dataset of `len` numbers, in which reading an index takes the time that `pause` returns.
@@ -68,75 +35,43 @@ fn numbers(len: usize, pause: impl Fn(usize) -> Duration + Send + Sync + 'static
     })
 }
 
-/// Runs a pass with a shared ring and one with `round_robin`, without work between batches, and checks their statistics.
-fn passes(dataset: impl Fn() -> (usize, Box<dyn Fn(usize) -> Sleepy + Send + Sync>), check: impl Fn(&Stats)) {
-    for workers in [0, 1, 2] {
-        let build = || {
-            let (len, get) = dataset();
-            Loader::builder(from_fn(len, move |index, _| Ok(get(index)))).batch_size(4).num_workers(workers)
-        };
-        let mut shared = build().build().unwrap();
-        shared.epoch().unwrap().for_each(drop);
-        check(&shared.stats());
-        let mut dealt = build().round_robin(true).build().unwrap();
-        dealt.epoch().unwrap().for_each(drop);
-        check(&dealt.stats());
-    }
-}
-
 #[test]
-fn a_slow_read_gives_the_verdict_reading() {
-    passes(
-        || {
-            let get = |index| {
-                sleep(10 * MILLISECOND);
-                Sleepy { value: index as i64, writes: Duration::ZERO, reads: Duration::ZERO }
-            };
-            (24, Box::new(get))
-        },
-        |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
-    );
-}
-
-#[test]
-fn a_slow_write_gives_the_verdict_writing() {
-    passes(
-        || (24, Box::new(|i| Sleepy { value: i as i64, writes: 10 * MILLISECOND, reads: Duration::ZERO })),
-        |stats| assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict()),
-    );
-    passes(
-        || (24, Box::new(|i| Sleepy { value: i as i64, writes: Duration::ZERO, reads: 10 * MILLISECOND })),
-        |stats| assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict()),
-    );
-}
-
-#[test]
-fn a_slow_disk_network_and_decoder_are_told_apart() {
-    let checked = |slow: fn(), is: fn(Verdict) -> bool, in_get: bool| {
+fn a_slow_disk_network_decoder_and_copy_are_told_apart() {
+    const SLOW: Duration = Duration::from_millis(10);
+    let checked = |slow: fn(), is: fn(Verdict) -> bool, in_get: bool, round_robin: bool| {
         for workers in [0, 1, 2] {
             let dataset = from_fn(24, move |index, _| {
                 if in_get {
                     slow();
                 }
-                Ok(Slow(index as i64, if in_get { || () } else { slow }))
+                Ok(WrittenBy::new(index as i64, move |number: i64, row: &mut Row<'_>| {
+                    if !in_get {
+                        slow();
+                    }
+                    number.write(row)
+                }))
             });
-            let mut loader = Loader::builder(dataset).batch_size(4).num_workers(workers).build().unwrap();
-            loader.epoch().unwrap().for_each(drop);
-            let stats = loader.stats();
-            assert!(is(stats.verdict()), "{} {stats:?}", stats.verdict());
+            let builder = Loader::builder(dataset).batch_size(4).num_workers(workers);
+            let mut loader = builder.round_robin(round_robin).build().unwrap();
+            check(&mut loader, is);
         }
     };
+    for round_robin in [false, true] {
+        checked(|| sleep(SLOW), |verdict| matches!(verdict, Verdict::Reading(_)), true, round_robin);
+        checked(|| sleep(SLOW), |verdict| matches!(verdict, Verdict::Writing(_)), false, round_robin);
+        checked(|| reading(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Reading(_)), false, round_robin);
+    }
     for in_get in [false, true] {
-        checked(|| fetching(|| sleep(10 * MILLISECOND)), |verdict| matches!(verdict, Verdict::Disk(_)), in_get);
-        checked(|| downloading(|| sleep(10 * MILLISECOND)), |verdict| matches!(verdict, Verdict::Network(_)), in_get);
+        checked(|| fetching(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Disk(_)), in_get, false);
+        checked(|| downloading(|| sleep(SLOW)), |verdict| matches!(verdict, Verdict::Network(_)), in_get, false);
         // Bytes that come within the code that decodes them.
         let decode = || {
             decoding(|| {
                 downloading(|| sleep(MILLISECOND));
-                sleep(10 * MILLISECOND);
+                sleep(SLOW);
             });
         };
-        checked(decode, |verdict| matches!(verdict, Verdict::Decoding(_)), in_get);
+        checked(decode, |verdict| matches!(verdict, Verdict::Decoding(_)), in_get, false);
     }
 }
 
@@ -154,9 +89,7 @@ fn a_slow_collate_function_gives_the_verdict_writing() {
             Ok(sum)
         });
         let mut loader = builder.build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        let stats = loader.stats();
-        assert!(matches!(stats.verdict(), Verdict::Writing(_)), "{} {stats:?}", stats.verdict());
+        check(&mut loader, |verdict| matches!(verdict, Verdict::Writing(_)));
     }
 }
 
@@ -202,9 +135,7 @@ fn a_few_slow_samples_of_a_stream_are_found() {
             }))
         });
         let mut loader = Loader::iterable(stream).batch_size(8).num_workers(workers).build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        let stats = loader.stats();
-        assert!(matches!(stats.verdict(), Verdict::Reading(_)), "{} {stats:?}", stats.verdict());
+        let stats = check(&mut loader, |verdict| matches!(verdict, Verdict::Reading(_)));
         assert!(stats.slowest.iter().any(|slow| slow.samples == 1 && slow.index % 67 == 66), "{stats:?}");
     }
 }
@@ -245,48 +176,24 @@ fn an_overloaded_worker_is_named() {
         }))
     });
     let mut loader = Loader::iterable(stream).num_workers(2).build().unwrap();
-    loader.epoch().unwrap().for_each(drop);
-    let stats = loader.stats();
-    assert!(matches!(stats.verdict(), Verdict::Uneven { worker: 0, .. }), "{} {stats:?}", stats.verdict());
-}
-
-/// A sampler that is slow to draw an order.
-struct SlowSampler(SequentialSampler);
-
-impl Sampler for SlowSampler {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn memory(&self) -> usize {
-        self.0.memory()
-    }
-
-    fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        sleep(100 * MILLISECOND);
-        self.0.order(default, order)
-    }
-
-    fn places(&self) -> ReplicaStride {
-        self.0.places()
-    }
+    check(&mut loader, |verdict| matches!(verdict, Verdict::Uneven { worker: 0, .. }));
 }
 
 #[test]
 fn a_slow_sampler_is_found_before_and_during_a_pass() {
     for workers in [0, 2] {
-        let builder = Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
-        let mut loader = builder.sampler(SlowSampler(SequentialSampler::new(40))).build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        let stats = loader.stats();
-        assert!(matches!(stats.verdict(), Verdict::Starting { .. }), "{} {stats:?}", stats.verdict());
+        let builder = || Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
+        let slow = sampler_fn(40, |order| {
+            sleep(100 * MILLISECOND);
+            *order = Order::Range(40);
+            Ok(())
+        });
+        let mut loader = builder().sampler(slow).build().unwrap();
+        check(&mut loader, |verdict| matches!(verdict, Verdict::Starting { .. }));
 
-        let builder = Loader::builder(numbers(40, |_| Duration::ZERO)).batch_size(4).num_workers(workers);
         let indices = || (0..40).inspect(|_| sleep(2 * MILLISECOND));
-        let mut loader = builder.sampler_iter(indices).build().unwrap();
-        loader.epoch().unwrap().for_each(drop);
-        let stats = loader.stats();
-        assert!(matches!(stats.verdict(), Verdict::Sampler { .. }), "{} {stats:?}", stats.verdict());
+        let mut loader = builder().sampler_iter(indices).build().unwrap();
+        check(&mut loader, |verdict| matches!(verdict, Verdict::Sampler { .. }));
     }
 }
 
@@ -317,21 +224,13 @@ fn any_thread_can_read_statistics_during_and_after_a_pass() {
         assert_eq!((stats.batches, stats.samples), (6, 12));
         assert_eq!(stats.elapsed, reader.stats().elapsed, "elapsed changed after the pass");
     }
-    let dataset = |latch: &Latch| {
-        let stuck = latch.clone();
-        from_fn(12, move |index, _| {
-            if index == 4 {
-                stuck.wait();
-            }
-            Ok(index as i64)
-        })
-    };
-    let latch = Latch::default();
-    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).help(false).build().unwrap();
-    check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
-    let latch = Latch::default();
-    let mut loader = Loader::builder(dataset(&latch)).batch_size(2).num_workers(1).round_robin(true).build().unwrap();
-    check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
+    for round_robin in [false, true] {
+        let latch = Latch::default();
+        let builder = Loader::builder(stuck(12, &latch, |index, _| index == 4)).batch_size(2).num_workers(1);
+        let builder = if round_robin { builder.round_robin(true) } else { builder.help(false) };
+        let mut loader = builder.build().unwrap();
+        check(loader.stats_reader(), &latch, move || loader.epoch().unwrap().for_each(|batch| drop(batch.unwrap())));
+    }
 }
 
 #[test]

@@ -191,22 +191,6 @@ mod tests {
         assert_eq!(default.drawn(), 4);
     }
 
-    /// Like a DataLoader, which draws its base seed first, from the same generator.
-    #[test]
-    fn the_order_after_a_base_seed_matches_torch() {
-        let mut default = Generator::from_seed(42);
-        default.random_i64();
-        let mut sampler = RandomSampler::new(10).unwrap();
-        assert_eq!(order_of(&mut sampler, &mut default), [8, 0, 9, 1, 4, 5, 6, 3, 2, 7]);
-
-        let shared = SharedGenerator::from(Generator::from_seed(42));
-        let mut sampler = RandomSampler::new(10).unwrap().generator(shared.clone());
-        shared.lock().random_i64();
-        assert_eq!(order_of(&mut sampler, &mut default), [6, 5, 4, 0, 8, 9, 2, 1, 3, 7]);
-        assert_eq!(shared.lock().drawn(), 2 + 9 + 9, "the trailing permutation counts");
-        assert_eq!(default.drawn(), 4, "the default generator is not used if one was given");
-    }
-
     #[test]
     fn later_passes_reuse_the_memory() {
         let mut default = Generator::new();

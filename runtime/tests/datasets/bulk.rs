@@ -1,6 +1,6 @@
 //! Datasets that read many samples at once, alone and within others.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use slotline::dataset::{ConcatDataset, Context, StackDataset, Subset};
 use slotline::dtype::DType;
@@ -9,59 +9,26 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::{PackedText, RowsMut, Text};
 use slotline::{BoxError, Dataset, Error, Loader};
 
-use crate::support::{DatasetOf, chain, from_fn};
+use crate::support::{Bulk, DatasetOf, ReadsMany, chain, from_fn};
 
-/// A dataset with bulk reads, which records the indices of each read.
-struct Bulk {
-    asked: Arc<Mutex<Vec<Vec<usize>>>>,
-    /// How many more samples it puts than requested; negative for fewer.
-    off_by: isize,
-}
-
-impl Dataset for Bulk {
-    type Sample<'a> = (i64, u64);
-
-    fn len(&self) -> usize {
-        10
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
-        if index == 7 && self.off_by == 0 { Err("seven".into()) } else { Ok((index as i64, cx.rng().next_u64())) }
-    }
-
-    fn reads_many(&self) -> bool {
-        true
-    }
-
-    fn get_many(
-        &self,
-        indices: &[usize],
-        cx: &mut Context,
-        put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
-    ) -> Result<(), BoxError> {
-        self.asked.lock().unwrap().push(indices.to_vec());
-        let count = indices.len().saturating_add_signed(self.off_by);
-        for place in 0..count {
-            cx.go_to(place);
-            put(self.get(indices[place.min(indices.len() - 1)], cx)?)?;
-        }
-        Ok(())
-    }
+/// Ten samples with bulk reads, of which number 7 is bad.
+fn bulk() -> Bulk {
+    Bulk { len: 10, bad: Some(7), ..Bulk::default() }
 }
 
 #[test]
 fn bulk_reads_of_whole_batches_equal_single_reads() {
     for workers in [0, 2] {
-        let asked = Arc::default();
-        let bulk = Bulk { asked: Arc::clone(&asked), off_by: 0 };
+        let bulk = bulk();
+        let asked = bulk.asked.clone();
         let subset = Subset::new(bulk, (0..10).rev()).unwrap();
         let mut loader = Loader::builder(subset).batch_size(4).seed(3).num_workers(workers).build().unwrap();
         let outcomes: Vec<_> = loader.epoch().unwrap().collect();
-        let mut asked = asked.lock().unwrap().clone();
+        let mut asked = asked.all();
         asked.sort();
         assert_eq!(
             asked,
-            [vec![1, 0], vec![5, 4, 3, 2], vec![9, 8, 7, 6]],
+            ["[1, 0]", "[5, 4, 3, 2]", "[9, 8, 7, 6]"],
             "the indices are those of the dataset in the subset"
         );
         // The third sample of the first batch is number 7, and index 2 of the subset.
@@ -85,7 +52,7 @@ fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
     for (off_by, message) in
         [(-1, "was asked for 4 samples but put only 3"), (1, "was asked for 4 samples but put more")]
     {
-        let bulk = Bulk { asked: Default::default(), off_by };
+        let bulk = Bulk { len: 10, off_by, ..Bulk::default() };
         let mut loader = Loader::builder(bulk).batch_size(4).build().unwrap();
         let error = loader.epoch().unwrap().next().unwrap().unwrap_err();
         let text = chain(&error);
@@ -95,8 +62,7 @@ fn a_bulk_read_of_too_few_or_too_many_samples_is_an_error() {
 
 #[test]
 fn collate_for_each_reads_in_bulk_only_with_batches() {
-    let asked = Arc::default();
-    let bulk = || Bulk { asked: Arc::clone(&asked), off_by: 0 };
+    let bulk = bulk();
     let collate = |samples: &mut slotline::loader::Samples<'_, Bulk>| {
         let mut sum = 0;
         samples.for_each(|(number, _)| {
@@ -105,12 +71,12 @@ fn collate_for_each_reads_in_bulk_only_with_batches() {
         })?;
         Ok(sum)
     };
-    let mut loader = Loader::builder(bulk()).batch_size(5).collate(collate).build().unwrap();
+    let mut loader = Loader::builder(bulk.clone()).batch_size(5).collate(collate).build().unwrap();
     assert_eq!(loader.epoch().unwrap().next().unwrap().unwrap(), 10);
-    assert_eq!(asked.lock().unwrap().len(), 1);
-    let mut loader = Loader::builder(bulk()).batch_size(None).build().unwrap();
+    assert_eq!(bulk.asked.all().len(), 1);
+    let mut loader = Loader::builder(bulk.clone()).batch_size(None).build().unwrap();
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
-    assert_eq!(asked.lock().unwrap().len(), 1);
+    assert_eq!(bulk.asked.all().len(), 1);
 }
 
 /// Texts in memory of the thread, which draw a random number; number 4 is missing.
@@ -131,21 +97,6 @@ impl Dataset for Texts {
         let text = cx.local::<String>();
         *text = format!("text {index}");
         Ok((Text::new(text, 10), drawn))
-    }
-}
-
-/// The same dataset without bulk reads.
-struct Single(Bulk);
-
-impl Dataset for Single {
-    type Sample<'a> = (i64, u64);
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
-        self.0.get(index, cx)
     }
 }
 
@@ -184,37 +135,33 @@ where
 fn a_stack_reads_its_first_dataset_that_can_in_bulk() {
     let skip = OnError::Skip(Budget::Samples(3));
     for (workers, on_error) in [(0, OnError::Raise), (2, OnError::Raise), (0, skip), (2, skip)] {
-        let asked: [Arc<Mutex<Vec<Vec<usize>>>>; 2] = Default::default();
-        let [first, second] = asked.clone().map(|asked| Bulk { asked, off_by: 0 });
-        let single = || Single(Bulk { asked: Arc::default(), off_by: 0 });
+        let (first, second, single) = (bulk(), bulk(), || ReadsMany(bulk(), false));
         let want = pass(single(), single(), workers, on_error);
-        assert_eq!(pass(first, second, workers, on_error), want, "{workers} {on_error:?}");
-        let [mut first, second] = asked.map(|asked| std::mem::take(&mut *asked.lock().unwrap()));
+        assert_eq!(pass(first.clone(), second.clone(), workers, on_error), want, "{workers} {on_error:?}");
+        let [mut first, second] = [first, second].map(|bulk| bulk.asked.all());
         assert!(second.is_empty());
         first.sort();
         if on_error == OnError::Raise {
-            assert_eq!(first, [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8], vec![9]]);
+            assert_eq!(first, ["[0, 1, 2]", "[3, 4, 5]", "[6, 7, 8]", "[9]"]);
             // Number 4 of the texts, which are read one by one, and number 7 of the bulk read.
             let ok: Vec<_> = want.iter().map(Result::is_ok).collect();
             assert_eq!(ok, [true, false, false, true]);
             assert_eq!(want[1], Err("sample 4 of batch 1: four".into()));
-            assert_eq!(want[2], Err("sample 7 of batch 2: seven".into()));
+            assert_eq!(want[2], Err("sample 7 of batch 2: bad".into()));
         } else {
             let indices: Vec<_> = want.iter().map(|outcome| outcome.as_ref().unwrap().0.clone()).collect();
             assert_eq!(indices, [vec![0, 1, 2], vec![3, 5], vec![6, 8], vec![9]]);
-            assert!(first.contains(&vec![3, 4, 5]) && first.contains(&vec![6, 7, 8]), "{first:?}");
+            assert!(["[3, 4, 5]", "[6, 7, 8]"].iter().all(|read| first.iter().any(|found| found == read)), "{first:?}");
         }
     }
 }
 
 #[test]
 fn a_stack_of_a_later_dataset_with_bulk_reads_reads_in_bulk() {
-    let asked = Arc::default();
-    let second = Bulk { asked: Arc::clone(&asked), off_by: 0 };
-    let single = || Single(Bulk { asked: Arc::default(), off_by: 0 });
-    let got = pass(single(), second, 2, OnError::Raise);
+    let (second, single) = (bulk(), || ReadsMany(bulk(), false));
+    let got = pass(single(), second.clone(), 2, OnError::Raise);
     assert_eq!(got, pass(single(), single(), 2, OnError::Raise));
-    assert_eq!(asked.lock().unwrap().len(), 4);
+    assert_eq!(second.asked.all().len(), 4);
 }
 
 #[test]
@@ -222,8 +169,8 @@ fn a_stack_reports_a_bulk_read_of_too_few_or_too_many_samples() {
     for (off_by, message) in
         [(-1, "was asked for 3 samples but put only 2"), (1, "was asked for 3 samples but put more")]
     {
-        let bulk = || Bulk { asked: Arc::default(), off_by };
-        let outcomes = pass(bulk(), Single(bulk()), 0, OnError::Raise);
+        let bulk = || Bulk { len: 10, off_by, ..Bulk::default() };
+        let outcomes = pass(bulk(), ReadsMany(bulk(), false), 0, OnError::Raise);
         assert!(outcomes[0].as_ref().unwrap_err().contains(message), "{outcomes:?}");
     }
 }
@@ -306,7 +253,7 @@ fn samples_that_are_written_by_field_are_those_that_are_read() {
     for workers in [0, 2] {
         for (bad, skip) in [(None, false), (Some(7), false), (Some(7), true)] {
             let on_error = || if skip { OnError::Skip(Budget::Samples(9)) } else { OnError::Raise };
-            let want = rows_of(from_fn_text(bad), on_error(), workers);
+            let want = rows_of(ReadsMany(Fielded::new(bad), false), on_error(), workers);
             let fielded = Fielded::new(bad);
             assert_eq!(rows_of(fielded.clone(), on_error(), workers), want);
             assert_eq!(rows_of(Subset::new(Arc::new(fielded.clone()), 0..20).unwrap(), on_error(), workers), want);
@@ -316,23 +263,6 @@ fn samples_that_are_written_by_field_are_those_that_are_read() {
             assert_eq!(rows_of(first.concat(second).unwrap(), on_error(), workers), want);
         }
     }
-}
-
-/// Returns the same samples, read one by one.
-fn from_fn_text(bad: Option<usize>) -> impl for<'a> Dataset<Sample<'a> = (i64, bool, PackedText<'a>)> {
-    struct OwnedSample(Fielded);
-    impl Dataset for OwnedSample {
-        type Sample<'a> = (i64, bool, PackedText<'a>);
-
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-
-        fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-            self.0.get(index, cx)
-        }
-    }
-    OwnedSample(Fielded::new(bad))
 }
 
 type Lie = fn(&[usize], &mut RowsMut<'_>) -> Result<(), BoxError>;

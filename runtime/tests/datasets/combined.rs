@@ -11,10 +11,9 @@ use slotline::loader::{Batch, BatchOf};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SampleRng};
 use slotline::sample::{Dynamic, Fields, Packed, Ragged, Row, Sample, Text};
-use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Dataset, Error, Loader};
 
-use crate::support::{Item, chain, dawdle, from_fn, items, pixels};
+use crate::support::{Item, chain, dawdle, from_fn, items, pixels, sampler_fn};
 
 /// Passes every batch of shuffled passes to `look`, with and without workers, and checks that each index came once.
 #[track_caller]
@@ -63,11 +62,18 @@ fn a_subset_has_the_samples_of_its_indices() {
 
 #[test]
 fn the_parts_of_a_split_have_the_samples_of_the_whole() {
-    let parts = random_split(from(0, 60), &[0.5, 0.5], &mut Generator::from_seed(1)).unwrap();
+    let whole = Arc::new(from(0, 60));
+    let parts = random_split(Arc::clone(&whole), &[0.1, 0.2, 0.7], &mut Generator::from_seed(1)).unwrap();
+    assert_eq!(parts.iter().map(Dataset::len).collect::<Vec<_>>(), [6, 12, 42]);
+    let mut all = Vec::new();
     for part in parts {
+        assert!(Arc::ptr_eq(&**part.dataset(), &whole));
         let chosen: Vec<usize> = part.indices().collect();
         each_pass(|| part.clone(), |batch| items_are(batch, |index| chosen[index]));
+        all.extend(chosen);
     }
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..60));
 }
 
 #[test]
@@ -293,31 +299,17 @@ fn invalid_parts_are_errors_that_name_them() {
     assert!(error.to_string().contains("size mismatch between datasets: the first has 3 samples, number 3 has 2"));
 }
 
-/// A sampler with an index that is out of range.
-struct TooFar;
-
-impl Sampler for TooFar {
-    fn len(&self) -> usize {
-        3
-    }
-
-    fn memory(&self) -> usize {
-        12
-    }
-
-    fn order(&mut self, _default: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        order.u32_table().extend([0, 2, 1]);
-        Ok(())
-    }
-}
-
-/// Loads the three batches of `TooFar` over a dataset of two samples, and asserts that the second is an error.
+/// Loads three batches of single samples from a dataset of two samples, and asserts that the second is an error.
 #[track_caller]
 fn index_2_is_out_of_range<D: Dataset>(dataset: D, name: &'static str) {
     assert_eq!(dataset.len(), 2);
     let error = dataset.get(2, &mut Context::default()).err().unwrap();
     assert_eq!(error.downcast_ref(), Some(&OutOfRange { dataset: name, index: 2, len: 2 }));
-    let mut loader = Loader::builder(dataset).sampler(TooFar).num_workers(2).build().unwrap();
+    let sampler = sampler_fn(3, |order| {
+        order.u32_table().extend([0, 2, 1]);
+        Ok(())
+    });
+    let mut loader = Loader::builder(dataset).sampler(sampler).num_workers(2).build().unwrap();
     let batches: Vec<_> =
         loader.epoch().unwrap().map(|batch| batch.map(|_| ()).map_err(|error| chain(&error))).collect();
     assert!(batches[0].is_ok() && batches[2].is_ok() && batches.len() == 3);

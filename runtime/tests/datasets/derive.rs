@@ -7,34 +7,12 @@ use std::fmt::Debug;
 
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::Element;
-use slotline::loader::BatchOf;
 use slotline::sample::{Columns, Fields, Packed, PackedTensor, Ragged, Row, Schema, Text, Texts};
 use slotline::tensor::TensorView;
 use slotline::{BoxError, Loader, Sample};
 
+use crate::samples::{LEN, load};
 use crate::support::{DatasetOf, from_fn};
-
-const LEN: usize = 11;
-
-/// Loads a dataset in batches of 4, 4 and 3, with and without workers, and passes each batch to `look` with its indices.
-#[track_caller]
-fn load<D: Dataset>(make: impl Fn() -> D, names: &[&str], look: impl Fn(&BatchOf<D>, &[usize])) {
-    for workers in [0, 2] {
-        let builder = Loader::builder(make()).batch_size(4).shuffle(true).seed(1).num_workers(workers);
-        let mut loader = builder.build().unwrap();
-        let mut seen = 0;
-        for batch in loader.epoch().unwrap() {
-            let batch = batch.unwrap();
-            let columns = batch.columns();
-            let found: Vec<&str> = (0..columns.len()).map(|i| columns.field(i).unwrap().name()).collect();
-            assert_eq!(found, names);
-            let indices: Vec<usize> = batch.indices().iter().map(|&index| index as usize).collect();
-            look(&batch, &indices);
-            seen += batch.len();
-        }
-        assert_eq!(seen, LEN);
-    }
-}
 
 /// A recording, with every kind of field.
 #[derive(Sample)]
@@ -99,11 +77,11 @@ fn kinds<'b>(batch: &ClipBatch<'b>) -> (TensorView<'b, f32>, Texts<'b>, PackedTe
 fn a_derived_struct_round_trips_every_kind_of_field() {
     let names = ["sound", "words", "marks", "tokens", "type", "place.0", "place.1", "pair.0", "pair.1"];
     let data = Clips::new();
-    load(Clips::new, &names, |batch, indices| {
+    load(Clips::new, &names, |batch, range| {
         let clips = batch.tensors();
         let (sound, words, tokens, place) = kinds(&clips);
-        assert_eq!((sound.shape(), place.1.shape()), (&[indices.len(), 5][..], &[indices.len(), 2][..]));
-        for (row, &i) in indices.iter().enumerate() {
+        assert_eq!((sound.shape(), place.1.shape()), (&[range.len(), 5][..], &[range.len(), 2][..]));
+        for (row, i) in range.enumerate() {
             assert_eq!(sound.row(row).as_slice(), data.0[i]);
             assert_eq!(words.get(row), data.1[i]);
             assert_eq!(clips.marks.row(row), data.2[i]);
@@ -162,9 +140,9 @@ fn edge<'b, P: Sample + Copy, T: Element>(batch: &WindowBatch<'b, P, T, 2>, row:
 fn generic_structs_have_generic_batches() {
     fn check<T: Element + PartialEq>(number: fn(usize) -> T) {
         let make = || Windows((0..LEN + 2).map(number).collect());
-        load(make, &["values", "edges", "part.0", "part.1"], |batch, indices| {
+        load(make, &["values", "edges", "part.0", "part.1"], |batch, range| {
             let windows = batch.tensors();
-            for (row, &i) in indices.iter().enumerate() {
+            for (row, i) in range.enumerate() {
                 assert_eq!(windows.values.row(row).as_slice(), [number(i), number(i + 1), number(i + 2)]);
                 assert_eq!(edge(&windows, row), number(i + 2));
                 assert_eq!(windows.part.1[[row, 0]], i as i8);
@@ -194,9 +172,9 @@ fn sparse() -> impl Dataset + for<'a> DatasetOf<'a, WithNothing> {
 
 #[test]
 fn empty_structs_are_samples_and_batches_can_be_renamed() {
-    load(sparse, &["2"], |batch, indices| {
+    load(sparse, &["2"], |batch, range| {
         let Sparse(NothingBatch, EmptyBatch::<3> {}, numbers) = batch.tensors();
-        assert!(numbers.as_slice().iter().copied().eq(indices.iter().map(|&i| i as i64)));
+        assert!(numbers.as_slice().iter().copied().eq(range.map(|i| i as i64)));
     });
 }
 

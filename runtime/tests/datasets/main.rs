@@ -18,5 +18,4 @@ mod padded;
 mod ragged;
 mod samples;
 mod sizes;
-mod splits;
 mod upcoming;

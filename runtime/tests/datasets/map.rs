@@ -1,8 +1,8 @@
 //! `map` with a loader: the function is called once per sample, on the thread that reads it, with the sample's own random numbers.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use slotline::array::Array;
 use slotline::dataset::{Context, Dataset, IterableDataset, TensorDataset};
@@ -11,7 +11,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sample::Text;
 use slotline::{BoxError, Error, Loader};
 
-use crate::support::{OneByOne, dawdle, from_fn};
+use crate::support::{Bulk, OneByOne, ReadsMany, dawdle, from_fn};
 
 /// Returns a dataset whose samples are the index, a random number that the dataset drew, and two that mapped functions drew.
 fn noisy(len: usize) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
@@ -135,63 +135,6 @@ fn errors_and_panics_of_the_function_fail_the_sample() {
     }
 }
 
-/// A dataset with bulk reads, which records the requests and draws a number for each sample.
-#[derive(Debug, Default)]
-struct Bulk {
-    asked: Mutex<Vec<Vec<usize>>>,
-    prefetched: AtomicUsize,
-}
-
-impl Dataset for Bulk {
-    type Sample<'a> = (i64, u64);
-
-    fn len(&self) -> usize {
-        10
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
-        Ok((index as i64, cx.rng().next_u64()))
-    }
-
-    fn prefetch(&self, index: usize) {
-        assert!(index < 10);
-        self.prefetched.fetch_add(1, Relaxed);
-    }
-
-    fn reads_many(&self) -> bool {
-        true
-    }
-
-    fn get_many(
-        &self,
-        indices: &[usize],
-        cx: &mut Context,
-        put: &mut dyn FnMut((i64, u64)) -> Result<(), BoxError>,
-    ) -> Result<(), BoxError> {
-        self.asked.lock().unwrap().push(indices.to_vec());
-        for (place, &index) in indices.iter().enumerate() {
-            cx.go_to(place);
-            put(self.get(index, cx)?)?;
-        }
-        Ok(())
-    }
-}
-
-/// The same dataset without bulk reads.
-struct Single(Arc<Bulk>);
-
-impl Dataset for Single {
-    type Sample<'a> = (i64, u64);
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<(i64, u64), BoxError> {
-        self.0.get(index, cx)
-    }
-}
-
 #[test]
 fn mapped_bulk_reads_equal_single_reads() {
     fn mapped(
@@ -199,19 +142,21 @@ fn mapped_bulk_reads_equal_single_reads() {
     ) -> impl for<'a> Dataset<Sample<'a> = (i64, [u64; 3])> {
         dataset.map(|(index, drawn), cx| Ok((index, [drawn, cx.rng().next_u64(), cx.position()])))
     }
-    let bulk = Arc::new(Bulk::default());
-    let want = passes(mapped(Single(Arc::clone(&bulk))), 0, 6);
-    assert!(bulk.asked.lock().unwrap().is_empty() && bulk.prefetched.load(Relaxed) == 0);
+    let bulk = Bulk { len: 10, ..Bulk::default() };
+    let want = passes(mapped(ReadsMany(bulk.clone(), false)), 0, 6);
+    assert!(bulk.asked.all().is_empty() && bulk.prefetched.load(Relaxed) == 0);
     for (workers, part_size) in [(0, 6), (2, 6), (2, 1)] {
-        assert_eq!(passes(mapped(Arc::clone(&bulk)), workers, part_size), want, "{workers} workers");
-        assert!(!std::mem::take(&mut *bulk.asked.lock().unwrap()).is_empty());
+        assert_eq!(passes(mapped(Arc::new(bulk.clone())), workers, part_size), want, "{workers} workers");
+        assert!(!bulk.asked.all().is_empty());
+        bulk.asked.clear();
         assert!(bulk.prefetched.swap(0, Relaxed) > 0);
     }
 }
 
 #[test]
 fn an_error_in_a_mapped_bulk_read_fails_its_sample() {
-    let risky = || Arc::new(Bulk::default()).map(|(index, _), _| if index == 7 { Err("7".into()) } else { Ok(index) });
+    let bulk = || Bulk { len: 10, ..Bulk::default() };
+    let risky = || Arc::new(bulk()).map(|(index, _), _| if index == 7 { Err("7".into()) } else { Ok(index) });
     let mut loader = Loader::builder(risky()).batch_size(10).build().unwrap();
     let Some(Err(Error::Sample { index, .. })) = loader.epoch().unwrap().next() else { panic!("no error") };
     assert_eq!(index, 7);

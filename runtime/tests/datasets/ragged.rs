@@ -8,6 +8,7 @@ use slotline::loader::{BuildError, Error};
 use slotline::sample::{Packed, PackedText, Ragged, Text};
 use slotline::{BoxError, Loader};
 
+use crate::samples::Dishonest;
 use crate::support::{chain, dawdle};
 
 /// The unit of the room per sample that packed fields declare.
@@ -214,21 +215,13 @@ fn items_of_another_shape_than_declared_are_errors() {
 
 #[test]
 fn a_field_of_the_wrong_kind_is_an_error() {
-    use slotline::sample::{Columns, Dynamic, Fields, Row, Sample};
+    use slotline::sample::{Columns, Fields, Row, Sample};
 
-    /// Declares a packed, a ragged and a fixed field, and writes them with the given function.
-    struct Odd(fn(&mut Row<'_>) -> Result<(), BoxError>);
-    impl Sample for Odd {
-        type Schema = Dynamic;
-        fn declare(&self, fields: &mut Fields) {
-            fields.named("packed", &Packed::<u8>::new(&[], 3));
-            fields.named("ragged", &Ragged::<u8>::new(&[], 3));
-            fields.named("fixed", &[0_u8; 3]);
-        }
-        fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-            self.0(row)
-        }
-    }
+    let declare = |fields: &mut Fields| {
+        fields.named("packed", &Packed::<u8>::new(&[], 3));
+        fields.named("ragged", &Ragged::<u8>::new(&[], 3));
+        fields.named("fixed", &[0_u8; 3]);
+    };
     type Write = fn(&mut Row<'_>) -> Result<(), BoxError>;
     let cases: [(Write, &str); 5] = [
         (
@@ -244,14 +237,15 @@ fn a_field_of_the_wrong_kind_is_an_error() {
         ),
     ];
     for (write, expected) in cases {
-        let dataset = crate::support::from_fn(1, move |_, _| Ok(Odd(write)));
+        let dataset = crate::support::from_fn(1, move |_, _| Ok(Dishonest(declare, write)));
         let mut loader = Loader::builder(dataset).build().unwrap();
         let error = chain(&loader.epoch().unwrap().next().unwrap().unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
     // Taking a field as another kind or type panics.
     let good: Write = |row| (PackedText::new("abc", 3), Text::new("", 3), [1_u8; 3]).write(row);
-    let mut loader = Loader::builder(crate::support::from_fn(1, move |_, _| Ok(Odd(good)))).build().unwrap();
+    let mut loader =
+        Loader::builder(crate::support::from_fn(1, move |_, _| Ok(Dishonest(declare, good)))).build().unwrap();
     let batch = loader.epoch().unwrap().next().unwrap().unwrap();
     let takes = |take: fn(&mut Columns<'_>)| catch_unwind(AssertUnwindSafe(|| take(&mut batch.columns()))).is_ok();
     assert!(takes(|columns| drop(columns.take_packed::<u8>())));

@@ -1,12 +1,13 @@
 //! Options that the builder refuses, adapts or warns about.
 
 use std::error::Error as _;
-use std::time::Duration;
 
-use crate::support::{from_fn, items};
+use crate::support::{WithFields, from_fn, items};
 use slotline::dataset::TensorDataset;
+use slotline::dtype::DType;
 use slotline::loader::{Affinity, BuildError, Builder, Error, Warning};
-use slotline::sampler::{SamplerError, SequentialSampler};
+use slotline::sample::Fields;
+use slotline::sampler::SamplerError;
 use slotline::{Dataset, Loader};
 
 fn ten() -> Builder<impl Dataset> {
@@ -28,14 +29,6 @@ fn an_option_that_is_zero_is_an_error_that_names_it() {
 }
 
 #[test]
-fn options_that_exclude_each_other_are_named() {
-    let error = ten().shuffle(true).sampler(SequentialSampler::new(3)).build().unwrap_err().to_string();
-    assert_eq!(error, "sampler and shuffle exclude each other; a sampler decides the order; drop shuffle");
-    let error = ten().timeout(Duration::from_secs(1)).build().unwrap_err().to_string();
-    assert!(error.contains("timeout and num_workers = 0 exclude each other"), "{error}");
-}
-
-#[test]
 fn a_huge_batch_size_takes_only_the_memory_of_the_dataset() {
     for (size, part_size) in [(10, 1), (11, 4), (usize::MAX, usize::MAX), (usize::MAX, 1)] {
         for workers in [0, 2] {
@@ -54,53 +47,26 @@ fn a_huge_batch_size_takes_only_the_memory_of_the_dataset() {
     assert_eq!(loader.epoch().unwrap().map(Result::unwrap).collect::<Vec<_>>(), [10]);
 }
 
-#[test]
-fn absurd_numbers_of_slots_and_threads_are_refused() {
-    for (builder, name) in [
-        (ten().num_workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),
-        (ten().num_workers(usize::MAX), "num_workers"),
-        (ten().num_workers(usize::MAX).prefetch_factor(usize::MAX), "num_workers"),
-        (ten().hold(usize::MAX), "hold"),
-    ] {
-        let error = builder.build().unwrap_err();
-        assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
-    }
-}
-
-/// Declares fields of this shape, so that `build` reads no sample.
-struct Huge(usize, &'static [usize]);
-
-impl Dataset for Huge {
-    type Sample<'a> = i64;
-
-    fn len(&self) -> usize {
-        self.0
-    }
-
-    fn get<'a>(&'a self, _: usize, _: &'a mut slotline::dataset::Context) -> Result<i64, slotline::BoxError> {
-        Err("no sample".into())
-    }
-
-    fn fields(&self) -> Option<slotline::sample::Fields> {
-        let mut fields = slotline::sample::Fields::new();
-        fields.fixed(slotline::dtype::DType::F64, self.1);
-        Some(fields)
-    }
+/// Returns a dataset that declares fields of this shape and has no samples to read.
+fn huge(len: usize, shape: &[usize]) -> impl Dataset {
+    let mut fields = Fields::new();
+    fields.fixed(DType::F64, shape);
+    WithFields(from_fn(len, |_, _| -> Result<i64, _> { Err("no sample".into()) }), fields)
 }
 
 #[test]
 fn a_batch_beyond_the_address_space_is_an_error() {
     for shape in [&[1 << 40, 1 << 21][..], &[usize::MAX, 0], &[1 << 31, 0, 1 << 31], &[1; 8], &[1; 20]] {
-        let error = Loader::builder(Huge(64, shape)).batch_size(64).build().unwrap_err();
+        let error = Loader::builder(huge(64, shape)).batch_size(64).build().unwrap_err();
         assert!(matches!(error, BuildError::Layout(_)), "{shape:?}: {error}");
     }
-    let error = Loader::builder(Huge(64, &[1 << 40, 1 << 21])).batch_size(64).build().unwrap_err().to_string();
+    let error = Loader::builder(huge(64, &[1 << 40, 1 << 21])).batch_size(64).build().unwrap_err().to_string();
     assert!(error.contains("64 rows of field 0: f64 [1099511627776, 2097152]"), "{error}");
     // The samples are empty, but there are more rows than the machine can address.
-    let error = Loader::builder(Huge(usize::MAX, &[0])).batch_size(usize::MAX).build().unwrap_err().to_string();
+    let error = Loader::builder(huge(usize::MAX, &[0])).batch_size(usize::MAX).build().unwrap_err().to_string();
     assert!(error.contains("make batch_size smaller"), "{error}");
     // A field without elements is valid.
-    let mut loader = Loader::builder(Huge(4, &[5, 0])).batch_size(2).build().unwrap();
+    let mut loader = Loader::builder(huge(4, &[5, 0])).batch_size(2).build().unwrap();
     assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_err()).count(), 2);
 }
 
@@ -109,7 +75,7 @@ fn needing_more_memory_than_available_is_an_error() {
     for (workers, expected) in [(0, 2_usize), (2, 6)] {
         // 64 TiB a batch, and 2⁶² bytes.
         for shape in [&[1 << 37][..], &[1 << 53]] {
-            let error = Loader::builder(Huge(64, shape)).batch_size(64).num_workers(workers).build().unwrap_err();
+            let error = Loader::builder(huge(64, shape)).batch_size(64).num_workers(workers).build().unwrap_err();
             let BuildError::Memory { slots, batch, bytes, available } = error else { panic!("{error}") };
             assert_eq!((slots, bytes), (expected, batch as u128 * expected as u128));
             assert!(batch >= 64 * 8 * shape[0] && available > 0 && bytes > u128::from(available));
@@ -119,7 +85,7 @@ fn needing_more_memory_than_available_is_an_error() {
     }
     // The order of a pass also takes memory.
     for len in [1 << 50, usize::MAX] {
-        let error = Loader::builder(Huge(len, &[])).shuffle(true).build().unwrap_err();
+        let error = Loader::builder(huge(len, &[])).shuffle(true).build().unwrap_err();
         assert!(matches!(error, BuildError::OrderMemory { bytes, available } if bytes as u64 > available), "{error}");
     }
 }
@@ -174,15 +140,6 @@ fn unknown_cores_are_refused_and_known_ones_are_used() {
     let mut loader = ten().num_workers(3).affinity(Affinity::Cores(vec![first])).build().unwrap();
     assert!(!loader.warnings().iter().any(|warning| matches!(warning, Warning::NotBound { .. })));
     assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 10);
-}
-
-#[test]
-fn more_workers_than_cores_is_a_warning() {
-    let cores = std::thread::available_parallelism().unwrap().get();
-    let loader = ten().num_workers(cores + 1).build().unwrap();
-    assert_eq!(loader.warnings(), [Warning::ManyWorkers { workers: cores + 1, cores }]);
-    assert!(loader.warnings()[0].to_string().contains(&format!("num_workers is {}", cores + 1)));
-    assert!(ten().num_workers(cores).build().unwrap().warnings().is_empty());
 }
 
 #[test]

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Crew, Got, HAS_PROCESSES, Run, chain, crews, from_fn, items};
+use crate::misbehaving_code::Bomb;
+use crate::support::{Crew, Got, HAS_PROCESSES, Run, WithFields, chain, crews, from_fn, items, sampler_fn};
 use slotline::dataset::{Context, Dataset};
 use slotline::dtype::DType;
 use slotline::loader::{BuildError, By, Error};
 use slotline::sample::{Fields, Ragged, Row, Sample, Text};
-use slotline::sampler::{Order, Sampler, SamplerError};
 use slotline::{BoxError, Loader};
 
 const RUN: Run = Run { len: 40, batch_size: 8, drop_last: false, shuffle: true, seed: 3 };
@@ -24,64 +24,54 @@ fn parts(error: &Error) -> (usize, usize, usize, By, String) {
 
 /// Runs two passes in which `bad` samples fail by `fail`, and checks each batch and each error.
 fn check(bad: fn(usize) -> bool, fail: fn(usize) -> Result<(), BoxError>, panics: bool) {
-    for (workers, part_size, in_order, processes) in [
-        (0, None, true, false),
-        (0, Some(3), true, false),
-        (1, Some(1), true, false),
-        (2, None, true, false),
-        (2, Some(1), true, false),
-        (3, Some(3), false, false),
-        (2, None, true, HAS_PROCESSES),
-        (2, Some(1), false, HAS_PROCESSES),
+    for (workers, part_size, in_order, processes, dealt) in [
+        (0, None, true, false, false),
+        (0, Some(3), true, false, false),
+        (1, Some(1), true, false, false),
+        (2, None, true, false, false),
+        (2, Some(1), true, false, false),
+        (3, Some(3), false, false, false),
+        (2, None, true, HAS_PROCESSES, false),
+        (2, Some(1), false, HAS_PROCESSES, false),
+        (0, None, true, false, true),
+        (1, None, true, false, true),
+        (3, None, true, false, true),
     ] {
         let dataset = items(RUN.len, move |index, _| if bad(index) { fail(index) } else { Ok(()) });
-        let dataset = Known(dataset);
-        let mut builder = RUN.over(dataset).in_order(in_order);
+        let mut builder = RUN.over(WithFields(dataset, known())).in_order(in_order).round_robin(dealt);
         if let Some(part_size) = part_size {
             builder = builder.part_size(part_size);
         }
         let mut loader = Crew { workers, processes }.build(builder).unwrap();
         for expected in RUN.expected(2) {
-            let mut seen = 0;
-            for outcome in loader.epoch().unwrap() {
-                match outcome {
+            let mut pass = loader.epoch().unwrap();
+            for _ in 0..expected.len() {
+                match pass.next().expect("each batch or its error") {
                     Ok(batch) => assert_eq!(Got::from(&batch), expected[batch.batch_index()]),
                     Err(error) => {
                         assert_eq!(matches!(error, Error::Panic { .. }), panics);
                         let (index, position, task, by, message) = parts(&error);
                         let row = expected[task].indices.iter().position(|&index| bad(index as usize)).unwrap();
                         assert_eq!((index as i64, position), (expected[task].indices[row], task * 8 + row));
-                        assert!(by == By::Consumer || matches!(by, By::Worker(id) if id < workers), "{by}");
+                        match by {
+                            By::Worker(id) => assert!(id < workers && (!dealt || id == task % workers), "{by}"),
+                            By::Consumer => assert!(!dealt || workers == 0),
+                        }
                         assert_eq!(message, format!("no {index}"));
                         let text = chain(&error);
                         assert!(text.contains(&format!("sample {index} of batch {task} ")), "{text}");
                         assert!(text.contains(&by.to_string()) && text.contains(&message), "{text}");
                     }
                 }
-                seen += 1;
             }
-            assert_eq!(seen, expected.len(), "each batch or its error must be delivered");
+            assert!(pass.next().is_none() && pass.next().is_none(), "a pass that has ended stays ended");
         }
     }
 }
 
-/// Declares its fields, so that `build` reads no sample.
-struct Known<D>(D);
-
-impl<D: Dataset> Dataset for Known<D> {
-    type Sample<'a> = D::Sample<'a>;
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        self.0.get(index, cx)
-    }
-
-    fn fields(&self) -> Option<Fields> {
-        Some(Fields::of(&(0_i64, [[0_u8; 3]; 2], 0_u64)))
-    }
+/// The fields of items.
+fn known() -> Fields {
+    Fields::of(&(0_i64, [[0_u8; 3]; 2], 0_u64))
 }
 
 #[test]
@@ -101,15 +91,6 @@ fn a_panic_names_the_sample_and_the_next_batch_comes() {
     check(|_| true, fail, true);
 }
 
-/// A panic payload that panics when it is dropped.
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("a bomb was dropped");
-    }
-}
-
 #[test]
 fn workers_survive_panics_with_any_payload() {
     for crew in crews([0, 1, 2]) {
@@ -117,7 +98,7 @@ fn workers_survive_panics_with_any_payload() {
             1 => panic!("a literal"),
             2 => panic!("a String of {index}"),
             3 => std::panic::panic_any(7_u32),
-            5 => std::panic::panic_any(Bomb),
+            5 => std::panic::panic_any(Bomb(true)),
             _ => Ok(()),
         });
         let mut loader = crew.build(Loader::builder(dataset).help(false)).unwrap();
@@ -225,25 +206,12 @@ fn reading_a_batch_with_the_wrong_schema_panics() {
 fn fields_that_a_dataset_declares_are_used_and_enforced() {
     let unread = |index, _: &mut Context| if index == 0 { Err("never read".into()) } else { Ok(()) };
     for crew in crews([0, 1]) {
-        let mut loader = crew.build(Loader::builder(Known(items(3, unread)))).unwrap();
+        let mut loader = crew.build(Loader::builder(WithFields(items(3, unread), known()))).unwrap();
         assert_eq!(loader.epoch().unwrap().filter(|batch| batch.is_ok()).count(), 2);
     }
-
-    struct WrongFields;
-    impl Dataset for WrongFields {
-        type Sample<'a> = (i64, f32);
-        fn len(&self) -> usize {
-            2
-        }
-        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<(i64, f32), BoxError> {
-            Ok((index as i64, 0.5))
-        }
-        fn fields(&self) -> Option<Fields> {
-            Some(Fields::of(&(0_i64, 0_f64)))
-        }
-    }
+    let wrong = || from_fn(2, |index, _| Ok((index as i64, 0.5_f32)));
     for crew in crews([0, 1]) {
-        let mut loader = crew.build(Loader::builder(WrongFields)).unwrap();
+        let mut loader = crew.build(Loader::builder(WithFields(wrong(), Fields::of(&(0_i64, 0_f64))))).unwrap();
         for batch in loader.epoch().unwrap() {
             let error = chain(&batch.err().unwrap());
             assert!(error.contains("1: f64 [] was declared, but the sample has f32 []"), "{error}");
@@ -268,44 +236,16 @@ fn build_needs_a_readable_sample_among_the_first_16() {
     }
 }
 
-/// Draws these indices, and reports this length.
-struct Fixed(Vec<u64>, usize);
-
-impl Sampler for Fixed {
-    fn len(&self) -> usize {
-        self.1
-    }
-
-    fn memory(&self) -> usize {
-        self.0.len() * 8
-    }
-
-    fn order(&mut self, _: &mut slotline::rng::Generator, order: &mut Order) -> Result<(), SamplerError> {
-        order.u64_table().extend(&self.0);
-        Ok(())
-    }
-}
-
-#[test]
-fn an_index_beyond_the_dataset_fails_that_sample() {
-    let array = slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
-    for crew in crews([0, 2]) {
-        let sampler = Fixed(vec![2, 3, 0, u64::MAX], 4);
-        let mut loader = crew.build(Loader::builder(array.clone()).sampler(sampler)).unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|b| b.tensors()[[0]])).collect();
-        assert!(matches!(
-            outcomes[..],
-            [Ok(12), Err(Error::Sample { index: 3, .. }), Ok(10), Err(Error::Sample { .. })]
-        ));
-    }
-}
-
 #[test]
 fn a_sampler_may_draw_another_number_of_indices_than_len() {
     let dataset = || items(10, |_, _| Ok(()));
     for crew in crews([0, 2]) {
         let tasks = |drawn: u64, len, batch_size| {
-            let builder = Loader::builder(dataset()).sampler(Fixed((0..drawn).collect(), len)).batch_size(batch_size);
+            let sampler = sampler_fn(len, move |order| {
+                order.u64_table().extend(0..drawn);
+                Ok(())
+            });
+            let builder = Loader::builder(dataset()).sampler(sampler).batch_size(batch_size);
             let mut loader = crew.build(builder).unwrap();
             let pass = loader.epoch().map(|pass| pass.map(|batch| batch.unwrap().len()).collect::<Vec<_>>());
             pass.map_err(|error| error.to_string())
@@ -374,9 +314,10 @@ impl Dataset for PanicsInPrefetch {
 
 #[test]
 fn a_panic_in_prefetch_names_the_sample_being_read() {
-    for crew in crews([0, 2]) {
+    let dealt = |workers| (Crew { workers, processes: false }, true);
+    for (crew, dealt) in crews([0, 2]).map(|crew| (crew, false)).chain([0, 1, 2].map(dealt)) {
         let (task, index) = if crew.workers == 0 { (3, 12) } else { (5, 20) };
-        let mut loader = crew.build(Loader::builder(PanicsInPrefetch).batch_size(4)).unwrap();
+        let mut loader = crew.build(Loader::builder(PanicsInPrefetch).batch_size(4).round_robin(dealt)).unwrap();
         for _ in 0..2 {
             let outcomes = loader.epoch().unwrap().enumerate();
             let failed = outcomes.filter_map(|(place, outcome)| match outcome {
@@ -384,9 +325,13 @@ fn a_panic_in_prefetch_names_the_sample_being_read() {
                     assert_eq!(batch.tensors().as_slice()[3], place as i64 * 4 + 3);
                     None
                 }
-                Err(error) => Some((place, parts(&error).2, parts(&error).0)),
+                Err(error) => {
+                    let (index, _, task, _, message) = parts(&error);
+                    assert!(message.contains("not that one"), "{message}");
+                    Some((place, task, index))
+                }
             });
-            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)]);
+            assert_eq!(failed.collect::<Vec<_>>(), [(task, task, index)], "{crew:?}, dealt: {dealt}");
         }
     }
 }

@@ -97,8 +97,8 @@ fn ten_kept_batches_do_not_change() {
 
 #[test]
 fn keeping_up_to_hold_batches_takes_no_extra_memory() {
-    for workers in [0, 2] {
-        each!(160, workers, [hold(2)], |loader, _ordered| {
+    for (workers, in_order) in [(0, true), (2, true), (2, false)] {
+        each!(160, workers, [hold(2).in_order(in_order)], |loader, _ordered| {
             let first = loader.epoch().unwrap().next().unwrap().unwrap();
             let samples = rows(&first);
             for _ in 0..3 {

@@ -3,10 +3,10 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Weak, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 
 use crate::support::{
-    Crew, Got, HAS_PROCESSES, How, Run, crews, dawdle, dawdling, from_fn, items, pass, prefetch, shared,
+    Crew, Got, HAS_PROCESSES, How, OneByOne, Run, crews, dawdle, dawdling, items, pass, plain, prefetch, shared,
 };
 use slotline::arena::{Memory, Pages};
 use slotline::loader::{Error, OnHeld};
@@ -89,36 +89,6 @@ fn batches_dropped_at_the_same_moment_as_their_loader_free_its_memory() {
 }
 
 #[test]
-fn batches_of_one_pass_do_not_change_during_the_next() {
-    // With `in_order(false)`, a batch may be kept for any time: the others use the other slots.
-    for crew in crews([2]) {
-        let mut loader = crew.build(RUN.over(fine()).hold(5).in_order(false)).unwrap();
-        let expected = RUN.expected(3);
-        let kept: Vec<_> = loader.epoch().unwrap().take(4).map(Result::unwrap).collect();
-        for later in &expected[1..] {
-            let mut got = pass(&mut loader);
-            got.sort_by_key(|got| got.task);
-            assert_eq!(got, *later);
-            assert!(kept.iter().all(|batch| Got::from(batch) == expected[0][batch.batch_index()]));
-        }
-    }
-}
-
-#[test]
-fn keeping_one_batch_does_not_affect_later_passes() {
-    for crew in crews([0, 2]) {
-        let mut loader = crew.build(prefetch(RUN.over(fine()), crew.workers, 2).on_held(OnHeld::Fail)).unwrap();
-        let expected = RUN.expected(4);
-        let kept = loader.epoch().unwrap().next().unwrap().unwrap();
-        for later in &expected[1..] {
-            assert_eq!(pass(&mut loader), *later);
-            assert_eq!(Got::from(&kept), expected[0][0]);
-        }
-        assert_eq!(loader.stats().extra_batches, 0);
-    }
-}
-
-#[test]
 fn keeping_too_many_is_an_error_until_one_is_dropped() {
     for (workers, hold, in_order, processes) in [
         (0, 1, true, false),
@@ -162,31 +132,41 @@ fn keeping_too_many_is_an_error_until_one_is_dropped() {
     }
 }
 
+/// Sends the batches of a pass to another thread, and returns what that thread reads before it drops them.
+fn sent<S: 'static, T: Send>(mut loader: Loader<Batch<S>>, read: impl Fn(&Batch<S>) -> T + Send) -> Vec<T> {
+    let (sender, receiver) = mpsc::sync_channel::<Batch<S>>(loader.depth());
+    std::thread::scope(|scope| {
+        let trainer = scope.spawn(move || {
+            let read = |batch: Batch<S>| {
+                // Long enough that the loader's thread runs out of slots and sleeps.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                read(&batch)
+            };
+            receiver.into_iter().map(read).collect::<Vec<_>>()
+        });
+        for batch in loader.epoch().unwrap() {
+            sender.send(batch.unwrap()).unwrap();
+        }
+        drop(sender);
+        trainer.join().unwrap()
+    })
+}
+
 #[test]
 fn a_loop_can_wait_until_another_thread_drops_batches() {
     for (crew, in_order) in crews([0, 2]).flat_map(|crew| [(crew, true), (crew, crew.workers == 0)]) {
         let builder = prefetch(RUN.over(fine()), crew.workers, 1).in_order(in_order);
-        let mut loader = crew.build(builder.on_held(OnHeld::Wait)).unwrap();
-        let depth = loader.depth();
-        let (sender, receiver) = mpsc::sync_channel::<Batch<_>>(depth);
-        let mut got: Vec<Got> = std::thread::scope(|scope| {
-            let trainer = scope.spawn(move || {
-                let mut got = Vec::new();
-                for batch in receiver {
-                    // Long enough that the loader's thread runs out of slots and sleeps.
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                    got.push(Got::from(&batch));
-                }
-                got
-            });
-            for batch in loader.epoch().unwrap() {
-                sender.send(batch.unwrap()).unwrap();
-            }
-            drop(sender);
-            trainer.join().unwrap()
-        });
+        let mut got = sent(crew.build(builder.on_held(OnHeld::Wait)).unwrap(), Got::from);
         got.sort_by_key(|got| if in_order { 0 } else { got.task });
         assert_eq!(got, RUN.expected(1)[0]);
+    }
+    for workers in [0, 2] {
+        let builder = prefetch(Loader::iterable(OneByOne(fine())), workers, 1).batch_size(4);
+        let numbers = sent(builder.on_held(OnHeld::Wait).build().unwrap(), |batch| {
+            batch.columns().get(0).unwrap().typed::<i64>().unwrap().as_slice().to_vec()
+        });
+        let shares = (0..workers.max(1)).map(|worker| plain::share(worker, workers, RUN.len).map(|index| index as i64));
+        assert_eq!(numbers, plain::in_turn(shares.map(|share| plain::batches(&share.collect::<Vec<_>>(), 4, false))));
     }
 }
 
@@ -442,26 +422,6 @@ fn the_next_pass_drops_collated_batches_of_a_dropped_one() {
     // The next pass makes no batches, so nothing replaces those in the slots: beginning it must drop them.
     assert!(loader.epoch().unwrap().all(|batch| batch.is_err()));
     assert_eq!(made.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
-}
-
-#[test]
-fn dropping_a_loader_drops_its_dataset_once() {
-    for crew in crews([0, 3]) {
-        let (made, dropped) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let counted = Counted::new(&made, &dropped);
-        let token = Arc::new(());
-        let weak: Weak<()> = Arc::downgrade(&token);
-        let dataset = from_fn(20, move |index, _| {
-            let _ = (&counted, &token);
-            Ok(index as i64)
-        });
-        let mut loader = crew.build(Loader::builder(dataset)).unwrap();
-        let batch = loader.epoch().unwrap().nth(3).unwrap().unwrap();
-        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (0, 1));
-        drop(loader);
-        assert_eq!((dropped.load(Ordering::SeqCst), weak.strong_count()), (1, 0), "the dataset must be dropped");
-        assert_eq!(batch.tensors().as_slice(), [3]);
-    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod messages;
 mod misbehaving_code;
 mod order;
 mod per_worker;
+mod ranks;
 #[cfg(feature = "serde")]
 mod statistics;
 mod stopping;

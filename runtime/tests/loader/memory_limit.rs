@@ -1,9 +1,9 @@
 //! Law 4: the memory of a loader can be limited, and the error says what would fit the limit.
 
-use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, crews, from_fn};
-use slotline::dataset::{Context, Dataset, iter_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, OneByOne, ReadsMany, crews, from_fn};
+use slotline::Loader;
+use slotline::dataset::{Dataset, iter_fn};
 use slotline::loader::{BuildError, Builder, Fits};
-use slotline::{BoxError, Loader};
 
 /// The options of a loader that determine how much memory it takes.
 #[derive(Clone, Copy, Debug)]
@@ -27,37 +27,8 @@ fn options<D, C>(builder: Builder<D, C>, size: Size, limit: Option<usize>) -> Bu
 const LEN: usize = 1_000;
 
 /// Samples of a little more than 300 bytes.
-struct Data;
-
-impl Dataset for Data {
-    type Sample<'a> = ([u8; 300], i64);
-
-    fn len(&self) -> usize {
-        LEN
-    }
-
-    fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        Ok(([index as u8; 300], index as i64))
-    }
-}
-
-/// The same samples, with `reads_many`.
-struct Bulk;
-
-impl Dataset for Bulk {
-    type Sample<'a> = ([u8; 300], i64);
-
-    fn len(&self) -> usize {
-        LEN
-    }
-
-    fn get<'a>(&'a self, index: usize, cx: &'a mut Context) -> Result<Self::Sample<'a>, BoxError> {
-        Data.get(index, cx)
-    }
-
-    fn reads_many(&self) -> bool {
-        true
-    }
+fn data() -> impl Dataset {
+    from_fn(LEN, |index, _| Ok(([index as u8; 300], index as i64)))
 }
 
 /// Builds a loader (by the method `$method`), runs a pass, and returns the loader's depth and its ceiling.
@@ -75,30 +46,36 @@ macro_rules! build {
 }
 
 const KINDS: [(&str, Build); 10] = [
-    ("in order", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size), size, limit)),
+    ("in order", |size, limit| build!(Loader::builder(data()).batch_size(size.batch_size), size, limit)),
     ("by processes", |size, limit| {
-        let builder = Loader::builder(Data).batch_size(size.batch_size).shuffle(true);
+        let builder = Loader::builder(data()).batch_size(size.batch_size).shuffle(true);
         if HAS_PROCESSES { build!(builder, size, limit, in_processes) } else { build!(builder, size, limit) }
     }),
-    ("shuffled", |size, limit| build!(Loader::builder(Data).batch_size(size.batch_size).shuffle(true), size, limit)),
+    ("shuffled", |size, limit| build!(Loader::builder(data()).batch_size(size.batch_size).shuffle(true), size, limit)),
     ("out of order", |size, limit| {
-        build!(Loader::builder(Data).batch_size(size.batch_size).in_order(false), size, limit)
+        build!(Loader::builder(data()).batch_size(size.batch_size).in_order(false), size, limit)
     }),
-    ("in bulk", |size, limit| build!(Loader::builder(Bulk).batch_size(size.batch_size), size, limit)),
+    ("in bulk", |size, limit| {
+        build!(Loader::builder(ReadsMany(data(), true)).batch_size(size.batch_size), size, limit)
+    }),
     ("a user's iterator", |size, limit| {
-        let builder = Loader::builder(Data).batch_size(size.batch_size).sampler_iter(|| 0..LEN);
+        let builder = Loader::builder(data()).batch_size(size.batch_size).sampler_iter(|| 0..LEN);
         build!(builder, size, limit)
     }),
     ("a user's batches", |size, limit| {
         let batches = move || (0..LEN).map(move |i| vec![i; 1 + i % size.batch_size]);
-        build!(Loader::builder(Data).batch_sampler_iter(size.batch_size, batches), size, limit)
+        build!(Loader::builder(data()).batch_sampler_iter(size.batch_size, batches), size, limit)
     }),
     ("round robin", |size, limit| {
-        build!(Loader::builder(Bulk).batch_size(size.batch_size).shuffle(true).round_robin(true), size, limit)
+        build!(
+            Loader::builder(ReadsMany(data(), true)).batch_size(size.batch_size).shuffle(true).round_robin(true),
+            size,
+            limit
+        )
     }),
-    ("iterable", |size, limit| build!(Loader::iterable(OneByOne(Data)).batch_size(size.batch_size), size, limit)),
+    ("iterable", |size, limit| build!(Loader::iterable(OneByOne(data())).batch_size(size.batch_size), size, limit)),
     ("collated", |size, limit| {
-        let builder = Loader::builder(Data).batch_size(size.batch_size).shuffle(true);
+        let builder = Loader::builder(data()).batch_size(size.batch_size).shuffle(true);
         build!(builder.collate(|samples| Ok(samples.len())), size, limit)
     }),
 ];
@@ -232,7 +209,7 @@ fn advice_keeps_the_workers_that_an_option_requires() {
 #[test]
 fn limits_apply_to_single_samples_and_absurd_batch_sizes() {
     for crew in crews([2]) {
-        let single = |limit| crew.build(Loader::builder(Data).batch_size(None).memory_limit(limit));
+        let single = |limit| crew.build(Loader::builder(data()).batch_size(None).memory_limit(limit));
         let limit = if crew.processes { 60_000 } else { 8_192 };
         let loader = single(limit).unwrap();
         assert!((3..66).contains(&loader.depth()) && loader.memory_ceiling() <= limit);

@@ -2,11 +2,10 @@
 
 use slotline::dataset::{Context, Dataset, OutOfRange, TensorDataset, iter_fn};
 use slotline::loader::{BadSample, Budget, By, OnError, Stats, Warning};
-use slotline::rng::Generator;
-use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::sampler::{Order, Sampler};
 use slotline::{BoxError, Error, Loader};
 
-use crate::support::{chain, from_fn};
+use crate::support::{HAS_PROCESSES, InProcesses, chain, from_fn, sampler_fn};
 
 /// Returns the only error of a pass.
 #[track_caller]
@@ -26,22 +25,12 @@ fn vecs_of_unequal_length_are_an_error_with_alternatives() {
     }
 }
 
-/// Draws these indices in this order, as a table.
-struct Fixed(Vec<u64>);
-
-impl Sampler for Fixed {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn memory(&self) -> usize {
-        8 * self.0.len()
-    }
-
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        *order = Order::U64(self.0.clone());
+/// Returns a sampler that draws these indices in this order, as a table.
+fn fixed(indices: Vec<u64>) -> impl Sampler {
+    sampler_fn(indices.len(), move |order| {
+        *order = Order::U64(indices.clone());
         Ok(())
-    }
+    })
 }
 
 #[test]
@@ -49,16 +38,28 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
     fn check<D: Dataset>(dataset: impl Fn() -> D) {
         for workers in [0, 1] {
             let build = || Loader::builder(dataset()).batch_size(2).num_workers(workers);
-            let sampler = || Fixed(vec![0, 1, 4, 5, 2, 3]);
+            let sampler = || fixed(vec![0, 1, 4, 5, 2, 3]);
             let in_table = only_error(build().sampler(sampler()).build().unwrap().epoch().unwrap());
             let iterated = only_error(build().sampler_iter(|| [0, 1, 4, 5, 2, 3]).build().unwrap().epoch().unwrap());
             let round_robin =
                 only_error(build().sampler(sampler()).round_robin(true).build().unwrap().epoch().unwrap());
-            for error in [in_table, iterated, round_robin] {
+            let lists = || [[0, 1], [4, 5], [2, 3]];
+            let builder = Loader::builder(dataset()).num_workers(workers).batch_sampler_iter(2, lists);
+            let listed = only_error(builder.build().unwrap().epoch().unwrap());
+            for error in [in_table, iterated, round_robin, listed] {
                 let Error::Sample { index: 5, source, .. } = &error else { panic!("{error:?}") };
                 let missing = source.downcast_ref::<OutOfRange>().unwrap();
                 assert_eq!((missing.index, missing.len), (5, 5));
                 assert!(chain(&error).contains("check the sampler"), "{error}");
+            }
+            if HAS_PROCESSES && workers > 0 {
+                let error = only_error(build().sampler(sampler()).in_processes().unwrap().epoch().unwrap());
+                assert!(matches!(error, Error::Sample { index: 5, .. }), "{error:?}");
+                assert!(chain(&error).contains("index 5 is not below its length, 5"), "{error}");
+            }
+            for huge in [build().sampler(fixed(vec![0, u64::MAX])), build().sampler_iter(|| [0, usize::MAX])] {
+                let error = only_error(huge.build().unwrap().epoch().unwrap());
+                assert!(matches!(error, Error::Sample { index: usize::MAX, .. }), "{error:?}");
             }
             let skip = build().sampler(sampler()).on_error(OnError::Skip(Budget::Samples(1)));
             let mut loader = skip.build().unwrap();
@@ -87,13 +88,6 @@ fn an_index_out_of_range_is_an_error_with_the_length() {
 }
 
 #[test]
-fn a_panic_at_a_valid_index_stays_a_panic() {
-    let dataset = from_fn(5, |index, _| if index == 3 { panic!("a panic") } else { Ok(index as i64) });
-    let error = only_error(Loader::builder(dataset).build().unwrap().epoch().unwrap());
-    assert!(matches!(&error, Error::Panic { index: 3, message, .. } if message == "a panic"), "{error:?}");
-}
-
-#[test]
 fn a_pass_without_batches_gives_a_warning() {
     let numbers = |len| TensorDataset::new(vec![0_i64; len]).unwrap();
     let warning = Warning::NoBatch { batch_size: 8, samples: 7 };
@@ -102,7 +96,7 @@ fn a_pass_without_batches_gives_a_warning() {
     assert!(["batch_size is 8", "7 samples", "drop_last"].iter().all(|words| warning.to_string().contains(words)));
     let round_robin = Loader::builder(numbers(7)).batch_size(8).drop_last(true).round_robin(true).build().unwrap();
     assert_eq!(round_robin.warnings(), std::slice::from_ref(&warning));
-    let sampled = Loader::builder(numbers(100)).batch_size(8).drop_last(true).sampler(Fixed((0..7).collect()));
+    let sampled = Loader::builder(numbers(100)).batch_size(8).drop_last(true).sampler(fixed((0..7).collect()));
     assert_eq!(sampled.build().unwrap().warnings(), [warning]);
     for (len, batch_size, drop_last) in [(7, 8, false), (8, 8, true), (0, 8, true)] {
         let loader = Loader::builder(from_fn(len, |index, _| Ok(index as i64))).batch_size(batch_size);

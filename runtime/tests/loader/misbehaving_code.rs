@@ -2,7 +2,7 @@
 //!
 //! Other tests cover panics in `tracing` subscribers (`subscribers_that_panic`), in the `Display` or `Drop` of errors
 //! (`bad_samples::misbehaving`), in thread-local destructors and in loaders dropped by their own threads (`faults::endings`), and
-//! in `get` and similar methods (`errors`).
+//! in `get`, `prefetch` and similar methods (`errors`).
 //!
 //! | where the panic is | outcome |
 //! |---|---|
@@ -11,7 +11,6 @@
 //! | the drop of collated batches with the loader | nothing, however many there are |
 //! | `Dataset::len`, `Sampler::order`, and the closure of `sampler_iter` | `epoch` panics; the next `epoch` begins the pass |
 //! | the drop of an iterator of indices | nothing |
-//! | `Dataset::prefetch` | the batch is an error; the next batch is delivered |
 //! | `Dataset::fields` | `build` panics |
 //! | the drop of an error of a sample or of `iter` that `build` met before another one | nothing |
 
@@ -20,19 +19,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use crate::support::{OneByOne, from_fn};
+use crate::support::{OneByOne, WrittenBy, from_fn, sampler_fn};
 use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Batch, BuildError, Error};
-use slotline::rng::Generator;
 use slotline::sample::{Fields, Row, Sample};
-use slotline::sampler::{Order, Sampler, SamplerError};
+use slotline::sampler::{Order, Sampler};
 use slotline::{BoxError, Loader};
 
 const LEN: usize = 12;
 
 /// Panics when it is dropped, if the flag is set.
 #[derive(Debug)]
-struct Bomb(bool);
+pub(crate) struct Bomb(pub(crate) bool);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -47,21 +45,6 @@ impl fmt::Display for Bomb {
 }
 
 impl std::error::Error for Bomb {}
-
-/// A sample that contains a bomb.
-struct Armed(i64, #[allow(dead_code)] Bomb);
-
-impl Sample for Armed {
-    type Schema = i64;
-
-    fn declare(&self, fields: &mut Fields) {
-        self.0.declare(fields);
-    }
-
-    fn write(self, row: &mut Row<'_>) -> Result<(), BoxError> {
-        self.0.write(row)
-    }
-}
 
 /// Runs a function and returns the message of its panic, if it panics.
 fn panics<T>(run: impl FnOnce() -> T) -> Option<String> {
@@ -104,7 +87,14 @@ fn a_sample_that_panics_on_drop_fails_its_batch() {
         let good: Vec<_> = got.into_iter().flatten().flatten().collect();
         assert!([1, 2, 9, 10, 11].iter().all(|number| good.contains(number)) && !good.contains(&4), "{good:?}");
     }
-    let dataset = || from_fn(LEN, |index, _| Ok(Armed(index as i64, Bomb(index == 4))));
+    let armed = |index| {
+        let bomb = Bomb(index == 4);
+        WrittenBy::new(index as i64, move |number: i64, row: &mut Row<'_>| {
+            let _ = &bomb;
+            number.write(row)
+        })
+    };
+    let dataset = || from_fn(LEN, move |index, _| Ok(armed(index)));
     with_each!(dataset(), [0, 1], check);
 }
 
@@ -183,11 +173,10 @@ fn a_loader_survives_batches_that_panic_on_drop() {
     check!(Loader::iterable(OneByOne(dataset())));
 }
 
-/// Panics in the methods that its fields select: once in `len`, or always in `fields` or `prefetch`.
+/// Panics once in `len`, if the flag is set, or always in `fields`.
 struct PanicsInMethods {
     len: Arc<AtomicBool>,
     fields: bool,
-    prefetch: Option<usize>,
 }
 
 impl Dataset for PanicsInMethods {
@@ -206,16 +195,12 @@ impl Dataset for PanicsInMethods {
         assert!(!self.fields, "no fields");
         None
     }
-
-    fn prefetch(&self, index: usize) {
-        assert!(self.prefetch != Some(index), "no hint");
-    }
 }
 
 #[test]
 fn after_len_panics_the_next_epoch_can_begin() {
     let len = Arc::new(AtomicBool::new(false));
-    let panicking = || PanicsInMethods { len: len.clone(), fields: false, prefetch: None };
+    let panicking = || PanicsInMethods { len: len.clone(), fields: false };
     let check = |loader: &mut dyn FnMut() -> usize| {
         for _ in 0..2 {
             len.store(true, SeqCst);
@@ -233,48 +218,28 @@ fn after_len_panics_the_next_epoch_can_begin() {
 }
 
 #[test]
-fn a_panic_in_fields_fails_build_and_in_prefetch_a_batch() {
-    let panicking = |fields, prefetch| PanicsInMethods { len: Arc::default(), fields, prefetch };
-    assert_eq!(panics(|| Loader::builder(panicking(true, None)).num_workers(1).build()).as_deref(), Some("no fields"));
-    assert_eq!(
-        panics(|| Loader::builder(panicking(true, None)).num_workers(1).round_robin(true).build()).as_deref(),
-        Some("no fields")
-    );
-    for workers in [0, 1, 2] {
-        let builder = || Loader::builder(panicking(false, Some(0))).batch_size(3).num_workers(workers);
-        for got in [pass(&mut builder().build().unwrap()), pass(&mut builder().round_robin(true).build().unwrap())] {
-            assert_eq!(got.len(), LEN / 3);
-            let is_expected = |got: &Error| matches!(got, Error::Panic { message, .. } if message == "no hint");
-            assert!(got.iter().any(|got| got.as_ref().is_err_and(is_expected)), "{got:?}");
-            assert!(got.iter().all(|got| got.as_ref().err().is_none_or(is_expected)), "{got:?}");
-        }
+fn a_panic_in_fields_fails_build() {
+    let builder = || Loader::builder(PanicsInMethods { len: Arc::default(), fields: true }).num_workers(1);
+    for round_robin in [false, true] {
+        assert_eq!(panics(|| builder().round_robin(round_robin).build()).as_deref(), Some("no fields"));
     }
 }
 
-/// Panics in every other call of `order`, after it has written part of the order.
-struct EveryOther(usize);
-
-impl Sampler for EveryOther {
-    fn memory(&self) -> usize {
-        LEN * size_of::<u32>()
-    }
-
-    fn len(&self) -> usize {
-        LEN
-    }
-
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        self.0 += 1;
+/// A sampler that panics in every other call of `order`, after it has written part of the order.
+fn every_other() -> impl Sampler {
+    let mut calls = 0_usize;
+    sampler_fn(LEN, move |order| {
+        calls += 1;
         *order = Order::U32(vec![0; 5]);
-        assert!(self.0.is_multiple_of(2), "no order");
+        assert!(calls.is_multiple_of(2), "no order");
         *order = Order::U32((0..LEN as u32).rev().collect());
         Ok(())
-    }
+    })
 }
 
 #[test]
 fn after_a_sampler_panics_the_next_epoch_can_begin() {
-    let builder = || Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).sampler(EveryOther(0));
+    let builder = || Loader::builder(from_fn(LEN, |index, _| Ok(index as i64))).batch_size(3).sampler(every_other());
     fn check<S>(mut loader: Loader<Batch<S>>) {
         for _ in 0..2 {
             assert_eq!(panics(|| pass(&mut loader)).as_deref(), Some("no order"));

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Crew, Got, HAS_PROCESSES, How, LONG, Latch, Run, crews, dawdling, items, pass};
+use crate::support::{
+    Crew, Got, HAS_PROCESSES, How, LONG, Latch, Run, crews, dawdling, from_fn, items, pass, sampler_fn, stuck,
+};
 use proptest::prelude::*;
 use slotline::WaitStrategy::{Backoff, Park, Spin};
 use slotline::loader::Affinity;
@@ -63,26 +65,6 @@ fn the_default_batch_size_is_one() {
     assert_eq!(indices, [[0], [1], [2], [3], [4]]);
 }
 
-#[test]
-fn held_batches_do_not_affect_later_ones() {
-    let run = Run { len: 50, batch_size: 4, drop_last: false, shuffle: true, seed: 1 };
-    for Crew { workers, processes } in crews([0, 2]) {
-        let how = How { workers, processes, hold: 3, ..How::default() };
-        let mut loader = how.build(run.over(items(run.len, |_, _| Ok(())))).unwrap();
-        let mut held = std::collections::VecDeque::new();
-        let mut pass = loader.epoch().unwrap();
-        for expected in &run.expected(1)[0] {
-            held.push_back((pass.next().unwrap().unwrap(), expected.clone()));
-            assert!(held.iter().all(|(batch, expected)| Got::from(batch) == *expected));
-            held.truncate(3);
-            if held.len() == 3 {
-                held.pop_front();
-            }
-        }
-        assert!(pass.next().is_none() && pass.next().is_none(), "a pass that has ended stays ended");
-    }
-}
-
 fn strategy() -> impl Strategy<Value = WaitStrategy> {
     prop_oneof![4 => Just(Park), 1 => Just(Backoff)]
 }
@@ -139,16 +121,9 @@ proptest! {
     }
 }
 
-/// Sample 0 waits at the latch, all other samples are fast.
+/// Sample 0 waits at the latch, but not when the builder reads it for the fields. All other samples are fast.
 fn with_straggler(len: usize, latch: &Latch) -> impl slotline::Dataset {
-    let latch = latch.clone();
-    items(len, move |index, cx| {
-        // Not when the builder reads it for the fields.
-        if index == 0 && cx.worker().is_some() {
-            latch.wait();
-        }
-        Ok(())
-    })
+    stuck(len, latch, |index, cx| index == 0 && cx.worker().is_some())
 }
 
 #[test]
@@ -199,54 +174,15 @@ fn out_of_order_a_slot_freed_by_another_thread_is_used() {
 }
 
 #[test]
-fn in_order_a_straggler_delays_delivery_but_not_work() {
-    for crew in crews([2]) {
-        let latch = Latch::default();
-        let builder = Loader::builder(with_straggler(40, &latch)).batch_size(4).part_size(1).help(false);
-        let mut loader = crew.build(builder).unwrap();
-        let opener = std::thread::spawn({
-            let latch = latch.clone();
-            move || {
-                latch.until_waiting(1);
-                latch.open();
-            }
-        });
-        let tasks: Vec<usize> = loader.epoch().unwrap().map(|batch| batch.unwrap().batch_index()).collect();
-        assert!(tasks.into_iter().eq(0..10));
-        opener.join().unwrap();
-    }
-}
-
-/// A sampler that runs a pass of an unseeded loader.
-struct Nested(usize);
-
-impl slotline::sampler::Sampler for Nested {
-    fn len(&self) -> usize {
-        self.0
-    }
-
-    fn memory(&self) -> usize {
-        self.0 * size_of::<u32>()
-    }
-
-    fn order(
-        &mut self,
-        _: &mut slotline::rng::Generator,
-        order: &mut slotline::sampler::Order,
-    ) -> Result<(), slotline::sampler::SamplerError> {
-        let numbers = crate::support::from_fn(self.0, |index, _| Ok(index as i64));
-        let mut inner = Loader::builder(numbers).shuffle(true).build().unwrap();
-        let indices = inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32);
-        order.u32_table().extend(indices);
-        Ok(())
-    }
-}
-
-#[test]
 fn a_sampler_may_run_another_loader() {
+    let numbers = || from_fn(10, |index, _| Ok(index as i64));
     for crew in crews([0, 2]) {
-        let numbers = crate::support::from_fn(10, |index, _| Ok(index as i64));
-        let mut loader = crew.build(Loader::builder(numbers).sampler(Nested(10))).unwrap();
+        let nested = sampler_fn(10, move |order| {
+            let mut inner = Loader::builder(numbers()).shuffle(true).build().unwrap();
+            order.u32_table().extend(inner.epoch().unwrap().map(|batch| batch.unwrap().indices()[0] as u32));
+            Ok(())
+        });
+        let mut loader = crew.build(Loader::builder(numbers()).sampler(nested)).unwrap();
         let mut seen: Vec<i64> = loader.epoch().unwrap().map(|batch| batch.unwrap().indices()[0]).collect();
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..10));
@@ -256,7 +192,7 @@ fn a_sampler_may_run_another_loader() {
 #[test]
 fn a_dataset_that_takes_its_context_affects_no_other_sample() {
     let taking = || {
-        crate::support::from_fn(64, |_, cx| {
+        from_fn(64, |_, cx| {
             let drawn = slotline::rng::rand_core::Rng::next_u64(cx.rng());
             let _ = std::mem::take(cx);
             Ok(drawn)
@@ -305,7 +241,7 @@ fn planned_batches_that_do_not_fit_are_errors() {
         (Some(vec![3, 1, 4]), "batch 1 has the positions 3..1 of an order of 5"),
         (None, "`Sampler::spans` returned none"),
     ] {
-        let numbers = crate::support::from_fn(5, |index, _| Ok(index as i64));
+        let numbers = from_fn(5, |index, _| Ok(index as i64));
         let batches = SampledBatches::planned(Ends(ends), 3);
         let mut loader = Loader::builder(numbers).batch_sampler(batches).num_workers(1).build().unwrap();
         let error = loader.epoch().map(drop).unwrap_err().to_string();

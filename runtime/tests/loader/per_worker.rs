@@ -5,11 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::support::{chain, from_fn, prefetch};
+use crate::misbehaving_code;
+use crate::support::{chain, from_fn, prefetch, sampler_fn};
 use slotline::dataset::{Context, IterableDataset, iter_fn};
 use slotline::loader::{Collated, OnHeld};
 use slotline::rng::rand_core::Rng;
-use slotline::{BoxError, Loader, WorkerInfo};
+use slotline::sampler::Order;
+use slotline::{BoxError, Error, Loader, WorkerInfo};
 
 #[test]
 fn empty_replies_leave_no_gaps_in_batch_numbers() {
@@ -55,7 +57,14 @@ fn a_failed_collate_does_not_shift_the_next_batches() {
                     }
                 });
                 let mut loader = builder.build().unwrap();
-                let firsts = loader.epoch().unwrap().map(|batch| batch.ok().map(|numbers| numbers[0]));
+                let firsts = loader.epoch().unwrap().map(|batch| match batch {
+                    Ok(numbers) => Some(numbers[0]),
+                    Err(error) => {
+                        assert_eq!(matches!(error, Error::Panic { .. }), panics);
+                        assert!(chain(&error).contains("the second one"), "{error}");
+                        None
+                    }
+                });
                 let each = if take == 0 { [None; 3] } else { [Some(0), None, Some(8)] };
                 let want: Vec<_> = each.iter().flat_map(|&first| vec![first; workers.max(1)]).collect();
                 // Limits a pass that would never end.
@@ -79,24 +88,6 @@ fn a_sample_that_does_not_fit_does_not_shift_the_next_batches() {
             })
             .collect();
         assert_eq!(got, [Ok(vec![0, 1, 2]), Err(true), Ok(vec![6, 7, 8]), Ok(vec![9])]);
-    }
-}
-
-#[test]
-fn a_stream_continues_after_an_error_but_not_after_a_panic() {
-    for (panics, want) in [(false, vec![Some(3), None, Some(3), Some(1)]), (true, vec![Some(3), None])] {
-        for workers in [0, 1] {
-            let dataset = iter_fn(move |_| {
-                Ok((0..9_i64).map(move |i| match i {
-                    4 if panics => panic!("four"),
-                    4 => Err("four".into()),
-                    i => Ok(i),
-                }))
-            });
-            let mut loader = prefetch(Loader::iterable(dataset).batch_size(3), workers, 2).build().unwrap();
-            let lens: Vec<_> = loader.epoch().unwrap().map(|batch| batch.ok().map(|batch| batch.len())).collect();
-            assert_eq!(lens, want);
-        }
     }
 }
 
@@ -158,7 +149,7 @@ fn a_worker_survives_a_last_batch_that_panics_on_drop() {
                 sample?;
                 len += 1;
             }
-            Ok(Bomb(Arc::new(AtomicBool::new(len < 2))))
+            Ok(misbehaving_code::Bomb(len < 2))
         });
         let mut loader = builder.build().unwrap();
         for _ in 0..2 {
@@ -167,23 +158,11 @@ fn a_worker_survives_a_last_batch_that_panics_on_drop() {
     }
 }
 
-/// An error that panics when it is dropped.
-#[derive(Debug)]
-struct BadError(#[allow(dead_code)] Bomb);
-
-impl std::fmt::Display for BadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("bad")
-    }
-}
-
-impl std::error::Error for BadError {}
-
 #[test]
 fn a_worker_survives_a_second_error_that_panics_on_drop() {
     for workers in [0, 1, 2] {
         // The function fails before it takes the bad sample, so the batch has two errors.
-        let armed = || BadError(Bomb(Arc::new(AtomicBool::new(true))));
+        let armed = || misbehaving_code::Bomb(true);
         let dataset = iter_fn(move |_| Ok((0..4_i64).map(move |i| if i == 1 { Err(armed().into()) } else { Ok(i) })));
         let builder = prefetch(Loader::iterable(dataset).batch_size(2), workers, 2);
         let mut loader = builder.collate(|_| Err::<(), _>("no batch".into())).build().unwrap();
@@ -191,28 +170,6 @@ fn a_worker_survives_a_second_error_that_panics_on_drop() {
             let outcomes = loader.epoch().unwrap().map(|outcome| chain(&outcome.unwrap_err()));
             assert_eq!(outcomes.filter(|error| error.contains("no batch")).count(), 2 * workers.max(1));
         }
-    }
-}
-
-#[test]
-fn a_cursor_that_panics_on_drop_has_no_effect() {
-    for workers in [0, 1, 2] {
-        let dataset = iter_fn(|_| {
-            let bomb = Bomb(Arc::new(AtomicBool::new(true)));
-            Ok((0..5_i64).map(move |i| {
-                let _ = &bomb;
-                Ok(i)
-            }))
-        });
-        // With a collate function, `build` reads no sample for the fields.
-        let builder = prefetch(Loader::iterable(dataset), workers, 2).collate(|samples| Ok(samples.next().is_some()));
-        let mut loader = builder.build().unwrap();
-        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
-        assert!(loader.epoch().unwrap().next().unwrap().unwrap());
-        assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5 * workers.max(1));
-        assert!(loader.epoch().unwrap().next().unwrap().unwrap());
-        // The loader is dropped while a cursor is in use.
-        drop(loader);
     }
 }
 
@@ -266,41 +223,21 @@ fn a_huge_batch_size_gives_one_batch_per_worker() {
     }
 }
 
+/// `torch::iterable` checks that iterable datasets do.
 #[test]
-fn only_iterable_datasets_get_the_overlong_warning() {
-    use slotline::loader::Warning;
-    use slotline::rng::Generator;
-    use slotline::sampler::{Order, Sampler, SamplerError};
-
-    /// Draws one more index in each pass.
-    struct Growing(usize);
-
-    impl Sampler for Growing {
-        fn len(&self) -> usize {
-            self.0
-        }
-
-        fn memory(&self) -> usize {
-            0
-        }
-
-        fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-            *order = Order::Range(self.0);
-            self.0 += 1;
-            Ok(())
-        }
-    }
-
+fn a_sampler_that_draws_more_in_each_pass_gets_no_warning() {
+    let mut len = 3;
+    let growing = sampler_fn(4, move |order| {
+        len += 1;
+        *order = Order::Range(len);
+        Ok(())
+    });
     let mut loader =
-        Loader::builder(from_fn(9, |i, _| Ok(i as i64))).sampler(Growing(4)).round_robin(true).build().unwrap();
+        Loader::builder(from_fn(9, |i, _| Ok(i as i64))).sampler(growing).round_robin(true).build().unwrap();
     for epoch in 0..3 {
         assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 4 + epoch);
     }
     assert_eq!(loader.warnings(), []);
-    let dataset = iter_fn(|_| Ok((0..5_i64).map(Ok))).with_len(3);
-    let mut loader = Loader::iterable(dataset).build().unwrap();
-    assert_eq!(loader.epoch().unwrap().map(Result::unwrap).count(), 5);
-    assert!(matches!(loader.warnings(), [Warning::Overlong { samples: 4, len: 3 }]));
 }
 
 #[test]

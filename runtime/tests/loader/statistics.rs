@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::support::{Crew, LONG, Latch, crews, from_fn, items};
-use slotline::dataset::{Dataset, iter_fn};
+use crate::support::{Crew, LONG, Latch, ReadsMany, crews, from_fn, items, stuck};
+use slotline::dataset::iter_fn;
 use slotline::loader::{By, Stats};
 use slotline::sample::Packed;
 use slotline::{BoxError, Loader};
@@ -110,26 +110,11 @@ fn packed_bytes_are_counted_and_collated_ones_are_not() {
 
 /// Runs a pass over slow samples, and returns the loader's statistics and the time that the pass took.
 fn slowly(crew: Crew, bulk: bool) -> (Stats, Duration) {
-    struct Slow {
-        bulk: bool,
-    }
-    impl Dataset for Slow {
-        type Sample<'a> = i64;
-
-        fn len(&self) -> usize {
-            12
-        }
-
-        fn get<'a>(&'a self, index: usize, _: &'a mut slotline::dataset::Context) -> Result<i64, BoxError> {
-            std::thread::sleep(Duration::from_millis(if index == 7 { 40 } else { 2 }));
-            Ok(index as i64)
-        }
-
-        fn reads_many(&self) -> bool {
-            self.bulk
-        }
-    }
-    let mut loader = crew.build(Loader::builder(Slow { bulk }).batch_size(3).help(false)).unwrap();
+    let dataset = from_fn(12, |index, _| {
+        std::thread::sleep(Duration::from_millis(if index == 7 { 40 } else { 2 }));
+        Ok(index as i64)
+    });
+    let mut loader = crew.build(Loader::builder(ReadsMany(dataset, bulk)).batch_size(3).help(false)).unwrap();
     let begun = Instant::now();
     loader.epoch().unwrap().for_each(drop);
     let took = begun.elapsed();
@@ -272,13 +257,7 @@ fn the_watchdog_reports_a_stuck_sample_once() {
     let dealt = Crew { workers: 1, processes: false };
     for (crew, round_robin) in crews([1]).map(|crew| (crew, false)).chain([(dealt, true)]) {
         let latch = Latch::default();
-        let stuck = latch.clone();
-        let dataset = items(12, move |index, cx| {
-            if index == 5 && cx.epoch() == 0 {
-                stuck.wait();
-            }
-            Ok(())
-        });
+        let dataset = stuck(12, &latch, |index, cx| index == 5 && cx.epoch() == 0);
         let builder = Loader::builder(dataset).batch_size(2).num_workers(1).prefetch_factor(4).help(false);
         let builder = builder.watchdog(Duration::from_millis(20));
         let check = |stats: &mut dyn FnMut() -> Stats| {

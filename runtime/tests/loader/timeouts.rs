@@ -5,71 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, crews, from_fn, items};
+use crate::support::{Dropped, HAS_PROCESSES, InProcesses, Latch, OneByOne, crews, from_fn, items, stuck};
 use slotline::Loader;
-use slotline::loader::{Batch, Builder, Error, Warning};
-
-#[test]
-fn a_timeout_names_the_worker_and_the_batch_comes_later() {
-    for (crew, in_order) in crews([1]).flat_map(|crew| [(crew, true), (crew, false)]) {
-        let latch = Latch::default();
-        let stuck = latch.clone();
-        let dataset = items(12, move |index, cx| {
-            if index == 5 && cx.epoch() == 0 {
-                stuck.wait();
-            }
-            Ok(())
-        });
-        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).in_order(in_order);
-        let mut loader = crew.build(builder.timeout(Duration::from_millis(40))).unwrap();
-        let mut pass = loader.epoch().unwrap();
-        let mut first = || loop {
-            match pass.next().unwrap() {
-                // On a busy machine, any batch may be late.
-                Err(Error::Timeout { task, .. }) if task < 2 => {}
-                outcome => return outcome,
-            }
-        };
-        assert_eq!([first().unwrap().batch_index(), first().unwrap().batch_index()], [0, 1]);
-        latch.until_waiting(1);
-        for _ in 0..2 {
-            let error = pass.next().unwrap().err().unwrap();
-            assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
-            assert!(error.to_string().contains("worker 0 is reading sample 5"), "{error}");
-        }
-        drop(pass);
-        // The previous pass cannot end while a worker reads a sample of it.
-        let error = loader.epoch().err().unwrap();
-        assert!(matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]), "{error}");
-        latch.open();
-        let mut drained = false;
-        while !drained {
-            match loader.epoch() {
-                Ok(_) => drained = true,
-                Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
-            }
-        }
-        // The pass that was begun and dropped immediately may need draining, too.
-        let Ok(pass) = loader.epoch() else { continue };
-        let (mut batches, mut late) = (0, 0);
-        for outcome in pass {
-            *(if outcome.is_ok() { &mut batches } else { &mut late }) += 1;
-        }
-        assert_eq!(batches, 6, "after {late} timeouts");
-    }
-}
+use slotline::loader::{Batch, Error, Warning};
 
 #[test]
 fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
     for crew in crews([2]) {
         let latch = Latch::default();
-        let stuck = latch.clone();
-        let dataset = items(12, move |index, cx| {
-            if index == 0 && cx.worker().is_some() {
-                stuck.wait();
-            }
-            Ok(())
-        });
+        let dataset = stuck(12, &latch, |index, cx| index == 0 && cx.worker().is_some());
         let builder = Loader::builder(dataset).batch_size(2).num_workers(2).timeout(Duration::from_millis(20));
         let mut loader = crew.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
@@ -86,13 +30,7 @@ fn after_a_timeout_the_next_call_waits_for_the_same_batch() {
 fn a_caller_that_loads_can_wait_for_a_limited_time() {
     for crew in crews([1, 2]) {
         let latch = Latch::default();
-        let stuck = latch.clone();
-        let dataset = items(12, move |index, cx| {
-            if index == 0 && cx.worker().is_some() {
-                stuck.wait();
-            }
-            Ok(())
-        });
+        let dataset = stuck(12, &latch, |index, cx| index == 0 && cx.worker().is_some());
         // The caller may get the first sample itself, so let only workers load until one of them is stuck.
         let builder = Loader::builder(dataset).batch_size(2).num_workers(crew.workers).help(false);
         let mut loader = crew.build(builder).unwrap();
@@ -168,13 +106,7 @@ fn a_caller_with_little_time_loads_nothing_itself() {
 #[test]
 fn a_caller_can_wait_for_the_previous_pass_for_a_limited_time() {
     let latch = Latch::default();
-    let stuck = latch.clone();
-    let dataset = items(12, move |index, cx| {
-        if index == 1 && cx.epoch() == 0 {
-            stuck.wait();
-        }
-        Ok(())
-    });
+    let dataset = stuck(12, &latch, |index, cx| index == 1 && cx.epoch() == 0);
     let mut loader = Loader::builder(dataset).batch_size(2).num_workers(1).help(false).build().unwrap();
     loader.begin_epoch().unwrap();
     latch.until_waiting(1);
@@ -237,32 +169,21 @@ fn an_epoch_that_timed_out_begins_with_the_same_order() {
     begin_late!(Loader::iterable(OneByOne(items(11, |_, _| Ok(())))));
 }
 
-#[test]
-fn a_timeout_beyond_any_clock_never_expires() {
-    for crew in crews([1]) {
-        let builder = Loader::builder(items(9, |_, _| Ok(()))).num_workers(1).timeout(Duration::MAX);
-        let mut loader = crew.build(builder).unwrap();
-        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
-        assert_eq!(loader.epoch().unwrap().take(2).filter(Result::is_ok).count(), 2);
-        assert_eq!(loader.epoch().unwrap().filter(Result::is_ok).count(), 9);
-    }
-}
-
 /// Drops a loader whose worker is stuck, and then lets the worker continue. The loader has a watchdog, whose thread ends with the
 /// loader even though the worker is stuck.
 macro_rules! drop_while_stuck {
-    ($options:expr) => {{
+    (|$dataset:ident| $builder:expr) => {{
         let (latch, dropped) = (Latch::default(), Dropped::default());
         let (stuck, guard) = (latch.clone(), dropped.guard());
-        let dataset = from_fn(8, move |index, cx| {
+        let $dataset = from_fn(8, move |index, cx| {
             assert!(!guard.is_dropped(), "the dataset was dropped while a worker used it");
             if index == 3 && cx.worker().is_some() {
                 stuck.wait();
             }
             Ok([index as u64; 512])
         });
-        let builder = Loader::builder(dataset).batch_size(2).num_workers(1).watchdog(Duration::from_millis(20));
-        let mut loader = $options(builder).build().unwrap();
+        let builder = $builder.batch_size(2).num_workers(1).watchdog(Duration::from_millis(20));
+        let mut loader = builder.build().unwrap();
         let mut pass = loader.epoch().unwrap();
         let batch = pass.next().unwrap().unwrap();
         latch.until_waiting(1);
@@ -279,12 +200,9 @@ macro_rules! drop_while_stuck {
 
 #[test]
 fn dropping_a_loader_leaves_a_stuck_worker_its_memory() {
-    drop_while_stuck!(|builder: Builder<_>| builder.part_size(1).help(false));
-}
-
-#[test]
-fn dropping_with_round_robin_leaves_a_stuck_worker_its_memory() {
-    drop_while_stuck!(|builder: Builder<_>| builder.round_robin(true));
+    drop_while_stuck!(|dataset| Loader::builder(dataset).part_size(1).help(false));
+    drop_while_stuck!(|dataset| Loader::builder(dataset).round_robin(true));
+    drop_while_stuck!(|dataset| Loader::iterable(OneByOne(dataset)));
 }
 
 /// Drops a loader whose worker waits in a sample, which `meanwhile` may let go on. Returns whether the sample was done when the

@@ -1,13 +1,12 @@
 //! Loaders resume from a state as if they had never stopped, for any kind of order, stopping point and options.
 
 use proptest::prelude::*;
-use slotline::dataset::{Context, Dataset};
 use slotline::loader::Warning;
-use slotline::{BoxError, Error, Loader};
+use slotline::{Error, Loader};
 
 use crate::orders::*;
 use crate::resumed::*;
-use crate::support::{Crew, HAS_PROCESSES, crews};
+use crate::support::{Crew, HAS_PROCESSES, Latch, Resizable, crews, stuck};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
@@ -22,26 +21,6 @@ proptest! {
         let mut delivered = interrupted(&what, &parts, &last);
         delivered.sort_by_key(Outcome::key);
         prop_assert_eq!(delivered, uninterrupted(&what));
-    }
-}
-
-#[test]
-fn a_loader_resumes_from_its_own_state() {
-    for from in [From::Sequential, From::Shuffle, From::Random, From::Cipher, From::Distributed] {
-        let what = What { len: 40, batch_size: Some(4), drop_last: false, from, persistent: false, epochs: 2 };
-        for Crew { workers, processes } in crews([0, 2]) {
-            let dealt = workers == 0;
-            let how = How { workers, prefetch: 2, part_size: None, hold: 1, in_order: true, dealt, processes };
-            let (mut loader, mut delivered, mut again) = (build(&what, &how), Vec::new(), Vec::new());
-            let state = run(&mut loader, &what, (2, false), &mut delivered).unwrap();
-            assert_eq!(run(&mut loader, &what, WHOLE, &mut Vec::new()), None);
-            for _ in 0..2 {
-                again.clone_from(&delivered);
-                loader.load_state(&state).unwrap();
-                assert_eq!(run(&mut loader, &what, WHOLE, &mut again), None);
-                assert_eq!(again, uninterrupted(&what), "{from:?}");
-            }
-        }
     }
 }
 
@@ -99,14 +78,8 @@ fn a_loader_with_a_collate_function_resumes() {
 #[test]
 fn a_timeout_does_not_count_as_a_delivered_batch() {
     for crew in crews([1]) {
-        let latch = crate::support::Latch::default();
-        let gate = latch.clone();
-        let dataset = crate::support::from_fn(8, move |index, _| {
-            if index == 5 {
-                gate.wait();
-            }
-            Ok(index as i64)
-        });
+        let latch = Latch::default();
+        let dataset = stuck(8, &latch, |index, _| index == 5);
         let builder = Loader::builder(dataset).num_workers(1).timeout(std::time::Duration::from_millis(60));
         let mut loader = crew.build(builder).unwrap();
         let mut pass = loader.epoch().unwrap();
@@ -126,14 +99,8 @@ fn a_timeout_names_a_missing_batch_of_the_state() {
     let kinds = [(true, true, false), (false, true, false), (true, false, false), (false, false, false)];
     let by_processes = [(true, false, HAS_PROCESSES), (false, false, HAS_PROCESSES)];
     for (in_order, dealt, processes) in kinds.into_iter().chain(by_processes) {
-        let latch = crate::support::Latch::default();
-        let gate = latch.clone();
-        let dataset = crate::support::from_fn(20, move |index, _| {
-            if index == 3 {
-                gate.wait();
-            }
-            Ok(index as i64)
-        });
+        let latch = Latch::default();
+        let dataset = stuck(20, &latch, |index, _| index == 3);
         let builder = Loader::builder(dataset).seed(1).num_workers(1).in_order(in_order);
         let builder = builder.timeout(std::time::Duration::from_millis(20));
         let (_, state) = state_of(From::Sequential);
@@ -152,7 +119,7 @@ fn a_timeout_names_a_missing_batch_of_the_state() {
 #[test]
 fn an_epoch_that_timed_out_is_not_drawn_again() {
     let (what, state) = state_of(From::Shuffle);
-    let latch = crate::support::Latch::default();
+    let latch = Latch::default();
     let gate = latch.clone();
     let init = move |_| {
         gate.wait();
@@ -181,20 +148,8 @@ fn an_epoch_that_timed_out_is_not_drawn_again() {
 
 #[test]
 fn a_dataset_that_shrank_since_the_state_is_an_error() {
-    struct Shrinking(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-    impl Dataset for Shrinking {
-        type Sample<'a> = i64;
-
-        fn len(&self) -> usize {
-            self.0.load(std::sync::atomic::Ordering::SeqCst)
-        }
-
-        fn get(&self, index: usize, _: &mut Context) -> Result<i64, BoxError> {
-            Ok(index as i64)
-        }
-    }
     let len = std::sync::Arc::new(9.into());
-    let mut loader = Loader::builder(Shrinking(std::sync::Arc::clone(&len))).build().unwrap();
+    let mut loader = Loader::builder(Resizable(std::sync::Arc::clone(&len))).build().unwrap();
     let mut pass = loader.epoch().unwrap();
     assert_eq!(pass.by_ref().take(5).count(), 5);
     let state = pass.state();

@@ -12,7 +12,7 @@ use slotline::loader::{Affinity, Builder, OnHeld, Pass};
 use slotline::{Batch, Error, Loader, WaitStrategy};
 
 use crate::dice::Dice;
-use crate::support::{DatasetOf, Item, LONG, OneByOne, Run, items, pixels, prefetch};
+use crate::support::{DatasetOf, Item, LONG, OneByOne, Run, items, pixels, plain, prefetch};
 
 pub(crate) static PASSES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static BATCHES: AtomicU64 = AtomicU64::new(0);
@@ -78,19 +78,12 @@ fn wanted(run: &Run, kind: Kind, workers: usize, passes: u32) -> Vec<Vec<Want>> 
         let want = |got: crate::support::Got| Want { indices: got.indices, words: Some(got.words) };
         return run.expected(passes).into_iter().map(|pass| pass.into_iter().map(want).collect()).collect();
     }
-    // Each worker has a share, and the workers take turns while they have batches.
-    let each = run.len.div_ceil(workers.max(1));
-    let shares = (0..workers.max(1)).map(|id| (each * id).min(run.len)..(each * (id + 1)).min(run.len));
-    let lanes: Vec<Vec<_>> = shares
-        .map(|share| {
-            let batches = share.map(|index| index as i64).collect::<Vec<_>>();
-            let batches = batches.chunks(run.batch_size).map(<[_]>::to_vec);
-            batches.filter(|batch| batch.len() == run.batch_size || !run.drop_last).collect()
-        })
-        .collect();
-    let most = lanes.iter().map(Vec::len).max().unwrap_or(0);
-    let turns = (0..most).flat_map(|turn| lanes.iter().filter_map(move |lane| lane.get(turn)));
-    let pass: Vec<_> = turns.map(|indices| Want { indices: indices.clone(), words: None }).collect();
+    let batches = |worker| {
+        let share: Vec<_> = plain::share(worker, workers, run.len).map(|index| index as i64).collect();
+        plain::batches(&share, run.batch_size, run.drop_last)
+    };
+    let pass = plain::in_turn((0..workers.max(1)).map(batches));
+    let pass: Vec<_> = pass.into_iter().map(|indices| Want { indices, words: None }).collect();
     vec![pass; passes as usize]
 }
 

@@ -5,6 +5,7 @@
 mod alone;
 mod chain;
 mod crew;
+mod datasets;
 pub(crate) mod plain;
 mod shared;
 
@@ -13,131 +14,28 @@ pub(crate) use {
     alone::alone,
     chain::chain,
     crew::{Crew, HAS_PROCESSES, InProcesses, crews},
+    datasets::{
+        Bulk, DatasetOf, Forgetful, Item, OneByOne, ReadsMany, Resizable, WithFields, WrittenBy, from_fn, items,
+        pixels, sampler_fn, stuck,
+    },
     shared::{Notes, shared},
 };
 
-use std::fmt::Write;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use slotline::BoxError;
-use slotline::dataset::{Context, Dataset, FnDataset, IterableDataset};
+use slotline::dataset::{Context, Dataset};
 use slotline::loader::{Affinity, Batch, BatchOf, BuildError, Builder, Error};
 use slotline::rng::SampleRng;
 use slotline::rng::rand_core::Rng;
-use slotline::sample::Sample;
-use slotline::{Loader, WaitStrategy, WorkerInfo};
+use slotline::{Loader, WaitStrategy};
 
 use self::plain::Plain;
 
 /// A time limit that suits any machine: an operation that takes longer is taken to hang.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-/// A sample: its index, bytes derived from the index, and the first of its random numbers.
-pub(crate) type Item = (i64, [[u8; 3]; 2], u64);
-
-/// Returns the bytes of the sample at `index`.
-pub(crate) fn pixels(index: usize) -> [[u8; 3]; 2] {
-    let byte = |i: usize| (index.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8;
-    [[byte(0), byte(1), byte(2)], [byte(3), byte(4), byte(5)]]
-}
-
-/// Computes a sample from its index.
-type Get<S> = dyn Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync;
-
-/// Like [`slotline::dataset::from_fn`], but with one type for all datasets whose samples have the same type, so that the loader
-/// over them is compiled once.
-pub(crate) fn from_fn<S: Sample + 'static>(
-    len: usize,
-    get: impl Fn(usize, &mut Context) -> Result<S, BoxError> + Send + Sync + 'static,
-) -> FnDataset<impl Fn(usize, &mut Context) -> Result<S, BoxError> + Clone + Send + Sync + 'static> {
-    erased(len, Arc::new(get))
-}
-
-/// Makes panics silent in processes that are forked from this one. A process that is forked while another test prints a
-/// panic would wait forever for std's lock, which that test held, when it panics itself.
-fn hush_forks() {
-    static HUSHED: std::sync::Once = std::sync::Once::new();
-    HUSHED.call_once(|| {
-        let (print, this) = (std::panic::take_hook(), std::process::id());
-        std::panic::set_hook(Box::new(move |info| {
-            if std::process::id() == this {
-                print(info);
-            }
-        }));
-    });
-}
-
-fn erased<S: Sample + 'static>(
-    len: usize,
-    get: Arc<Get<S>>,
-) -> FnDataset<impl Fn(usize, &mut Context) -> Result<S, BoxError> + Clone + Send + Sync + 'static> {
-    hush_forks();
-    slotline::dataset::from_fn(len, move |index, cx| get(index, cx))
-}
-
-/// Returns a dataset of `len` samples, which calls `work` before each.
-pub(crate) fn items(
-    len: usize,
-    work: impl Fn(usize, &mut Context) -> Result<(), BoxError> + Send + Sync + 'static,
-) -> impl Dataset + for<'a> DatasetOf<'a, Item> {
-    from_fn(len, move |index, cx| {
-        work(index, cx)?;
-        Ok((index as i64, pixels(index), cx.rng().next_u64()))
-    })
-}
-
-/// A dataset whose samples are `S`, as a bound that the compiler can resolve.
-pub(crate) trait DatasetOf<'a, S>: Dataset<Sample<'a> = S> {}
-impl<'a, S, D: Dataset<Sample<'a> = S>> DatasetOf<'a, S> for D {}
-
-/// An iterable dataset that yields the samples of a dataset in sequence and divides them among the workers. Its cursors can be
-/// saved and resumed.
-pub(crate) struct OneByOne<D>(pub(crate) D);
-
-impl<D: Dataset> IterableDataset for OneByOne<D> {
-    type Sample<'a> = D::Sample<'a>;
-    type Cursor = Range<usize>;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<Range<usize>, BoxError> {
-        Ok(worker.map_or(0..self.0.len(), |worker| worker.share(self.0.len())))
-    }
-
-    fn next<'a>(
-        &'a self,
-        left: &'a mut Range<usize>,
-        cx: &'a mut Context,
-    ) -> Result<Option<Self::Sample<'a>>, BoxError> {
-        left.next().map(|index| self.0.get(index, cx)).transpose()
-    }
-
-    fn save(&self, left: &Range<usize>, to: &mut String) -> bool {
-        write!(to, "{}..{}", left.start, left.end).is_ok()
-    }
-
-    fn resume(&self, _: Option<WorkerInfo>, saved: &str) -> Result<Range<usize>, BoxError> {
-        let (start, end) = saved.split_once("..").ok_or("a range")?;
-        Ok(start.parse()?..end.parse()?)
-    }
-}
-
-/// A dataset that saves nothing of its cursors.
-pub(crate) struct Forgetful<D>(pub(crate) D);
-
-impl<D: IterableDataset> IterableDataset for Forgetful<D> {
-    type Sample<'a> = D::Sample<'a>;
-    type Cursor = D::Cursor;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<D::Cursor, BoxError> {
-        self.0.iter(worker)
-    }
-
-    fn next<'a>(&'a self, at: &'a mut D::Cursor, cx: &'a mut Context) -> Result<Option<D::Sample<'a>>, BoxError> {
-        self.0.next(at, cx)
-    }
-}
 
 /// Returns what a batch or an error says, without the thread or the process that made it.
 pub(crate) fn told<S>(batch: Result<Batch<S>, Error>) -> String {

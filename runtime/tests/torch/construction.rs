@@ -6,7 +6,7 @@ use slotline::sampler::{BatchSampler, SamplerError, SequentialSampler};
 use std::time::Duration;
 
 use crate::support::{HAS_PROCESSES, InProcesses};
-use crate::{Dataset, Loader, nothing, numbers, stream};
+use crate::{Loader, nothing, numbers, stream};
 
 /// The options that torch checks when it makes a loader, and whether they are given.
 #[derive(Clone, Copy, Debug)]
@@ -158,6 +158,7 @@ fn sampler_iterators_exclude_the_same_options_as_samplers() {
     let ten = || Loader::builder(numbers(10, nothing));
     let error = ten().sampler_iter(|| 0..10).shuffle(true).build().unwrap_err();
     assert_eq!(reported(&error), Fault::Clash("sampler", "shuffle"));
+    assert!(error.to_string().ends_with("a sampler decides the order; drop shuffle"), "{error}");
     let lists = || ten().batch_sampler_iter(2, || [[0, 1]]);
     for (builder, second) in [
         (lists().batch_size(2), "batch_size"),
@@ -195,28 +196,29 @@ fn options_of_a_shared_ring_exclude_a_ring_per_worker() {
     assert_eq!(reported(&dealt().hold(0).round_robin(true).build().unwrap_err()), Fault::Zero("hold"));
 }
 
+/// Numbers of slots or threads that no machine has, with the option that is to be named.
+fn absurd<D>(builder: impl Fn() -> Builder<D>) -> [(Builder<D>, &'static str); 4] {
+    [
+        (builder().num_workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),
+        (builder().num_workers(usize::MAX), "num_workers"),
+        (builder().num_workers(usize::MAX).prefetch_factor(usize::MAX), "num_workers"),
+        (builder().hold(usize::MAX), "hold"),
+    ]
+}
+
 #[test]
-fn absurd_numbers_are_refused_with_a_ring_per_worker() {
-    fn check<D: Dataset>(dataset: impl Fn() -> D) {
-        let workers = |workers| Loader::builder(dataset()).num_workers(workers);
-        for (builder, name) in [
-            (workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),
-            (workers(usize::MAX), "num_workers"),
-            (workers(1).hold(usize::MAX), "hold"),
-        ] {
-            let error = builder.round_robin(true).build().unwrap_err();
-            assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
+fn absurd_numbers_of_slots_and_threads_are_refused() {
+    let check = |error: BuildError, name| {
+        assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
+    };
+    for round_robin in [false, true] {
+        for (builder, name) in absurd(|| Loader::builder(numbers(10, nothing)).round_robin(round_robin)) {
+            check(builder.build().unwrap_err(), name);
         }
     }
-    check(|| numbers(10, nothing));
     let iterable = || Loader::iterable(stream(10, nothing));
-    for (builder, name) in [
-        (iterable().num_workers(1).prefetch_factor(usize::MAX), "prefetch_factor"),
-        (iterable().num_workers(usize::MAX), "num_workers"),
-        (iterable().hold(usize::MAX), "hold"),
-    ] {
-        let error = builder.build().unwrap_err();
-        assert!(matches!(error, BuildError::TooMany { option, .. } if option.contains(name)), "{error}");
+    for (builder, name) in absurd(iterable) {
+        check(builder.build().unwrap_err(), name);
     }
     for batch_size in [1 << 50, usize::MAX] {
         let error = iterable().batch_size(batch_size).build().unwrap_err();

@@ -11,28 +11,6 @@ use crate::support::shared;
 use crate::{Held, KINDS, Kind, Options, Passes, nothing, numbers, stream};
 
 #[test]
-fn a_pass_left_at_any_batch_does_not_affect_the_next() {
-    for kind in KINDS {
-        for (workers, prefetch) in [(0, 0), (1, 1), (1, 3), (3, 2)] {
-            for persistent in [false, true] {
-                let options = Options { workers, prefetch, persistent, ..Options::default() };
-                let mut loader = options.build(kind, nothing);
-                let expected = options.expected(kind);
-                for seen in 0..=expected.len() {
-                    let left: Vec<_> = loader.pass().unwrap().take(seen).map(Result::unwrap).collect();
-                    assert_eq!(left, expected[..seen]);
-                }
-                // A leaked pass does not notify the loader that it was left.
-                let mut forgotten = loader.pass().unwrap();
-                assert_eq!(forgotten.next().unwrap().unwrap(), expected[0]);
-                std::mem::forget(forgotten);
-                assert_eq!(loader.whole(), expected, "{kind:?} {options:?}");
-            }
-        }
-    }
-}
-
-#[test]
 fn errors_of_a_pass_that_was_left_do_not_reach_the_next() {
     for kind in KINDS {
         for workers in [0, 1, 3] {
@@ -90,32 +68,6 @@ fn collated_batches_are_dropped_with_the_pass() {
 }
 
 #[test]
-fn a_ring_per_worker_limits_only_how_many_batches_are_held() {
-    for kind in [Kind::Dealt, Kind::Iterable] {
-        for (workers, in_order) in [(0, true), (2, true), (2, false)] {
-            let options = Options { len: 60, workers, hold: 2, in_order, ..Options::default() };
-            let mut loader = options.build(kind, nothing);
-            let mut expected = options.expected(kind);
-            for _ in 0..2 {
-                // The first and the latest batch are held throughout.
-                let mut pass = loader.batches().unwrap();
-                let first = pass.next().unwrap().unwrap();
-                let mut last = pass.next().unwrap().unwrap();
-                let mut all = vec![first.values(), last.values()];
-                for batch in pass {
-                    last = batch.unwrap();
-                    all.push(last.values());
-                }
-                assert_eq!((&first.values(), &last.values()), (&all[0], &all[19]));
-                all.sort();
-                expected.sort();
-                assert_eq!(all, expected);
-            }
-        }
-    }
-}
-
-#[test]
 fn with_a_ring_per_worker_holding_too_many_is_an_error() {
     for kind in [Kind::Dealt, Kind::Iterable] {
         for workers in [0, 1, 2] {
@@ -146,23 +98,6 @@ fn with_a_ring_per_worker_holding_too_many_is_an_error() {
                 assert_eq!(loader.whole(), expected);
             }
         }
-    }
-}
-
-#[test]
-fn on_held_wait_waits_until_another_thread_drops_a_batch() {
-    for workers in [0, 2] {
-        let options = Options { len: 60, workers, ..Options::default() };
-        let builder = options.set(Loader::iterable(stream(60, nothing)));
-        let mut loader = builder.on_held(OnHeld::Wait).build().unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let trainer =
-            std::thread::spawn(move || receiver.into_iter().map(|batch| crate::values(&batch)).collect::<Vec<_>>());
-        for batch in loader.epoch().unwrap() {
-            sender.send(batch.unwrap()).unwrap();
-        }
-        drop(sender);
-        assert_eq!(trainer.join().unwrap(), options.expected(Kind::Iterable));
     }
 }
 

@@ -8,7 +8,7 @@ use slotline::loader::By;
 use slotline::{BoxError, Error, Loader, WorkerInfo};
 
 use crate::support::chain;
-use crate::{Kind, Options, Passes, values};
+use crate::{Kind, Options, Passes};
 
 /// How user code fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,43 +174,6 @@ fn a_failed_iterable_worker_does_not_affect_the_others() {
 }
 
 #[test]
-fn each_failed_batch_is_one_error_that_names_its_worker() {
-    for failing in FAILING {
-        for (workers, persistent) in [(0, false), (1, true), (2, false), (3, true)] {
-            for kind in [Kind::Shared, Kind::Processes, Kind::Dealt] {
-                let options = Options { workers, persistent, ..Options::default() };
-                let bad = |number: usize| number % 7 == 4;
-                let mut loader =
-                    options.build(
-                        kind,
-                        move |number| {
-                            if bad(number) { Err(failing.fail(&format!("no {number}"))) } else { Ok(()) }
-                        },
-                    );
-                for _ in 0..2 {
-                    let mut pass = loader.pass().unwrap();
-                    for (task, batch) in options.expected(kind).into_iter().enumerate() {
-                        let outcome = short(pass.next().unwrap());
-                        let Some(&number) = batch.iter().find(|&&number| bad(number as usize)) else {
-                            assert_eq!(outcome, Ok(batch));
-                            continue;
-                        };
-                        let (by, index, at) = outcome.unwrap_err();
-                        assert_eq!((index, at), (number as usize, task));
-                        match (by, kind) {
-                            (By::Consumer, _) => assert_eq!(workers, 0),
-                            (By::Worker(id), Kind::Dealt) => assert_eq!(id, task % workers),
-                            (By::Worker(id), _) => assert!(id < workers),
-                        }
-                    }
-                    assert!(pass.next().is_none() && pass.next().is_none());
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn the_users_error_is_kept_as_the_source() {
     #[derive(Debug, thiserror::Error)]
     #[error("sensor {0} is silent")]
@@ -228,43 +191,5 @@ fn the_users_error_is_kept_as_the_source() {
             let by = if workers == 0 { "the consumer's thread" } else { "worker 0" };
             assert!(chain(&error).ends_with(&format!("failed in {by}: sensor 7 is silent")));
         }
-    }
-}
-
-#[test]
-fn a_failing_collate_function_fails_only_its_batch() {
-    for failing in FAILING {
-        for workers in [0, 1] {
-            let dataset = iter_fn(|_| Ok((0..7_i64).map(Ok)));
-            let builder = Loader::iterable(dataset).num_workers(workers).batch_size(2).collate(move |samples| {
-                let first = samples.next().ok_or("no sample")??;
-                // The second sample belongs to this batch, even though the function does not read it.
-                if first == 2 { Err(failing.fail("no pair")) } else { Ok(first) }
-            });
-            let mut loader = builder.build().unwrap();
-            for _ in 0..2 {
-                let outcomes: Vec<_> = loader.epoch().unwrap().collect();
-                let [Ok(0), Err(error), Ok(4), Ok(6)] = &outcomes[..] else { panic!("{outcomes:?}") };
-                match error {
-                    Error::Sample { source, .. } => {
-                        assert_eq!((failing, source.to_string()), (Failing::Error, "no pair".to_owned()));
-                    }
-                    Error::Panic { message, .. } => assert_eq!((failing, &message[..]), (Failing::Panic, "no pair")),
-                    _ => panic!("{error}"),
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_sample_that_does_not_fit_the_fields_fails_its_batch() {
-    let dataset = iter_fn(|_| Ok((0..6).map(|number| Ok(vec![number as i64; if number == 3 { 2 } else { 4 }]))));
-    for workers in [0, 1] {
-        let mut loader = Loader::iterable(dataset.clone()).num_workers(workers).batch_size(2).build().unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch))).collect();
-        let [Ok(_), Err(error), Ok(last)] = &outcomes[..] else { panic!("{outcomes:?}") };
-        assert!(matches!(error, Error::Sample { index: 3, task: 1, .. }), "{error}");
-        assert_eq!(last[..], [4, 4, 4, 4, 5, 5, 5, 5]);
     }
 }

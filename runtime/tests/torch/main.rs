@@ -2,7 +2,7 @@
 //! documentation or tests.
 //!
 //! Datasets made of others, samplers, collation and values are tested elsewhere: in `tests/datasets`,
-//! `tests/default_generator/splits.rs` and `src/sampler`. `tests/torch_parity.rs` checks the golden vectors.
+//! `tests/default_generator/draws.rs` and `src/sampler`. `parity` checks the golden vectors.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -13,20 +13,21 @@ mod failures;
 mod iterable;
 mod options;
 mod order;
+#[cfg(feature = "serde")]
+mod parity;
 mod random;
 mod samplers;
 mod timeouts;
 mod unordered;
 mod workers;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use slotline::dataset::{IterableDataset, iter_fn};
+use slotline::dataset::IterableDataset;
 use slotline::loader::{BuildError, Builder, OnHeld, Warning};
-use slotline::{Batch, BoxError, Dataset, Error, Loader};
+use slotline::{Batch, BoxError, Dataset, Error, Loader, WorkerInfo};
 
-use crate::support::{Crew, HAS_PROCESSES, InProcesses, from_fn, plain};
+use crate::support::{Crew, HAS_PROCESSES, InProcesses, OneByOne, from_fn, plain};
 
 /// The kind of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,20 +120,16 @@ fn numbers(len: usize, work: impl Work) -> impl for<'a> Dataset<Sample<'a> = i64
 
 /// Returns the same numbers as an iterable dataset, in which each worker reads its share.
 fn stream(len: usize, work: impl Work) -> impl for<'a> IterableDataset<Sample<'a> = i64> {
-    let work = Arc::new(work);
-    iter_fn(move |worker| {
-        let work = work.clone();
-        let mine = worker.map_or(0..len, |worker| worker.share(len));
-        Ok(mine.map(move |number| {
-            work(number)?;
-            Ok(number as i64)
-        }))
-    })
+    OneByOne(numbers(len, work))
 }
 
 /// A function that is called before each number.
 trait Work: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static {}
 impl<F: Fn(usize) -> Result<(), BoxError> + Send + Sync + 'static> Work for F {}
+
+/// A `worker_init`.
+trait Init: Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static {}
+impl<F: Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static> Init for F {}
 
 /// Does nothing.
 fn nothing(_: usize) -> Result<(), BoxError> {
@@ -178,15 +175,20 @@ impl Default for Options {
 impl Options {
     /// Builds a loader of a kind over the numbers with these options.
     fn build(&self, kind: Kind, work: impl Work) -> Box<dyn Passes> {
-        match kind {
-            Kind::Shared | Kind::Processes => {
-                Box::new(self.crew(kind).build(self.set(Loader::builder(numbers(self.len, work)))).unwrap())
-            }
-            Kind::Dealt => {
-                Box::new(self.set(Loader::builder(numbers(self.len, work))).round_robin(true).build().unwrap())
-            }
-            Kind::Iterable => Box::new(self.set(Loader::iterable(stream(self.len, work))).build().unwrap()),
+        self.build_with(kind, work, None::<fn(WorkerInfo) -> Result<(), BoxError>>)
+    }
+
+    /// As [`build`](Self::build), with a `worker_init`.
+    fn build_with(&self, kind: Kind, work: impl Work, init: Option<impl Init>) -> Box<dyn Passes> {
+        fn with<D>(builder: Builder<D>, init: Option<impl Init>) -> Builder<D> {
+            if let Some(init) = init { builder.worker_init(init) } else { builder }
         }
+        if kind == Kind::Iterable {
+            let builder = with(self.set(Loader::iterable(stream(self.len, work))), init);
+            return Box::new(builder.build().unwrap());
+        }
+        let builder = with(self.set(Loader::builder(numbers(self.len, work))), init);
+        Box::new(self.crew(kind).build(builder.round_robin(kind == Kind::Dealt)).unwrap())
     }
 
     /// Returns the workers of a kind of loader with one ring.

@@ -2,42 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use slotline::dataset::{Context, IterableDataset};
 use slotline::rng::rand_core::Rng;
 use slotline::rng::{Generator, SharedGenerator};
-use slotline::{BoxError, WorkerInfo};
 
-use crate::support::from_fn;
-
+use crate::support::{OneByOne, from_fn};
 use crate::{KINDS, Kind, Loader, Options, Passes};
-
-/// An iterable dataset of random numbers: one for each sample, with this many samples over all workers.
-struct Drawing(usize);
-
-impl IterableDataset for Drawing {
-    type Sample<'a> = i64;
-    type Cursor = usize;
-
-    fn iter(&self, worker: Option<WorkerInfo>) -> Result<usize, BoxError> {
-        Ok(worker.map_or(self.0, |worker| worker.share(self.0).len()))
-    }
-
-    fn next(&self, left: &mut usize, cx: &mut Context) -> Result<Option<i64>, BoxError> {
-        *left = left.wrapping_sub(1);
-        Ok((*left != usize::MAX).then(|| cx.rng().next_u64() as i64))
-    }
-}
 
 /// Builds a loader whose samples are their random numbers.
 fn drawing(options: &Options, kind: Kind, shuffle: bool, generator: impl Into<SharedGenerator>) -> Box<dyn Passes> {
     let dataset = from_fn(options.len, |_, cx| Ok(cx.rng().next_u64() as i64));
-    let by_index = options.set(Loader::builder(dataset)).shuffle(shuffle);
-    let iterable = options.set(Loader::iterable(Drawing(options.len)));
-    match kind {
-        Kind::Shared | Kind::Processes => Box::new(options.crew(kind).build(by_index.generator(generator)).unwrap()),
-        Kind::Dealt => Box::new(by_index.generator(generator).round_robin(true).build().unwrap()),
-        Kind::Iterable => Box::new(iterable.generator(generator).build().unwrap()),
+    if kind == Kind::Iterable {
+        let builder = options.set(Loader::iterable(OneByOne(dataset)));
+        return Box::new(builder.generator(generator).build().unwrap());
     }
+    let builder = options.set(Loader::builder(dataset)).shuffle(shuffle).generator(generator);
+    Box::new(options.crew(kind).build(builder.round_robin(kind == Kind::Dealt)).unwrap())
 }
 
 #[test]

@@ -10,31 +10,28 @@ use slotline::sampler::{
 };
 use slotline::{BoxError, Error};
 
-use crate::support;
+use crate::support::{self, sampler_fn};
 use crate::{Loader, Passes, all_kinds, nothing, numbers, values};
 
 /// Every second index, from the end.
-struct Backwards(usize);
-
-impl Sampler for Backwards {
-    fn len(&self) -> usize {
-        self.0.div_ceil(2)
-    }
-
-    fn memory(&self) -> usize {
-        self.len() * size_of::<u32>()
-    }
-
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        order.u32_table().extend((0..self.0 as u32).rev().step_by(2));
+fn backwards(len: usize) -> impl Sampler {
+    sampler_fn(len.div_ceil(2), move |order| {
+        order.u32_table().extend((0..len as u32).rev().step_by(2));
         Ok(())
-    }
+    })
+}
+
+/// Returns the first order that a sampler draws.
+fn drawn(mut sampler: impl Sampler) -> Vec<i64> {
+    let mut order = Order::default();
+    sampler.order(&mut Generator::new(), &mut order).unwrap();
+    (0..order.len()).map(|position| order.index(position) as i64).collect()
 }
 
 #[test]
 fn a_custom_sampler_decides_the_order() {
     for workers in [0, 3] {
-        let builder = || Loader::builder(numbers(9, nothing)).sampler(Backwards(9)).num_workers(workers);
+        let builder = || Loader::builder(numbers(9, nothing)).sampler(backwards(9)).num_workers(workers);
         for mut loader in all_kinds(|| builder().batch_size(2)) {
             assert_eq!(loader.len(), Some(3));
             for _ in 0..2 {
@@ -52,20 +49,15 @@ fn a_custom_sampler_decides_the_order() {
 
 #[test]
 fn torchs_samplers_can_replace_shuffle() {
-    let order = |mut sampler: Box<dyn Sampler>| -> Vec<i64> {
-        let mut order = Order::default();
-        sampler.order(&mut Generator::new(), &mut order).unwrap();
-        (0..order.len()).map(|position| order.index(position) as i64).collect()
-    };
     let random = || RandomSampler::new(9).unwrap().generator(Generator::from_seed(4));
     let subset = || SubsetRandomSampler::new([8, 1, 1, 5]).generator(Generator::from_seed(4));
     for workers in [0, 2] {
         let builder = || Loader::builder(numbers(9, nothing)).batch_size(4).num_workers(workers);
         for mut loader in all_kinds(|| builder().sampler(random())) {
-            assert_eq!(loader.whole().concat(), order(Box::new(random())));
+            assert_eq!(loader.whole().concat(), drawn(random()));
         }
         for mut loader in all_kinds(|| builder().sampler(subset())) {
-            assert_eq!(loader.whole().concat(), order(Box::new(subset())));
+            assert_eq!(loader.whole().concat(), drawn(subset()));
         }
     }
 }
@@ -129,32 +121,23 @@ fn an_endless_sampler_is_read_no_further_than_the_ring() {
 }
 
 /// A sampler that fails in the first pass and panics in the second.
-struct Late(u32);
-
-impl Sampler for Late {
-    fn len(&self) -> usize {
-        3
-    }
-
-    fn memory(&self) -> usize {
-        0
-    }
-
-    fn order(&mut self, _: &mut Generator, order: &mut Order) -> Result<(), SamplerError> {
-        self.0 += 1;
-        match self.0 {
+fn late() -> impl Sampler {
+    let mut passes = 0;
+    sampler_fn(3, move |order| {
+        passes += 1;
+        match passes {
             1 => return Err(BoxError::from("the list of indices is missing").into()),
             2 => panic!("too late"),
             _ => *order = Order::Range(3),
         }
         Ok(())
-    }
+    })
 }
 
 #[test]
 fn a_failing_sampler_fails_only_its_pass() {
     for workers in [0, 2] {
-        for mut loader in all_kinds(|| Loader::builder(numbers(3, nothing)).sampler(Late(0)).num_workers(workers)) {
+        for mut loader in all_kinds(|| Loader::builder(numbers(3, nothing)).sampler(late()).num_workers(workers)) {
             let error = loader.pass().err().unwrap();
             assert!(matches!(error, Error::Order(SamplerError::Other(_))), "{error:?}");
             assert_eq!(error.to_string(), "the list of indices is missing");
@@ -168,11 +151,9 @@ fn a_failing_sampler_fails_only_its_pass() {
 #[test]
 fn a_distributed_samplers_epoch_can_change_between_passes() {
     let expected = |rank, epoch| -> Vec<i64> {
-        let mut sampler = DistributedSampler::new(10, 3, rank).unwrap().seed(42);
+        let sampler = DistributedSampler::new(10, 3, rank).unwrap().seed(42);
         sampler.set_epoch(epoch);
-        let mut order = Order::default();
-        sampler.order(&mut Generator::new(), &mut order).unwrap();
-        (0..order.len()).map(|position| order.index(position) as i64).collect()
+        drawn(sampler)
     };
     for workers in [0, 2] {
         for rank in 0..3 {
@@ -201,9 +182,7 @@ fn a_distributed_samplers_epoch_can_change_between_passes() {
 #[test]
 fn a_batch_sampler_decides_the_batches() {
     let random = || RandomSampler::new(7).unwrap().generator(Generator::from_seed(1));
-    let mut order = Order::default();
-    random().order(&mut Generator::new(), &mut order).unwrap();
-    let order: Vec<i64> = (0..7).map(|position| order.index(position) as i64).collect();
+    let order = drawn(random());
     for workers in [0, 2] {
         for drop_last in [false, true] {
             let sampler = || BatchSampler::new(random(), 3, drop_last).unwrap();
@@ -235,19 +214,6 @@ fn a_batch_samplers_lists_can_differ_in_size() {
                 batches.push(values(&batch));
             }
             assert_eq!(batches, expected);
-        }
-    }
-}
-
-#[test]
-fn a_batch_sampler_can_be_endless() {
-    for workers in [0, 2] {
-        let lists = || (0..5).cycle().map(|index| vec![index; index]);
-        let builder = Loader::builder(numbers(5, nothing)).batch_sampler_iter(4, lists).num_workers(workers);
-        let mut loader = builder.build().unwrap();
-        for _ in 0..2 {
-            let sizes = loader.epoch().unwrap().take(23).map(|batch| batch.unwrap().len());
-            assert!(sizes.eq((0..5).cycle().take(23)));
         }
     }
 }
@@ -385,23 +351,6 @@ fn an_error_of_a_batch_sampler_before_the_state_is_an_error_of_epoch() {
     let error = second.epoch().map(drop).unwrap_err();
     let source = error.cause().expect("the sampler's error");
     assert!(matches!(source.downcast_ref(), Some(NoMore(3))), "{error}: {source}");
-}
-
-#[test]
-fn an_index_out_of_range_fails_its_batch() {
-    let dataset = || slotline::dataset::TensorDataset::new(vec![10_i64, 11, 12]).unwrap();
-    for workers in [0, 2] {
-        let builder = Loader::builder(dataset()).num_workers(workers).sampler_iter(|| [2, 3, 0, usize::MAX]);
-        let mut loader = builder.build().unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch)[0])).collect();
-        assert!(matches!(outcomes[..], [Ok(12), Err(_), Ok(10), Err(_)]), "{outcomes:?}");
-        let builder =
-            Loader::builder(dataset()).num_workers(workers).batch_sampler_iter(2, || [[0, 1], [2, 3], [2, 0]]);
-        let mut loader = builder.build().unwrap();
-        let outcomes: Vec<_> = loader.epoch().unwrap().map(|batch| batch.map(|batch| values(&batch))).collect();
-        let [Ok(_), Err(error), Ok(_)] = &outcomes[..] else { panic!("{outcomes:?}") };
-        assert!(matches!(error, Error::Sample { index: 3, task: 1, .. }), "{error}");
-    }
 }
 
 #[test]

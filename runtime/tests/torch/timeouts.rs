@@ -1,12 +1,11 @@
-//! Waits that time out. `tests/loader/timeouts.rs` tests loaders with one ring.
+//! Waits that time out. `tests/loader/timeouts.rs` has the tests of waits with a limit of their own, and of the drop of a loader.
 
 use std::time::Duration;
 
-use slotline::{Error, Loader, worker_info};
+use slotline::{Error, worker_info};
 
-use crate::support::{Dropped, Latch};
-use crate::workers::with_init;
-use crate::{KINDS, Kind, Options, Outcomes, Passes, nothing, numbers, stream, values};
+use crate::support::Latch;
+use crate::{KINDS, Kind, Options, Outcomes, Passes, nothing};
 
 /// A short timeout, for waits that must time out.
 const SHORT: Duration = Duration::from_millis(20);
@@ -82,12 +81,16 @@ fn epoch_times_out_while_a_worker_is_stuck() {
         let latch = Latch::default();
         let mut loader = stuck_at(kind, 5, true, &latch);
         let mut pass = loader.pass().unwrap();
-        assert_eq!(without_timeouts(|| pass.next().unwrap()), [0, 1]);
+        let mut good = || without_timeouts(|| pass.next().unwrap());
+        assert_eq!([good(), good()], [[0, 1], [2, 3]]);
         latch.until_waiting(1);
         drop(pass);
         for _ in 0..2 {
             let error = loader.pass().err().unwrap();
-            assert!(matches!(&error, Error::Timeout { busy, .. } if busy[..] == [(0, 5)]), "{kind:?}: {error}");
+            assert!(
+                matches!(&error, Error::Timeout { task: 2, busy, .. } if busy[..] == [(0, 5)]),
+                "{kind:?}: {error}"
+            );
         }
         latch.open();
         let batches = begin(&mut *loader, all);
@@ -96,60 +99,12 @@ fn epoch_times_out_while_a_worker_is_stuck() {
 }
 
 #[test]
-fn epoch_times_out_while_worker_init_is_stuck() {
-    for kind in KINDS {
-        let latch = Latch::default();
-        let stuck = latch.clone();
-        let init = move |_| {
-            stuck.wait();
-            Ok(())
-        };
-        let options = Options { len: 12, batch_size: 2, timeout: SHORT, ..Options::default() };
-        let mut loader = with_init(kind, &options, nothing, init);
-        for _ in 0..2 {
-            let error = loader.pass().err().unwrap();
-            assert!(matches!(error, Error::Timeout { .. }), "{kind:?}: {error}");
-        }
-        latch.open();
-        let batches = begin(&mut *loader, all);
-        assert_eq!(batches, options.expected(kind));
-    }
-}
-
-#[test]
 fn a_timeout_beyond_any_clock_never_expires() {
-    let mut dealt =
-        Loader::builder(numbers(9, nothing)).num_workers(1).timeout(Duration::MAX).round_robin(true).build().unwrap();
-    let mut iterable = Loader::iterable(stream(9, nothing)).num_workers(1).timeout(Duration::MAX).build().unwrap();
-    for _ in 0..2 {
-        assert!(dealt.whole().concat().into_iter().eq(0..9));
-        assert!(iterable.whole().concat().into_iter().eq(0..9));
+    for kind in KINDS {
+        let options = Options { workers: 1, timeout: Duration::MAX, ..Options::default() };
+        let mut loader = options.build(kind, nothing);
+        assert_eq!(loader.whole(), options.expected(kind));
+        assert_eq!(loader.pass().unwrap().take(2).filter(Result::is_ok).count(), 2);
+        assert_eq!(loader.whole(), options.expected(kind));
     }
-}
-
-#[test]
-fn a_stuck_iterable_worker_is_left_behind_with_its_memory() {
-    let latch = Latch::default();
-    let dropped = Dropped::default();
-    let (stuck, guard) = (latch.clone(), dropped.guard());
-    let dataset = stream(8, move |number| {
-        assert!(!guard.is_dropped(), "the dataset exists while a worker runs it");
-        if number == 3 {
-            stuck.wait();
-        }
-        Ok(())
-    });
-    let mut loader = Loader::iterable(dataset).batch_size(2).num_workers(1).build().unwrap();
-    let mut pass = loader.epoch().unwrap();
-    let batch = pass.next().unwrap().unwrap();
-    // Not before: a worker begins no batch of a pass that was dropped.
-    latch.until_waiting(1);
-    drop(pass);
-    // Returns after `GRACE`.
-    drop(loader);
-    assert!(!dropped.is_dropped());
-    // The worker now writes its row, into memory that is still there.
-    latch.open();
-    dropped.until();
-    assert_eq!(values(&batch), [0, 1]);
 }

@@ -7,7 +7,7 @@ use slotline::dataset::iter_fn;
 use slotline::worker_info;
 
 use crate::support::Latch;
-use crate::{KINDS, Kind, Loader, Options, Passes};
+use crate::{Kind, Loader, Options, Passes};
 
 /// Builds a loader over `len` numbers, one per batch. The first one is read only when the latch is opened.
 fn with_slow_first(kind: Kind, len: usize, in_order: bool, latch: &Latch) -> Box<dyn Passes> {
@@ -36,18 +36,6 @@ fn out_of_order_round_robin_delays_batches_0_and_2() {
     let mut loader = with_slow_first(Kind::Dealt, 10, false, &latch);
     let (before, after) = around(&mut *loader, 8, &latch);
     assert_eq!((before, after), (vec![1, 3, 4, 5, 6, 7, 8, 9], vec![0, 2]));
-}
-
-#[test]
-fn out_of_order_with_one_ring_delays_only_batch_0() {
-    for kind in [Kind::Shared, Kind::Processes] {
-        let latch = Latch::default();
-        let mut loader = with_slow_first(kind, 10, false, &latch);
-        let (mut before, after) = around(&mut *loader, 9, &latch);
-        // Of batches that are ready at the same time, any may come first.
-        before.sort_unstable();
-        assert_eq!((before, after), ((1..10).collect(), vec![0]));
-    }
 }
 
 #[test]
@@ -105,28 +93,6 @@ fn a_slow_iterable_worker_does_not_stop_the_others() {
             (100 * id..100 * id + 50).step_by(2).collect::<Vec<_>>(),
             "the batches of each worker are in order"
         );
-    }
-}
-
-#[test]
-fn out_of_order_every_batch_comes_once_in_every_pass() {
-    for (workers, prefetch) in [(0, 0), (1, 1), (2, 3), (4, 2)] {
-        for persistent in [false, true] {
-            let options = Options { len: 50, workers, prefetch, persistent, in_order: false, ..Options::default() };
-            for kind in KINDS {
-                let mut expected = options.expected(kind);
-                expected.sort();
-                let mut loader = options.build(kind, |number| {
-                    (0..number % 7 * 500).for_each(|_| std::hint::spin_loop());
-                    Ok(())
-                });
-                for _ in 0..3 {
-                    let mut batches = loader.whole();
-                    batches.sort();
-                    assert_eq!(batches, expected, "{kind:?} {options:?}");
-                }
-            }
-        }
     }
 }
 

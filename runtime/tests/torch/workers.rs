@@ -7,30 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use slotline::rng::Generator;
-use slotline::{BoxError, Error, Loader, WorkerInfo, worker_info};
+use slotline::{Error, Loader, WorkerInfo, worker_info};
 
 use crate::support::{Notes, shared};
-use crate::{KINDS, Kind, Options, Passes, in_turn, nothing, numbers, shares, stream};
-
-/// Builds a loader of a kind with a `worker_init`.
-pub(crate) fn with_init(
-    kind: Kind,
-    options: &Options,
-    work: impl crate::Work,
-    init: impl Fn(WorkerInfo) -> Result<(), BoxError> + Send + Sync + 'static,
-) -> Box<dyn Passes> {
-    let len = options.len;
-    match kind {
-        Kind::Shared | Kind::Processes => {
-            let builder = options.set(Loader::builder(numbers(len, work))).worker_init(init);
-            Box::new(options.crew(kind).build(builder).unwrap())
-        }
-        Kind::Dealt => Box::new(
-            options.set(Loader::builder(numbers(len, work))).worker_init(init).round_robin(true).build().unwrap(),
-        ),
-        Kind::Iterable => Box::new(options.set(Loader::iterable(stream(len, work))).worker_init(init).build().unwrap()),
-    }
-}
+use crate::{KINDS, Kind, Options, Passes, in_turn, nothing, numbers, shares};
 
 #[test]
 fn a_workers_seed_is_the_base_seed_plus_its_number() {
@@ -135,7 +115,7 @@ fn worker_init_runs_in_each_worker_before_it_loads() {
                     list.push((info.id(), info.seed()));
                     Ok(())
                 };
-                let mut loader = with_init(kind, &options, work, init);
+                let mut loader = options.build_with(kind, work, Some(init));
                 early.store(0, Ordering::SeqCst);
                 let mut seeds = BTreeSet::new();
                 for pass in 0..3 {
@@ -160,7 +140,7 @@ fn worker_init_runs_in_each_worker_before_it_loads() {
 fn worker_init_is_not_run_without_workers() {
     for kind in KINDS {
         let options = Options { workers: 0, ..Options::default() };
-        let mut loader = with_init(kind, &options, nothing, |_| panic!("there are no workers"));
+        let mut loader = options.build_with(kind, nothing, Some(|_: WorkerInfo| panic!("there are no workers")));
         assert_eq!(loader.whole(), options.expected(kind));
     }
 }
@@ -195,7 +175,7 @@ fn errors_of_worker_init_come_before_the_batches() {
                         assert!(!panics, "no init");
                         Err("no init".into())
                     };
-                    let mut loader = with_init(kind, &options, nothing, init);
+                    let mut loader = options.build_with(kind, nothing, Some(init));
                     for (pass, armed_now) in [true, true, false, true].into_iter().enumerate() {
                         armed.store(armed_now, Ordering::SeqCst);
                         // Persistent workers that have started stay ready.
@@ -244,7 +224,7 @@ fn a_pass_left_at_a_worker_init_error_affects_no_other() {
         let init = move |info: WorkerInfo| {
             if armed.load(Ordering::SeqCst) && info.id() > 0 { Err("no init".into()) } else { Ok(()) }
         };
-        let mut loader = with_init(kind, &options, nothing, init);
+        let mut loader = options.build_with(kind, nothing, Some(init));
         assert!(loader.pass().unwrap().next().unwrap().is_err());
         armed.store(false, Ordering::SeqCst);
         assert_eq!(loader.whole(), options.expected(kind));

@@ -89,17 +89,6 @@ fn a_batch_collated_from_no_samples_is_discarded() {
     }
 }
 
-#[test]
-fn a_collated_batch_beyond_the_budget_is_an_error() {
-    let [good, _] = good::<false>();
-    let bad: fn(usize) -> bool = |i| i % 5 == 3;
-    let got = collated(Fault::Error, bad, OnError::Skip(Budget::Samples(0)), HOWS[3], false);
-    for (got, good) in got.iter().zip(&good) {
-        let has_bad = indices(good).into_iter().any(bad);
-        assert_eq!(got.as_ref().is_err_and(|message| message.contains(" bad of 0: sample ")), has_bad, "{got:?}");
-    }
-}
-
 /// Writes each sample into memory of its own, which fails as writing it into a row does. Returns the samples.
 pub(super) fn written<D>(samples: &mut Samples<'_, D>, each: bool) -> Result<Vec<Seen>, BoxError>
 where

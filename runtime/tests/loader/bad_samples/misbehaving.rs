@@ -5,7 +5,7 @@ use std::thread::{self, ThreadId};
 use slotline::dataset::{Loadable, iter_fn};
 use slotline::loader::Samples;
 
-use crate::support::from_fn;
+use crate::support::{WrittenBy, from_fn};
 
 use super::*;
 
@@ -46,23 +46,13 @@ macro_rules! passes {
     }};
 }
 
-struct Unwritable;
-
-impl Sample for Unwritable {
-    type Schema = i64;
-
-    fn declare(&self, fields: &mut Fields) {
-        0_i64.declare(fields);
-    }
-
-    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
-        Err(PanickingError::boxed())
-    }
-}
-
 #[test]
 fn a_worker_survives_sample_errors_that_panic() {
-    let unwritable = || Loader::builder(from_fn(4, |_, _| Ok(Unwritable))).batch_size(2).help(false);
+    let unwritable = || {
+        Loader::builder(from_fn(4, |_, _| Ok(WrittenBy::new(0_i64, |_, _: &mut Row<'_>| Err(PanickingError::boxed())))))
+            .batch_size(2)
+            .help(false)
+    };
     assert_eq!(passes!(unwritable().on_error(SKIP)), [[]; 2]);
     let replaced = passes!(unwritable().on_error(REPLACE));
     assert!(replaced.iter().all(|pass| pass.len() == 2 && pass.iter().all(Result::is_err)), "{replaced:?}");

@@ -2,7 +2,7 @@
 
 use slotline::loader::OnHeld;
 
-use crate::support::{crews, from_fn};
+use crate::support::{Bulk, crews, from_fn};
 
 use super::*;
 
@@ -95,34 +95,11 @@ fn after_eight_bad_substitutes_the_batch_is_an_error() {
 
 #[test]
 fn errors_that_no_sample_caused_are_raised() {
-    /// Puts one sample too few, or fails after the last one.
-    struct BadGetMany(bool);
-    impl Dataset for BadGetMany {
-        type Sample<'a> = i64;
-        fn len(&self) -> usize {
-            16
-        }
-        fn get<'a>(&'a self, index: usize, _: &'a mut Context) -> Result<i64, BoxError> {
-            Ok(index as i64)
-        }
-        fn reads_many(&self) -> bool {
-            true
-        }
-        fn get_many(
-            &self,
-            indices: &[usize],
-            _: &mut Context,
-            put: &mut dyn FnMut(i64) -> Result<(), BoxError>,
-        ) -> Result<(), BoxError> {
-            let wanted = if self.0 { indices.len() - 1 } else { indices.len() };
-            indices[..wanted].iter().try_for_each(|&index| put(index as i64))?;
-            if self.0 { Ok(()) } else { Err("too late".into()) }
-        }
-    }
-    for (few, why) in [(true, "was asked for 8 samples but put only 7"), (false, "too late")] {
+    for (off_by, late, why) in [(-1, false, "was asked for 8 samples but put only 7"), (0, true, "too late")] {
         for on_error in [SKIP, REPLACE] {
             for crew in crews([0, 1]) {
-                let builder = Loader::builder(BadGetMany(few)).batch_size(8).on_error(on_error);
+                let bulk = Bulk { len: 16, off_by, late, ..Bulk::default() };
+                let builder = Loader::builder(bulk).batch_size(8).on_error(on_error);
                 let mut loader = crew.build(builder).unwrap();
                 let errors: Vec<_> = loader.epoch().unwrap().map(|batch| describe(&batch.unwrap_err())).collect();
                 assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(why)), "{errors:?}");

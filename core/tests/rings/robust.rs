@@ -1,29 +1,20 @@
 //! Tests of the robust ring on one thread, step by step.
-#![cfg(not(any(loom, shuttle)))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use slotline_core::ordered::{ClaimError, Delivery};
 use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
-use slotline_core::wait::{Deadline, Spin};
+use slotline_core::wait::Spin;
 
-type Owned = Ring<Vec<Word>, Spin>;
+use crate::Now;
 
-const ONE: Owner = Owner::new(1);
+pub(crate) type Owned = Ring<Vec<Word>, Spin>;
+
+pub(crate) const ONE: Owner = Owner::new(1);
 const TWO: Owner = Owner::new(4095);
 
-/// A deadline that has passed, so that a wait checks its condition once.
-struct Now;
-
-impl Deadline for Now {
-    fn remaining(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-fn ring(depth: usize, parts: usize, delivery: Delivery) -> Owned {
+pub(crate) fn ring(depth: usize, parts: usize, delivery: Delivery) -> Owned {
     let shape = Shape::new(depth, parts);
     Ring::new((0..shape.words()).map(|_| Word::new(0)).collect(), shape, delivery, Spin, Spin)
 }

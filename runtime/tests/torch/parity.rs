@@ -2,13 +2,13 @@
 //!
 //! `torch/vectors.json` has torch 2.15.0's answers to 210 cases.
 
-#[path = "../examples/torch_parity/checks/mod.rs"]
+#[path = "../../examples/torch_parity/checks/mod.rs"]
 mod checks;
 
 use serde_json::{Value, json};
 
-use checks::compare::pack;
-use checks::{Failure, Vectors, answers, check, describe, guarded};
+use self::checks::compare::pack;
+use self::checks::{Failure, Vectors, answers, check, describe, guarded};
 
 /// The kinds of cases and the number of each, so that none is skipped.
 const KINDS: [(&str, usize); 11] = [
@@ -26,76 +26,22 @@ const KINDS: [(&str, usize); 11] = [
 ];
 
 fn cases(kind: &str) -> Vec<Value> {
-    let vectors: Vectors = serde_json::from_str(include_str!("torch/vectors.json")).unwrap();
+    let vectors: Vectors = serde_json::from_str(include_str!("vectors.json")).unwrap();
     assert_eq!(vectors.torch, "2.15.0+cu132");
     vectors.cases.into_iter().filter(|case| case["kind"] == kind).collect()
 }
 
-/// Asserts that every case of a kind passes.
-#[track_caller]
-fn all_pass(kind: &str) {
-    let cases = cases(kind);
-    assert!(KINDS.contains(&(kind, cases.len())), "{} cases of kind {kind}", cases.len());
-    for case in &cases {
-        if let Err(failure) = check(case) {
-            panic!("{}:\n  {failure}", describe(case));
+#[test]
+fn every_case_has_torchs_answer() {
+    for (kind, count) in KINDS {
+        let cases = cases(kind);
+        assert_eq!(cases.len(), count, "{kind}");
+        for case in &cases {
+            if let Err(failure) = check(case) {
+                panic!("{}:\n  {failure}", describe(case));
+            }
         }
     }
-}
-
-#[test]
-fn a_generator_gives_torchs_numbers() {
-    all_pass("engine");
-}
-
-#[test]
-fn randperm_gives_torchs_permutations_in_both_widths() {
-    all_pass("randperm");
-}
-
-#[test]
-fn a_random_sampler_gives_torchs_order() {
-    all_pass("random_sampler");
-}
-
-#[test]
-fn a_subset_random_sampler_gives_torchs_order() {
-    all_pass("subset_random_sampler");
-}
-
-#[test]
-fn a_weighted_random_sampler_gives_torchs_draws() {
-    all_pass("weighted_random_sampler");
-}
-
-#[test]
-fn a_batch_sampler_gives_torchs_lists() {
-    all_pass("batch_sampler");
-}
-
-#[test]
-fn a_distributed_sampler_gives_each_rank_torchs_share() {
-    all_pass("distributed_sampler");
-}
-
-#[test]
-fn a_random_split_gives_torchs_parts() {
-    all_pass("random_split");
-}
-
-#[test]
-fn a_loader_gives_torchs_batches() {
-    all_pass("loader");
-}
-
-#[test]
-fn an_iterable_loader_gives_torchs_batches() {
-    all_pass("iterable_loader");
-}
-
-#[test]
-fn workers_have_torchs_seeds() {
-    all_pass("worker_seeds");
 }
 
 /// Returns variants of an answer that each have one error: a changed number or hash, or a missing entry.

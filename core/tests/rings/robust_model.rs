@@ -1,18 +1,12 @@
 //! Random sequences of operations on the robust ring, compared with a simple model of it, on one thread.
-#![cfg(not(any(loom, shuttle)))]
 
 use std::collections::BTreeMap;
 
 use slotline_core::ordered::{ClaimError, Delivery};
-use slotline_core::robust::{Look, Owner, Recovery, Ring, Shape, Word};
+use slotline_core::robust::{Look, Owner, Recovery, Word};
 use slotline_core::wait::Spin;
 
-const ONE: Owner = Owner::new(1);
-
-fn ring(depth: usize, parts: usize, delivery: Delivery) -> Ring<Vec<Word>, Spin> {
-    let shape = Shape::new(depth, parts);
-    Ring::new((0..shape.words()).map(|_| Word::new(0)).collect(), shape, delivery, Spin, Spin)
-}
+use crate::robust::{ONE, ring};
 
 struct Rng(u64);
 impl Rng {

@@ -1,5 +1,4 @@
 //! Tests of the single-producer ring with two real threads.
-#![cfg(all(feature = "alloc", not(loom)))]
 
 use std::thread;
 

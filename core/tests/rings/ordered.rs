@@ -1,20 +1,11 @@
 //! Tests of the ordered ring on one thread, step by step.
-#![cfg(not(loom))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use slotline_core::ordered::{ClaimError, Config, Delivery, NextError, Ring, Slot};
-use slotline_core::wait::{Backoff, Deadline, Spin};
+use slotline_core::wait::{Backoff, Spin};
 
-/// A deadline that has passed, so that a wait checks its condition once.
-struct Now;
-
-impl Deadline for Now {
-    fn remaining(&self) -> Duration {
-        Duration::ZERO
-    }
-}
+use crate::Now;
 
 #[test]
 fn a_working_consumer_does_not_wait_for_a_ticket_it_must_claim() {

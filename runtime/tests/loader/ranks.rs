@@ -1,6 +1,6 @@
 //! Loaders that divide their passes among ranks by themselves.
 
-#[path = "support/planned.rs"]
+#[path = "../support/planned.rs"]
 mod planned;
 
 use std::sync::{Barrier, Mutex};
@@ -15,7 +15,7 @@ use slotline::rng::rand_core::Rng;
 use slotline::sampler::{BatchSampler, DistributedSampler, Sampler, WeightedRandomSampler};
 use slotline::{Batch, BoxError, Loader, Ranks};
 
-use crate::planned::Planned;
+use self::planned::Planned;
 
 /// A delivered sample: its index, and the random number that it drew.
 type Delivered = (i64, u64);
