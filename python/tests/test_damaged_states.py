@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 from conftest import same
-from test_state import Counts, Noisy, Plain, StatefulStream, Stream, Walks, disturb, taken
+from datasets import resume, taken
+from test_state import Counts, Noisy, Plain, StatefulStream, Stream, Walks, disturb
 from torch.utils.data import RandomSampler
 from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -59,9 +60,7 @@ def test_damage_is_an_error_or_makes_no_difference(make, workers):
 
     def rest(state):
         disturb()
-        loader = make(workers)
-        loader.load_state_dict(state)
-        return list(loader)
+        return list(resume(make(workers), state))
 
     expected = rest(state)
     assert expected
@@ -138,9 +137,7 @@ def test_batches_that_are_done_ahead_are_counted():
     state |= {"_sampler_iter_yielded": 2, "_ahead": [4, 6]}
 
     def rest(state):
-        loader = DataLoader(Plain(), 3)
-        loader.load_state_dict(state)
-        return list(loader)
+        return list(resume(DataLoader(Plain(), 3), state))
 
     every = list(DataLoader(Plain(), 3))
     same(rest(state), [every[k] for k in (2, 3, 5, *range(7, 16))])
@@ -160,16 +157,14 @@ def test_a_stream_that_is_too_short_is_an_error(kind):
         def _part(self):
             return 0, 3
 
-    loader = DataLoader(Short(), 1, **kind)
-    loader.load_state_dict(state)
+    loader = resume(DataLoader(Short(), 1, **kind), state)
     with pytest.raises(slotline.StateError, match="the stream ended after 3: resume with the same dataset"):
         list(loader)
 
 
 def test_a_sampler_that_is_too_short_is_an_error():
     state, _ = taken(DataLoader(Plain(), 3, sampler=list(range(20))), 4)
-    loader = DataLoader(Plain(), 3, sampler=list(range(5)))
-    loader.load_state_dict(state)
+    loader = resume(DataLoader(Plain(), 3, sampler=list(range(5))), state)
     with pytest.raises(slotline.StateError, match="'_sampler_iter_yielded' is 4, but the sampler has only 2 batches"):
         list(loader)
 

@@ -10,9 +10,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -22,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import in_child, outcomes, script
+from helpers import rows_of as rows
 
 import slotline
 from slotline import Arrays, Loader, StackDataset, Subset
@@ -118,11 +117,6 @@ def made(request, tmp_path_factory):
     path, samples = request.param(tmp_path_factory.mktemp(request.param.__name__))
     columns = list(samples[0]) if request.param is parquet else None
     return slotline.open(path, columns=columns), samples
-
-
-def rows(loader):
-    """Returns the samples of all batches."""
-    return [{name: field[row] for name, field in batch.items()} for batch in loader for row in range(len(next(iter(batch.values()))))]
 
 
 def assert_same(found, expected):
@@ -475,17 +469,10 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
     dataset = slotline.open(path)
     missing = path / "b" / "004.jpg"
     missing.unlink()
-    loader = Loader(dataset, 4, num_workers=workers)
-    batches, found, failed = iter(loader), [], 0
-    while True:
-        try:
-            found += rows([next(batches)])
-        except slotline.SampleError as error:
-            assert str(missing) in str(error) and "check the path" in str(error)
-            failed += 1
-        except StopIteration:
-            break
-    assert failed == 1 and len(found) == N - 4
+    found = list(outcomes(iter(Loader(dataset, 4, num_workers=workers)), slotline.SampleError))
+    [error] = (error for error in found if isinstance(error, slotline.SampleError))
+    assert str(missing) in str(error) and "check the path" in str(error)
+    assert len(rows(batch for batch in found if batch is not error)) == N - 4
     skipped = rows(Loader(dataset, 4, num_workers=workers, on_error="skip"))
     at = next(at for at, sample in enumerate(samples) if sample["data"].tobytes() == PICTURES[4])
     assert_same(skipped, samples[:at] + samples[at + 1 :])
@@ -576,27 +563,13 @@ def test_files_are_read_ahead_also_through_other_datasets(tmp_path, combine):
         assert bool(found) == expected
 
 
-def child(check):
-    """Runs a function in a forked process, and returns whether it ended without an error."""
-    process = os.fork()
-    if process == 0:
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
-            check()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forks(tmp_path):
     path, samples = folder(tmp_path)
     loader = Loader(slotline.open(path), 4, num_workers=2)
     batches = iter(loader)
     begun = [next(batches)]
-    assert child(lambda: assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples))
+    assert in_child(lambda: assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples))
     assert_same(rows(begun + list(batches)), samples)
 
 
@@ -608,18 +581,17 @@ def test_forks_while_threads_read_ahead(tmp_path):
         batches = iter(Loader(many, 4))
         next(batches)
         # The threads go through the pass, and take locks, while the process is forked.
-        assert child(lambda: next(iter(Loader(many, 4))))
+        assert in_child(lambda: next(iter(Loader(many, 4))))
 
 
 def test_the_interpreter_ends_while_files_are_read(tmp_path):
     path, _ = folder(tmp_path)
-    program = f"""
-import slotline
-loader = slotline.Loader(slotline.open({str(path)!r}), 2, True, num_workers=2)
-batches = iter(loader)
-kept = [next(batches), next(batches)]
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = script(f"""
+        import slotline
+        loader = slotline.Loader(slotline.open({str(path)!r}), 2, True, num_workers=2)
+        batches = iter(loader)
+        kept = [next(batches), next(batches)]
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -658,13 +630,24 @@ class Server(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_files_of_a_web_server(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    _, samples = tar(tmp_path)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Server(*args, directory=tmp_path))
+@contextlib.contextmanager
+def served(handler, folder):
+    """Runs a web server for the files of a folder."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: handler(*args, directory=folder))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_files_of_a_web_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    _, samples = tar(tmp_path)
+    with served(Server, tmp_path) as server:
         url = f"http://127.0.0.1:{server.server_port}/tars/shard-{{000..001}}.tar"
         dataset = slotline.open(url)
         assert_same(rows(Loader(dataset, 4, num_workers=2)), samples)
@@ -688,7 +671,3 @@ def test_files_of_a_web_server(tmp_path, monkeypatch):
         assert_same(rows(Loader(slotline.open(f"{url}.gz"), 4)), samples)
         with pytest.raises(slotline.DataError, match=f"http://127.0.0.1:{server.server_port}/none.tar"):
             slotline.open(f"http://127.0.0.1:{server.server_port}/none.tar")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,10 +1,9 @@
 """Servers that send a program to others, or quote what it has told them."""
 
-import http.server
-import threading
+import contextlib
 
 import pytest
-from test_files import Server, assert_same, rows, tar
+from test_files import Server, assert_same, rows, served, tar
 
 import slotline
 from slotline import Loader
@@ -13,7 +12,7 @@ from slotline import Loader
 @pytest.fixture
 def serve(tmp_path):
     """Starts servers, and ends them. Each notes the headers that it gets."""
-    servers = []
+    servers = contextlib.ExitStack()
 
     def start(answer=None):
         told = []
@@ -23,17 +22,11 @@ def serve(tmp_path):
                 told.append(dict(self.headers))
                 super().reply(with_contents) if answer is None else answer(self)
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Noting(*args, directory=tmp_path))
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        servers.append((server, thread))
+        server = servers.enter_context(served(Noting, tmp_path))
         return f"http://127.0.0.1:{server.server_port}", told
 
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers:
+        yield start
 
 
 @pytest.fixture

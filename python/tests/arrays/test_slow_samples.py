@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import gzip
-import http.server
 import io
 import os
 import signal
@@ -14,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_files import Server
+from helpers import in_threads
+from test_files import Server, served
 from test_pictures import png
 
 import slotline
@@ -40,9 +40,8 @@ class Gate:
                 with contextlib.suppress(OSError):
                     super().do_GET()
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Gated(*args, directory=folder))
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+        self.serving = contextlib.ExitStack()
+        self.server = self.serving.enter_context(served(Gated, folder))
         np.arange(COUNT, dtype="u1").tofile(folder / "tokens.bin")
         url = f"http://127.0.0.1:{self.server.server_port}/tokens.bin"
         self.data = slotline.tokens(url, 1, stride=1, dtype="u1", labels=True, read_ahead=0)
@@ -57,9 +56,7 @@ class Gate:
 
     def end(self):
         self.open.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        self.serving.close()
 
 
 @pytest.fixture
@@ -90,14 +87,14 @@ def interrupted(begun=None):
     assert took < 1, took
 
 
-def aides():
+def helper_threads():
     """The threads that load in place of the loop's."""
     gc.collect()
     names = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             names.append((task / "comm").read_text().strip())
-    return names.count("slotline-aide")
+    return names.count("slotline-helper")
 
 
 def numbers(batches):
@@ -182,7 +179,7 @@ def test_a_request_ends_when_it_has_taken_too_long(gate, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
-    before = aides()
+    before = helper_threads()
     loader = Loader(gate.data, 4, num_workers=workers)
     expected = numbers(loader)
     gate.close()
@@ -205,10 +202,10 @@ def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
     assert numbers(loader) == expected and loader.epoch == 2
     del loader
     for _ in range(200):
-        if aides() == before:
+        if helper_threads() == before:
             break
         time.sleep(0.02)
-    assert aides() == before
+    assert helper_threads() == before
 
 
 def test_an_interrupt_ends_the_wait_for_the_pass_before(gate):
@@ -266,14 +263,10 @@ def test_slow_and_quick_batches_come_in_order(tmp_path, workers):
 def test_threads_share_an_iterator_over_slow_samples(gate):
     batches, found, lock = iter(Loader(gate.data, 1)), [], threading.Lock()
 
-    def take():
+    def take(_):
         for batch in batches:
             with lock:
                 found.append(batch["tokens"].item())
 
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(3, take)
     assert sorted(found) == list(range(COUNT - 1))
