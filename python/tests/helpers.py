@@ -1,9 +1,15 @@
 """What tests with and without PyTorch do again and again."""
 
+import contextlib
+import copy
+import gc
+import glob
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import traceback
@@ -58,3 +64,63 @@ def rows_of(batches):
         for batch in batches
         for row in range(len(next(iter(batch.values()))))
     ]
+
+
+def add_to_tar(file, name, contents):
+    """Adds a file with these bytes to a tar that is being written."""
+    info = tarfile.TarInfo(name)
+    info.size = len(contents)
+    file.addfile(info, io.BytesIO(contents))
+
+
+def threads_named(name):
+    """Returns the threads of this process whose names begin so."""
+    found = set()
+    for path in glob.glob("/proc/self/task/*/comm"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError), open(path) as comm:
+            if comm.read().startswith(name):
+                found.add(path)
+    return found
+
+
+def damages(state, values, opaque=(), path=()):
+    """Yields the path of each field of a state, with each value that it is damaged to, and the state then; ``...`` if it is missing.
+
+    Fields whose names are in ``opaque`` only go missing.
+    """
+    for name, value in state.items():
+        at = (*path, name)
+        yield at, ..., {other: value for other, value in state.items() if other != name}
+        if name in opaque:
+            continue
+        for wrong in values:
+            if not (wrong is True and isinstance(value, bool)):
+                yield at, wrong, {**state, name: copy.deepcopy(wrong)}
+        if isinstance(value, dict):
+            for inner, wrong, damaged in damages(value, values, opaque, at):
+                yield inner, wrong, {**state, name: damaged}
+
+
+def damage(state, path, value):
+    """Sets the field of a state at a path such as ``"start.generator"``, or removes it if the value is ``...``."""
+    *outer, name = path.split(".")
+    for key in outer:
+        state = state[key]
+    if value is ...:
+        del state[name]
+    else:
+        state[name] = value
+
+
+def mapped():
+    """How many bytes of channels this process has mapped, and has used."""
+    gc.collect()
+    sizes, is_ours = [0, 0], False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            if "-" in line.split()[0]:
+                is_ours = "memfd:slotline" in line
+            elif is_ours and line.startswith(("Size:", "Rss:")):
+                sizes[line.startswith("Rss:")] += int(line.split()[1]) << 10
+    return sizes

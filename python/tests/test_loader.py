@@ -18,7 +18,7 @@ import torch
 import torch.utils.data as tud
 from conftest import same
 from datasets import Samples
-from helpers import in_child, in_threads, outcomes, script
+from helpers import in_child, in_threads, mapped, outcomes, script
 
 from slotline.torch import DataLoader
 
@@ -324,18 +324,6 @@ def test_kept_tensors_stay_as_they_are():
         assert (x == y[:, None]).all()
 
 
-def shared_memory():
-    """The bytes of shared memory that this process has mapped and that exist."""
-    with open("/proc/self/smaps") as maps:
-        total, ours = 0, False
-        for line in maps:
-            if line[0] in "0123456789abcdef" and "-" in line.split()[0]:
-                ours = "memfd:slotline" in line
-            elif ours and line.startswith("Rss:"):
-                total += int(line.split()[1]) * 1024
-        return total
-
-
 def test_who_keeps_labels_does_not_keep_pictures():
     kept, large = [], Samples(400, lambda i: (torch.ones(100_000), i))  # 400 kB each
     for x, y in DataLoader(large, 4, num_workers=2):
@@ -346,7 +334,7 @@ def test_who_keeps_labels_does_not_keep_pictures():
         x, y = next(batches)
         kept.append(y)
     # 90 batches of 1.6 MB were loaded, of which at most those of the prefetch are there.
-    assert shared_memory() < 20e6
+    assert mapped()[1] < 20e6
     assert len(kept) == 190
 
 
@@ -356,10 +344,10 @@ def test_memory_goes_with_the_last_tensor(leaves_nothing):
     del batches
     gc.collect()
     assert first["y"].tolist() == [0, 1, 2, 3]
-    assert shared_memory() > 0
+    assert mapped()[1] > 0
     del first
     gc.collect()
-    assert shared_memory() == 0
+    assert mapped()[1] == 0
 
 
 def test_samples_may_change_their_shape():

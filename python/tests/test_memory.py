@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Samples
+from helpers import mapped
 from test_forks import Child
 
 import slotline
@@ -47,19 +48,6 @@ def files(pid="self"):
         except FileNotFoundError:
             pass
     return found
-
-
-def mapped():
-    """How many bytes of channels this process has mapped, and has used."""
-    gc.collect()
-    sizes, is_ours = [0, 0], False
-    with open("/proc/self/smaps") as smaps:
-        for line in smaps:
-            if "-" in line.split()[0]:
-                is_ours = "memfd:slotline" in line
-            elif is_ours and line.startswith(("Size:", "Rss:")):
-                sizes[line.startswith("Rss:")] += int(line.split()[1]) << 10
-    return sizes
 
 
 class Watch:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import in_child, outcomes, script
+from helpers import add_to_tar, in_child, outcomes, script, threads_named
 from helpers import rows_of as rows
 
 import slotline
@@ -55,9 +55,7 @@ def tar(path):
                 np.save(points, POINTS[i])
                 parts = {"jpg": PICTURES[i], "cls": b"%d" % LABELS[i], "txt": CAPTIONS[i].encode(), "npy": points.getvalue()}
                 for extension, contents in parts.items():
-                    info = tarfile.TarInfo(f"sample-{i:03}.{extension}")
-                    info.size = len(contents)
-                    file.addfile(info, io.BytesIO(contents))
+                    add_to_tar(file, f"sample-{i:03}.{extension}", contents)
     samples = [
         {"jpg": np.frombuffer(picture, "u1"), "cls": np.int64(label), "txt": caption, "npy": points}
         for picture, label, caption, points in zip(PICTURES, LABELS, CAPTIONS, POINTS)
@@ -270,9 +268,7 @@ def test_options_apply_before_others_are_rejected(tmp_path):
 
     with tarfile.open(tmp_path / "photos.tar", "w") as file:
         for name, contents in [("0.jpg", b"j"), ("0.pkl", b"p"), ("1.png", b"q"), ("2.txt", b"t")]:
-            info = tarfile.TarInfo(name)
-            info.size = len(contents)
-            file.addfile(info, io.BytesIO(contents))
+            add_to_tar(file, name, contents)
     with pytest.raises(slotline.DataError, match="`columns`.*`decode`"):
         slotline.open(tmp_path / "photos.tar", skip_incomplete=True)
     photos = slotline.open(tmp_path / "photos.tar", columns=["__key__", "png;jpg"], skip_incomplete=True)
@@ -529,17 +525,6 @@ def test_a_state_of_another_stride_is_refused(tmp_path):
             Loader(slotline.tokens(tmp_path / "t.bin", 9, **options)).load_state_dict(state)
 
 
-def reading_ahead():
-    """Returns the threads that read ahead."""
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        # A thread may end meanwhile.
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/self/task/{task}/comm").read_text().startswith("slotline-ahead"):
-                found.add(task)
-    return found
-
-
 @pytest.mark.parametrize(
     "combine",
     [
@@ -552,12 +537,12 @@ def reading_ahead():
 def test_files_are_read_ahead_also_through_other_datasets(tmp_path, combine):
     path, _ = folder(tmp_path)
     for options, expected in (({"read_ahead": 0}, False), ({}, True)):
-        before = reading_ahead()  # Those of datasets that were dropped end soon.
+        before = threads_named("slotline-ahead")  # Those of datasets that were dropped end soon.
         batches = iter(Loader(combine(slotline.open(path, **options)), 4))
         next(batches)
         # A thread names itself.
         for _ in range(200 if expected else 5):
-            if found := reading_ahead() - before:
+            if found := threads_named("slotline-ahead") - before:
                 break
             time.sleep(0.02)
         assert bool(found) == expected

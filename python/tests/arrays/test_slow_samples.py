@@ -3,17 +3,15 @@
 import contextlib
 import gc
 import gzip
-import io
 import os
 import signal
 import tarfile
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import in_threads
+from helpers import add_to_tar, in_threads, threads_named
 from test_files import Server, served
 from test_pictures import png
 
@@ -90,11 +88,7 @@ def interrupted(begun=None):
 def helper_threads():
     """The threads that load in place of the loop's."""
     gc.collect()
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            names.append((task / "comm").read_text().strip())
-    return names.count("slotline-helper")
+    return len(threads_named("slotline-helper"))
 
 
 def numbers(batches):
@@ -123,11 +117,6 @@ def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
     assert numbers(got) + numbers(loader) == expected
 
 
-def opening():
-    """The threads that open files."""
-    return sum((task / "comm").read_text().strip() == "slotline-open" for task in Path("/proc/self/task").iterdir())
-
-
 def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
     url = f"http://127.0.0.1:{gate.server.server_port}"
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -141,7 +130,7 @@ def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
         with interrupted(gate.arrived):
             call()
     begun = time.perf_counter()
-    while opening():
+    while threads_named("slotline-open"):
         assert time.perf_counter() - begun < 10
         time.sleep(0.01)
     gate.open.set()
@@ -152,9 +141,7 @@ def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
 def test_an_interrupt_ends_the_wait_for_a_packed_tar(gate, tmp_path, workers):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for i in range(24):
-            member = tarfile.TarInfo(f"{i}.bin")
-            member.size = 1 << 20
-            tar.addfile(member, io.BytesIO(bytes(1 << 20)))
+            add_to_tar(tar, f"{i}.bin", bytes(1 << 20))
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes(), 0))
     batches = iter(Loader(slotline.open(f"http://127.0.0.1:{gate.server.server_port}/a.tar.gz"), 1, num_workers=workers))
     next(batches)
