@@ -22,7 +22,7 @@ pub(crate) fn make<M: Owning>(py: Python<'_>, tensor: *mut M) -> PyResult<Bound<
     capsule.inspect_err(|_| unsafe { delete(tensor) })
 }
 
-/// Deletes a tensor that nobody has taken from its capsule. Whoever takes it renames the capsule.
+/// Deletes a tensor that was not taken from its capsule. A library that takes it renames the capsule.
 unsafe extern "C" fn discard<M: Owning>(capsule: *mut ffi::PyObject) {
     let [name, _] = M::NAMES;
     // SAFETY: a capsule of ours that is about to end.

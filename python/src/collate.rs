@@ -10,7 +10,7 @@
 //! resize tensors. So wherever such code may run, that is noted ([`Gathered::ran`]), and before anything is copied, every
 //! tensor is looked at again and compared with what was noted of it ([`Gathered::settle`]). What belongs to a tensor, such as
 //! its list of dimensions, is not read after such code. Arrays are the same: NumPy resizes one whose memory is exported, if it
-//! is told not to check (`refcheck=False`).
+//! is called with `refcheck=False`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -450,7 +450,7 @@ impl<'py> Gathered<'py> {
         };
         let mut places: Vec<_> = self.leaves.iter().enumerate().filter_map(place).collect();
         places.sort_unstable();
-        // Whoever is alone needs not be asked for its storage.
+        // A tensor that touches no other one needs no storage number.
         for run in runs(&places).into_iter().filter(|run| run.len() > 1) {
             for place in &mut places[run] {
                 place.storage = self.storage(place.number)?;

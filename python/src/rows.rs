@@ -2,7 +2,7 @@
 
 use crate::dlpack::View;
 
-/// How many rows before they are copied the processor is told to load them. Rows of a shuffled dataset lie anywhere.
+/// How many rows ahead of the copy the processor prefetches, since rows of a shuffled dataset lie anywhere.
 const AHEAD: usize = 8;
 /// How much of a row is loaded in advance. The processor itself goes on from there.
 const MOST_AHEAD: usize = 1024;

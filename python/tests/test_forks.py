@@ -17,7 +17,7 @@ def Rows(count=4000):
 
 
 class Child:
-    """A forked process, which checks when it is told to. A daemon is one of a process that ends, and has closed what it inherited."""
+    """A forked process, which checks when `end` is called. A daemon is one of a process that ends, and has closed what it inherited."""
 
     def __init__(self, check, is_daemon=False):
         (self.read, write), (told, self.tell) = os.pipe(), os.pipe()

@@ -1,4 +1,4 @@
-"""What becomes of workers when nobody wants their batches any more, and what a loop is told at its end."""
+"""How workers stop when a loop is left, and what a loop reports at its end."""
 
 import pickle
 import time

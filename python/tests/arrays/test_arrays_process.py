@@ -1,4 +1,4 @@
-"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and what is left behind."""
+"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and leaks."""
 
 import gc
 import os

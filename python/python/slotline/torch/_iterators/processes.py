@@ -468,7 +468,7 @@ class ProcessIterator(BaseIterator):
         if self._shutdown or self.belongs_to_parent() or is_python_exiting():
             return
         self._shutdown = True
-        self._let_go()
+        self._keep_generators()
         try:
             pinned, self._pinned = self._pinned, None
             if pinned is not None:
@@ -513,11 +513,11 @@ class ProcessIterator(BaseIterator):
                     f"and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
                 )
 
-    def _let_go(self):
+    def _keep_generators(self):
         """Keeps what a state of the latest pass needs without the workers."""
         if self._ports and self._pass is not None:
             for worker in self._pass.workers:
-                worker.let_go()
+                worker.release_port()
 
     def __del__(self):
         self._shutdown_workers()

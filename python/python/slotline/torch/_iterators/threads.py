@@ -134,7 +134,7 @@ class ThreadIterator(ProcessIterator):
         if self._shutdown or self._owner != os.getpid():
             return
         self._shutdown = True
-        self._let_go()
+        self._keep_generators()
         for requests, end in self._channels:
             end.closed = True
             # Tasks that were not begun are dropped.

@@ -165,8 +165,8 @@ class WorkerSnapshot:
         stream = state[entries.FETCHER_STATE]
         self.state = {**state, entries.FETCHER_STATE: stream and {**stream, entries.FETCHER_ENDED: False}}
 
-    def let_go(self):
-        """Lets go of the port, whose memory may be needed no more."""
+    def release_port(self):
+        """Keeps what the port knows about the generators, and releases the port with its memory."""
         self._generators, self.port = self._generators_now(), None
 
     def _generators_now(self):
