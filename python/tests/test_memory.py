@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,13 @@ MIB = 1 << 20
 HEAD = 160 << 10
 
 
-def picture(k):
-    """A sample of four MiB, with its number."""
-    return torch.full((1 << 20,), k, dtype=torch.int32), k
+def filled(size, k):
+    return torch.full((size,), k, dtype=torch.int32), k
 
 
 def Pictures(count=64, size=1 << 18):
     """Samples of one MiB, with a number."""
-    return Samples(count, lambda k: (torch.full((size,), k, dtype=torch.int32), k))
+    return Samples(count, partial(filled, size))
 
 
 def files(pid="self"):
@@ -134,7 +134,7 @@ def test_a_loop_without_address_space_loses_one_batch():
         started.append(None)
 
     started = []
-    batches = iter(DataLoader(Samples(40, picture), 4, num_workers=1))
+    batches = iter(DataLoader(Pictures(count=40, size=1 << 20), 4, num_workers=1))
     numbers, failed = take_all(batches, before)
     assert failed == 1 and len(numbers) == 9 and numbers == sorted(numbers)
 
@@ -142,7 +142,7 @@ def test_a_loop_without_address_space_loses_one_batch():
 def test_a_worker_without_address_space_loses_one_batch():
     def full(k):
         resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
-        sample = picture(k)
+        sample = filled(1 << 20, k)
         if k == 15:
             # The batch of this sample finds no memory.
             limit_address_space(2 * MIB)
