@@ -29,7 +29,7 @@ from test_foreign_memory import Copied, Items, Key, Named, Pickled, Sequence  # 
 
 from slotline import Error  # noqa: E402
 from slotline._slotline import Collator, Port  # noqa: E402
-from slotline.torch._messages import BATCH, Channel  # noqa: E402
+from slotline.torch._workers.messages import BATCH, Channel  # noqa: E402
 
 DTYPES = [kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)]
 ARRAYS = ["f4", "i8", "u1", "?", "f2", "u2", "u8", "c8", "c16", "g", ">i4", "S3", "U2", "M8[s]", "O", "i4,f8"]

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
-use crate::channel::{Block, Draft, Message, Place, Receiver, Sender};
-use crate::collate::{Gathered, Leaf, Rows, Tools};
+use crate::channel::{Block, BlockRef, Draft, Message, Receiver, Sender};
+use crate::collate::{Gathered, Leaf, Rows, TorchApi};
 use crate::dlpack::{DType, Owner, broken, size, span};
-use crate::fresh::Pool;
 use crate::memory::ALIGN;
+use crate::pool::Pool;
 use crate::tree::Node;
 
 /// Tensors of at least this many bytes have a block of their own.
@@ -34,19 +34,19 @@ const IN_PIECE: u64 = u64::MAX - 1;
 const STRIDED: u64 = 1 << 32;
 
 /// Makes a batch in memory of this process.
-pub(crate) fn fresh<'py>(
+pub(crate) fn make_local<'py>(
     py: Python<'py>,
-    tools: &Tools,
+    api: &TorchApi,
     pool: &Pool,
     node: &Node,
     gathered: &mut Gathered<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    gathered.settle(tools)?;
+    gathered.settle(api)?;
     let make = |leaf: &Leaf| {
-        let tensor = pool.take(py, &tools.torch, leaf.dtype, &leaf.shape)?;
+        let tensor = pool.take(py, &api.torch, leaf.dtype, &leaf.shape)?;
         if leaf.bytes > 0 {
             // SAFETY: the memory is new and large enough, and the samples are still there.
-            unsafe { leaf.write(tools.torch.start(&tensor)?) };
+            unsafe { leaf.write(api.torch.start(&tensor)?) };
         }
         Ok(tensor)
     };
@@ -65,21 +65,21 @@ pub(crate) struct Containers {
 pub(crate) struct Pickle {
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
-    /// Those of `slotline.torch._pickle`, for objects that may have tensors in them.
+    /// Those of `slotline.torch._workers.pickling`, for objects that may have tensors in them.
     dumps_with: Py<PyAny>,
     loads_with: Py<PyAny>,
     /// Whether an object is a tensor that is sent without pickling it.
     is_sendable: Py<PyAny>,
-    tools: &'static Tools,
+    api: &'static TorchApi,
 }
 
 impl Pickle {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
         let pickle = py.import("pickle")?;
-        let ours = py.import("slotline.torch._pickle")?;
-        let tools = Tools::get(py)?;
+        let ours = py.import("slotline.torch._workers.pickling")?;
+        let api = TorchApi::get(py)?;
         let is_sendable = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| -> PyResult<bool> {
-            Ok(tools.is_sendable(&arguments.get_item(0)?))
+            Ok(api.is_sendable(&arguments.get_item(0)?))
         };
         Ok(Self {
             dumps: pickle.getattr("dumps")?.unbind(),
@@ -87,7 +87,7 @@ impl Pickle {
             dumps_with: ours.getattr("dumps")?.unbind(),
             loads_with: ours.getattr("loads")?.unbind(),
             is_sendable: PyCFunction::new_closure(py, None, None, is_sendable)?.into_any().unbind(),
-            tools,
+            api,
         })
     }
 
@@ -108,7 +108,7 @@ impl Pickle {
         let pickled = self.dumps_with.bind(py).call1((list, &self.is_sendable))?;
         let (bytes, tensors) = pickled.extract::<(Bound<'py, PyBytes>, Vec<Bound<'py, PyAny>>)>()?;
         for tensor in &tensors {
-            gathered.tensor(self.tools, tensor).ok_or_else(|| broken("a tensor has changed meanwhile"))?;
+            gathered.tensor(self.api, tensor).ok_or_else(|| broken("a tensor has changed meanwhile"))?;
         }
         Ok(Some((bytes, tensors.len())))
     }
@@ -143,7 +143,7 @@ pub(crate) fn send<'py>(
     let (objects, inner) = pickle.objects(py, &mut gathered)?.unzip();
     let (shape, objects) = ((last.number, bytes_of(shape.as_ref())), bytes_of(objects.as_ref()));
 
-    gathered.settle(pickle.tools)?;
+    gathered.settle(pickle.api)?;
     let pieces = gathered.pieces()?;
     let mut drafts = Vec::new();
     let sent = write((sender, is_batch), shape, objects, [&pieces, &gathered.leaves], inner.unwrap_or(0), &mut drafts);
@@ -196,8 +196,8 @@ fn write(
         } else if leaf.bytes >= LARGE {
             let draft = sender.draft(leaf.bytes, is_batch)?;
             // SAFETY: the block is ours and large enough, and the samples are still there.
-            unsafe { leaf.write(draft.start().as_ptr()) };
-            let place = (u64::from(draft.block()), draft.offset() as u64);
+            unsafe { leaf.write(draft.start.as_ptr()) };
+            let place = (u64::from(draft.place.block), draft.place.offset as u64);
             drafts.push(draft);
             place
         } else {
@@ -215,7 +215,7 @@ fn write(
         at.extend(leaf.shape.iter().chain(leaf.strides.iter().flatten()).map(|&dim| dim as u64));
     }
     let head = sender.draft(end, is_batch)?;
-    let start = head.start().as_ptr();
+    let start = head.start.as_ptr();
     // SAFETY: the block is ours, and has `end` bytes, which is where all of this ends.
     unsafe {
         start.copy_from_nonoverlapping(at.as_ptr().cast(), words * 8);
@@ -231,7 +231,7 @@ fn write(
 /// Makes a batch of a block that was received.
 pub(crate) fn receive<'py>(
     py: Python<'py>,
-    tools: &Tools,
+    api: &TorchApi,
     pickle: &Pickle,
     pool: &Pool,
     receiver: &Receiver,
@@ -274,7 +274,7 @@ pub(crate) fn receive<'py>(
             let piece = tensors.get(len).zip(sizes.get(len));
             let piece = piece.filter(|&(_, &size)| offset.checked_add(bytes_of).is_some_and(|end| end <= size));
             let (piece, _) = piece.ok_or_else(|| broken("a tensor is outside of its memory"))?;
-            let part = tools.torch.part(piece, offset, dtype, dims)?;
+            let part = api.torch.part(piece, offset, dtype, dims)?;
             tensors.push(part);
             continue;
         }
@@ -292,7 +292,7 @@ pub(crate) fn receive<'py>(
             (unsafe { block.start().add(offset) }, Owner::Block(block.clone()))
         } else {
             let number = u32::try_from(number).map_err(|_| broken("it has no such block"))?;
-            match receiver.block(Place { block: number, offset, len }) {
+            match receiver.block(BlockRef { block: number, offset, len }) {
                 Ok(own) => (own.start(), Owner::Block(Arc::new(own))),
                 Err(error) => {
                     failure.get_or_insert(error);
@@ -306,15 +306,15 @@ pub(crate) fn receive<'py>(
                     block.expose();
                 }
                 // SAFETY: the memory has the bytes of the tensor, and the worker does not write there before it is given back.
-                unsafe { tools.torch.make(py, data.as_ptr(), dtype, dims, owner) }?
+                unsafe { api.torch.make(py, data.as_ptr(), dtype, dims, owner) }?
             }
             true => {
-                let copy = pool.take(py, &tools.torch, DType::U8, &[len as i64])?;
+                let copy = pool.take(py, &api.torch, DType::U8, &[len as i64])?;
                 if len > 0 {
                     // SAFETY: both have `len` bytes.
-                    unsafe { tools.torch.start(&copy)?.copy_from_nonoverlapping(data.as_ptr(), len) };
+                    unsafe { api.torch.start(&copy)?.copy_from_nonoverlapping(data.as_ptr(), len) };
                 }
-                tools.torch.part(&copy, 0, dtype, dims)?
+                api.torch.part(&copy, 0, dtype, dims)?
             }
         });
     }

@@ -8,90 +8,58 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
-use crate::dlpack::{CPU, Foreign, Managed, Unversioned, VERSION, View, delete};
+use crate::dlpack::{CPU, Managed, Owning, Unversioned, VERSION, View, delete};
 use crate::loader::failure;
 
-const VERSIONED: &CStr = c"dltensor_versioned";
-const UNVERSIONED: &CStr = c"dltensor";
-
 /// Puts a tensor into a capsule, which deletes it if nobody takes it out.
-pub(crate) fn versioned(py: Python<'_>, tensor: *mut Managed) -> PyResult<Bound<'_, PyAny>> {
-    make(py, tensor, VERSIONED, discard::<Managed>)
-}
-
-/// Puts a tensor as before version 1.0 into a capsule.
-pub(crate) fn unversioned(py: Python<'_>, tensor: *mut Unversioned) -> PyResult<Bound<'_, PyAny>> {
-    make(py, tensor, UNVERSIONED, discard::<Unversioned>)
-}
-
-fn make<'py, M>(
-    py: Python<'py>,
-    tensor: *mut M,
-    name: &'static CStr,
-    discard: unsafe extern "C" fn(*mut ffi::PyObject),
-) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn make<M: Owning>(py: Python<'_>, tensor: *mut M) -> PyResult<Bound<'_, PyAny>> {
+    let [name, _] = M::NAMES;
     // SAFETY: a pointer, a name that is constant, and what is called when the capsule ends.
-    let capsule =
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor.cast(), name.as_ptr(), Some(discard))) };
+    let capsule = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(tensor.cast(), name.as_ptr(), Some(discard::<M>)))
+    };
     // SAFETY: nobody else has the tensor.
     capsule.inspect_err(|_| unsafe { delete(tensor) })
 }
 
-/// Deletes a tensor that nobody has taken from its capsule. Whoever takes it renames the capsule.
-unsafe extern "C" fn discard<M: Named>(capsule: *mut ffi::PyObject) {
+/// Deletes a tensor that was not taken from its capsule. A library that takes it renames the capsule.
+unsafe extern "C" fn discard<M: Owning>(capsule: *mut ffi::PyObject) {
+    let [name, _] = M::NAMES;
     // SAFETY: a capsule of ours that is about to end.
     unsafe {
-        if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 0 {
-            delete(ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>());
+        if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) != 0 {
+            delete(ffi::PyCapsule_GetPointer(capsule, name.as_ptr()).cast::<M>());
         }
     }
-}
-
-/// A kind of tensor, and the name of its capsules.
-trait Named {
-    const NAME: &'static CStr;
-}
-
-impl Named for Managed {
-    const NAME: &'static CStr = VERSIONED;
-}
-
-impl Named for Unversioned {
-    const NAME: &'static CStr = UNVERSIONED;
 }
 
 /// The name of a capsule of ours that owns a tensor of somebody else.
 const TAKEN: &CStr = c"slotline.taken";
 
 /// Calls the deleter of a tensor that was taken.
-unsafe extern "C" fn end<M: Foreign>(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule of ours that is about to end, with the tensor that it owns.
+unsafe extern "C" fn end<M: Owning>(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule of ours that is about to end, with the tensor that it owns, which is deleted once.
     unsafe {
-        if let Some(tensor) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, TAKEN.as_ptr())) {
-            M::end(tensor.cast());
+        if let Some(tensor) = NonNull::new(ffi::PyCapsule_GetPointer(capsule, TAKEN.as_ptr()).cast::<M>()) {
+            tensor.as_ref().deleter().inspect(|deleter| deleter(tensor.as_ptr()));
         }
     }
 }
 
 /// Takes a tensor out of its capsule, so that no other library does. What is returned owns it.
 pub(crate) fn take<'py>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: a capsule.
-    let is_versioned = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.as_ptr()) } != 0;
-    match is_versioned {
-        true => take_as::<Managed>(capsule, c"used_dltensor_versioned"),
-        false => take_as::<Unversioned>(capsule, c"used_dltensor"),
+    match tensor_in::<Managed>(capsule) {
+        Some(_) => take_as::<Managed>(capsule),
+        None => take_as::<Unversioned>(capsule),
     }
 }
 
-fn take_as<'py, M: Named + Foreign>(
-    capsule: &Bound<'py, PyCapsule>,
-    used: &'static CStr,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = capsule.py();
+fn take_as<'py, M: Owning>(capsule: &Bound<'py, PyCapsule>) -> PyResult<Bound<'py, PyAny>> {
+    let (py, [name, used]) = (capsule.py(), M::NAMES);
     // SAFETY: a capsule and a name; without a tensor there is an exception. Then a pointer, a name that is constant, and what
     // is called when the capsule ends.
     let owner = unsafe {
-        let tensor = ffi::PyCapsule_GetPointer(capsule.as_ptr(), M::NAME.as_ptr());
+        let tensor = ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr());
         if tensor.is_null() {
             return Err(PyErr::fetch(py));
         }
@@ -131,32 +99,35 @@ pub(crate) fn of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsu
     Ok(capsule?.cast_into::<PyCapsule>()?)
 }
 
+/// Returns the tensor in a capsule, if it is of this kind.
+fn tensor_in<M: Owning>(capsule: &Bound<'_, PyCapsule>) -> Option<NonNull<M>> {
+    let [name, _] = M::NAMES;
+    // SAFETY: a capsule and a name.
+    unsafe {
+        match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
+            0 => None,
+            _ => NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()).cast()),
+        }
+    }
+}
+
 /// Returns what a tensor in a capsule views, or what is wrong with it.
 ///
 /// # Safety
 ///
 /// The capsule must be kept as long as the view.
 pub(crate) unsafe fn view<'a>(capsule: &Bound<'_, PyCapsule>) -> Result<View<'a>, String> {
-    let pointer = |name: &CStr| {
-        // SAFETY: a capsule and a name.
-        unsafe {
-            match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
-                0 => None,
-                _ => NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr())),
-            }
-        }
-    };
-    let view = if let Some(tensor) = pointer(VERSIONED) {
+    let view = if let Some(tensor) = tensor_in::<Managed>(capsule) {
         // SAFETY: capsules of this name hold such a struct, at least up to its flags.
-        let tensor = unsafe { tensor.cast::<Managed>().as_ref() };
+        let tensor = unsafe { tensor.as_ref() };
         if tensor.version.major != VERSION.major {
             return Err(format!("is exported as version {} of DLPack, which is not supported", tensor.version.major));
         }
         // SAFETY: the capsule's tensor is valid, and the caller keeps it.
         unsafe { tensor.tensor.view() }
-    } else if let Some(tensor) = pointer(UNVERSIONED) {
+    } else if let Some(tensor) = tensor_in::<Unversioned>(capsule) {
         // SAFETY: as above.
-        unsafe { tensor.cast::<Unversioned>().as_ref().tensor.view() }
+        unsafe { tensor.as_ref().tensor.view() }
     } else {
         return Err("has a __dlpack__ that does not return a tensor".to_owned());
     };

@@ -4,7 +4,7 @@
 //! [`Heap`] of blocks. The sender takes a block, writes into it, and publishes a message that says where it is. The
 //! receiver reads the block in place, for as long as it wants, and then clears its byte. The sender looks at the bytes
 //! when it needs memory. Others may still read a block that the receiver has dropped: processes that were forked from it
-//! ([`forks`](crate::forks)), and devices ([`Memory::hold_back`]). Its byte is cleared when they are done.
+//! ([`forks`](crate::forks)), and devices ([`Channel::hold_back`]). Its byte is cleared when they are done.
 //!
 //! When the receiver's end of a channel is gone, only the pages of the blocks that are kept have memory still.
 //!
@@ -16,16 +16,18 @@ use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, size_of};
 use std::ops::{Deref, Range};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use pyo3::prelude::*;
 use slotline::SharedFutex;
 use slotline_core::handle;
 use slotline_core::spsc::{Consumer, NextError, Producer, Ring, Slot};
 use slotline_core::wait::Park;
+use slotline_python_shielded::shielded;
 
 use crate::forks::{self, Time};
 use crate::memory::{Heap, Mapping, Region};
@@ -60,16 +62,16 @@ struct Wire {
 /// What the sender has done. Times are in nanoseconds; only the sender writes.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Figures {
+struct Figures {
     /// How long it was busy, and the part of that in which it collated and copied.
-    pub(crate) busy: AtomicU64,
-    pub(crate) writing: AtomicU64,
+    busy: AtomicU64,
+    writing: AtomicU64,
     /// The task that it is at, 0 if there is none, and when that began: the bits of the seconds of `time.perf_counter`.
-    pub(crate) task: AtomicU64,
-    pub(crate) begun: AtomicU64,
+    task: AtomicU64,
+    begun: AtomicU64,
     /// The task that took longest, and how long.
-    pub(crate) slowest: AtomicU64,
-    pub(crate) longest: AtomicU64,
+    slowest: AtomicU64,
+    longest: AtomicU64,
 }
 
 /// What lies at the start of the memory.
@@ -161,14 +163,10 @@ pub(crate) struct Lease {
     range: Range<usize>,
     block: u32,
     /// When it was received.
-    from: Time,
+    pub(crate) from: Time,
 }
 
 impl Lease {
-    pub(crate) fn from(&self) -> Time {
-        self.from
-    }
-
     /// Gives the block back. Only in the process that has received it.
     pub(crate) fn end(self) {
         self.region.end(&self.range);
@@ -195,10 +193,89 @@ impl Deref for Handle {
 // SAFETY: clones refer to the same memory, which stays in place until the last of them is dropped.
 unsafe impl handle::Handle for Handle {}
 
-/// Creates a channel.
-///
-/// The blocks of all batches together may have `limit` bytes.
-pub(crate) fn channel(limit: Option<usize>) -> io::Result<Memory> {
+const EMPTY: Wire = Wire { kind: 0, block: 0, task: 0, offset: 0, len: 0 };
+
+/// The memory of messages in one direction, of which either side can be taken.
+#[pyclass(module = "slotline._slotline", frozen, subclass)]
+#[derive(Debug)]
+pub(crate) struct Channel(Arc<Shared>);
+
+#[shielded]
+#[pymethods]
+impl Channel {
+    /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
+    ///
+    /// The batches in a new one may have `limit` bytes together.
+    #[new]
+    #[pyo3(signature = (fd = None, limit = None))]
+    fn new(fd: Option<RawFd>, limit: Option<usize>) -> PyResult<Self> {
+        let mapping = match fd {
+            None => create(limit)?,
+            // SAFETY: the caller gives the descriptor away.
+            Some(fd) => attach(unsafe { OwnedFd::from_raw_fd(fd) })?,
+        };
+        let (owner, receiver) = (std::process::id(), AtomicU32::new(0));
+        let shared = Shared { mapping, kept: AtomicUsize::new(0), owner, receiver, held_back: Mutex::default() };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    fn fileno(&self) -> RawFd {
+        self.0.mapping.fd()
+    }
+
+    /// What the sender has done: for how many seconds it was busy, and collated and copied; the task that it is at (or 0), and
+    /// when that began; the task that took longest, and how long.
+    #[getter]
+    fn figures(&self) -> (f64, f64, u64, f64, u64, f64) {
+        let figures = &self.0.head().figures;
+        let read = |figure: &AtomicU64| figure.load(Ordering::Acquire);
+        let seconds = |figure| Duration::from_nanos(read(figure)).as_secs_f64();
+        let (task, begun) = (read(&figures.task), f64::from_bits(read(&figures.begun)));
+        let (busy, writing) = (seconds(&figures.busy), seconds(&figures.writing));
+        (busy, writing, task, begun, read(&figures.slowest), seconds(&figures.longest))
+    }
+
+    /// Tells the sender that nobody wants the answers of tasks before this one.
+    fn want(&self, first: u64) {
+        self.0.head().wanted.store(first, Ordering::Relaxed);
+    }
+
+    /// Ends the channel for both sides.
+    fn close(&self) {
+        self.0.head().ring.close();
+    }
+
+    /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
+    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows.
+    /// The sender must not have been taken.
+    fn hold_back(&self) {
+        self.0.head().is_locked.store(true, Ordering::Relaxed);
+        if let Some(mut held_back) = self.0.held_back() {
+            held_back.get_or_insert_default();
+        }
+    }
+
+    /// Returns how many blocks that were held back have been dropped so far.
+    fn dropped(&self) -> u64 {
+        let held_back = self.0.held_back();
+        held_back.as_deref().and_then(Option::as_ref).map_or(0, |held| held.given + held.blocks.len() as u64)
+    }
+
+    /// Gives back the first `count` of the blocks that were held back, except for those that were given back before.
+    fn give_back(&self, count: u64) {
+        while let Some((lease, until)) = self.pop_held_back(count) {
+            forks::release(lease, until);
+        }
+    }
+
+    /// Returns where the memory is that was mapped for blocks, in parts, and how long each is. Others are added as it grows.
+    fn regions(&self) -> Vec<(usize, usize)> {
+        self.0.mapping.regions().iter().map(|region| region.place()).collect()
+    }
+}
+
+/// Creates the memory of a channel. The blocks of all batches together may have `limit` bytes.
+fn create(limit: Option<usize>) -> io::Result<Mapping> {
     let mapping = Mapping::new(size_of::<Head>())?;
     let head = mapping.head().cast::<Head>().as_ptr();
     let (items, space) = (Park::new(SharedFutex), Park::new(SharedFutex));
@@ -208,45 +285,22 @@ pub(crate) fn channel(limit: Option<usize>) -> io::Result<Memory> {
         (&raw mut (*head).limit).write(limit.unwrap_or(usize::MAX));
         (&raw mut (*head).size).write(size_of::<Head>());
     }
-    Ok(Memory::new(mapping))
+    Ok(mapping)
 }
 
-const EMPTY: Wire = Wire { kind: 0, block: 0, task: 0, offset: 0, len: 0 };
-
 /// Maps the memory of a channel that another process has created.
-pub(crate) fn attach(file: OwnedFd) -> io::Result<Memory> {
+fn attach(file: OwnedFd) -> io::Result<Mapping> {
     let mapping = Mapping::attach(file, size_of::<Head>())?;
     // SAFETY: the file is long enough for a number, if it is long enough for the struct.
     let is_ours = |mapping: &Mapping| unsafe { mapping.head().cast::<usize>().read() } == size_of::<Head>();
-    match mapping.filter(is_ours) {
-        Some(mapping) => Ok(Memory::new(mapping)),
-        None => Err(io::Error::other("the worker has another version of slotline than the loader")),
-    }
+    let mapping = mapping.filter(is_ours);
+    mapping.ok_or_else(|| io::Error::other("the worker has another version of slotline than the loader"))
 }
 
-/// The memory of a channel, of which either side can be taken.
-#[derive(Clone, Debug)]
-pub(crate) struct Memory(Arc<Shared>);
-
-impl Memory {
-    fn new(mapping: Mapping) -> Self {
-        let owner = std::process::id();
-        Self(Arc::new(Shared {
-            mapping,
-            kept: AtomicUsize::new(0),
-            owner,
-            receiver: AtomicU32::new(0),
-            held_back: Mutex::default(),
-        }))
-    }
-
-    pub(crate) fn fd(&self) -> RawFd {
-        self.0.mapping.fd()
-    }
-
-    /// Returns what the sender has done.
-    pub(crate) fn figures(&self) -> &Figures {
-        &self.0.head().figures
+impl Channel {
+    /// Returns another reference to the same memory.
+    pub(crate) fn share(&self) -> Self {
+        Self(self.0.clone())
     }
 
     /// Whether nobody will receive what is sent.
@@ -254,32 +308,9 @@ impl Memory {
         self.0.head().ring.is_closed()
     }
 
-    /// The first task whose answer the receiver wants.
-    pub(crate) fn wanted(&self) -> &AtomicU64 {
-        &self.0.head().wanted
-    }
-
-    /// Holds blocks back from now on: one that is [exposed](Block::expose) and dropped is given back by
-    /// [`give_back`](Self::give_back) only, since a device may still copy it. The memory may be page-locked as it grows.
-    /// The sender must not have been taken.
-    pub(crate) fn hold_back(&self) {
-        self.0.head().is_locked.store(true, Ordering::Relaxed);
-        if let Some(mut held_back) = self.0.held_back() {
-            held_back.get_or_insert_default();
-        }
-    }
-
-    /// Returns how many blocks that were held back have been dropped so far.
-    pub(crate) fn dropped(&self) -> u64 {
-        let held_back = self.0.held_back();
-        held_back.as_deref().and_then(Option::as_ref).map_or(0, |held| held.given + held.blocks.len() as u64)
-    }
-
-    /// Gives back the first `count` of the blocks that were held back, except for those that were given back before.
-    pub(crate) fn give_back(&self, count: u64) {
-        while let Some((lease, until)) = self.pop_held_back(count) {
-            forks::release(lease, until);
-        }
+    /// Returns the first task whose answer the receiver wants.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.0.head().wanted.load(Ordering::Relaxed)
     }
 
     fn pop_held_back(&self, count: u64) -> Option<(Lease, Time)> {
@@ -288,16 +319,6 @@ impl Memory {
         let first = held.blocks.pop_front()?;
         held.given += 1;
         Some(first)
-    }
-
-    /// Returns where the memory is that was mapped for blocks, in parts, and how long each is. Others are added as it grows.
-    pub(crate) fn regions(&self) -> Vec<(usize, usize)> {
-        self.0.mapping.regions().iter().map(|region| region.place()).collect()
-    }
-
-    /// Ends the channel for both sides.
-    pub(crate) fn close(&self) {
-        self.0.head().ring.close();
     }
 
     /// Returns the sender, once.
@@ -341,14 +362,14 @@ pub(crate) struct Sender {
     is_trimmed: bool,
     /// Numbers of blocks that are not in use.
     free: Vec<u32>,
-    taken: Vec<Taken>,
+    taken: Vec<UsedBlock>,
     /// `given`, when it was last looked at.
     given: u32,
 }
 
 /// A block in use, where it is, and how much of it counts for the limit.
 #[derive(Debug)]
-struct Taken {
+struct UsedBlock {
     block: u32,
     range: Range<usize>,
     charge: usize,
@@ -357,27 +378,10 @@ struct Taken {
 /// A block that a sender writes into.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    block: u32,
-    offset: usize,
-    len: usize,
-    start: NonNull<u8>,
-}
-
-impl Draft {
-    /// The number of the block.
-    pub(crate) fn block(&self) -> u32 {
-        self.block
-    }
-
-    /// Where it is in the memory.
-    pub(crate) fn offset(&self) -> usize {
-        self.offset
-    }
-
+    /// Where the receiver finds it.
+    pub(crate) place: BlockRef,
     /// The start of the block, which is aligned to [`ALIGN`](crate::memory::ALIGN).
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
+    pub(crate) start: NonNull<u8>,
 }
 
 impl Sender {
@@ -428,14 +432,14 @@ impl Sender {
         let (offset, start) = (range.start, region.at(range.start));
         let charge = if is_batch { len } else { 0 };
         self.charged += charge;
-        self.taken.push(Taken { block, range, charge });
+        self.taken.push(UsedBlock { block, range, charge });
         self.shared.head().used[block as usize].store(1, Ordering::Relaxed);
-        Ok(Draft { block, offset, len, start })
+        Ok(Draft { place: BlockRef { block, offset, len }, start })
     }
 
     /// Gives a block back that was not sent.
     pub(crate) fn discard(&mut self, draft: Draft) {
-        self.shared.give(draft.block);
+        self.shared.give(draft.place.block);
     }
 
     /// Gives the memory that is not in use to the system, until it is used again.
@@ -450,7 +454,8 @@ impl Sender {
 
     /// Sends a message with a block. Returns `false` if the channel is closed.
     pub(crate) fn send(&mut self, message: Message, draft: Option<Draft>) -> bool {
-        let (block, offset, len) = draft.map_or((u32::MAX, 0, 0), |draft| (draft.block, draft.offset, draft.len));
+        let none = BlockRef { block: u32::MAX, offset: 0, len: 0 };
+        let BlockRef { block, offset, len } = draft.map_or(none, |draft| draft.place);
         let wire = Wire { kind: message.kind, block, task: message.task, offset, len };
         match self.producer.claim() {
             Ok(mut slot) => {
@@ -529,16 +534,16 @@ pub(crate) struct Receiver {
 
 /// Why there is no message.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Nothing {
+pub(crate) enum TryRecvError {
     /// None has come yet.
-    Yet,
+    Empty,
     /// None will come.
-    Ever,
+    Closed,
 }
 
 /// Where a block is that was sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BlockRef {
     pub(crate) block: u32,
     pub(crate) offset: usize,
     pub(crate) len: usize,
@@ -605,24 +610,21 @@ impl fmt::Debug for Block {
 }
 
 impl Receiver {
-    /// Returns the next message, if it is there.
-    pub(crate) fn try_receive(&mut self) -> Result<(Message, Option<Place>), Nothing> {
-        let wire = match self.consumer.try_next() {
-            Ok(slot) => *slot,
-            Err(NextError::Empty) => return Err(Nothing::Yet),
-            Err(_) => return Err(Nothing::Ever),
+    /// Returns the next message, if it is there. Waits for it if there is `patience`, but not longer than that.
+    pub(crate) fn receive(&mut self, patience: Option<Duration>) -> Result<(Message, Option<BlockRef>), TryRecvError> {
+        let next = match patience {
+            None => self.consumer.try_next(),
+            Some(patience) => self.consumer.next_until(&(Instant::now() + patience)),
         };
-        Ok(self.accept(wire))
-    }
-
-    /// Returns the next message. Waits for it, but not longer than `patience`.
-    pub(crate) fn receive(&mut self, patience: Duration) -> Result<(Message, Option<Place>), Nothing> {
-        let wire = match self.consumer.next_until(&(Instant::now() + patience)) {
-            Ok(slot) => *slot,
-            Err(NextError::Empty) => return Err(Nothing::Yet),
-            Err(_) => return Err(Nothing::Ever),
-        };
-        Ok(self.accept(wire))
+        let wire = next.map(|slot| *slot).map_err(|error| match error {
+            NextError::Empty => TryRecvError::Empty,
+            _ => TryRecvError::Closed,
+        })?;
+        if forks::has_seen() && std::process::id() == self.owner {
+            forks::release_seen();
+        }
+        let place = BlockRef { block: wire.block, offset: wire.offset, len: wire.len };
+        Ok((Message { kind: wire.kind, task: wire.task }, (wire.block != u32::MAX).then_some(place)))
     }
 
     /// Tells the sender the number of the containers that this side knows from now on.
@@ -640,18 +642,10 @@ impl Receiver {
         self.shared.kept.load(Ordering::Relaxed) > MOST_KEPT
     }
 
-    fn accept(&self, wire: Wire) -> (Message, Option<Place>) {
-        if forks::has_seen() && std::process::id() == self.owner {
-            forks::release_seen();
-        }
-        let place = Place { block: wire.block, offset: wire.offset, len: wire.len };
-        (Message { kind: wire.kind, task: wire.task }, (wire.block != u32::MAX).then_some(place))
-    }
-
     /// Takes a block that a message speaks of. A sender that wrote over its memory by mistake must not make us read
     /// outside of it, so that is an error. So is memory that cannot be mapped, of which the sender gets the block back.
-    pub(crate) fn block(&self, place: Place) -> io::Result<Block> {
-        let Place { block, offset, len } = place;
+    pub(crate) fn block(&self, place: BlockRef) -> io::Result<Block> {
+        let BlockRef { block, offset, len } = place;
         let range = offset..offset.saturating_add(len.max(1));
         let region = match self.shared.mapping.find(&range) {
             Ok(region) => region.filter(|region| region.keep(range.clone())),

@@ -10,7 +10,7 @@
 //! resize tensors. So wherever such code may run, that is noted ([`Gathered::ran`]), and before anything is copied, every
 //! tensor is looked at again and compared with what was noted of it ([`Gathered::settle`]). What belongs to a tensor, such as
 //! its list of dimensions, is not read after such code. Arrays are the same: NumPy resizes one whose memory is exported, if it
-//! is told not to check (`refcheck=False`).
+//! is called with `refcheck=False`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,14 +23,14 @@ use pyo3::{ffi, intern};
 
 use crate::dlpack::{DType, Torch, View, size};
 use crate::numpy::Buffer;
-use crate::rows::{self, Taken};
+use crate::rows::{self, RowView};
 use crate::tree::Node;
 
 /// How deep containers may be in each other. What is deeper is an object.
 const DEEPEST: usize = 32;
 
-/// What of Python is needed to make batches.
-pub(crate) struct Tools {
+/// The parts of torch, NumPy and this package's Python code that make batches.
+pub(crate) struct TorchApi {
     pub(crate) torch: Torch,
     /// `numpy.ndarray` and `numpy.memmap`, if there is NumPy.
     arrays: Vec<Py<PyAny>>,
@@ -44,20 +44,20 @@ pub(crate) struct Tools {
     is_plain_named: Py<PyAny>,
 }
 
-impl Tools {
+impl TorchApi {
     /// Returns those of this process.
     pub(crate) fn get(py: Python<'_>) -> PyResult<&'static Self> {
-        static TOOLS: PyOnceLock<Tools> = PyOnceLock::new();
-        if let Some(tools) = TOOLS.get(py) {
-            return Ok(tools);
+        static API: PyOnceLock<TorchApi> = PyOnceLock::new();
+        if let Some(api) = API.get(py) {
+            return Ok(api);
         }
-        // First, since it asks for the tools when it is imported.
-        py.import("slotline.torch._collate")?;
-        TOOLS.get_or_try_init(py, || Self::new(py))
+        // First, since it asks for this when it is imported.
+        py.import("slotline.torch._samples.collate")?;
+        API.get_or_try_init(py, || Self::new(py))
     }
 
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let ours = py.import("slotline.torch._collate")?;
+        let ours = py.import("slotline.torch._samples.collate")?;
         let [fallback, explain, is_plain_named] = ["part", "explain", "is_plain_named"].map(|name| ours.getattr(name));
         let (arrays, array_integer) = match py.import("numpy") {
             Ok(numpy) => (
@@ -129,7 +129,7 @@ pub(crate) enum Rows {
     /// Each is a row; those of tensors or arrays that are kept from this number on.
     Views(Vec<View<'static>>, Option<usize>),
     /// Rows of one tensor or array.
-    Taken(Taken),
+    RowView(RowView),
     /// All of it, as it lies in memory: that of the tensor that is kept with this number.
     Memory(*const u8, usize),
     /// So many bytes that are not used, and then what lies in memory, to the end of the leaf.
@@ -152,7 +152,7 @@ impl Leaf {
         unsafe {
             match &self.rows {
                 Rows::Views(views, _) => rows::copy(views, self.bytes / views.len().max(1), to),
-                Rows::Taken(taken) => taken.copy(to),
+                Rows::RowView(taken) => taken.copy(to),
                 Rows::Memory(start, _) => to.copy_from_nonoverlapping(*start, self.bytes),
                 Rows::Piece(lead, start) => to.add(*lead).copy_from_nonoverlapping(*start, self.bytes - lead),
                 Rows::Part(..) => {}
@@ -192,11 +192,11 @@ impl<'py> Gathered<'py> {
     /// # Errors
     ///
     /// Those of `default_collate`, with a note that says where in the samples it is.
-    pub(crate) fn collate(&mut self, tools: &Tools, samples: &Bound<'py, PyList>) -> PyResult<Node> {
+    pub(crate) fn collate(&mut self, api: &TorchApi, samples: &Bound<'py, PyList>) -> PyResult<Node> {
         let py = samples.py();
-        self.column(py, tools, samples.iter().collect(), false, 0).inspect_err(|error| {
+        self.column(py, api, samples.iter().collect(), false, 0).inspect_err(|error| {
             // It raises nothing: the first error matters.
-            drop(tools.explain.bind(py).call1((samples, error.value(py))));
+            drop(api.explain.bind(py).call1((samples, error.value(py))));
         })
     }
 
@@ -205,25 +205,22 @@ impl<'py> Gathered<'py> {
     fn column(
         &mut self,
         py: Python<'py>,
-        tools: &Tools,
+        api: &TorchApi,
         column: Vec<Bound<'py, PyAny>>,
         is_tuple: bool,
         depth: usize,
     ) -> PyResult<Node> {
-        if let Some(leaf) = column.first().and_then(|first| self.leaf(tools, first, &column)) {
+        if let Some(leaf) = column.first().and_then(|first| self.leaf(api, first, &column)) {
             self.kept.extend(column);
             self.leaves.push(leaf);
             return Ok(Node::Tensor(self.leaves.len() - 1));
         }
-        let Some(first) = column.first().cloned() else { return self.other(py, tools, column, is_tuple) };
+        let Some(first) = column.first().cloned() else { return self.other(py, api, column, is_tuple) };
         let kind = first.get_type();
         let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
         if depth < DEEPEST && column.iter().all(is_kind) {
             if first.is_exact_instance_of::<PyString>() {
-                let strings = match is_tuple {
-                    true => PyTuple::new(py, column)?.into_any(),
-                    false => PyList::new(py, column)?.into_any(),
-                };
+                let strings = sequence(py, column, is_tuple)?;
                 return Ok(self.object(strings));
             }
             let is_list = first.is_exact_instance_of::<PyList>();
@@ -239,7 +236,7 @@ impl<'py> Gathered<'py> {
                     let mut nodes = Vec::with_capacity(len);
                     for k in 0..len {
                         let part = column.iter().map(|sample| item(sample, k)).collect::<PyResult<_>>()?;
-                        nodes.push(self.column(py, tools, part, true, depth + 1)?);
+                        nodes.push(self.column(py, api, part, true, depth + 1)?);
                     }
                     return Ok(if is_plain { Node::List(nodes) } else { Node::Named(kind.into_any().unbind(), nodes) });
                 }
@@ -251,8 +248,8 @@ impl<'py> Gathered<'py> {
                 for key in dicts[0].keys() {
                     self.ran |= !key.is_exact_instance_of::<PyString>();
                     let part = dicts.iter().map(|dict| dict.get_item(&key)).collect::<PyResult<Option<Vec<_>>>>()?;
-                    let Some(part) = part else { return self.other(py, tools, column, is_tuple) };
-                    items.push((key.unbind(), self.column(py, tools, part, false, depth + 1)?));
+                    let Some(part) = part else { return self.other(py, api, column, is_tuple) };
+                    items.push((key.unbind(), self.column(py, api, part, false, depth + 1)?));
                 }
                 if items.len() != dicts[0].len() {
                     return Err(PyRuntimeError::new_err("dictionary changed size during iteration"));
@@ -260,7 +257,7 @@ impl<'py> Gathered<'py> {
                 return Ok(Node::Dict(items));
             }
         }
-        self.other(py, tools, column, is_tuple)
+        self.other(py, api, column, is_tuple)
     }
 
     /// Whether a named tuple has as many items as names, so that its type can be called with them.
@@ -272,35 +269,32 @@ impl<'py> Gathered<'py> {
     fn other(
         &mut self,
         py: Python<'py>,
-        tools: &Tools,
+        api: &TorchApi,
         column: Vec<Bound<'py, PyAny>>,
         is_tuple: bool,
     ) -> PyResult<Node> {
-        let column = match is_tuple {
-            true => PyTuple::new(py, column)?.into_any(),
-            false => PyList::new(py, column)?.into_any(),
-        };
+        let column = sequence(py, column, is_tuple)?;
         self.ran = true;
-        let batch = tools.fallback.bind(py).call1((column,))?;
-        Ok(if self.is_local { self.object(batch) } else { self.walk(tools, &batch) })
+        let batch = api.fallback.bind(py).call1((column,))?;
+        Ok(if self.is_local { self.object(batch) } else { self.walk(api, &batch) })
     }
 
     /// Takes a column of tensors, arrays or numbers that fit together.
-    fn leaf(&mut self, tools: &Tools, first: &Bound<'py, PyAny>, column: &[Bound<'py, PyAny>]) -> Option<Leaf> {
+    fn leaf(&mut self, api: &TorchApi, first: &Bound<'py, PyAny>, column: &[Bound<'py, PyAny>]) -> Option<Leaf> {
         let rows = i64::try_from(column.len()).ok()?;
         let kind = first.get_type();
         let is_kind = |value: &Bound<'py, PyAny>| value.get_type().is(&kind);
         let scalars = |dtype: DType, rows_of: Rows| {
             Some(Leaf { dtype, shape: vec![rows], strides: None, bytes: size(&[rows], dtype)?, rows: rows_of })
         };
-        if tools.is_tensor(first) {
+        if api.is_tensor(first) {
             // SAFETY: `column` keeps the tensors, which are not given to anybody before they are copied.
-            let view = |tensor| unsafe { tools.torch.view(tensor) };
+            let view = |tensor| unsafe { api.torch.view(tensor) };
             let views =
                 column.iter().map(|tensor| is_kind(tensor).then(|| view(tensor))?).collect::<Option<Vec<_>>>()?;
             return stacked(views, rows, Some(self.kept.len()));
         }
-        if tools.is_array(first) {
+        if api.is_array(first) {
             let start = self.buffers.len();
             for array in column {
                 self.buffers.push(is_kind(array).then(|| Buffer::of(array.as_borrowed()))??);
@@ -331,10 +325,10 @@ impl<'py> Gathered<'py> {
 
     /// Takes a batch apart that somebody has made, if it consists of tensors and plain values in plain containers, each in
     /// one place. Everything else is one object, whose pickle says what is the same.
-    pub(crate) fn walk(&mut self, tools: &Tools, batch: &Bound<'py, PyAny>) -> Node {
+    pub(crate) fn walk(&mut self, api: &TorchApi, batch: &Bound<'py, PyAny>) -> Node {
         let (leaves, objects, kept) = (self.leaves.len(), self.objects.len(), self.kept.len());
         self.seen.clear();
-        self.part(tools, batch, 0).unwrap_or_else(|| {
+        self.part(api, batch, 0).unwrap_or_else(|| {
             self.leaves.truncate(leaves);
             self.objects.truncate(objects);
             self.kept.truncate(kept);
@@ -343,13 +337,13 @@ impl<'py> Gathered<'py> {
         })
     }
 
-    fn part(&mut self, tools: &Tools, part: &Bound<'py, PyAny>, depth: usize) -> Option<Node> {
+    fn part(&mut self, api: &TorchApi, part: &Bound<'py, PyAny>, depth: usize) -> Option<Node> {
         let address = part.as_ptr() as usize;
-        if tools.is_tensor(part) {
+        if api.is_tensor(part) {
             if let Some(&known) = self.seen.get(&address) {
                 return Some(Node::Tensor(known));
             }
-            let number = self.tensor(tools, part)?;
+            let number = self.tensor(api, part)?;
             self.seen.insert(address, number);
             return Some(Node::Tensor(number));
         }
@@ -365,15 +359,13 @@ impl<'py> Gathered<'py> {
             return None;
         }
         if let Ok(list) = part.cast_exact::<PyList>() {
-            return Some(Node::List(
-                list.iter().map(|part| self.part(tools, &part, depth + 1)).collect::<Option<_>>()?,
-            ));
+            return Some(Node::List(list.iter().map(|part| self.part(api, &part, depth + 1)).collect::<Option<_>>()?));
         }
         if let Ok(dict) = part.cast_exact::<PyDict>() {
             // A list, since the dict may change meanwhile.
             let items = dict.items().into_iter().map(|item| {
                 let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = item.extract().ok()?;
-                is_plain(&key).then(|| Some((key.unbind(), self.part(tools, &value, depth + 1)?)))?
+                is_plain(&key).then(|| Some((key.unbind(), self.part(api, &value, depth + 1)?)))?
             });
             return Some(Node::Dict(items.collect::<Option<_>>()?));
         }
@@ -381,17 +373,17 @@ impl<'py> Gathered<'py> {
         let kind = part.get_type();
         let is_exact = part.is_exact_instance_of::<PyTuple>();
         self.ran |= !is_exact;
-        if !is_exact && !tools.is_plain_named.bind(part.py()).call1((&kind,)).ok()?.is_truthy().ok()? {
+        if !is_exact && !api.is_plain_named.bind(part.py()).call1((&kind,)).ok()?.is_truthy().ok()? {
             return None;
         }
-        let parts = tuple.iter().map(|part| self.part(tools, &part, depth + 1)).collect::<Option<_>>()?;
+        let parts = tuple.iter().map(|part| self.part(api, &part, depth + 1)).collect::<Option<_>>()?;
         Some(if is_exact { Node::Tuple(parts) } else { Node::Named(kind.into_any().unbind(), parts) })
     }
 
     /// Takes a tensor as it is, and returns the leaf's number.
-    pub(crate) fn tensor(&mut self, tools: &Tools, tensor: &Bound<'py, PyAny>) -> Option<usize> {
+    pub(crate) fn tensor(&mut self, api: &TorchApi, tensor: &Bound<'py, PyAny>) -> Option<usize> {
         // SAFETY: the tensor is kept.
-        let view = unsafe { tools.torch.view(tensor) }?;
+        let view = unsafe { api.torch.view(tensor) }?;
         let (dtype, shape) = (view.dtype, view.shape.to_vec());
         let strides = view.own_strides().map(<[i64]>::to_vec);
         let bytes = view.span()?;
@@ -406,21 +398,21 @@ impl<'py> Gathered<'py> {
     /// # Errors
     ///
     /// If one has another shape or type than before, or its storage no longer has its elements.
-    pub(crate) fn settle(&mut self, tools: &Tools) -> PyResult<()> {
+    pub(crate) fn settle(&mut self, api: &TorchApi) -> PyResult<()> {
         if !self.ran {
             return Ok(());
         }
         let kept = &self.kept;
-        for tensor in kept.iter().filter(|kept| tools.is_tensor(kept)) {
-            if !tools.torch.has_storage(tensor)? {
+        for tensor in kept.iter().filter(|kept| api.is_tensor(kept)) {
+            if !api.torch.has_storage(tensor)? {
                 return Err(changed());
             }
         }
         let buffers = &mut self.buffers;
         let mut look = |number: usize| {
-            if tools.is_tensor(&kept[number]) {
+            if api.is_tensor(&kept[number]) {
                 // SAFETY: the tensors are kept, and no other code runs before they are copied.
-                return unsafe { tools.torch.view(&kept[number]) };
+                return unsafe { api.torch.view(&kept[number]) };
             }
             buffers.push(Buffer::of(kept[number].as_borrowed())?);
             // SAFETY: the buffers are kept as long as the leaves.
@@ -452,13 +444,13 @@ impl<'py> Gathered<'py> {
     pub(crate) fn pieces(&mut self) -> PyResult<Vec<Leaf>> {
         let place = |(number, leaf): (usize, &Leaf)| match leaf.rows {
             Rows::Memory(start, _) if leaf.bytes > 0 => {
-                Some(Place { storage: 0, start: start.addr(), end: start.addr() + leaf.bytes, number })
+                Some(MemoryRange { storage: 0, start: start.addr(), end: start.addr() + leaf.bytes, number })
             }
             _ => None,
         };
         let mut places: Vec<_> = self.leaves.iter().enumerate().filter_map(place).collect();
         places.sort_unstable();
-        // Whoever is alone needs not be asked for its storage.
+        // A tensor that touches no other one needs no storage number.
         for run in runs(&places).into_iter().filter(|run| run.len() > 1) {
             for place in &mut places[run] {
                 place.storage = self.storage(place.number)?;
@@ -481,7 +473,7 @@ impl<'py> Gathered<'py> {
     }
 
     /// Makes one piece of memory of what several tensors view.
-    fn piece(&mut self, views: &[Place], number: usize) -> Option<Leaf> {
+    fn piece(&mut self, views: &[MemoryRange], number: usize) -> Option<Leaf> {
         let first = views.first()?;
         let Rows::Memory(start, _) = self.leaves[first.number].rows else { return None };
         // torch counts from the start in elements, and these may have several sizes.
@@ -511,7 +503,7 @@ fn changed() -> PyErr {
 
 /// Where a tensor lies.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct MemoryRange {
     /// The storage, or 0 if it is not known.
     storage: usize,
     start: usize,
@@ -520,7 +512,7 @@ struct Place {
 }
 
 /// Splits places, which ascend, where one is of another storage or does not touch those before it.
-fn runs(places: &[Place]) -> Vec<Range<usize>> {
+fn runs(places: &[MemoryRange]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut end = 0;
     for (k, place) in places.iter().enumerate() {
@@ -545,6 +537,11 @@ fn is_plain(value: &Bound<'_, PyAny>) -> bool {
         || value.is_exact_instance_of::<PyFloat>()
         || value.is_exact_instance_of::<PyBool>()
         || value.is_exact_instance_of::<PyBytes>()
+}
+
+/// Makes a tuple or a list.
+fn sequence<'py>(py: Python<'py>, values: Vec<Bound<'py, PyAny>>, is_tuple: bool) -> PyResult<Bound<'py, PyAny>> {
+    Ok(if is_tuple { PyTuple::new(py, values)?.into_any() } else { PyList::new(py, values)?.into_any() })
 }
 
 /// Returns an item of a list or a tuple.
@@ -574,7 +571,7 @@ fn keeps_order(view: &View<'_>) -> bool {
 }
 
 /// A tensor of rows of another one, of which there is at least one.
-pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
+pub(crate) fn taken(rows: RowView) -> Option<Leaf> {
     let first = rows.first();
     if keeps_order(first) {
         return None;
@@ -582,7 +579,7 @@ pub(crate) fn taken(rows: Taken) -> Option<Leaf> {
     let count = i64::try_from(rows.len()).ok().filter(|&count| count > 0)?;
     let (dtype, shape) = (first.dtype, std::iter::once(count).chain(first.shape.iter().copied()).collect::<Vec<_>>());
     let bytes = size(&shape, dtype)?;
-    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::Taken(rows) })
+    Some(Leaf { dtype, shape, strides: None, bytes, rows: Rows::RowView(rows) })
 }
 
 /// Whether an object is a list of integers, which are sent as numbers.

@@ -4,7 +4,7 @@
 //! than a tenth of a microsecond. Where it does not, `torch.from_dlpack` and `__dlpack__` do the same.
 
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -17,9 +17,9 @@ use slotline::sample::Dynamic;
 
 use crate::capsule;
 use crate::channel::Block;
-use crate::fresh::Copied;
 use crate::keep::keep;
 use crate::memory::ALIGN;
+use crate::pool::Copied;
 use crate::strided;
 
 /// `DLPACK_MAJOR_VERSION` and `DLPACK_MINOR_VERSION`.
@@ -123,27 +123,28 @@ pub(crate) struct Unversioned {
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
-/// A tensor of somebody else.
-pub(crate) trait Foreign {
-    /// Ends it.
-    ///
-    /// # Safety
-    ///
-    /// The caller must own the tensor, and be attached to the interpreter.
-    unsafe fn end(tensor: NonNull<Self>);
+/// A struct of DLPack that owns a tensor.
+pub(crate) trait Owning {
+    /// The name of a capsule with such a tensor, and the name after the tensor was taken out.
+    const NAMES: [&CStr; 2];
+
+    /// Deletes it.
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 }
 
-impl Foreign for Managed {
-    unsafe fn end(tensor: NonNull<Self>) {
-        // SAFETY: the caller owns it, and it is ended once.
-        unsafe { tensor.as_ref().deleter.inspect(|deleter| deleter(tensor.as_ptr())) };
+impl Owning for Managed {
+    const NAMES: [&CStr; 2] = [c"dltensor_versioned", c"used_dltensor_versioned"];
+
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
     }
 }
 
-impl Foreign for Unversioned {
-    unsafe fn end(tensor: NonNull<Self>) {
-        // SAFETY: as above.
-        unsafe { tensor.as_ref().deleter.inspect(|deleter| deleter(tensor.as_ptr())) };
+impl Owning for Unversioned {
+    const NAMES: [&CStr; 2] = [c"dltensor", c"used_dltensor"];
+
+    fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        self.deleter
     }
 }
 
@@ -551,7 +552,7 @@ impl Torch {
                 // SAFETY: torch gives us a new reference.
                 unsafe { Bound::from_owned_ptr_or_err(py, object.cast()) }
             }
-            None => self.from_dlpack.bind(py).call1((capsule::versioned(py, made)?,)),
+            None => self.from_dlpack.bind(py).call1((capsule::make(py, made)?,)),
         }?;
         if let Some(owner) = kept {
             keep(&tensor, owner)?;

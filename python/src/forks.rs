@@ -141,12 +141,12 @@ pub(crate) fn release(lease: Lease, until: Time) {
         HAS_SEEN.store(true, Ordering::Relaxed);
         return;
     }
-    if lease.from() == until && until.0.is_multiple_of(2) {
+    if lease.from == until && until.0.is_multiple_of(2) {
         return lease.end();
     }
     let mut forked = forked();
     forked.children.retain(Child::is_alive);
-    if forked.sees(lease.from(), until) {
+    if forked.sees(lease.from, until) {
         forked.seen.push((lease, until));
         HAS_SEEN.store(true, Ordering::Relaxed);
     } else {
@@ -168,7 +168,7 @@ pub(crate) fn release_seen() {
     let mut forked = forked();
     forked.children.retain(Child::is_alive);
     let all = std::mem::take(&mut forked.seen);
-    let (seen, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(|(lease, until)| forked.sees(lease.from(), *until));
+    let (seen, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(|(lease, until)| forked.sees(lease.from, *until));
     HAS_SEEN.store(!seen.is_empty(), Ordering::Relaxed);
     forked.seen = seen;
     drop(forked);

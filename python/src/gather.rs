@@ -7,10 +7,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyRange, PyString, PyTuple};
 
-use crate::collate::{Gathered, Tools, stacked, taken};
+use crate::collate::{Gathered, TorchApi, stacked, taken};
 use crate::dlpack::View;
 use crate::numpy::Buffer;
-use crate::rows::Taken;
+use crate::rows::RowView;
 use crate::tree::Node;
 
 /// How deep datasets may be in each other.
@@ -34,7 +34,7 @@ impl Kinds {
 /// datasets are found one dataset after the other.
 enum Found {
     /// Rows of one tensor or array.
-    Taken(Taken),
+    RowView(RowView),
     /// Rows of several tensors or arrays.
     Rows(Vec<Option<View<'static>>>),
     Tuple(Vec<Option<Found>>),
@@ -44,20 +44,20 @@ enum Found {
 /// Finds the samples with these indices, and what their batch is. Returns `None` if only the dataset can say.
 pub(crate) fn gather<'py>(
     gathered: &mut Gathered<'py>,
-    tools: &Tools,
+    api: &TorchApi,
     kinds: &Kinds,
     dataset: &Bound<'py, PyAny>,
     index: &[i64],
 ) -> Option<Node> {
     let mut found = None;
-    Search { gathered, tools, kinds, len: index.len() }.find(&mut found, dataset, index, None, 0)?;
+    Search { gathered, api, kinds, len: index.len() }.find(&mut found, dataset, index, None, 0)?;
     place(gathered, found)
 }
 
 /// Makes nodes as `default_collate` does.
 fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
     Some(match found? {
-        Found::Taken(rows) => {
+        Found::RowView(rows) => {
             gathered.leaves.push(taken(rows)?);
             Node::Tensor(gathered.leaves.len() - 1)
         }
@@ -76,7 +76,7 @@ fn place(gathered: &mut Gathered<'_>, found: Option<Found>) -> Option<Node> {
 
 struct Search<'a, 'py> {
     gathered: &'a mut Gathered<'py>,
-    tools: &'a Tools,
+    api: &'a TorchApi,
     kinds: &'a Kinds,
     /// The samples of the whole batch.
     len: usize,
@@ -97,12 +97,12 @@ impl<'py> Search<'_, 'py> {
         let is = |other: &Py<PyAny>| kind.as_ptr() == other.as_ptr();
         if depth > DEEPEST {
             None
-        } else if self.tools.is_tensor(dataset) {
+        } else if self.api.is_tensor(dataset) {
             self.gathered.kept.push(dataset.clone());
             // SAFETY: the tensor is kept as long as what is gathered.
-            let view = unsafe { self.tools.torch.view(dataset) }?;
+            let view = unsafe { self.api.torch.view(dataset) }?;
             self.rows(found, &view, index, places)
-        } else if self.tools.is_array(dataset) {
+        } else if self.api.is_array(dataset) {
             let buffer = Buffer::of(dataset.as_borrowed())?;
             // SAFETY: the buffer is kept as long as what is gathered.
             let view = unsafe { buffer.view() };
@@ -111,7 +111,7 @@ impl<'py> Search<'_, 'py> {
         } else if is(&self.kinds.tensors) {
             let tensors = dataset.getattr(intern!(py, "tensors")).ok()?;
             let tensors = tensors.cast::<PyTuple>().ok()?;
-            if !tensors.iter().all(|tensor| self.tools.is_tensor(&tensor)) {
+            if !tensors.iter().all(|tensor| self.api.is_tensor(&tensor)) {
                 return None;
             }
             self.tuple(found, tensors, index, places, depth)
@@ -124,11 +124,11 @@ impl<'py> Search<'_, 'py> {
         } else if is(&self.kinds.subset) {
             let indices = dataset.getattr(intern!(py, "indices")).ok()?;
             // Of others, code of the program would run while tensors are viewed.
-            let is_ours = self.tools.is_tensor(&indices) || self.tools.is_array(&indices);
+            let is_ours = self.api.is_tensor(&indices) || self.api.is_array(&indices);
             if !is_ours && !indices.is_exact_instance_of::<PyList>() && !indices.is_exact_instance_of::<PyRange>() {
                 return None;
             }
-            let number = |&k| self.tools.row_number(&indices.get_item(k).ok()?);
+            let number = |&k| self.api.row_number(&indices.get_item(k).ok()?);
             let inner = index.iter().map(number).collect::<Option<Vec<i64>>>()?;
             self.find(found, &dataset.getattr(intern!(py, "dataset")).ok()?, &inner, places, depth + 1)
         } else if is(&self.kinds.concat) {
@@ -205,9 +205,9 @@ impl<'py> Search<'_, 'py> {
         index: &[i64],
         places: Option<&[usize]>,
     ) -> Option<()> {
-        let taken = Taken::new(view, index)?;
+        let taken = RowView::new(view, index)?;
         let Some(places) = places else {
-            *found = Some(Found::Taken(taken));
+            *found = Some(Found::RowView(taken));
             return Some(());
         };
         let nothing = || Found::Rows(vec![None; self.len]);

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 use slotline_python_shielded::shielded;
 
-use crate::collate::Tools;
+use crate::collate::TorchApi;
 use crate::dlpack::DType;
 
 /// The size of a Mersenne Twister's state in bytes: 624 words and the position in them, of four bytes each.
@@ -63,7 +63,7 @@ fn key_first(words: &[u8; WORDS]) -> Vec<u8> {
 /// Detects whether the default generators of this process were used.
 #[pyclass(module = "slotline._slotline")]
 pub(crate) struct Generators {
-    tools: &'static Tools,
+    api: &'static TorchApi,
     torchs: Py<PyAny>,
     torch: Vec<u8>,
     random: Words,
@@ -112,9 +112,9 @@ impl Generators {
             Some(unsafe { Words::new(owner, start) })
         });
         let gauss = py.None();
-        let tools = Tools::get(py)?;
+        let api = TorchApi::get(py)?;
         let mut made = Self {
-            tools,
+            api,
             torchs: torch.getattr("get_state")?.unbind(),
             torch: Vec::new(),
             random,
@@ -142,7 +142,7 @@ impl Generators {
     fn changed(&mut self, py: Python<'_>) -> PyResult<bool> {
         let state = self.torchs.bind(py).call0()?;
         // SAFETY: the tensor lives until the end of this function, and nothing else refers to it.
-        let view = unsafe { self.tools.torch.view(&state) };
+        let view = unsafe { self.api.torch.view(&state) };
         let copy;
         let now = match view.filter(|view| view.dtype == DType::U8) {
             // SAFETY: the elements, of one byte each, are contiguous.

@@ -17,7 +17,6 @@ mod channel;
 mod collate;
 mod dlpack;
 mod forks;
-mod fresh;
 mod gather;
 mod generators;
 mod keep;
@@ -25,13 +24,12 @@ mod loader;
 mod memory;
 mod numpy;
 mod panics;
+mod pool;
 mod rows;
 mod strided;
 mod tree;
 
 use std::collections::VecDeque;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -41,10 +39,10 @@ use pyo3::types::{PyBytes, PyList, PyType};
 use slotline_python_shielded::shielded;
 
 use crate::batch::{Containers, Pickle};
-use crate::channel::{Block, Memory, Message, Nothing, Place, Receiver, Sender};
-use crate::collate::{Gathered, Tools};
-use crate::fresh::Pool;
+use crate::channel::{Block, BlockRef, Channel, Message, Receiver, Sender, TryRecvError};
+use crate::collate::{Gathered, TorchApi};
 use crate::gather::Kinds;
+use crate::pool::Pool;
 
 /// Memory of this process for batches, which is used again: that of a loader, for all of its passes.
 #[pyclass(module = "slotline._slotline", name = "Pool", frozen)]
@@ -67,7 +65,7 @@ impl PyPool {
 /// Makes batches of lists of samples, in memory of this process.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Collator {
-    tools: &'static Tools,
+    api: &'static TorchApi,
     pool: Arc<Pool>,
 }
 
@@ -77,20 +75,20 @@ impl Collator {
     #[new]
     #[pyo3(signature = (pool = None))]
     fn new(py: Python<'_>, pool: Option<&PyPool>) -> PyResult<Self> {
-        Ok(Self { tools: Tools::get(py)?, pool: pool_of(pool) })
+        Ok(Self { api: TorchApi::get(py)?, pool: pool_of(pool) })
     }
 
     fn __call__<'py>(&self, py: Python<'py>, samples: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyAny>> {
         let mut gathered = Gathered::new(true);
-        let node = gathered.collate(self.tools, samples)?;
-        batch::fresh(py, self.tools, &self.pool, &node, &mut gathered)
+        let node = gathered.collate(self.api, samples)?;
+        batch::make_local(py, self.api, &self.pool, &node, &mut gathered)
     }
 }
 
 /// Makes batches of tensors and arrays that a dataset holds, without calling the dataset.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Gatherer {
-    tools: &'static Tools,
+    api: &'static TorchApi,
     pool: Arc<Pool>,
     kinds: Kinds,
 }
@@ -101,7 +99,7 @@ impl Gatherer {
     /// Takes torch's `TensorDataset`, `StackDataset`, `ConcatDataset` and `Subset`.
     #[new]
     fn new(py: Python<'_>, kinds: [Py<PyAny>; 4], pool: &PyPool) -> PyResult<Self> {
-        Ok(Self { tools: Tools::get(py)?, pool: pool.0.clone(), kinds: Kinds::new(kinds) })
+        Ok(Self { api: TorchApi::get(py)?, pool: pool.0.clone(), kinds: Kinds::new(kinds) })
     }
 
     /// Returns the batch of the samples with these indices, or `None` if only the dataset itself can make it.
@@ -113,8 +111,8 @@ impl Gatherer {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(index) = collate::integers(index) else { return Ok(None) };
         let mut gathered = Gathered::new(true);
-        match gather::gather(&mut gathered, self.tools, &self.kinds, dataset, &index) {
-            Some(node) => batch::fresh(py, self.tools, &self.pool, &node, &mut gathered).map(Some),
+        match gather::gather(&mut gathered, self.api, &self.kinds, dataset, &index) {
+            Some(node) => batch::make_local(py, self.api, &self.pool, &node, &mut gathered).map(Some),
             None => {
                 // Whatever was wrong, the dataset will say it.
                 drop(PyErr::take(py));
@@ -129,78 +127,9 @@ fn pool_of(pool: Option<&PyPool>) -> Arc<Pool> {
     pool.map(|pool| pool.0.clone()).unwrap_or_default()
 }
 
-/// The memory of messages in one direction.
-#[pyclass(module = "slotline._slotline", frozen, subclass)]
-struct Channel(Memory);
-
-#[shielded]
-#[pymethods]
-impl Channel {
-    /// Creates a channel, or maps one that another process has created, whose descriptor it then owns.
-    ///
-    /// The batches in a new one may have `limit` bytes together.
-    #[new]
-    #[pyo3(signature = (fd = None, limit = None))]
-    fn new(fd: Option<RawFd>, limit: Option<usize>) -> PyResult<Self> {
-        let memory = match fd {
-            None => channel::channel(limit),
-            // SAFETY: the caller gives the descriptor away.
-            Some(fd) => channel::attach(unsafe { OwnedFd::from_raw_fd(fd) }),
-        };
-        Ok(Self(memory?))
-    }
-
-    fn fileno(&self) -> RawFd {
-        self.0.fd()
-    }
-
-    /// What the sender has done: for how many seconds it was busy, and collated and copied; the task that it is at (or 0), and
-    /// when that began; the task that took longest, and how long.
-    #[getter]
-    fn figures(&self) -> (f64, f64, u64, f64, u64, f64) {
-        let figures = self.0.figures();
-        let read = |figure: &AtomicU64| figure.load(Ordering::Acquire);
-        let seconds = |figure| Duration::from_nanos(read(figure)).as_secs_f64();
-        let (task, begun) = (read(&figures.task), f64::from_bits(read(&figures.begun)));
-        let (busy, writing) = (seconds(&figures.busy), seconds(&figures.writing));
-        (busy, writing, task, begun, read(&figures.slowest), seconds(&figures.longest))
-    }
-
-    /// Tells the sender that nobody wants the answers of tasks before this one.
-    fn want(&self, first: u64) {
-        self.0.wanted().store(first, Ordering::Relaxed);
-    }
-
-    fn close(&self) {
-        self.0.close();
-    }
-
-    /// Holds the memory of tensors back: after they are dropped it is used again only after `give_back`. To be called before the
-    /// other process has its end.
-    fn hold_back(&self) {
-        self.0.hold_back();
-    }
-
-    /// Returns how many blocks that were held back have been dropped so far.
-    fn dropped(&self) -> u64 {
-        self.0.dropped()
-    }
-
-    /// Gives back the first `count` of them.
-    fn give_back(&self, count: u64) {
-        self.0.give_back(count);
-    }
-
-    /// Returns the parts of the memory that were mapped here for tensors, each with its address and its length. Others are added
-    /// as it grows. Each tensor is in one of them.
-    fn regions(&self) -> Vec<(usize, usize)> {
-        self.0.regions()
-    }
-}
-
 /// How the contents of a message are written, in the upper half of its kind.
 mod form {
-    /// Nothing.
+    /// TryRecvError.
     pub(super) const EMPTY: u32 = 0;
     /// A list of integers.
     pub(super) const INTEGERS: u32 = 1;
@@ -212,20 +141,25 @@ mod form {
     pub(super) const GENERATORS: u32 = 4;
 }
 
-/// The kind of messages that have batches, as in `slotline.torch._messages`. Only these have a limit, so that an error that is
+/// The kind of messages that have batches, as in `slotline.torch._workers.messages`. Only these have a limit, so that an error that is
 /// about the limit can be sent.
 const BATCH: u16 = 4;
 
-pyo3::create_exception!(slotline._slotline, Closed, PyEOFError, "Nothing more comes from the other end of a channel.");
+pyo3::create_exception!(
+    slotline._slotline,
+    Closed,
+    PyEOFError,
+    "TryRecvError more comes from the other end of a channel."
+);
 
 /// One end of two channels. While it waits for a message or makes a batch, other threads and Python's signal handlers may use it.
 #[pyclass(module = "slotline._slotline", frozen)]
 struct Port {
-    tools: &'static Tools,
+    api: &'static TorchApi,
     pickle: Pickle,
     pool: Arc<Pool>,
-    /// The memory that is sent to. What a batch is made of may ask about it meanwhile.
-    to: Memory,
+    /// The channel that is sent to. What a batch is made of may ask about it meanwhile.
+    to: Channel,
     /// In boxes, since Python's allocator does not align as much as they want.
     sending: Box<Mutex<Sending>>,
     receiving: Box<Mutex<Receiving>>,
@@ -264,7 +198,7 @@ impl Port {
         py: Python<'py>,
         Receiving { receiver, containers, .. }: &mut Receiving,
         message: Message,
-        place: Option<Place>,
+        place: Option<BlockRef>,
     ) -> PyResult<(u32, u64, Bound<'py, PyAny>)> {
         let (kind, form) = (message.kind & 0xFFFF, message.kind >> 16);
         let block = place.map(|place| receiver.block(place)).transpose()?;
@@ -275,7 +209,7 @@ impl Port {
                 PyList::new(py, (0..count).map(|_| py.None()))?.into_any()
             }
             (form::BATCH, Some(block)) => {
-                batch::receive(py, self.tools, &self.pickle, &self.pool, receiver, block, containers)?
+                batch::receive(py, self.api, &self.pickle, &self.pool, receiver, block, containers)?
             }
             _ => py.None().into_bound(py),
         };
@@ -291,7 +225,7 @@ impl Sending {
         }
         let draft = self.sender.draft(bytes.len(), is_batch)?;
         // SAFETY: the block is ours, and large enough.
-        unsafe { draft.start().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { draft.start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(self.sender.send(message, Some(draft)))
     }
 }
@@ -317,16 +251,16 @@ impl Port {
     fn new(py: Python<'_>, to: &Channel, from: &Channel, pool: Option<&PyPool>) -> PyResult<Self> {
         let taken = || PyRuntimeError::new_err("this end of the channel is in use");
         Ok(Self {
-            tools: Tools::get(py)?,
+            api: TorchApi::get(py)?,
             pickle: Pickle::new(py)?,
             pool: pool_of(pool),
-            to: to.0.clone(),
+            to: to.share(),
             sending: Box::new(Mutex::new(Sending {
-                sender: to.0.sender().ok_or_else(taken)?,
+                sender: to.sender().ok_or_else(taken)?,
                 containers: Containers::default(),
             })),
             receiving: Box::new(Mutex::new(Receiving {
-                receiver: from.0.receiver().ok_or_else(taken)?,
+                receiver: from.receiver().ok_or_else(taken)?,
                 containers: Containers::default(),
                 generators: None,
             })),
@@ -348,7 +282,7 @@ impl Port {
             return sending.bytes(message(form::NONES), &count.to_ne_bytes());
         }
         let mut gathered = Gathered::new(false);
-        let node = gathered.walk(self.tools, &value);
+        let node = gathered.walk(self.api, &value);
         let message = message(form::BATCH);
         let Sending { sender, containers } = &mut *sending;
         batch::send(py, &self.pickle, sender, message, node, gathered, containers)
@@ -374,7 +308,7 @@ impl Port {
     fn collate(&self, py: Python<'_>, kind: u16, task: u64, samples: &Bound<'_, PyList>) -> PyResult<bool> {
         let mut sending = lock(&self.sending)?;
         let mut gathered = Gathered::new(false);
-        let node = gathered.collate(self.tools, samples)?;
+        let node = gathered.collate(self.api, samples)?;
         let message = (Message { kind: u32::from(kind) | form::BATCH << 16, task }, kind == BATCH);
         let Sending { sender, containers } = &mut *sending;
         batch::send(py, &self.pickle, sender, message, node, gathered, containers)
@@ -401,7 +335,7 @@ impl Port {
     /// The first task whose answer is wanted.
     #[getter]
     fn wanted(&self) -> u64 {
-        self.to.wanted().load(Ordering::Relaxed)
+        self.to.wanted()
     }
 
     /// How many messages can be received without waiting.
@@ -436,18 +370,18 @@ impl Port {
         let mut receiving = lock(&self.receiving)?;
         let (message, place) = loop {
             let receiver = &mut receiving.receiver;
-            let mut received = receiver.try_receive();
-            if matches!(received, Err(Nothing::Yet)) && timeout > 0.0 {
+            let mut received = receiver.receive(None);
+            if matches!(received, Err(TryRecvError::Empty)) && timeout > 0.0 {
                 let patience = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-                received = py.detach(|| receiver.receive(patience));
+                received = py.detach(|| receiver.receive(Some(patience)));
             }
             match received {
                 Ok((message, Some(place))) if message.kind >> 16 == form::GENERATORS => {
                     receiving.generators = Some(receiver.block(place)?);
                 }
                 Ok(received) => break received,
-                Err(Nothing::Yet) => return Ok(None),
-                Err(Nothing::Ever) => return Err(Closed::new_err("the other process has closed the channel")),
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Closed) => return Err(Closed::new_err("the other process has closed the channel")),
             }
         };
         let made = self.message(py, &mut receiving, message, place);

@@ -142,7 +142,7 @@ impl Region {
         }
     }
 
-    /// Gives the whole pages of a range to the system. Whoever looks at them next finds zeros, in all processes.
+    /// Gives the whole pages of a range to the system. They read as zeros then, in all processes.
     fn punch(&self, range: Range<usize>) {
         let page = page();
         let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);

@@ -2,21 +2,21 @@
 
 use crate::dlpack::View;
 
-/// How many rows before they are copied the processor is told to load them. Rows of a shuffled dataset lie anywhere.
+/// How many rows ahead of the copy the processor prefetches, since rows of a shuffled dataset lie anywhere.
 const AHEAD: usize = 8;
 /// How much of a row is loaded in advance. The processor itself goes on from there.
 const MOST_AHEAD: usize = 1024;
 
-/// Some rows of one tensor or array.
+/// A view of some rows of one tensor or array.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct RowView {
     /// The first row of all, if there is one.
     first: View<'static>,
     /// Where the rows are from there, in bytes.
     offsets: Vec<isize>,
 }
 
-impl Taken {
+impl RowView {
     /// Takes the rows with these indices; negative ones count from the end. Returns `None` if there is no such row.
     pub(crate) fn new(view: &View<'static>, index: &[i64]) -> Option<Self> {
         let (&len, shape) = view.shape.split_first()?;

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import same
+from datasets import Samples
 from torch.utils.data import default_collate
 
 import slotline.torch
@@ -198,15 +199,8 @@ def test_batches_can_be_written_and_resized_as_torchs():
     assert batch.flatten()[:6].tolist() == [4] * 6
 
 
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __len__(self):
-        return len(self.tensor)
-
-    def __getitem__(self, index):
-        return [self.tensor[index], index]
+def samples_of(numbers, labels):
+    return Samples(len(labels), lambda k: [numbers[k], k])
 
 
 # Rows of which a batch is small, and large enough that its memory is used again.
@@ -216,13 +210,12 @@ LOADERS = [torch.utils.data.DataLoader, slotline.torch.DataLoader]
 
 def rows(loader, width, kind=torch.utils.data.TensorDataset, **options):
     numbers = torch.arange(12.0)[:, None].expand(12, width).contiguous()
-    dataset = kind(numbers, torch.arange(12)) if kind is not Rows else Rows(numbers)
-    return loader(dataset, batch_size=4, **options)
+    return loader(kind(numbers, torch.arange(12)), batch_size=4, **options)
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", [torch.utils.data.TensorDataset, Rows])
+@pytest.mark.parametrize("kind", [torch.utils.data.TensorDataset, samples_of])
 @pytest.mark.parametrize("loader", LOADERS)
 def test_batches_of_no_worker_can_be_resized(loader, kind, width):
     for _ in range(2):
@@ -244,7 +237,7 @@ def test_batches_of_no_worker_can_be_resized(loader, kind, width):
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_batches_of_processes_cannot_be_resized(loader):
-    batch, _ = next(iter(rows(loader, 3, Rows, num_workers=1)))
+    batch, _ = next(iter(rows(loader, 3, samples_of, num_workers=1)))
     with pytest.raises(RuntimeError, match="storage that is not resizable"):
         batch.resize_(100)
 
@@ -302,19 +295,6 @@ def test_memory_in_another_process_is_not_used_again():
     assert (torch.empty(0).set_(other).view(4, -1) == torch.arange(4.0)[:, None]).all()
 
 
-class Listed:
-    """A dataset of given samples."""
-
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __len__(self):
-        return len(self.samples)
-
-    def __getitem__(self, index):
-        return self.samples[index]
-
-
 def x(size):
     return torch.zeros(size)
 
@@ -359,7 +339,7 @@ def test_an_error_names_the_field_and_the_sample(name):
     with pytest.raises(Exception) as torchs:
         default_collate(samples)
     with pytest.raises(torchs.type) as ours:
-        next(iter(slotline.torch.DataLoader(Listed(samples), batch_size=len(samples))))
+        next(iter(slotline.torch.DataLoader(samples, batch_size=len(samples))))
     assert str(ours.value) == str(torchs.value)
     assert ours.value.__notes__ == [note]
 
@@ -370,17 +350,17 @@ def test_an_error_of_a_worker_names_the_field_too(name, method):
     samples, note = MISFITS[name]
     options = dict(batch_size=len(samples), num_workers=1)
     with pytest.raises(Exception) as torchs:
-        next(iter(torch.utils.data.DataLoader(Listed(samples), **options)))
+        next(iter(torch.utils.data.DataLoader(samples, **options)))
     with pytest.raises(torchs.type) as ours:
-        next(iter(slotline.torch.DataLoader(Listed(samples), worker_method=method, **options)))
+        next(iter(slotline.torch.DataLoader(samples, worker_method=method, **options)))
     last = str(torchs.value).rstrip().splitlines()[-1]
     assert str(ours.value).rstrip().splitlines()[-2:] == [last, note]
 
 
 def test_the_rows_of_a_list_of_tuples_name_the_field_too():
-    class Tuples(Listed):
+    class Tuples(list):
         def __getitems__(self, indices):
-            return tuple(self.samples[k] for k in indices)
+            return tuple(self[k] for k in indices)
 
     samples, note = MISFITS["a field"]
     with pytest.raises(RuntimeError) as ours:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.utils.data
 from conftest import same
+from datasets import Samples, resume
 from torch.utils.data import StackDataset, Subset, TensorDataset
 
 from slotline.torch import DataLoader
@@ -121,12 +122,9 @@ def test_collate_functions_count_whenever_they_were_registered(when):
     subprocess.run([sys.executable, "-c", REGISTERED, when], check=True)
 
 
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, k):
-        return k
+class Numbers(Samples):
+    def __init__(self):
+        super().__init__(8)
 
     def load_state_dict(self, state):
         raise AssertionError("nothing was saved")
@@ -170,8 +168,7 @@ def test_a_dataset_without_a_state_that_can_be_asked_for_has_none(data, workers)
     state = loader.state_dict()
     rest = [batch.tolist() for batch in batches]
     assert got + rest == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    resumed = DataLoader(data, 2, num_workers=workers)
-    resumed.load_state_dict(state)
+    resumed = resume(DataLoader(data, 2, num_workers=workers), state)
     assert [batch.tolist() for batch in resumed] == rest
 
 
@@ -191,8 +188,7 @@ def test_optional_arguments_of_a_state_are_left_out(workers):
 
     loader = DataLoader(Counts(), 4, num_workers=workers)
     next(iter(loader))
-    resumed = DataLoader(Counts(), 4, num_workers=workers)
-    resumed.load_state_dict(loader.state_dict())
+    resumed = resume(DataLoader(Counts(), 4, num_workers=workers), loader.state_dict())
     assert [batch.tolist() for batch in resumed] == [[44, 45, 46, 47]]
 
 
@@ -218,14 +214,10 @@ class Counting(torch.utils.data.Sampler):
         self.k = state["k"]
 
 
-class Uneven(torch.utils.data.Dataset):
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, k):
-        if k % 12 < 2:
-            time.sleep(0.02)
-        return k
+def uneven(k):
+    if k % 12 < 2:
+        time.sleep(0.02)
+    return k
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -235,7 +227,7 @@ def test_every_sample_comes_once_however_often_a_pass_out_of_order_is_resumed(se
     state, got = None, []
     while True:
         loader = DataLoader(
-            Uneven(),
+            Samples(40, uneven),
             2,
             sampler=sampler and sampler(),
             num_workers=rng.randint(1, 3),

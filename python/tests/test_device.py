@@ -8,7 +8,8 @@ import pickle
 import pytest
 import torch
 from conftest import same
-from torch.utils.data import Dataset, TensorDataset
+from datasets import Samples, resume
+from torch.utils.data import TensorDataset
 
 from slotline.torch import DataLoader, DeviceLoader
 from slotline.torch import _device
@@ -17,14 +18,10 @@ Pair = collections.namedtuple("Pair", "x y")
 DATA = TensorDataset(torch.arange(20), torch.arange(20.0))
 
 
-class Bad(Dataset):
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, k):
-        if k == 4:
-            raise KeyError("no sample 4")
-        return k
+def bad(k):
+    if k == 4:
+        raise KeyError("no sample 4")
+    return k
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 50])
@@ -57,8 +54,7 @@ def test_the_state_is_that_of_the_batches_that_the_loop_has(count):
     state = loader.state_dict()
     rest = list(batches)
     torch.manual_seed(0)
-    resumed = make()
-    resumed.load_state_dict(state)
+    resumed = resume(make(), state)
     if count == 0:
         # No pass had begun.
         assert len(list(resumed)) == 7
@@ -67,7 +63,7 @@ def test_the_state_is_that_of_the_batches_that_the_loop_has(count):
 
 
 def test_an_error_comes_after_the_batches_before_it():
-    batches = iter(DeviceLoader(DataLoader(Bad()), "cpu", prefetch=3))
+    batches = iter(DeviceLoader(DataLoader(Samples(10, bad)), "cpu", prefetch=3))
     assert [next(batches).item() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(KeyError, match="no sample 4"):
         next(batches)

@@ -6,28 +6,22 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, get_worker_info
+from datasets import IDS, KINDS, Samples, resume
+from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 
 import slotline
 from slotline.torch import DataLoader
 
-KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
-IDS = ["inline", "processes", "threads"]
+def Rows(bad=(), seconds=0.0, length=20):
+    """Numbers, each of which takes some seconds; those in ``bad`` are errors."""
 
-
-class Rows(Dataset):
-    def __init__(self, bad=(), seconds=0.0):
-        self.bad = bad
-        self.seconds = seconds
-
-    def __len__(self):
-        return 20
-
-    def __getitem__(self, k):
-        time.sleep(self.seconds)
-        if k in self.bad:
+    def make(k):
+        time.sleep(seconds)
+        if k in bad:
             raise ValueError(f"sample {k} is broken")
         return k
+
+    return Samples(length, make)
 
 
 class Stream(IterableDataset):
@@ -80,7 +74,7 @@ def test_a_stream_of_errors_ends(kind):
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 def test_most_samples_may_not_be_left_out(kind):
-    loader = DataLoader(Many(range(2, 10**9)), 2, on_error="skip", **kind)
+    loader = DataLoader(Rows(range(2, 10**9), length=10**9), 2, on_error="skip", **kind)
     batches = iter(loader)
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(slotline.SampleError, match="of the last 1000 samples raised exceptions"):
@@ -89,20 +83,15 @@ def test_most_samples_may_not_be_left_out(kind):
     for good in (10, 1000):
         bad = {k for k in range(20_000) if k % good != good - 1}
         with pytest.raises(slotline.SampleError, match="samples raised exceptions"):
-            list(DataLoader(Many(bad), 2, on_error="skip", sampler=range(20_000), **kind))
+            list(DataLoader(Rows(bad, length=10**9), 2, on_error="skip", sampler=range(20_000), **kind))
     # Half of them may.
-    half = itertools.islice(DataLoader(Many(range(1, 10**9, 2)), 2, on_error="skip", **kind), 2000)
+    half = itertools.islice(DataLoader(Rows(range(1, 10**9, 2), length=10**9), 2, on_error="skip", **kind), 2000)
     assert sum(map(len, half)) == 2000
-
-
-class Many(Rows):
-    def __len__(self):
-        return 10**9
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 def test_the_timeout_ends_a_row_of_batches_that_are_left_out(kind):
-    loader = DataLoader(Many(range(2, 10**9), 1e-3), 2, on_error="skip", timeout=0.3, **kind)
+    loader = DataLoader(Rows(range(2, 10**9), 1e-3, 10**9), 2, on_error="skip", timeout=0.3, **kind)
     batches, begun = iter(loader), time.monotonic()
     assert next(batches).tolist() == [0, 1]
     with pytest.raises(RuntimeError, match="DataLoader timed out after 0.3 seconds"):
@@ -181,8 +170,7 @@ def test_a_resumed_stream_counts_what_it_leaves_out_itself(kind):
     before = loader.stats()["bad_samples"]
     expected = [batch.tolist() for batch in batches]
     assert before >= 2 and loader.stats()["bad_samples"] == 7
-    loader = make()
-    loader.load_state_dict(state)
+    loader = resume(make(), state)
     assert [batch.tolist() for batch in loader] == expected
     stats = loader.stats()
     assert 0 < stats["bad_samples"] <= 5
@@ -212,8 +200,7 @@ def test_a_state_counts_batches_that_were_left_out(kind):
     batches = iter(loader)
     first = [next(batches).tolist() for _ in range(3)]
     assert first == [[0, 1], [4, 5], [6, 7]]
-    state = loader.state_dict()
-    loader.load_state_dict(state)
+    resume(loader, loader.state_dict())
     assert [batch.tolist() for batch in loader] == [[8], [10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
 
 
@@ -247,27 +234,18 @@ def test_the_verdict_names_what_held_the_loop_back():
     assert verdict(Rows(seconds=0.01), 0).startswith("bound by loading: the loop's own thread")
     assert verdict(Rows(seconds=0.02), 0, num_workers=1).startswith("bound by the workers: they were busy")
     assert "num_workers" in verdict(Rows(seconds=0.02), 0, num_workers=1)
-    assert verdict(Uneven(), 0, num_workers=2).startswith("held up by worker 1")
-
-
-class Uneven(Rows):
-    def __getitem__(self, k):
-        time.sleep(0.03 if k // 2 % 2 else 0.0)
-        return k
+    uneven = Samples(20, lambda k: time.sleep(0.03 if k // 2 % 2 else 0.0) or k)
+    assert verdict(uneven, 0, num_workers=2).startswith("held up by worker 1")
 
 
 def test_memory_has_a_limit():
-    class Large(Rows):
-        def __getitem__(self, k):
-            return torch.ones(1 << 18)  # a megabyte
-
-    kept = []
+    kept, large = [], Samples(20, lambda k: torch.ones(1 << 18))  # a megabyte each
     with pytest.raises(OSError, match="in use take more than 6 MiB together; keep fewer of them, or raise memory_limit"):
-        for batch in DataLoader(Large(), num_workers=1, memory_limit=6 << 20):
+        for batch in DataLoader(large, num_workers=1, memory_limit=6 << 20):
             kept.append(batch)
     assert 2 <= len(kept) <= 6
     assert all(bool((batch == 1).all()) for batch in kept)
-    assert len([None for _ in DataLoader(Large(), num_workers=1, memory_limit=6 << 20)]) == 20
+    assert len([None for _ in DataLoader(large, num_workers=1, memory_limit=6 << 20)]) == 20
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
@@ -278,12 +256,9 @@ def test_a_batch_that_takes_long_is_a_warning(kind):
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 def test_workers_run_on_their_cores(kind):
-    class Cores(Rows):
-        def __getitem__(self, k):
-            return list(os.sched_getaffinity(0))
-
+    numbers = Samples(20, lambda k: list(os.sched_getaffinity(0)))
     cores = sorted(os.sched_getaffinity(0))
-    seen = [[int(core) for core in batch] for batch in DataLoader(Cores(), affinity=cores[-2:], **kind)]
+    seen = [[int(core) for core in batch] for batch in DataLoader(numbers, affinity=cores[-2:], **kind)]
     assert seen[:2] == [[core] for core in (cores[-2:] * 2)[:2]]
     assert sorted(os.sched_getaffinity(0)) == cores
 
@@ -319,21 +294,16 @@ def test_a_dataset_in_memory_has_figures_too():
     assert loader.stats()["batches"] == 4
 
 
-class Alternating(Dataset):
+def alternating(k):
     """Every other batch of two is slow. Samples tell which worker has made them."""
-
-    def __len__(self):
-        return 32
-
-    def __getitem__(self, k):
-        time.sleep(0.04 if k % 4 == 0 else 0.0)
-        return k, get_worker_info().id
+    time.sleep(0.04 if k % 4 == 0 else 0.0)
+    return k, get_worker_info().id
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])
 def test_slow_batches_are_shared_if_workers_need_not_take_turns(kind):
     def slow_batches(**options):
-        numbers, makers = zip(*DataLoader(Alternating(), 2, **kind, **options))
+        numbers, makers = zip(*DataLoader(Samples(32, alternating), 2, **kind, **options))
         assert torch.cat(numbers).tolist() == list(range(32))
         return [maker[0].item() for maker in makers[::2]]
 

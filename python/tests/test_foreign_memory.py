@@ -138,23 +138,14 @@ def test_code_that_leaves_tensors_alone_is_no_error(make):
     assert first.tolist() == [[0, 1, 2, 3, 4]] * 2
 
 
-class Resized(torch.utils.data.Dataset):
-    """Samples whose collate function gives a tensor and an object that resizes it when it is sent."""
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return torch.zeros(1024)
-
-
 def with_object(samples):
+    """Gives a tensor and an object that resizes it when it is sent."""
     tensor = torch.stack(samples)
     return tensor, Pickled(lambda: tensor.resize_(4_000_000))
 
 
 def test_a_tensor_that_is_resized_while_a_batch_is_sent_arrives_as_it_is_then():
-    loader = DataLoader(Resized(), batch_size=2, num_workers=1, collate_fn=with_object)
+    loader = DataLoader([torch.zeros(1024)] * 4, batch_size=2, num_workers=1, collate_fn=with_object)
     tensor, number = next(iter(loader))
     assert (tensor.numel(), number) == (4_000_000, 1)
 

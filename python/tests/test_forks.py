@@ -7,24 +7,17 @@ import sys
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from datasets import Samples
 
 from slotline.torch import DataLoader
 
 
-class Rows(Dataset):
-    def __init__(self, count=4000, size=20_000):
-        self.count, self.size = count, size
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, k):
-        return torch.full((self.size,), k, dtype=torch.int32), k
+def Rows(count=4000):
+    return Samples(count, lambda k: (torch.full((20_000,), k, dtype=torch.int32), k))
 
 
 class Child:
-    """A forked process, which checks when it is told to. A daemon is one of a process that ends, and has closed what it inherited."""
+    """A forked process, which checks when `end` is called. A daemon is one of a process that ends, and has closed what it inherited."""
 
     def __init__(self, check, is_daemon=False):
         (self.read, write), (told, self.tell) = os.pipe(), os.pipe()
@@ -65,12 +58,9 @@ def is_whole(batch, number, size=4):
 @pytest.mark.parametrize("pins", [False, True])
 def test_a_child_has_its_batches_after_the_parent_has_dropped_them(pins, is_daemon, monkeypatch):
     if pins:
-        from test_pinned import Driver, _pinned
+        from test_pinned import Driver
 
-        driver = Driver()
-        monkeypatch.setattr(_pinned, "find_driver", lambda: driver)
-        for name, value in (("current_device", 0), ("device_count", 1), ("is_current_stream_capturing", False)):
-            monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+        driver = Driver.installed(monkeypatch)
     loader = DataLoader(Rows(), 4, num_workers=2)
     loader._pins = pins
     children = []
@@ -114,11 +104,8 @@ def test_workers_of_another_loader_are_children_too():
     batches = iter(DataLoader(Rows(), 4, num_workers=1))
     first = [next(batches) for _ in range(5)]
 
-    class Look(Rows):
-        def __getitem__(self, k):
-            return int(all(is_whole(batch, number) for number, batch in enumerate(first)))
-
-    others = iter(DataLoader(Look(count=60), 1, num_workers=1, prefetch_factor=1))
+    look = Samples(60, lambda k: int(all(is_whole(batch, number) for number, batch in enumerate(first))))
+    others = iter(DataLoader(look, 1, num_workers=1, prefetch_factor=1))
     next(others)
     del first
     gc.collect()

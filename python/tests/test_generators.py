@@ -7,17 +7,18 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from datasets import Samples, resume
+from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 import slotline
 from slotline.torch import DataLoader
 
 
-class Augmented(Dataset):
+class Augmented(Samples):
     """Samples that draw from the default generators, but not each from all of them."""
 
-    def __len__(self):
-        return 40
+    def __init__(self):
+        super().__init__(40)
 
     def __getitem__(self, i):
         numbers = [float(i), 0.0, 0.0, 0.0]
@@ -30,16 +31,15 @@ class Augmented(Dataset):
         return torch.tensor(numbers, dtype=torch.float64)
 
 
-class OfThreads(Dataset):
-    """Samples that draw from the generators of their thread."""
+def of_thread(i):
+    """A sample that draws from the generators of its thread."""
+    rng = get_worker_info().rng
+    numbers = rng.random_generator.gauss(0, 1), rng.numpy_generator.normal(), torch.rand(1, generator=rng.torch_generator)
+    return torch.tensor([float(i), *numbers], dtype=torch.float64)
 
-    def __len__(self):
-        return 40
 
-    def __getitem__(self, i):
-        rng = get_worker_info().rng
-        numbers = rng.random_generator.gauss(0, 1), rng.numpy_generator.normal(), torch.rand(1, generator=rng.torch_generator)
-        return torch.tensor([float(i), *numbers], dtype=torch.float64)
+def OfThreads():
+    return Samples(40, of_thread)
 
 
 class Stream(IterableDataset):
@@ -125,8 +125,7 @@ def resumed(make, stops, count):
             state, numbers = json.loads(json.dumps(loader.state_dict())), torch.get_rng_state()
             random.seed(5)
             np.random.seed(5)
-            loader = make()
-            loader.load_state_dict(state)
+            loader = resume(make(), state)
             torch.set_rng_state(numbers)
             batches = iter(loader)
         found[-1] += [batch.tolist() for batch in batches]
@@ -177,8 +176,7 @@ def test_a_pass_that_was_left_early_goes_on_in_the_next_one():
     next(batches)
     state = loader.state_dict()
     rest = [batch.tolist() for batch in batches]
-    loader = make()
-    loader.load_state_dict(state)
+    loader = resume(make(), state)
     assert [batch.tolist() for batch in loader] == rest
 
 
@@ -202,20 +200,15 @@ def test_damaged_generators_are_an_error():
             loader.load_state_dict(broken)
 
 
-class Positioned(Dataset):
-    """Samples that draw from ``slotline.rng``."""
-
-    def __len__(self):
-        return 30
-
-    def __getitem__(self, i):
-        rng = slotline.rng()
-        return i, rng.random.random(), rng.numpy.random(), torch.rand(1, generator=rng.torch).item()
+def positioned(i):
+    """A sample that draws from ``slotline.rng``."""
+    rng = slotline.rng()
+    return i, rng.random.random(), rng.numpy.random(), torch.rand(1, generator=rng.torch).item()
 
 
 def drawn(**options):
     torch.manual_seed(3)
-    loader = DataLoader(Positioned(), batch_size=4, shuffle=True, **options)
+    loader = DataLoader(Samples(30, positioned), batch_size=4, shuffle=True, **options)
     return [[[part.tolist() for part in batch] for batch in loader] for _ in range(2)]
 
 
@@ -232,7 +225,7 @@ def test_rng_draws_the_same_with_any_workers(workers, method):
 @pytest.mark.parametrize("count", [0, 2])
 def test_rng_draws_the_same_after_a_resume(workers, count):
     def make(workers):
-        return DataLoader(Positioned(), batch_size=4, num_workers=workers, collate_fn=list)
+        return DataLoader(Samples(30, positioned), batch_size=4, num_workers=workers, collate_fn=list)
 
     torch.manual_seed(3)
     whole = list(make(workers))
@@ -241,8 +234,7 @@ def test_rng_draws_the_same_after_a_resume(workers, count):
     batches = iter(loader)
     begun = [next(batches) for _ in range(3)]
     state = loader.state_dict()
-    loader = make(count)
-    loader.load_state_dict(state)
+    loader = resume(make(count), state)
     assert begun + list(loader) == whole
 
 
@@ -265,20 +257,18 @@ def test_rng_in_a_stream_depends_on_the_worker_and_its_batches():
     batches = iter(loader)
     begun = [next(batches) for _ in range(3)]
     state = loader.state_dict()
-    loader = make()
-    loader.load_state_dict(state)
+    loader = resume(make(), state)
     assert begun + list(loader) == whole
 
 
 def test_rng_outside_of_a_loader_has_a_new_seed():
     assert slotline.rng().random.random() != slotline.rng().random.random()
-    list(DataLoader(Positioned(), batch_size=4))
+    list(DataLoader(Samples(30, positioned), batch_size=4))
     assert slotline.rng() is not slotline.rng()
     loader = DataLoader(RandomStream(), batch_size=3)
     next(iter(loader))
     state = loader.state_dict()
-    loader = DataLoader(RandomStream(), batch_size=3)
-    loader.load_state_dict(state)
+    loader = resume(DataLoader(RandomStream(), batch_size=3), state)
     iter(loader)
     assert slotline.rng() is not slotline.rng()
 
@@ -315,7 +305,6 @@ def test_a_sampler_that_draws_batch_by_batch_goes_on_twice():
         batches = iter(loader)
         found += [batch.tolist() for batch in itertools.islice(batches, steps)]
         state, numbers = loader.state_dict(), torch.get_rng_state()
-        loader = DataLoader(torch.arange(40), batch_sampler=Lazy(), num_workers=0)
-        loader.load_state_dict(state)
+        loader = resume(DataLoader(torch.arange(40), batch_sampler=Lazy(), num_workers=0), state)
         torch.set_rng_state(numbers)
     assert found == whole

@@ -1,13 +1,12 @@
-"""What becomes of workers when nobody wants their batches any more, and what a loop is told at its end."""
+"""How workers stop when a loop is left, and what a loop reports at its end."""
 
 import pickle
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
 import torch
+from datasets import Samples, resume
+from helpers import outcomes, script
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 import slotline
@@ -70,8 +69,7 @@ def test_workers_end_soon_after_the_death_of_the_program():
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, timeout=60)
-    pids, deadline = run.stdout.split(), time.monotonic() + 4
+    pids, deadline = script(program).stdout.split(), time.monotonic() + 4
     assert len(pids) == 2
     while any(_is_running(pid) for pid in pids):
         assert time.monotonic() < deadline
@@ -89,24 +87,17 @@ def _is_running(pid):
 def test_a_worker_that_is_forked_imports_nothing():
     program = """
         import multiprocessing.popen_fork, sys
-        from torch.utils.data import Dataset
         from slotline.torch import DataLoader
-
-        class Numbers(Dataset):
-            def __len__(self):
-                return 4
-
-            def __getitem__(self, i):
-                return i
 
         def collate(samples):
             return {"samples": samples, "new": sorted(set(sys.modules) - before)}
 
         before = set(sys.modules)
-        for batch in DataLoader(Numbers(), num_workers=1, collate_fn=collate):
+        for batch in DataLoader(range(4), num_workers=1, collate_fn=collate):
             assert batch["new"] == [], batch["new"]
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+    ended = script(program)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -117,19 +108,15 @@ def test_the_watchdog_names_the_line_of_the_program(in_order):
     assert {warning.filename for warning in caught} == {__file__}
 
 
-class Faulty(Dataset):
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, i):
-        if i in (2, 7):
-            raise ValueError(f"sample {i} is broken")
-        return i
+def faulty(i):
+    if i in (2, 7):
+        raise ValueError(f"sample {i} is broken")
+    return i
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_that_were_left_out_are_told_at_the_end(workers):
-    loader = DataLoader(Faulty(), batch_size=2, num_workers=workers, on_error="skip")
+    loader = DataLoader(Samples(10, faulty), batch_size=2, num_workers=workers, on_error="skip")
     for _ in range(2):
         with pytest.warns(RuntimeWarning, match="2 samples were left out of this pass") as caught:
             assert [batch.tolist() for batch in loader] == [[0, 1], [3], [4, 5], [6], [8, 9]]
@@ -147,9 +134,7 @@ def test_an_iterator_tells_how_many_batches_are_left(workers):
     assert (len(loader), len(batches), batches.remaining()) == (4, 4, 4)
     next(batches)
     assert (len(loader), len(batches), batches.remaining()) == (4, 3, 3)
-    state = loader.state_dict()
-    loader = make()
-    loader.load_state_dict(state)
+    loader = resume(make(), loader.state_dict())
     batches = iter(loader)
     assert (len(loader), len(batches)) == (4, 3)
     assert len(list(batches)) == 3
@@ -245,9 +230,7 @@ def test_a_large_state_of_a_sampler_is_copied_seldom(workers):
     state = loader.state_dict()
     expected = [next(batches).tolist() for _ in range(3)]
     del batches
-    loader = make(Heavy())
-    loader.load_state_dict(state)
-    batches = iter(loader)
+    batches = iter(resume(make(Heavy()), state))
     assert [next(batches).tolist() for _ in range(3)] == expected
 
 
@@ -268,22 +251,16 @@ def test_an_exception_while_indices_are_drawn_ends_no_pass_silently():
 
     for workers in (0, 2):
         batches = iter(DataLoader(list(range(20)), sampler=Indices(), num_workers=workers))
-        found, raised = [], []
-        while True:
-            try:
-                found.append(next(batches).item())
-            except StopIteration:
-                break
-            except (Interrupt, RuntimeError) as error:
-                raised.append(error)
+        every = list(outcomes(batches, (Interrupt, RuntimeError)))
+        raised = [error for error in every if isinstance(error, BaseException)]
         assert [type(error) for error in raised] == [Interrupt, RuntimeError]
         assert "the sampler was drawing indices" in str(raised[1])
-        assert len(found) + len(raised) >= 7
+        assert len(every) >= 7
 
 
 @pytest.mark.parametrize("replacement", [False, True])
 def test_indices_of_torchs_samplers_survive_an_exception(replacement):
-    from slotline.torch._samplers import _Slices
+    from slotline.torch._state.indices import _Slices
 
     sampler = torch.utils.data.RandomSampler(range(50), replacement=replacement, num_samples=120)
 

@@ -10,16 +10,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-import traceback
-import warnings
 
 import numpy as np
 import pytest
 import torch
 import torch.utils.data as tud
 from conftest import same
+from datasets import Samples
+from helpers import in_child, in_threads, mapped, outcomes, script
 
 from slotline.torch import DataLoader
 
@@ -50,11 +49,10 @@ class Stream(tud.IterableDataset):
         return iter(range(100 * number, 100 * number + self.lengths[number]))
 
 
-class Failing(Mixed):
-    def __getitem__(self, i):
-        if i % 7 == 3:
-            raise ValueError(f"bad sample {i}")
-        return i
+def failing(i):
+    if i % 7 == 3:
+        raise ValueError(f"bad sample {i}")
+    return i
 
 
 def square(samples):
@@ -240,19 +238,14 @@ def test_samplers_may_give_tensors_in_objects():
 
 def test_errors_come_in_the_place_of_their_batches():
     for workers in (0, 2):
-        outcomes = []
-        for kind in (tud.DataLoader, DataLoader):
-            found, batches = [], iter(kind(Failing(), 5, num_workers=workers))
-            while True:
-                try:
-                    found.append(next(batches).tolist())
-                except StopIteration:
-                    break
-                except ValueError as error:
-                    lines = str(error).splitlines()
-                    found.append((lines[0], lines[-1]))
-            outcomes.append(found)
-        assert outcomes[0] == outcomes[1]
+        torchs, ours = (
+            [
+                str(found).splitlines()[:: len(str(found).splitlines()) - 1 or 1] if isinstance(found, ValueError) else found.tolist()
+                for found in outcomes(iter(kind(Samples(50, failing), 5, num_workers=workers)), ValueError)
+            ]
+            for kind in (tud.DataLoader, DataLoader)
+        )
+        assert torchs == ours
 
 
 class Odd(Exception):
@@ -262,14 +255,12 @@ class Odd(Exception):
         super().__init__(a, b, lambda: 0)
 
 
-class OddlyFailing(Mixed):
-    def __getitem__(self, i):
+def test_odd_exceptions_arrive():
+    def failing_oddly(i):
         raise Odd(i, "x")
 
-
-def test_odd_exceptions_arrive():
     with pytest.raises(RuntimeError, match="Odd"):
-        next(iter(DataLoader(OddlyFailing(), num_workers=1)))
+        next(iter(DataLoader(Samples(50, failing_oddly), num_workers=1)))
 
 
 def test_what_cannot_be_pickled_is_an_error():
@@ -282,17 +273,6 @@ def test_what_cannot_be_pickled_is_an_error():
         next(batches)
 
 
-class Dying(Mixed):
-    def __init__(self, how):
-        super().__init__(20)
-        self.how = how
-
-    def __getitem__(self, i):
-        if i == 11:
-            self.how()
-        return i
-
-
 def _exit():
     os._exit(3)
 
@@ -303,7 +283,7 @@ def _kill():
 
 @pytest.mark.parametrize("how", [_exit, _kill])
 def test_a_worker_that_dies_is_an_error(how, leaves_nothing):
-    loader = DataLoader(Dying(how), 2, num_workers=2)
+    loader = DataLoader(Samples(20, lambda i: how() if i == 11 else i), 2, num_workers=2)
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         list(loader)
@@ -312,13 +292,9 @@ def test_a_worker_that_dies_is_an_error(how, leaves_nothing):
 
 
 def test_a_timeout_is_an_error():
-    class Slow(Mixed):
-        def __getitem__(self, i):
-            time.sleep(60 if i == 3 else 0)
-            return i
-
+    slow = Samples(8, lambda i: time.sleep(60 if i == 3 else 0) or i)
     with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
-        list(DataLoader(Slow(8), num_workers=2, timeout=0.5))
+        list(DataLoader(slow, num_workers=2, timeout=0.5))
 
 
 def test_an_init_function_that_fails_is_the_error_of_each_batch():
@@ -332,56 +308,33 @@ def test_an_init_function_that_fails_is_the_error_of_each_batch():
 
 
 def test_without_order_no_batch_waits_for_a_slow_one():
-    class Slow(Mixed):
-        def __getitem__(self, i):
-            time.sleep(2 if i == 0 else 0)
-            return i
-
-    order = [int(batch) for batch in DataLoader(Slow(10), num_workers=2, prefetch_factor=2, in_order=False)]
+    slow = Samples(10, lambda i: time.sleep(2 if i == 0 else 0) or i)
+    order = [int(batch) for batch in DataLoader(slow, num_workers=2, prefetch_factor=2, in_order=False)]
     assert sorted(order) == list(range(10))
     assert order[0] != 0 and order.index(0) > 4
-    assert [int(batch) for batch in DataLoader(Slow(10), num_workers=2)] == list(range(10))
+    assert [int(batch) for batch in DataLoader(slow, num_workers=2)] == list(range(10))
 
 
 def test_kept_tensors_stay_as_they_are():
-    class Large(Mixed):
-        def __getitem__(self, i):
-            return torch.full((10_000,), i), i
-
-    kept = list(DataLoader(Large(200), 4, num_workers=2))
+    large = Samples(200, lambda i: (torch.full((10_000,), i), i))
+    kept = list(DataLoader(large, 4, num_workers=2))
     gc.collect()
     for k, (x, y) in enumerate(kept):
         assert y.tolist() == list(range(4 * k, 4 * k + 4))
         assert (x == y[:, None]).all()
 
 
-def shared_memory():
-    """The bytes of shared memory that this process has mapped and that exist."""
-    with open("/proc/self/smaps") as maps:
-        total, ours = 0, False
-        for line in maps:
-            if line[0] in "0123456789abcdef" and "-" in line.split()[0]:
-                ours = "memfd:slotline" in line
-            elif ours and line.startswith("Rss:"):
-                total += int(line.split()[1]) * 1024
-        return total
-
-
 def test_who_keeps_labels_does_not_keep_pictures():
-    class Large(Mixed):
-        def __getitem__(self, i):
-            return torch.ones(100_000), i  # 400 kB
-
-    kept = []
-    for x, y in DataLoader(Large(400), 4, num_workers=2):
+    kept, large = [], Samples(400, lambda i: (torch.ones(100_000), i))  # 400 kB each
+    for x, y in DataLoader(large, 4, num_workers=2):
         kept.append(y)
         del x
-    batches = iter(DataLoader(Large(400), 4, num_workers=2))
+    batches = iter(DataLoader(large, 4, num_workers=2))
     for _ in range(90):
         x, y = next(batches)
         kept.append(y)
     # 90 batches of 1.6 MB were loaded, of which at most those of the prefetch are there.
-    assert shared_memory() < 20e6
+    assert mapped()[1] < 20e6
     assert len(kept) == 190
 
 
@@ -391,27 +344,20 @@ def test_memory_goes_with_the_last_tensor(leaves_nothing):
     del batches
     gc.collect()
     assert first["y"].tolist() == [0, 1, 2, 3]
-    assert shared_memory() > 0
+    assert mapped()[1] > 0
     del first
     gc.collect()
-    assert shared_memory() == 0
+    assert mapped()[1] == 0
 
 
 def test_samples_may_change_their_shape():
-    class Growing(Mixed):
-        def __getitem__(self, i):
-            return torch.full((i // 4 + 1, 2), i)
-
-    same(*both(lambda kind: kind(Growing(), 4, num_workers=2)))
+    growing = Samples(50, lambda i: torch.full((i // 4 + 1, 2), i))
+    same(*both(lambda kind: kind(growing, 4, num_workers=2)))
 
 
 def test_batches_may_be_huge():
-    class Huge(Mixed):
-        def __getitem__(self, i):
-            return torch.full((10_000_000,), i, dtype=torch.uint8)
-
-    total = 0
-    for batch in DataLoader(Huge(12), 4, num_workers=2):
+    total, huge = 0, Samples(12, lambda i: torch.full((10_000_000,), i, dtype=torch.uint8))
+    for batch in DataLoader(huge, 4, num_workers=2):
         total += int(batch[:, ::1_000_000].sum())
     assert total == 10 * sum(range(12))
 
@@ -453,14 +399,13 @@ def test_a_loader_can_be_pickled_and_copied():
 def test_a_fork_leaves_the_loader_alone():
     batches = iter(DataLoader(Mixed(40), 2, num_workers=2))
     first = next(batches)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
+
+    def drop():
+        nonlocal batches, first
         del batches, first
         gc.collect()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+
+    assert in_child(drop)
     assert first["y"].tolist() == [0, 1]
     assert [batch["y"][0].item() for batch in batches] == list(range(2, 40, 2))
 
@@ -469,22 +414,14 @@ def test_a_forked_process_does_not_use_the_workers_of_its_parent():
     batches = iter(DataLoader(Mixed(40), 2, num_workers=2))
     persistent = DataLoader(Mixed(6), 2, num_workers=2, persistent_workers=True)
     workers = [worker.pid for worker in iter(persistent)._workers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            with pytest.raises(RuntimeError, match="workers in another process"):
-                next(batches)
-            assert [worker.pid for worker in iter(persistent)._workers] != workers
-            assert len(list(persistent)) == 3
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def check():
+        with pytest.raises(RuntimeError, match="workers in another process"):
+            next(batches)
+        assert [worker.pid for worker in iter(persistent)._workers] != workers
+        assert len(list(persistent)) == 3
+
+    assert in_child(check)
     assert [batch["y"][0].item() for batch in batches] == list(range(0, 40, 2))
     assert len(list(persistent)) == 3
     assert [worker.pid for worker in persistent._iterator._workers] == workers
@@ -493,21 +430,8 @@ def test_a_forked_process_does_not_use_the_workers_of_its_parent():
 def test_threads_may_share_an_iterator():
     batches = iter(DataLoader(Mixed(2000), 1, num_workers=2))
     found = []
-
-    def take():
-        for batch in batches:
-            found.append(batch["y"].item())
-
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(3, lambda _: found.extend(batch["y"].item() for batch in batches))
     assert sorted(found) == list(range(2000))
-
-
-def script(text, **options):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=100, **options)
 
 
 def test_programs_end_with_loaders_in_use():
@@ -643,7 +567,5 @@ def test_datapipes_are_sharded_as_by_torch():
 
 def test_a_thread_may_run_a_loader():
     outcome = []
-    thread = threading.Thread(target=lambda: outcome.extend(DataLoader(Mixed(20), 4, num_workers=2)))
-    thread.start()
-    thread.join()
+    in_threads(1, lambda _: outcome.extend(DataLoader(Mixed(20), 4, num_workers=2)))
     assert len(outcome) == 5

@@ -7,35 +7,34 @@ import resource
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from datasets import Samples
+from helpers import mapped
 from test_forks import Child
-from torch.utils.data import Dataset
 
 import slotline
-from slotline.torch import DataLoader, _worker
-from slotline.torch._messages import BATCH, STATE, Channel
-from slotline.torch._processes import Port
+from slotline.torch import DataLoader
+from slotline.torch._workers import worker as worker_module
+from slotline.torch._workers.messages import BATCH, STATE, Channel
+from slotline.torch._iterators.processes import Port
 
 MIB = 1 << 20
 # What the parts take that are no blocks, per channel.
 HEAD = 160 << 10
 
 
-class Pictures(Dataset):
+def filled(size, k):
+    return torch.full((size,), k, dtype=torch.int32), k
+
+
+def Pictures(count=64, size=1 << 18):
     """Samples of one MiB, with a number."""
-
-    def __init__(self, count=64, size=1 << 18):
-        self.count, self.size = count, size
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, k):
-        return torch.full((self.size,), k, dtype=torch.int32), k
+    return Samples(count, partial(filled, size))
 
 
 def files(pid="self"):
@@ -49,19 +48,6 @@ def files(pid="self"):
         except FileNotFoundError:
             pass
     return found
-
-
-def mapped():
-    """How many bytes of channels this process has mapped, and has used."""
-    gc.collect()
-    sizes, is_ours = [0, 0], False
-    with open("/proc/self/smaps") as smaps:
-        for line in smaps:
-            if "-" in line.split()[0]:
-                is_ours = "memfd:slotline" in line
-            elif is_ours and line.startswith(("Size:", "Rss:")):
-                sizes[line.startswith("Rss:")] += int(line.split()[1]) << 10
-    return sizes
 
 
 class Watch:
@@ -154,16 +140,15 @@ def test_a_loop_without_address_space_loses_one_batch():
 
 
 def test_a_worker_without_address_space_loses_one_batch():
-    class Full(Pictures):
-        def __getitem__(self, k):
-            resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
-            sample = super().__getitem__(k)
-            if k == 15:
-                # The batch of this sample finds no memory.
-                limit_address_space(2 * MIB)
-            return sample
+    def full(k):
+        resource.setrlimit(resource.RLIMIT_AS, UNLIMITED)
+        sample = filled(1 << 20, k)
+        if k == 15:
+            # The batch of this sample finds no memory.
+            limit_address_space(2 * MIB)
+        return sample
 
-    batches = iter(DataLoader(Full(count=40, size=1 << 20), 4, num_workers=1))
+    batches = iter(DataLoader(Samples(40, full), 4, num_workers=1))
     assert take_all(batches) == ([0, 1, 2, 4, 5, 6, 7, 8, 9], 1)
 
 
@@ -246,7 +231,7 @@ def test_labels_of_many_passes_use_no_descriptors():
 
 
 def test_idle_workers_give_their_memory_back(monkeypatch):
-    monkeypatch.setattr(_worker, "_PATIENCE", 0.1)
+    monkeypatch.setattr(worker_module, "_PATIENCE", 0.1)
     loader = DataLoader(Pictures(), 8, num_workers=2, persistent_workers=True)
     for _ in range(3):
         seen = []
@@ -266,13 +251,10 @@ def test_idle_workers_give_their_memory_back(monkeypatch):
 
 
 def test_page_locked_memory_is_given_back_when_it_is_no_longer(monkeypatch):
-    from test_pinned import Driver, _pinned
+    from test_pinned import Driver
 
-    monkeypatch.setattr(_worker, "_PATIENCE", 0.05)
-    driver = Driver()
-    monkeypatch.setattr(_pinned, "find_driver", lambda: driver)
-    for name, value in (("current_device", 0), ("device_count", 1), ("is_current_stream_capturing", False)):
-        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(worker_module, "_PATIENCE", 0.05)
+    driver = Driver.installed(monkeypatch)
     loader = DataLoader(Pictures(), 8, num_workers=2, persistent_workers=True)
     loader._pins = True
     kept = [batch for batch in loader][5:]
@@ -366,13 +348,8 @@ def test_batches_in_use_count_for_the_limit():
 
 def test_batches_that_grow_stay_within_the_limit():
     """Their memory cannot be used again for larger ones, and goes back to the system."""
-
-    class Rising(Pictures):
-        def __getitem__(self, k):
-            return torch.full((100_000 + 30_000 * k,), k, dtype=torch.int32)
-
-    most = 0
-    batches = iter(DataLoader(Rising(count=120), 1, num_workers=1, memory_limit=64 * MIB))
+    most, rising = 0, Samples(120, lambda k: torch.full((100_000 + 30_000 * k,), k, dtype=torch.int32))
+    batches = iter(DataLoader(rising, 1, num_workers=1, memory_limit=64 * MIB))
     watch = Watch(batches)
     for k, batch in enumerate(batches):
         assert batch[0, 0] == batch[0, -1] == k
@@ -438,14 +415,9 @@ def test_a_copy_without_memory_is_a_memory_error():
     assert np.array_equal(np.from_dlpack(batch), data)
 
 
-class Huge(Dataset):
-    """Samples of so many TiB, of which one byte is there."""
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, k):
-        return torch.zeros(1, dtype=torch.uint8).expand(1 << 42) if k == 1 else torch.zeros(1, dtype=torch.uint8)
+def huge(k):
+    """Samples of one byte, of which sample 1 has so many TiB by its shape."""
+    return torch.zeros(1, dtype=torch.uint8).expand(1 << 42) if k == 1 else torch.zeros(1, dtype=torch.uint8)
 
 
 def refuses():
@@ -455,7 +427,7 @@ def refuses():
 
 @pytest.mark.parametrize("kind", [dict(num_workers=1), *([dict(), dict(num_workers=1, worker_method="thread")] if refuses() else [])])
 def test_a_batch_that_no_machine_holds_is_an_error_at_once(kind):
-    batches, found = iter(DataLoader(Huge(), 1, **kind)), []
+    batches, found = iter(DataLoader(Samples(4, huge), 1, **kind)), []
     for _ in range(4):
         begun = time.monotonic()
         try:

@@ -11,7 +11,7 @@ from conftest import same
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from slotline.torch import DataLoader
-from slotline.torch._native import NativeIterator
+from slotline.torch._iterators.native import NativeIterator
 
 X = torch.arange(60).reshape(20, 3)
 Y = torch.arange(20).to(torch.uint8)

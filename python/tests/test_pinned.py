@@ -1,15 +1,15 @@
 """Page-locked memory of worker processes, over a driver that only records what is asked of it."""
 
 import ctypes
-import os
 import sys
-import threading
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from datasets import Samples
+from helpers import in_child, in_threads
 
-from slotline.torch import DataLoader, _pinned
+from slotline.torch import DataLoader
+from slotline.torch._workers import page_locked
 
 NOT_READY = 600
 CAPTURING = 900
@@ -26,6 +26,15 @@ class Driver:
         self.refuses = 0
         self.broken = 0
         self.was_synchronized = False
+
+    @classmethod
+    def installed(cls, monkeypatch):
+        """Returns a driver that loaders use in a test."""
+        driver = cls()
+        monkeypatch.setattr(page_locked, "find_driver", lambda: driver)
+        for name, value in (("current_device", 0), ("device_count", 1), ("is_current_stream_capturing", False)):
+            monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+        return driver
 
     def reach(self):
         self.recorded = dict.fromkeys(self.recorded, True)
@@ -88,29 +97,16 @@ class Driver:
 
 @pytest.fixture
 def driver(monkeypatch):
-    driver = Driver()
-    monkeypatch.setattr(_pinned, "find_driver", lambda: driver)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    return driver
+    return Driver.installed(monkeypatch)
 
 
-class Rows(Dataset):
-    """Samples of several sizes: those of a batch are alike."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, k):
-        return torch.full((100_000 + 50_000 * (k // 4 % 3),), k, dtype=torch.int32), k
+def sample(k):
+    """A sample of one of several sizes: those of a batch are alike."""
+    return torch.full((100_000 + 50_000 * (k // 4 % 3),), k, dtype=torch.int32), k
 
 
 def make(count, **options):
-    loader = DataLoader(Rows(count), 4, num_workers=2, **options)
+    loader = DataLoader(Samples(count, sample), 4, num_workers=2, **options)
     loader._pins = True
     return loader
 
@@ -174,21 +170,18 @@ def test_a_forked_process_does_not_call_the_driver(driver):
     kept = [next(batches) for _ in range(3)]
     del kept[0]
     pinned = batches._pinned
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            before = dict(driver.registered), dict(driver.recorded)
-            with pytest.raises(RuntimeError, match="has its workers in another process"):
-                next(batches)
-            del kept
-            pinned.close()
-            assert (driver.registered, driver.recorded) == before and not driver.was_synchronized
-            assert not any(channel.dropped() for channel in pinned._channels)
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def check():
+        nonlocal kept
+        before = dict(driver.registered), dict(driver.recorded)
+        with pytest.raises(RuntimeError, match="has its workers in another process"):
+            next(batches)
+        del kept
+        pinned.close()
+        assert (driver.registered, driver.recorded) == before and not driver.was_synchronized
+        assert not any(channel.dropped() for channel in pinned._channels)
+
+    assert in_child(check)
     assert kept[0][0][0, 0] == 4
     # Its large tensor, and its numbers with the description of the batch.
     assert sum(channel.dropped() for channel in pinned._channels) == 2
@@ -196,14 +189,14 @@ def test_a_forked_process_does_not_call_the_driver(driver):
 
 def test_a_limit_or_a_driver_that_is_missing_leaves_the_memory_as_it_is(driver, monkeypatch):
     assert len(list(make(40, memory_limit=64 << 20))) == 10
-    monkeypatch.setattr(_pinned, "find_driver", lambda: None)
+    monkeypatch.setattr(page_locked, "find_driver", lambda: None)
     assert len(list(make(40))) == 10
     assert not driver.registered
 
 
 def test_there_is_no_driver_here():
     if not torch.cuda.is_available():
-        assert _pinned.find_driver() is None
+        assert page_locked.find_driver() is None
 
 
 @pytest.mark.parametrize("refuses, broken", [(801, 0), (0, 719), (719, 719)])
@@ -221,14 +214,13 @@ def test_memory_does_not_grow_if_the_driver_cannot_say_when_it_is_done(driver, r
 
 
 def test_samples_that_are_left_out_are_not_held_back(driver):
-    class Bad(Rows):
-        def __getitem__(self, k):
-            if k % 64 != 0:
-                raise ValueError("bad")
-            return super().__getitem__(k)
+    def bad(k):
+        if k % 64 != 0:
+            raise ValueError("bad")
+        return sample(k)
 
     # Of 1,000 samples in a row, most must be good.
-    loader = DataLoader(Bad(960), 1, num_workers=1, on_error="skip", persistent_workers=True)
+    loader = DataLoader(Samples(960, bad), 1, num_workers=1, on_error="skip", persistent_workers=True)
     loader._pins = True
     for _ in range(4):
         assert len(list(loader)) == 15
@@ -236,14 +228,8 @@ def test_samples_that_are_left_out_are_not_held_back(driver):
 
 
 def test_sizes_that_rise_take_no_more_than_twice_the_memory(driver):
-    class Rising(Dataset):
-        def __len__(self):
-            return 400
-
-        def __getitem__(self, k):
-            return torch.zeros(100_000 + 4000 * (k // 4), dtype=torch.uint8)
-
-    loader = DataLoader(Rising(), 4, num_workers=1)
+    rising = Samples(400, lambda k: torch.zeros(100_000 + 4000 * (k // 4), dtype=torch.uint8))
+    loader = DataLoader(rising, 4, num_workers=1)
     loader._pins = True
     for _ in loader:
         driver.reach()
@@ -252,7 +238,7 @@ def test_sizes_that_rise_take_no_more_than_twice_the_memory(driver):
 
 
 def test_a_capture_puts_everything_off(driver, monkeypatch):
-    monkeypatch.setattr(_pinned, "_unclosed", [])
+    monkeypatch.setattr(page_locked, "_unclosed", [])
     batches = iter(make(80))
     next(batches)
     registered = dict(driver.registered)
@@ -277,7 +263,7 @@ def test_a_capture_puts_everything_off(driver, monkeypatch):
 def test_threads_may_share_an_iterator(driver):
     batches, errors, seen = iter(make(2000)), [], []
 
-    def take():
+    def take(_):
         try:
             for x, _ in batches:
                 seen.append(int(x[0, 0]))
@@ -285,11 +271,7 @@ def test_threads_may_share_an_iterator(driver):
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(4, take)
     assert not errors and sorted(seen) == list(range(0, 2000, 4))
 
 
@@ -301,12 +283,12 @@ def test_an_exception_at_any_moment_gives_nothing_back_twice_or_never(driver):
 
     for line in range(40):
         channels = [Recorded() for _ in range(2)]
-        pinned = _pinned.PinnedChannels(driver, channels)
+        pinned = page_locked.PinnedChannels(driver, channels)
         left = line
 
         def trace(frame, event, argument):
             nonlocal left
-            if frame.f_code.co_filename != _pinned.__file__:
+            if frame.f_code.co_filename != page_locked.__file__:
                 return None
             if event == "line":
                 left -= 1

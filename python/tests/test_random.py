@@ -767,7 +767,6 @@ def run_with_stops(seed, counts, has_errors):
                     where.append((number, len(events)))
                     state = json.loads(json.dumps(loader.state_dict()))
                     saved = numbers()
-                    generators = [generator.get_state() for generator in case.generators]
                     del iterator
                     case = Case(seed)
                     # Errors name the worker.

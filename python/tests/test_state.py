@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import same
+from datasets import Samples, resume, taken
+from helpers import outcomes
 from torch.utils.data import (
     BatchSampler,
-    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -29,12 +30,9 @@ from slotline.torch import DataLoader
 COUNT = 47
 
 
-class Plain(Dataset):
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, k):
-        return k
+class Plain(Samples):
+    def __init__(self, make=int):
+        super().__init__(COUNT, make)
 
 
 class Noisy(Plain):
@@ -50,13 +48,11 @@ class Noisy(Plain):
         torch.set_rng_state(torch.tensor(state["random"], dtype=torch.uint8))
 
 
-class Odd(Plain):
-    """Some of its samples are errors."""
-
-    def __getitem__(self, k):
-        if k % 10 == 3:
-            raise ValueError(k)
-        return k
+def odd(k):
+    """Some of these samples are errors."""
+    if k % 10 == 3:
+        raise ValueError(k)
+    return k
 
 
 class Stream(IterableDataset):
@@ -170,15 +166,6 @@ class Batches(Sampler):
         yield from (order[:5], order[5:20], order[20:21], order[21:])
 
 
-def taken(loader, count):
-    """Takes the first batches, and returns the state then, as a file would hold it, and the batches that are left."""
-    batches = iter(loader)
-    for _ in range(count):
-        next(batches)
-    state = json.loads(json.dumps(loader.state_dict()))
-    return state, list(batches)
-
-
 def disturb():
     """Has all generators of the process elsewhere, as they are in another process."""
     torch.manual_seed(99)
@@ -222,9 +209,7 @@ def test_a_pass_goes_on_with_any_number_of_workers(options, workers, count):
     assert len(rest) > 0
     for others in (0, 1, 2):
         disturb()
-        loader = make(options, others)
-        loader.load_state_dict(state)
-        same(list(loader), rest)
+        same(list(resume(make(options, others), state)), rest)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -243,14 +228,11 @@ def test_the_passes_after_it_are_those_of_the_generator(workers, persistent):
         state, rest = taken(first, count)
         after = list(first)
         disturb()
-        second = loader()
-        second.load_state_dict(state)
+        second = resume(loader(), state)
         same([list(second), list(second)], [rest, after])
     state = json.loads(json.dumps(first.state_dict()))
     after = list(first)
-    second = loader()
-    second.load_state_dict(state)
-    same(list(second), after)
+    same(list(resume(loader(), state)), after)
 
 
 @pytest.mark.parametrize("options", [MAPS["sampler"], MAPS["batches of a sampler"]])
@@ -259,17 +241,14 @@ def test_a_sampler_that_has_a_state_goes_on_after_the_end(options, workers):
     first = make(options, workers)
     list(first)
     state, after = first.state_dict(), list(first)
-    second = make(options, workers)
-    second.load_state_dict(state)
-    same(list(second), after)
+    same(list(resume(make(options, workers), state)), after)
 
 
 def test_the_default_generator_is_left_alone():
     state, rest = taken(make(MAPS["shuffled"]), 3)
     disturb()
     before = torch.get_rng_state()
-    loader = make(MAPS["shuffled"])
-    loader.load_state_dict(state)
+    loader = resume(make(MAPS["shuffled"]), state)
     list(loader)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -288,34 +267,24 @@ def test_a_dataset_that_has_a_state_is_given_it(workers, count):
     options = dict(dataset=Noisy(), shuffle=True, generator=torch.Generator().manual_seed(1))
     state, rest = taken(make(options, workers), count)
     disturb()
-    loader = make(options, workers)
-    loader.load_state_dict(state)
-    same(list(loader), rest)
+    same(list(resume(make(options, workers), state)), rest)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_errors_are_counted(workers):
-    loader = make(dict(dataset=Odd(), batch_size=1), workers)
+    loader = make(dict(dataset=Plain(odd), batch_size=1), workers)
 
-    def outcomes(batches, most):
-        found = []
-        while len(found) < most:
-            try:
-                found.append(next(batches).item())
-            except StopIteration:
-                break
-            except ValueError as error:
-                found.append(str(error).splitlines()[-1])
-        return found
+    def lines(batches):
+        return [str(each).splitlines()[-1][-4:] for each in batches]
 
-    batches = iter(loader)
-    outcomes(batches, 14)
+    batches = outcomes(iter(loader), ValueError)
+    for _ in range(14):
+        next(batches)
     state = loader.state_dict()
-    rest = outcomes(batches, 100)
+    rest = lines(batches)
     assert len(rest) == COUNT - 14
-    loader = make(dict(dataset=Odd(), batch_size=1), 2 - workers)
-    loader.load_state_dict(state)
-    assert [str(each)[-2:] for each in outcomes(iter(loader), 100)] == [str(each)[-2:] for each in rest]
+    loader = resume(make(dict(dataset=Plain(odd), batch_size=1), 2 - workers), state)
+    assert [each.strip("[])")[-2:] for each in lines(outcomes(iter(loader), ValueError))] == [each.strip("[])")[-2:] for each in rest]
 
 
 @pytest.mark.parametrize("every", [0, 1, 3])
@@ -337,9 +306,7 @@ def test_streams_go_on(kind, workers, size, every):
         state, rest = taken(loader(), count)
         assert len(rest) == total - count
         random.seed(1)
-        resumed = loader()
-        resumed.load_state_dict(state)
-        same(list(resumed), rest)
+        same(list(resume(loader(), state)), rest)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -356,8 +323,7 @@ def test_the_end_of_a_worker_leaves_nothing_in_the_state(in_order):
 def test_a_stream_that_has_a_state_is_not_read_again():
     state, rest = taken(DataLoader(StatefulStream()), 20)
     dataset = StatefulStream()
-    loader = DataLoader(dataset)
-    loader.load_state_dict(state)
+    loader = resume(DataLoader(dataset), state)
     assert len(list(loader)) == 3
     assert dataset.read == 3
 
@@ -374,9 +340,7 @@ def test_streams_go_on_after_their_end(workers, every):
     list(first)
     state, after = first.state_dict(), list(first)
     assert after[0].item() == pytest.approx(0.1)
-    second = loader()
-    second.load_state_dict(state)
-    same(list(second), after)
+    same(list(resume(loader(), state)), after)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -387,20 +351,12 @@ def test_datapipes_go_on(workers):
 
     state, rest = taken(loader(), 5)
     disturb()
-    resumed = loader()
-    resumed.load_state_dict(state)
-    same(list(resumed), rest)
-
-
-class Slow(Plain):
-    def __getitem__(self, k):
-        time.sleep(0.2 if k == 0 else 0.001)
-        return k
+    same(list(resume(loader(), state)), rest)
 
 
 def test_without_order_no_batch_is_lost_and_none_comes_twice():
     def loader(workers=3):
-        return DataLoader(Slow(), num_workers=workers, in_order=False)
+        return DataLoader(Plain(lambda k: time.sleep(0.2 if k == 0 else 0.001) or k), num_workers=workers, in_order=False)
 
     first = loader()
     batches = iter(first)
@@ -408,8 +364,7 @@ def test_without_order_no_batch_is_lost_and_none_comes_twice():
     assert 0 not in seen
     state = json.loads(json.dumps(first.state_dict()))
     for workers in (0, 1, 3):
-        second = loader(workers)
-        second.load_state_dict(state)
+        second = resume(loader(workers), state)
         assert sorted(seen + [batch.item() for batch in second]) == list(range(COUNT))
 
 
@@ -445,8 +400,7 @@ def test_passes_after_one_that_had_not_begun_are_the_same(dataset):
     loader = DataLoader(dataset, 3, shuffle=True)
     state, numbers = loader.state_dict(), torch.get_rng_state()
     expected = [list(loader), list(loader)]
-    loader = DataLoader(dataset, 3, shuffle=True)
-    loader.load_state_dict(state)
+    loader = resume(DataLoader(dataset, 3, shuffle=True), state)
     torch.set_rng_state(numbers)
     same([list(loader), list(loader)], expected)
 
@@ -485,16 +439,13 @@ def test_a_state_has_the_epoch_of_a_distributed_sampler(workers, size):
     state = json.loads(json.dumps(first.state_dict()))
     rest = list(batches)
     # Lightning sets the epoch after it has begun the pass, so that it is another one when the order is drawn.
-    second = loader(0)
-    second.load_state_dict(state)
+    second = resume(loader(0), state)
     assert second.state_dict() == state
     same(list(second), rest)
     # After the end, the program decides.
     first.sampler.set_epoch(5)
     state, after = json.loads(json.dumps(first.state_dict())), list(first)
-    second = loader(5)
-    second.load_state_dict(state)
-    same(list(second), after)
+    same(list(resume(loader(5), state)), after)
     assert str(after[1:]) != str(rest)
 
 
@@ -512,15 +463,10 @@ class Asking:
         self.states.append(json.loads(json.dumps(self.loader.state_dict())))
 
 
-class Drawn(Plain):
-    def __getitem__(self, k):
-        return k + torch.rand(1).item()
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_state_while_a_batch_is_received_is_that_before_it(workers, monkeypatch):
     def loader():
-        return DataLoader(Drawn(), 5, num_workers=workers, collate_fn=Asking, generator=torch.Generator().manual_seed(3))
+        return DataLoader(Plain(lambda k: k + torch.rand(1).item()), 5, num_workers=workers, collate_fn=Asking, generator=torch.Generator().manual_seed(3))
 
     monkeypatch.setattr(Asking, "states", [])
     monkeypatch.setattr(Asking, "loader", loader())
@@ -528,18 +474,12 @@ def test_a_state_while_a_batch_is_received_is_that_before_it(workers, monkeypatc
     assert len(Asking.states) == len(expected) == 10
     for count, state in enumerate(list(Asking.states)):
         disturb()
-        resumed = loader()
-        resumed.load_state_dict(state)
+        resumed = resume(loader(), state)
         assert [batch.values for batch in resumed] == expected[count:]
 
 
 def test_another_thread_takes_a_state_while_the_loop_waits():
-    class Waits(Plain):
-        def __getitem__(self, k):
-            time.sleep(0.3 if k == 4 else 0)
-            return k
-
-    loader = DataLoader(Waits(), num_workers=1)
+    loader = DataLoader(Plain(lambda k: time.sleep(0.3 if k == 4 else 0) or k), num_workers=1)
     batches = iter(loader)
     for _ in range(4):
         next(batches)
@@ -564,8 +504,7 @@ def test_a_state_does_not_change_afterwards():
 
 def test_a_loader_that_goes_on_can_be_pickled():
     state, rest = taken(make(MAPS["shuffled"]), 3)
-    loader = make(MAPS["shuffled"])
-    loader.load_state_dict(state)
+    loader = resume(make(MAPS["shuffled"]), state)
     same(list(pickle.loads(pickle.dumps(loader))), rest)
 
 
@@ -618,9 +557,7 @@ def test_the_order_can_change_between_passes():
 
 def test_a_batch_sampler_that_makes_the_same_batches_goes_on():
     state, rest = taken(make(dict(dataset=Plain(), batch_size=3, shuffle=True)), 4)
-    loader = make(dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(RandomSampler(range(COUNT)), 3, False)))
-    loader.load_state_dict(state)
-    same(list(loader), rest)
+    same(list(resume(make(dict(dataset=Plain(), batch_sampler=lambda: BatchSampler(RandomSampler(range(COUNT)), 3, False))), state)), rest)
 
 
 def test_a_stream_with_another_batch_size_is_an_error():

@@ -1,9 +1,6 @@
 """Workers that are threads."""
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,10 +9,12 @@ import pytest
 import torch
 import torch.utils.data as tud
 from conftest import same
+from datasets import Samples
+from helpers import in_child, outcomes, script
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from slotline.torch import DataLoader
-from slotline.torch._threads import ThreadIterator
+from slotline.torch._iterators.threads import ThreadIterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -30,12 +29,7 @@ def leaves_no_thread():
         time.sleep(0.01)
 
 
-class Rows(Dataset):
-    def __len__(self):
-        return 50
-
-    def __getitem__(self, k):
-        return {"x": torch.full((3, 2), k), "y": np.arange(k, k + 2), "k": k, "name": str(k)}
+ROWS = Samples(50, lambda k: {"x": torch.full((3, 2), k), "y": np.arange(k, k + 2), "k": k, "name": str(k)})
 
 
 class Parts(IterableDataset):
@@ -55,7 +49,7 @@ def threads(dataset, *args, num_workers=2, **kwargs):
 def test_batches_are_those_of_processes(options, workers, persistent):
     def outcome(make):
         torch.manual_seed(4)
-        loader = make(Rows(), num_workers=workers, persistent_workers=persistent, **options)
+        loader = make(ROWS, num_workers=workers, persistent_workers=persistent, **options)
         return [list(loader), list(loader), torch.rand(1)]
 
     same(outcome(threads), outcome(tud.DataLoader))
@@ -89,17 +83,16 @@ def test_each_thread_knows_which_worker_it_is():
         assert get_worker_info() is None
 
 
-class Drawn(Where):
-    def __getitem__(self, k):
-        rng = get_worker_info().rng
-        assert torch.thread_safe_generator() is rng.torch_generator
-        return torch.rand(1, generator=rng.torch_generator).item(), rng.random_generator.random(), rng.numpy_generator.random()
+def drawn(k):
+    rng = get_worker_info().rng
+    assert torch.thread_safe_generator() is rng.torch_generator
+    return torch.rand(1, generator=rng.torch_generator).item(), rng.random_generator.random(), rng.numpy_generator.random()
 
 
 @pytest.mark.skipif(not hasattr(torch, "thread_safe_generator"), reason="this torch has no generators for threads")
 def test_each_thread_has_its_own_generators():
     def outcome():
-        return list(threads(Drawn(), generator=torch.Generator().manual_seed(3)))
+        return list(threads(Samples(12, drawn), generator=torch.Generator().manual_seed(3)))
 
     first = outcome()
     same(first, outcome())
@@ -119,42 +112,29 @@ def test_datasets_are_copied_if_that_is_asked_for(copies):
     assert len(seen) == (2 if copies else 1)
 
 
-class Bad(Where):
-    def __init__(self, kind):
-        self.kind = kind
+def bad(kind):
+    """Numbers, of which one is an error of this kind."""
 
-    def __getitem__(self, k):
+    def make(k):
         if k == 3:
-            raise self.kind("no such sample")
+            raise kind("no such sample")
         return k
+
+    return Samples(12, make)
 
 
 def test_errors_are_raised_in_the_loop():
-    batches = iter(threads(Bad(KeyError)))
-    seen = []
-    while True:
-        try:
-            seen.append(next(batches).item())
-        except StopIteration:
-            break
-        except KeyError as error:
-            assert "in DataLoader worker thread 1" in str(error)
-            assert "no such sample" in str(error)
-    assert seen == [0, 1, 2, *range(4, 12)]
-
-
-class Interrupted(Where):
-    def __getitem__(self, k):
-        if k == 3:
-            raise KeyboardInterrupt("by the dataset")
-        return k
+    found = list(outcomes(iter(threads(bad(KeyError))), KeyError))
+    error = found.pop(3)
+    assert "in DataLoader worker thread 1" in str(error) and "no such sample" in str(error)
+    assert found == [0, 1, 2, *range(4, 12)]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_an_interrupt_of_a_dataset_is_raised_in_the_loop(on_error):
-    batches = iter(threads(Interrupted(), on_error=on_error))
+    batches = iter(threads(bad(KeyboardInterrupt), on_error=on_error))
     assert [next(batches).item() for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(KeyboardInterrupt, match="by the dataset"):
+    with pytest.raises(KeyboardInterrupt, match="no such sample"):
         next(batches)
     assert [batch.item() for batch in batches] == list(range(4, 12))
 
@@ -164,7 +144,7 @@ def test_an_interrupt_of_an_init_function_is_raised_in_the_loop():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        next(iter(threads(Rows(), worker_init_fn=interrupt)))
+        next(iter(threads(ROWS, worker_init_fn=interrupt)))
     # torch's `reraise` has the exception in a variable, and the exception has its frame.
     gc.collect()
 
@@ -172,62 +152,57 @@ def test_an_interrupt_of_an_init_function_is_raised_in_the_loop():
 @pytest.mark.filterwarnings("ignore:Exception in thread")
 def test_a_thread_that_ends_is_an_error():
     with pytest.raises(RuntimeError, match="sl_data_worker_1.*exited unexpectedly"):
-        list(threads(Bad(SystemExit)))
+        list(threads(bad(SystemExit)))
 
 
-class Slow(Where):
-    def __getitem__(self, k):
-        time.sleep(0.3)
-        return k
+SLOW = Samples(12, lambda k: time.sleep(0.3) or k)
 
 
 def test_timeouts_are_errors():
     with pytest.raises(RuntimeError, match="timed out after 0.05 seconds"):
-        list(threads(Slow(), timeout=0.05))
+        list(threads(SLOW, timeout=0.05))
 
 
 def test_threads_sleep_at_the_same_time():
     begun = time.monotonic()
-    list(threads(Slow(), num_workers=4))
+    list(threads(SLOW, num_workers=4))
     assert time.monotonic() - begun < 0.75 * 12 * 0.3
 
 
 def test_a_loop_that_is_left_ends_the_threads():
-    for _ in threads(Slow(), num_workers=3):
+    for _ in threads(SLOW, num_workers=3):
         break
 
 
 def test_many_loaders_leave_nothing():
     for _ in range(200):
-        batches = iter(threads(Rows(), 5))
+        batches = iter(threads(ROWS, 5))
         next(batches)
 
 
-class Nested(Where):
-    def __getitem__(self, k):
+def test_loaders_in_workers():
+    def nested(k):
         before = get_worker_info().id
         inner = [batch.item() for batch in threads(Same(), 1)]
         assert get_worker_info().id == before
         return len(inner)
 
-
-def test_loaders_in_workers():
-    assert [batch.item() for batch in threads(Nested())] == [12] * 12
+    assert [batch.item() for batch in threads(Samples(12, nested))] == [12] * 12
 
 
 def test_options_that_exclude_each_other_are_errors():
     with pytest.raises(ValueError, match="worker_method is 'multiprocessing' or 'thread', and not 'fork'"):
-        DataLoader(Rows(), worker_method="fork")
+        DataLoader(ROWS, worker_method="fork")
     with pytest.raises(ValueError, match="multiprocessing_context is for"):
-        threads(Rows(), multiprocessing_context="spawn")
+        threads(ROWS, multiprocessing_context="spawn")
     for value in (3, "yes", 0):
         with pytest.raises(ValueError, match=f"copy_dataset option should be a bool, but got copy_dataset={value!r}"):
-            threads(Rows(), copy_dataset=value)
+            threads(ROWS, copy_dataset=value)
     for value in (True, False):
         for options in (dict(), dict(worker_method="multiprocessing"), dict(multiprocessing_context="fork")):
             with pytest.raises(ValueError, match="copy_dataset option could only be specified with worker_method='thread'"):
-                DataLoader(Rows(), num_workers=2, copy_dataset=value, **options)
-    assert isinstance(iter(threads(Rows())), ThreadIterator)
+                DataLoader(ROWS, num_workers=2, copy_dataset=value, **options)
+    assert isinstance(iter(threads(ROWS)), ThreadIterator)
 
 
 EXITS = {
@@ -241,12 +216,12 @@ EXITS = {
 
 def test_more_threads_than_cores_are_called_threads():
     with pytest.warns(UserWarning, match="will create 5000 worker threads, but this process may use") as caught:
-        DataLoader(Rows(), num_workers=5000, worker_method="thread")
+        DataLoader(ROWS, num_workers=5000, worker_method="thread")
     assert [(warning.filename, "process" in str(warning.message).replace("this process", "")) for warning in caught] == [
         (__file__, False)
     ]
     with pytest.warns(UserWarning, match="will create 5000 worker processes"):
-        DataLoader(Rows(), num_workers=5000, worker_method="multiprocessing")
+        DataLoader(ROWS, num_workers=5000, worker_method="multiprocessing")
 
 
 @pytest.mark.parametrize("how", EXITS)
@@ -269,22 +244,18 @@ import torch.utils.data
 """
     if how in ("in a thread", "with a loop in the exit handlers"):
         program = program.replace("10 ** 6", "200")
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60)
+    ended = script(program, "-W", "ignore")
     assert ended.returncode == (1 if how == "by an exception" else 0), ended.stderr
     assert "Fatal" not in ended.stderr and "panicked" not in ended.stderr
 
 
 def test_a_child_of_a_fork_notices_that_its_threads_are_not_there():
-    batches = iter(threads(Rows(), 5))
+    batches = iter(threads(ROWS, 5))
     next(batches)
-    child = os.fork()
-    if child == 0:
-        try:
+
+    def check():
+        with pytest.raises(RuntimeError):
             list(batches)
-            os._exit(1)
-        except RuntimeError:
-            os._exit(0)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert in_child(check)
     assert len(list(batches)) == 9

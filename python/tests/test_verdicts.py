@@ -6,27 +6,19 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from datasets import IDS, KINDS, Samples
 
 from slotline.torch import DataLoader
 
-KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
-IDS = ["inline", "processes", "threads"]
+def Planted(seconds=0.0, slow=None):
+    """Numbers; sample ``slow``, or all of them, take some seconds."""
 
-
-class Planted(Dataset):
-    """Numbers; some of them take long."""
-
-    def __init__(self, seconds=0.0, slow=None, length=24):
-        self.seconds, self.slow, self.length = seconds, slow, length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, k):
-        if self.slow is None or k == self.slow:
-            time.sleep(self.seconds)
+    def make(k):
+        if slow is None or k == slow:
+            time.sleep(seconds)
         return k
+
+    return Samples(24, make)
 
 
 def slow_collate(samples):
@@ -79,19 +71,9 @@ def test_reading_and_collating_are_told_apart(kind):
     assert collating.startswith(bound) and "more than half of it collating and copying" in collating
 
 
-class Large(Dataset):
-    def __init__(self):
-        self.row = torch.ones(1 << 21)
-
-    def __len__(self):
-        return 160
-
-    def __getitem__(self, k):
-        return self.row
-
-
 def test_big_copies_are_collating():
-    seen = verdict(Large(), 4, num_workers=0)
+    row = torch.ones(1 << 21)
+    seen = verdict(Samples(160, lambda k: row), 4, num_workers=0)
     assert seen.startswith("bound by loading") and "collating and copying" in seen
 
 
@@ -126,17 +108,13 @@ def test_workers_without_a_core_of_their_own_are_starved():
             os._exit(0)
         spinning.append(child)
     try:
-        seen = verdict(Computed(), 2, num_workers=2, affinity=cores[:1], worker_method="multiprocessing")
+        computed = Samples(24, lambda k: sum(range(500_000)) % 7)
+        seen = verdict(computed, 2, num_workers=2, affinity=cores[:1], worker_method="multiprocessing")
     finally:
         for child in spinning:
             os.kill(child, 9)
             os.waitpid(child, 0)
     assert seen.startswith("starved of cores"), seen
-
-
-class Computed(Planted):
-    def __getitem__(self, k):
-        return sum(range(500_000)) % 7
 
 
 @pytest.mark.parametrize("kind", KINDS[1:], ids=IDS[1:])

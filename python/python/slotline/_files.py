@@ -128,26 +128,16 @@ def open(
     Raises :class:`slotline.DataError` if the path cannot be read, is not as its format demands, or its format does not have an
     option.
     """
-    for name, number in (("block_size", block_size), ("memory_limit", memory_limit), ("room", room)):
-        if number is not None:
-            _check_integer(name, number, 63)
-    options: dict[str, Any] = {
+    given: dict[str, Any] = locals()
+    for name in ("block_size", "memory_limit", "room"):
+        if given[name] is not None:
+            _check_integer(name, given[name], 63)
+    options = given | {name: bool(given[name]) for name in _FLAGS}
+    options |= {
         "columns": None if columns is None else _list("columns", columns),
-        "skip_incomplete": bool(skip_incomplete),
-        "missing_end": bool(missing_end),
-        "missing_as_zero": bool(missing_as_zero),
-        "decimals_as_f64": bool(decimals_as_f64),
         "decode": dict(decode or {}),
-        "file_column": file_column,
-        "without_files": bool(without_files),
         "default_number": dict(default_number or {}),
         "extensions": None if extensions is None else _list("extensions", extensions),
-        "allow_empty": bool(allow_empty),
-        "block_size": block_size,
-        "dtype": dtype,
-        "memory_limit": memory_limit,
-        "room": room,
-        "index_files": index_files,
     }
     if index_files == "beside":
         saved = None
@@ -160,13 +150,8 @@ def open(
         "dtype": None if dtype is None else _type(dtype),
         "index_files": saved,
     }
-    decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    reading = _reading(read_ahead, cache, max_connections, request_timeout, follow_redirects)
-    source = _slotline.Source.open(os.fsdecode(path), opening, *reading, decoding, shuffle_buffer)
-    options |= {"read_ahead": read_ahead, "cache": cache} | pictures
-    options |= {"max_connections": max_connections, "request_timeout": request_timeout}
-    options |= {"follow_redirects": follow_redirects, "shuffle_buffer": shuffle_buffer}
-    return _of(source, partial(open, path, **options))
+    source = _slotline.Source.open(os.fsdecode(path), opening, _reading(given, _image(given)), shuffle_buffer)
+    return _of(source, partial(open, **options))
 
 
 def folder(
@@ -202,14 +187,10 @@ def folder(
         image_dtype: As for :func:`open`.
         channels_last: As for :func:`open`.
     """
+    given: dict[str, Any] = locals()
     chosen = None if extensions is None else _list("extensions", extensions)
-    decoding, pictures = _image(image, image_field, image_dtype, channels_last)
-    reading = _reading(read_ahead, cache, max_connections, request_timeout, follow_redirects)
-    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, *reading, decoding)
-    options: dict[str, Any] = {"extensions": chosen, "allow_empty": allow_empty, "read_ahead": read_ahead, "cache": cache}
-    options |= pictures | {"max_connections": max_connections, "request_timeout": request_timeout}
-    options |= {"follow_redirects": follow_redirects}
-    return _of(source, partial(folder, path, **options))
+    source = _slotline.Source.folder(os.fsdecode(path), chosen, allow_empty, _reading(given, _image(given)))
+    return _of(source, partial(folder, **given | {"extensions": chosen}))
 
 
 def tokens(
@@ -247,32 +228,16 @@ def tokens(
         request_timeout: As for :func:`open`.
         follow_redirects: As for :func:`open`.
     """
-    for name, number in (("block_size", block_size), ("stride", stride)):
-        if number is not None:
-            _check_integer(name, number, 63)
+    given: dict[str, Any] = locals()
+    for name in ("block_size", "stride"):
+        if given[name] is not None:
+            _check_integer(name, given[name], 63)
     several = [paths] if isinstance(paths, str | bytes | os.PathLike) else list(paths)
     stored = None if dtype is None else _type(dtype)
-    source = _slotline.Source.tokens(
-        [os.fsdecode(path) for path in several],
-        block_size,
-        *_reading(read_ahead, cache, max_connections, request_timeout, follow_redirects),
-        stride=stride,
-        dtype=stored,
-        labels=labels,
-        widen=widen,
-    )
-    options: dict[str, Any] = {
-        "stride": stride,
-        "dtype": None if dtype is None else np.dtype(dtype).str,
-        "labels": labels,
-        "widen": widen,
-        "read_ahead": read_ahead,
-        "cache": cache,
-        "max_connections": max_connections,
-        "request_timeout": request_timeout,
-        "follow_redirects": follow_redirects,
-    }
-    return _of(source, partial(tokens, several, block_size, **options))
+    blocks = {"size": block_size, "stride": stride, "dtype": stored, "labels": labels, "widen": widen}
+    source = _slotline.Source.tokens([os.fsdecode(path) for path in several], blocks, _reading(given, None))
+    options = given | {"paths": several, "dtype": None if dtype is None else np.dtype(dtype).str}
+    return _of(source, partial(tokens, **options))
 
 
 def _of(source: _slotline.Source, make: Any) -> Dataset:
@@ -280,46 +245,39 @@ def _of(source: _slotline.Source, make: Any) -> Dataset:
     return _Files(source, None if names is None else tuple(names), make)
 
 
-def _reading(
-    read_ahead: int, cache: Cache | None, max_connections: int | None, request_timeout: float | None, follow: bool
-) -> tuple[int, tuple[str, int] | None, tuple[int | None, float | None, bool]]:
-    """Checks what files of all formats are read with."""
-    _check_integer("read_ahead", read_ahead, 64)
-    if max_connections is not None:
-        _check_integer("max_connections", max_connections, 63)
-    if request_timeout is not None and not 0 < request_timeout < 1e9:
-        raise ValueError(f"request_timeout is {request_timeout!r}; it must be a number of seconds above 0, or None for 180")
-    requests = (max_connections, request_timeout, bool(follow))
-    if cache is None:
-        return read_ahead, None, requests
-    if not (isinstance(cache, tuple) and len(cache) == 2):
-        raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
-    _check_integer("the limit of cache", cache[1], 64)
-    return read_ahead, (os.fsdecode(cache[0]), cache[1]), requests
+def _reading(given: dict[str, Any], image: tuple[str, str | None, str, bool] | None) -> dict[str, Any]:
+    """Checks what files of all formats are read with, among the arguments of a function, and returns it for the engine."""
+    most, timeout, cache = given["max_connections"], given["request_timeout"], given["cache"]
+    _check_integer("read_ahead", given["read_ahead"], 64)
+    if most is not None:
+        _check_integer("max_connections", most, 63)
+    if timeout is not None and not 0 < timeout < 1e9:
+        raise ValueError(f"request_timeout is {timeout!r}; it must be a number of seconds above 0, or None for 180")
+    if cache is not None:
+        if not (isinstance(cache, tuple) and len(cache) == 2):
+            raise TypeError(f"cache is {cache!r}; it must be a folder and a number of bytes, such as (\"/disk/cache\", 100 << 30)")
+        _check_integer("the limit of cache", cache[1], 64)
+        cache = (os.fsdecode(cache[0]), cache[1])
+    requests = (most, timeout, bool(given["follow_redirects"]))
+    return {"read_ahead": given["read_ahead"], "cache": cache, "requests": requests, "image": image}
 
 
+_FLAGS = ("skip_incomplete", "missing_end", "missing_as_zero", "decimals_as_f64", "without_files", "allow_empty")
 _IMAGE_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8": "u8"}
 
 
-def _image(
-    image: str | None, field: str | None, dtype: str, channels_last: bool
-) -> tuple[tuple[str, str | None, str, bool] | None, dict[str, Any]]:
-    """Checks how pictures are decoded, and returns it for the engine and as options."""
-    options: dict[str, Any] = {
-        "image": image,
-        "image_field": field,
-        "image_dtype": dtype,
-        "channels_last": channels_last,
-    }
+def _image(given: dict[str, Any]) -> tuple[str, str | None, str, bool] | None:
+    """Checks how pictures are decoded, among the arguments of a function, and returns it for the engine."""
+    image, field, dtype, last = (given[name] for name in ("image", "image_field", "image_dtype", "channels_last"))
     if image is None:
-        if field is not None or dtype != "float32" or channels_last:
+        if field is not None or dtype != "float32" or last:
             raise TypeError("image_field, image_dtype and channels_last are about decoded pictures; pass image, too")
-        return None, options
+        return None
     if not isinstance(image, str):
         raise TypeError(f"image is {image!r}; it must be a text of transforms, such as \"resize(256), center_crop(224)\"")
     if dtype not in _IMAGE_TYPES:
         raise DataError(f"image_dtype is {dtype!r}; it must be one of {', '.join(_IMAGE_TYPES)}")
-    return (image, field, _IMAGE_TYPES[dtype], bool(channels_last)), options
+    return image, field, _IMAGE_TYPES[dtype], bool(last)
 
 
 def _type(dtype: Any) -> str:

@@ -204,40 +204,26 @@ class Source:
     def open(
         path: str | PathLike[str],
         opening: dict[str, Any],
-        read_ahead: int,
-        cache: tuple[str | PathLike[str], int] | None,
-        requests: tuple[int | None, float | None, bool],
-        image: tuple[str, str | None, str, bool] | None,
+        reading: dict[str, Any],
         shuffle_buffer: int,
     ) -> Source:
-        """Opens files, whose format is found out, with the options of ``slotline.open``."""
+        """Opens files, whose format is found out, with the options of ``slotline.open``.
+
+        ``reading`` says how files of any format are read: ``read_ahead``, ``cache``, ``requests`` and ``image``.
+        """
 
     @staticmethod
     def folder(
         path: str | PathLike[str],
         extensions: Sequence[str] | None,
         allow_empty: bool,
-        read_ahead: int,
-        cache: tuple[str | PathLike[str], int] | None,
-        requests: tuple[int | None, float | None, bool],
-        image: tuple[str, str | None, str, bool] | None,
+        reading: dict[str, Any],
     ) -> Source:
         """Opens a folder with a folder of files for each class."""
 
     @staticmethod
-    def tokens(
-        paths: Sequence[str | PathLike[str]],
-        size: int,
-        read_ahead: int,
-        cache: tuple[str | PathLike[str], int] | None,
-        requests: tuple[int | None, float | None, bool],
-        *,
-        stride: int | None,
-        dtype: str | None,
-        labels: bool,
-        widen: bool,
-    ) -> Source:
-        """Opens files of tokens."""
+    def tokens(paths: Sequence[str | PathLike[str]], blocks: dict[str, Any], reading: dict[str, Any]) -> Source:
+        """Opens files of tokens. ``blocks`` says how they are divided: ``size``, ``stride``, ``dtype``, ``labels`` and ``widen``."""
 
     @staticmethod
     def subset(source: Source, indices: Sequence[int]) -> Source:

@@ -20,8 +20,8 @@ use slotline::sampler::EpochHandle;
 use slotline::{Error, Ranks};
 use slotline_python_shielded::shielded;
 
-use super::aide::Aide;
 use super::failure;
+use super::helper::HelperThread;
 use super::options::{self, Options};
 use super::output::Output;
 use super::pass::{Next, Pass, SLICE};
@@ -44,19 +44,19 @@ impl Running {
     }
 }
 
-/// The place of one engine.
+/// One engine, the state that belongs to it, and whether an iterator uses it.
 ///
 /// A thread that has locked it does not attach to the interpreter before it has unlocked it. So threads that are attached
 /// may lock it, too.
-pub(crate) struct Seat {
+pub(crate) struct PassSlot {
     running: Mutex<Running>,
     /// Whether an iterator uses it.
     busy: AtomicBool,
     generator: SharedGenerator,
     epoch: EpochHandle,
     process: Process,
-    pub(crate) aide: Aide,
-    /// What the engine would say before what the aide loads or has loaded.
+    pub(crate) helper: HelperThread,
+    /// What the engine would say before what the helper loads or has loaded.
     kept: Mutex<Option<Kept>>,
     /// The numbers of batches that came from the engine and that the program has not got, since a handler of a signal raised.
     returned: Mutex<Vec<usize>>,
@@ -86,7 +86,7 @@ impl From<BuildError> for NotBegun {
     }
 }
 
-impl Seat {
+impl PassSlot {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +122,7 @@ impl Seat {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets where the engine was before the aide loaded: the loop has got the batch, or begins another pass.
+    /// Forgets where the engine was before the helper loaded: the loop has got the batch, or begins another pass.
     pub(crate) fn forget_kept(&self) {
         *self.kept() = None;
     }
@@ -148,7 +148,7 @@ impl Seat {
         if !self.is_here() {
             return;
         }
-        if self.aide.leave() {
+        if self.helper.leave() {
             // Nobody waits for it: the engine is not used again.
             return self.stopper.stop();
         }
@@ -156,7 +156,7 @@ impl Seat {
         self.busy.store(false, Ordering::Release);
     }
 
-    /// Reads from the engine, or from what is kept while the aide has it. Returns `None` if a thread has locked it that does
+    /// Reads from the engine, or from what is kept while the helper has it. Returns `None` if a thread has locked it that does
     /// not exist in this process.
     fn read<T>(&self, read: impl Fn(&Running) -> T, kept: impl Fn(&Kept) -> T) -> Option<T> {
         let is_here = self.is_here();
@@ -172,7 +172,7 @@ impl Seat {
             if !is_here {
                 return None;
             }
-            // The aide is just about to keep it, or another thread of Python loads.
+            // The helper is just about to keep it, or another thread of Python loads.
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -189,16 +189,16 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for PassSlot {
     fn drop(&mut self) {
-        self.aide.end(self.process.is_this());
+        self.helper.end(self.process.is_this());
     }
 }
 
 /// What changes.
 struct Control {
     /// The engine of the latest pass, or of the next one.
-    seat: Arc<Seat>,
+    slot: Arc<PassSlot>,
     /// The number of the next pass.
     next: u32,
     /// Whether that engine resumes from a state.
@@ -229,7 +229,7 @@ impl Engine {
     }
 
     /// Builds an engine, at the start of the first pass.
-    fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<Seat, BuildError> {
+    fn build(node: &Arc<Node>, options: &Options, seed: u64) -> Result<PassSlot, BuildError> {
         let (generator, epoch) = (SharedGenerator::from(Generator::from_seed(seed)), EpochHandle::default());
         let loader = match &**node {
             Node::Stream(stream) => stream.loader(options, &generator)?,
@@ -237,25 +237,25 @@ impl Engine {
         };
         let (stats, stopper) = (loader.stats_reader(), loader.stopper());
         let is_slow = node.reads_files(false) || loader.batch_bytes() >= LARGE;
-        let aide = Aide::new(is_slow, node.reads_files(true));
+        let helper = HelperThread::new(is_slow, node.reads_files(true));
         let running = Mutex::new(Running { loader, due: Some(0) });
         let (busy, process) = (AtomicBool::new(false), Process::this());
         let (kept, returned) = (Mutex::default(), Mutex::default());
-        Ok(Seat { running, busy, generator, epoch, process, aide, kept, returned, stats, stopper })
+        Ok(PassSlot { running, busy, generator, epoch, process, helper, kept, returned, stats, stopper })
     }
 
     /// Moves an engine to the start of a pass.
-    fn go_to(&self, seat: &Seat, running: &mut Running, epoch: u32, seed: u64) -> Result<(), BuildError> {
+    fn go_to(&self, slot: &PassSlot, running: &mut Running, epoch: u32, seed: u64) -> Result<(), BuildError> {
         if running.due != Some(epoch) {
             let words = if epoch == 0 { 0 } else { self.words()?.wrapping_mul(epoch.into()) };
-            let mut generator = seat.generator.lock();
+            let mut generator = slot.generator.lock();
             generator.manual_seed(seed);
             generator.discard(words);
             running.due = Some(epoch);
         }
         running.loader.set_next_epoch(epoch);
-        seat.forget();
-        seat.epoch.set(epoch.into());
+        slot.forget();
+        slot.epoch.set(epoch.into());
         Ok(())
     }
 
@@ -269,30 +269,30 @@ impl Engine {
     }
 
     /// Gets this engine or a new one ready to begin a pass.
-    fn prepare(&self, seat: Option<Arc<Seat>>, from: &Start) -> Result<Arc<Seat>, NotBegun> {
-        let (taken, seat) = match seat {
-            Some(seat) => (true, seat),
+    fn prepare(&self, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
+        let (taken, slot) = match slot {
+            Some(slot) => (true, slot),
             None => (false, Arc::new(Self::build(&self.node, &self.options, from.seed)?)),
         };
-        let mut running = seat.lock();
+        let mut running = slot.lock();
         match &from.resume {
             Some(state) if !taken => running.loader.load_state(state).map_err(NotBegun::State)?,
             Some(_) => {}
-            None => self.go_to(&seat, &mut running, from.epoch, from.seed)?,
+            None => self.go_to(&slot, &mut running, from.epoch, from.seed)?,
         }
         drop(running);
-        Ok(seat)
+        Ok(slot)
     }
 
     /// Begins a pass, in this engine or in a new one.
-    fn start(&self, py: Python<'_>, seat: Option<Arc<Seat>>, from: &Start) -> Result<Arc<Seat>, NotBegun> {
-        let seat = py.detach(|| self.prepare(seat, from))?;
+    fn start(&self, py: Python<'_>, slot: Option<Arc<PassSlot>>, from: &Start) -> Result<Arc<PassSlot>, NotBegun> {
+        let slot = py.detach(|| self.prepare(slot, from))?;
         let (begun, timeout) = (Instant::now(), self.options.timeout);
         // Workers may still be at samples of the pass before.
         loop {
             let left = if timeout.is_zero() { SLICE } else { timeout.saturating_sub(begun.elapsed()) };
             let outcome = py.detach(|| {
-                let mut running = seat.lock();
+                let mut running = slot.lock();
                 running.loader.begin_epoch_within(SLICE.min(left))?;
                 running.due = Some(from.epoch.wrapping_add(1));
                 Ok(())
@@ -309,9 +309,9 @@ impl Engine {
             }
         }
         // The order is drawn. What the loader saves once this pass has ended is the start of the next one.
-        seat.epoch.set(from.epoch.wrapping_add(1).into());
-        seat.busy.store(true, Ordering::Relaxed);
-        Ok(seat)
+        slot.epoch.set(from.epoch.wrapping_add(1).into());
+        slot.busy.store(true, Ordering::Relaxed);
+        Ok(slot)
     }
 }
 
@@ -392,33 +392,33 @@ impl Engine {
             return Err(failure::option(py, what));
         }
         let output = Arc::new(Output::new(py, output, packed, names, &node, batch_size)?);
-        let seat = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
+        let slot = py.detach(|| Self::build(&node, &options, seed)).map_err(|error| failure::build(py, &error))?;
         let (len, memory_ceiling) = {
-            let running = seat.lock();
+            let running = slot.lock();
             (running.loader.len(), running.loader.memory_ceiling())
         };
-        let control = Mutex::new(Control { seat: Arc::new(seat), next: 0, resumed: false, seed });
+        let control = Mutex::new(Control { slot: Arc::new(slot), next: 0, resumed: false, seed });
         Ok(Self { node, options, output, adopts_seed, len, memory_ceiling, words: OnceLock::new(), control })
     }
 
     /// Begins the next pass.
     fn begin(&self, py: Python<'_>) -> PyResult<Pass> {
         let mut control = self.control();
-        let (seat, taken) = (control.seat.clone(), control.seat.take());
+        let (slot, taken) = (control.slot.clone(), control.slot.take());
         let resume = std::mem::take(&mut control.resumed);
-        let resume = resume.then(|| seat.state()).flatten();
+        let resume = resume.then(|| slot.state()).flatten();
         let resumed = resume.is_some();
         let from = Start { epoch: control.next, seed: control.seed, resume };
         control.next = control.next.wrapping_add(1);
         drop(control);
-        match self.start(py, taken.then(|| seat.clone()), &from) {
-            Ok(seat) => {
-                self.control().seat = seat.clone();
-                Ok(Pass::new(seat, self.output.clone(), &self.options))
+        match self.start(py, taken.then(|| slot.clone()), &from) {
+            Ok(slot) => {
+                self.control().slot = slot.clone();
+                Ok(Pass::new(slot, self.output.clone(), &self.options))
             }
             Err(error) => {
                 if taken {
-                    seat.busy.store(false, Ordering::Release);
+                    slot.busy.store(false, Ordering::Release);
                 }
                 let mut control = self.control();
                 (control.next, control.resumed) = (from.epoch, resumed);
@@ -461,15 +461,15 @@ impl Engine {
             let message = format!("epoch is {epoch}, but a generator does not have as many random numbers");
             return Err(failure::option(py, message));
         }
-        let (seat, seed) = {
+        let (slot, seed) = {
             let mut control = self.control();
             (control.next, control.resumed) = (epoch, false);
-            (control.seat.clone(), control.seed)
+            (control.slot.clone(), control.seed)
         };
         // The state of a pass that is running is its own.
-        if seat.take() {
-            let moved = py.detach(|| self.go_to(&seat, &mut seat.lock(), epoch, seed));
-            seat.busy.store(false, Ordering::Release);
+        if slot.take() {
+            let moved = py.detach(|| self.go_to(&slot, &mut slot.lock(), epoch, seed));
+            slot.busy.store(false, Ordering::Release);
             moved.map_err(build)?;
         }
         Ok(())
@@ -477,8 +477,8 @@ impl Engine {
 
     /// The position, as JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
-        let seat = self.control().seat.clone();
-        let state = seat.state().ok_or_else(|| failure::forked(py))?;
+        let slot = self.control().slot.clone();
+        let state = slot.state().ok_or_else(|| failure::forked(py))?;
         serde_json::to_string(&state).map_err(|error| failure::no_state(py, &error))
     }
 
@@ -488,47 +488,47 @@ impl Engine {
         let value: Value = serde_json::from_str(state).map_err(unreadable)?;
         self.check_origin(py, &value)?;
         let state: State = serde_json::from_value(value).map_err(unreadable)?;
-        let (seat, own) = {
+        let (slot, own) = {
             let control = self.control();
-            (control.seat.clone(), control.seed)
+            (control.slot.clone(), control.seed)
         };
         let seed = state.seed().filter(|_| self.adopts_seed).unwrap_or(own);
-        let seat = if seed == own && seat.take() {
-            seat
+        let slot = if seed == own && slot.take() {
+            slot
         } else {
-            let seat = py.detach(|| Self::build(&self.node, &self.options, seed));
-            Arc::new(seat.map_err(|error| failure::build(py, &error))?)
+            let slot = py.detach(|| Self::build(&self.node, &self.options, seed));
+            Arc::new(slot.map_err(|error| failure::build(py, &error))?)
         };
         let loaded = {
-            let mut running = seat.lock();
+            let mut running = slot.lock();
             let loaded = running.loader.load_state(&state);
             if loaded.is_ok() {
                 running.due = None;
-                seat.forget();
+                slot.forget();
             }
             loaded
         };
-        seat.busy.store(false, Ordering::Release);
+        slot.busy.store(false, Ordering::Release);
         loaded.map_err(|error| failure::misfit(py, &error))?;
         let mut control = self.control();
-        *control = Control { seat, next: state.epoch(), resumed: true, seed };
+        *control = Control { slot, next: state.epoch(), resumed: true, seed };
         Ok(())
     }
 
     /// What the engine of the latest pass has done, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = self.control().seat.stats.stats();
+        let stats = self.control().slot.stats.stats();
         serde_json::to_string(&stats).map_err(|error| failure::no_state(py, &error))
     }
 
     /// What held the loop back.
     fn verdict(&self) -> String {
-        self.control().seat.stats.stats().verdict().to_string()
+        self.control().slot.stats.stats().verdict().to_string()
     }
 
     fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let seat = self.control().seat.clone();
-        let own = seat.read(Running::warnings, |kept| kept.warnings.clone()).ok_or_else(|| failure::forked(py))?;
+        let slot = self.control().slot.clone();
+        let own = slot.read(Running::warnings, |kept| kept.warnings.clone()).ok_or_else(|| failure::forked(py))?;
         Ok([own, self.node.warnings()].concat())
     }
 
@@ -544,7 +544,7 @@ impl Engine {
     /// it, and its sampler must have saved itself if this one does. If the order or the length of the dataset is another
     /// one, the engine says so.
     fn check_origin(&self, py: Python<'_>, state: &Value) -> PyResult<()> {
-        let Some(own) = self.control().seat.state().and_then(|own| serde_json::to_value(own).ok()) else {
+        let Some(own) = self.control().slot.state().and_then(|own| serde_json::to_value(own).ok()) else {
             return Ok(());
         };
         if ["/start/sampler/name", "/dataset_len"].into_iter().any(|at| own.pointer(at) != state.pointer(at)) {

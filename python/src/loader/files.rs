@@ -97,7 +97,7 @@ impl Files {
         let own = reading.clone();
         let opened = watched(py, move || {
             let records = own.limited(|| cached(open()?, &own)).map_err(|error| slotline::with_causes(&error))?;
-            let records = records.read_ahead(own.ahead);
+            let records = records.read_ahead(own.read_ahead);
             let pictures = own.image.as_ref().map(|image| decoded(&records, image)).transpose();
             Ok((records, pictures.map_err(|what| format!("image: {what}"))?.map(Box::new)))
         })?;

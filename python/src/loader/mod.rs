@@ -3,7 +3,7 @@
 //! - `field`: what the fields of a sample hold. `column`: an array in memory, whose rows are read where they are; `files`:
 //!   samples in files; `stream`: packed tars; `watched`: opening them; `source`: datasets of these.
 //! - `options`: the options of a loader, and the engine's builder made of them.
-//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `aide`: a thread that
+//! - `engine`: the loader, which has an engine for the latest pass; `pass`: an iterator over one pass; `helper`: a thread that
 //!   loads in place of the loop's.
 //! - `ranks`: which of several processes this is, and one state for all of them.
 //! - `output`: batches as arrays and tensors; `tensor`: the objects that share a batch's memory with other libraries.
@@ -12,7 +12,6 @@
 //! The engine's threads never touch Python. What they read is kept by Python objects, which are released only by threads
 //! that are attached to the interpreter. A batch is kept by what was made of it, and given back without Python.
 
-mod aide;
 mod column;
 mod engine;
 pub(crate) mod failure;
@@ -22,6 +21,7 @@ mod files;
 #[cfg(not(feature = "files"))]
 #[path = "no_files.rs"]
 mod files;
+mod helper;
 mod options;
 mod output;
 mod pass;

@@ -17,7 +17,7 @@ use super::field::{self, Form, Kind};
 use super::source::Node;
 use super::tensor::{Memory, Tensor};
 use crate::dlpack::{DType, Owner, Torch};
-use crate::fresh::Copied;
+use crate::pool::Copied;
 
 /// What the fields of a batch become.
 enum Library {

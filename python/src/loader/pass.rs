@@ -11,7 +11,7 @@ use slotline::loader::{BadSample, OnError, OnHeld};
 use slotline::{Batch, Error, sample::Dynamic};
 use slotline_python_shielded::shielded;
 
-use super::engine::Seat;
+use super::engine::PassSlot;
 use super::failure;
 use super::options::Options;
 use super::output::Output;
@@ -22,7 +22,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// The batches of one pass. Several threads may take batches from it; each batch goes to one of them.
 #[pyclass(module = "slotline", frozen)]
 pub(crate) struct Pass {
-    seat: Arc<Seat>,
+    slot: Arc<PassSlot>,
     output: Arc<Output>,
     /// How long the loop waits for a batch; zero if there is no limit.
     timeout: Duration,
@@ -46,22 +46,22 @@ type Outcome = (Result<Py<PyAny>, Box<PyErr>>, Option<usize>);
 pub(crate) type Next = Option<Result<Batch<Dynamic>, Error>>;
 
 impl Pass {
-    /// Makes the iterator over the pass that the engine in this seat has begun.
-    pub(crate) fn new(seat: Arc<Seat>, output: Arc<Output>, options: &Options) -> Self {
+    /// Makes the iterator over the pass that the engine in this slot has begun.
+    pub(crate) fn new(slot: Arc<PassSlot>, output: Arc<Output>, options: &Options) -> Self {
         let Options { timeout, on_held, on_error, num_workers, in_order, .. } = *options;
         let loads = num_workers == 0 || in_order && timeout.is_zero();
-        let may_be_slow = loads && seat.aide.is_needed;
+        let may_be_slow = loads && slot.helper.is_needed;
         let (over, has_returned, returned) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::default());
-        let bad_before = if on_error == OnError::Raise { 0 } else { seat.bad_samples().0 };
-        Self { seat, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
+        let bad_before = if on_error == OnError::Raise { 0 } else { slot.bad_samples().0 };
+        Self { slot, output, timeout, on_held, may_be_slow, on_error, bad_before, over, returned, has_returned }
     }
 
     /// Takes the next batch if it is ready, which needs no time.
     fn ready(&self) -> Next {
-        if self.may_be_slow && self.seat.aide.is_used() {
+        if self.may_be_slow && self.slot.helper.is_used() {
             return None;
         }
-        let mut engine = self.seat.try_lock()?;
+        let mut engine = self.slot.try_lock()?;
         if !engine.loader.is_ready() {
             return None;
         }
@@ -87,14 +87,14 @@ impl Pass {
                 timeout => timeout.saturating_sub(begun.elapsed()),
             };
             let patience = SLICE.min(left);
-            let aide = &self.seat.aide;
-            let is_asked = self.may_be_slow && (aide.is_used() || aide.is_due());
+            let helper = &self.slot.helper;
+            let is_asked = self.may_be_slow && (helper.is_used() || helper.is_due());
             let next = py.detach(|| match is_asked {
-                true => aide.load(&self.seat, patience),
-                false => Some(self.seat.lock().loader.help_within(patience)),
+                true => helper.load(&self.slot, patience),
+                false => Some(self.slot.lock().loader.help_within(patience)),
             });
             if self.may_be_slow {
-                aide.save(begun.elapsed());
+                helper.add_to_budget(begun.elapsed());
             }
             let Some(next) = next else {
                 py.check_signals()?;
@@ -133,7 +133,7 @@ impl Pass {
 
     #[cold]
     fn put_back(&self, outcome: Outcome) {
-        self.seat.returned().extend(outcome.1);
+        self.slot.returned().extend(outcome.1);
         self.returned().push(outcome);
         self.has_returned.store(true, Ordering::Relaxed);
     }
@@ -145,7 +145,7 @@ impl Pass {
         self.has_returned.store(!returned.is_empty(), Ordering::Relaxed);
         drop(returned);
         if let Some((_, Some(number))) = taken {
-            self.seat.returned().retain(|&returned| returned != number);
+            self.slot.returned().retain(|&returned| returned != number);
         }
         taken
     }
@@ -166,7 +166,7 @@ impl Pass {
             OnError::Replace(_) => "replaced by others",
             _ => "",
         };
-        let (bad, last) = if what.is_empty() { (0, None) } else { self.seat.bad_samples() };
+        let (bad, last) = if what.is_empty() { (0, None) } else { self.slot.bad_samples() };
         self.leave();
         let bad = bad - self.bad_before;
         let Some(BadSample { index, message, .. }) = last.filter(|_| bad > 0) else { return Ok(()) };
@@ -181,7 +181,7 @@ impl Pass {
     /// Gives the engine back to the loader.
     fn leave(&self) {
         if !self.over.swap(true, Ordering::Relaxed) {
-            self.seat.leave();
+            self.slot.leave();
         }
     }
 }
@@ -198,7 +198,7 @@ impl Pass {
         if returned.is_none() && self.over.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        if !self.seat.is_here() {
+        if !self.slot.is_here() {
             return Err(failure::forked(py));
         }
         let outcome = match returned {
@@ -228,7 +228,7 @@ impl Pass {
         if self.over.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        self.seat.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)
+        self.slot.left().ok_or_else(|| failure::forked(py))?.ok_or_else(failure::no_len)
     }
 
     /// Ends the pass: the threads stop, and no more batches come. An iterator that is dropped does the same.

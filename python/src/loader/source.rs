@@ -287,12 +287,13 @@ pub(crate) struct Opening {
 /// The most requests to a server at a time, the seconds that one may take, and whether redirects to others are followed.
 pub(crate) type Requests = (Option<usize>, Option<f64>, bool);
 
-/// What files are read with, of any format.
-#[derive(Clone, Debug)]
+/// What files are read with, of any format: a dict that `slotline._files` has checked.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Reading {
     /// How many bytes are read ahead.
-    pub(crate) ahead: u64,
+    pub(crate) read_ahead: u64,
     /// The folder for objects of buckets, and how many bytes it may have.
     pub(crate) cache: Option<(PathBuf, u64)>,
     #[cfg_attr(not(feature = "remote"), expect(dead_code, reason = "there are no servers"))]
@@ -300,8 +301,9 @@ pub(crate) struct Reading {
     pub(crate) image: Option<Image>,
 }
 
-/// How files of tokens are cut into samples.
-#[derive(Debug)]
+/// How files of tokens are cut into samples: a dict.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
 #[cfg_attr(not(feature = "files"), expect(dead_code, reason = "nothing is read"))]
 pub(crate) struct Blocks {
     pub(crate) size: usize,
@@ -376,18 +378,13 @@ impl Source {
 
     /// Opens files, whose format is found out.
     #[staticmethod]
-    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn open(
         py: Python<'_>,
         path: PathBuf,
         opening: Opening,
-        read_ahead: u64,
-        cache: Option<(PathBuf, u64)>,
-        requests: Requests,
-        image: Option<Image>,
+        reading: Reading,
         shuffle_buffer: usize,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, requests, image };
         let options = options(py, opening)?;
         Ok(Self::new(match Stream::open(py, &path, &options, shuffle_buffer, &reading)? {
             Some(stream) => Node::Stream(stream),
@@ -397,39 +394,19 @@ impl Source {
 
     /// Opens a folder with a folder of files for each class.
     #[staticmethod]
-    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
     fn folder(
         py: Python<'_>,
         path: PathBuf,
         extensions: Option<Vec<String>>,
         allow_empty: bool,
-        read_ahead: u64,
-        cache: Option<(PathBuf, u64)>,
-        requests: Requests,
-        image: Option<Image>,
+        reading: Reading,
     ) -> PyResult<Self> {
-        let reading = Reading { ahead: read_ahead, cache, requests, image };
         Ok(Self::new(Node::Files(Files::folder(py, &path, extensions, allow_empty, &reading)?)))
     }
 
     /// Opens files of tokens.
     #[staticmethod]
-    #[pyo3(signature = (paths, size, read_ahead, cache, requests, *, stride, dtype, labels, widen))]
-    #[expect(clippy::too_many_arguments, reason = "they are the options, by name")]
-    fn tokens(
-        py: Python<'_>,
-        paths: Vec<PathBuf>,
-        size: usize,
-        read_ahead: u64,
-        cache: Option<(PathBuf, u64)>,
-        requests: Requests,
-        stride: Option<usize>,
-        dtype: Option<String>,
-        labels: bool,
-        widen: bool,
-    ) -> PyResult<Self> {
-        let blocks = Blocks { size, stride, dtype, labels, widen };
-        let reading = Reading { ahead: read_ahead, cache, requests, image: None };
+    fn tokens(py: Python<'_>, paths: Vec<PathBuf>, blocks: Blocks, reading: Reading) -> PyResult<Self> {
         Ok(Self::new(Node::Files(Files::tokens(py, paths, &blocks, &reading)?)))
     }
 

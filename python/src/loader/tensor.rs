@@ -10,7 +10,7 @@ use slotline_python_shielded::shielded;
 
 use crate::capsule;
 use crate::dlpack::{CPU, DType, Owner, managed, size, unversioned};
-use crate::fresh::Copied;
+use crate::pool::Copied;
 
 /// DLPack's flag for a tensor that is a copy.
 const COPIED: u64 = 1 << 1;
@@ -116,8 +116,8 @@ impl Tensor {
             _ => (self.start, self.owner.clone(), 0),
         };
         match max_version {
-            Some((1.., _)) => capsule::versioned(py, managed(start, self.kind, (&self.dims, None), owner, flags)?),
-            _ => capsule::unversioned(py, unversioned(start, self.kind, (&self.dims, None), owner)?),
+            Some((1.., _)) => capsule::make(py, managed(start, self.kind, (&self.dims, None), owner, flags)?),
+            _ => capsule::make(py, unversioned(start, self.kind, (&self.dims, None), owner)?),
         }
     }
 

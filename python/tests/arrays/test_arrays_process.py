@@ -1,10 +1,8 @@
-"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and what is left behind."""
+"""`slotline.Loader` in a process: signals, forks, the end of the interpreter, threads of Python, and leaks."""
 
 import gc
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import in_child, script
 
 import slotline
 from slotline import Arrays, Loader
@@ -21,9 +20,7 @@ DATA = Arrays(x=np.zeros((100, 8), "u1"), i=np.arange(100))
 
 def run(program, *options):
     """Runs a program in another interpreter, and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
-    )
+    done = script(program, *options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -96,21 +93,6 @@ def test_other_threads_run_during_a_wait():
     assert turns == 100
 
 
-def child(check):
-    """Runs a function in a forked process, and returns whether it returned true."""
-    process = os.fork()
-    if process == 0:
-        try:
-            signal.alarm(20)
-            os._exit(0 if check() else 1)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_forks(workers):
@@ -139,13 +121,12 @@ def test_forks(workers):
         nonlocal loader, batches, kept
         del loader, batches, kept
         gc.collect()
-        return True
 
-    assert child(goes_on) and child(drops)
+    assert in_child(goes_on) and in_child(drops)
     # The parent does not notice.
     assert [batch["i"].tolist() for batch in batches] == first[2:]
     loader.load_state_dict(state)
-    assert child(resumes)
+    assert in_child(resumes)
     assert [batch["i"].tolist() for batch in loader] == first[2:]
 
 

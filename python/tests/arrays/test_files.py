@@ -10,9 +10,6 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -22,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import add_to_tar, in_child, outcomes, script, threads_named
+from helpers import rows_of as rows
 
 import slotline
 from slotline import Arrays, Loader, StackDataset, Subset
@@ -56,9 +55,7 @@ def tar(path):
                 np.save(points, POINTS[i])
                 parts = {"jpg": PICTURES[i], "cls": b"%d" % LABELS[i], "txt": CAPTIONS[i].encode(), "npy": points.getvalue()}
                 for extension, contents in parts.items():
-                    info = tarfile.TarInfo(f"sample-{i:03}.{extension}")
-                    info.size = len(contents)
-                    file.addfile(info, io.BytesIO(contents))
+                    add_to_tar(file, f"sample-{i:03}.{extension}", contents)
     samples = [
         {"jpg": np.frombuffer(picture, "u1"), "cls": np.int64(label), "txt": caption, "npy": points}
         for picture, label, caption, points in zip(PICTURES, LABELS, CAPTIONS, POINTS)
@@ -118,11 +115,6 @@ def made(request, tmp_path_factory):
     path, samples = request.param(tmp_path_factory.mktemp(request.param.__name__))
     columns = list(samples[0]) if request.param is parquet else None
     return slotline.open(path, columns=columns), samples
-
-
-def rows(loader):
-    """Returns the samples of all batches."""
-    return [{name: field[row] for name, field in batch.items()} for batch in loader for row in range(len(next(iter(batch.values()))))]
 
 
 def assert_same(found, expected):
@@ -276,9 +268,7 @@ def test_options_apply_before_others_are_rejected(tmp_path):
 
     with tarfile.open(tmp_path / "photos.tar", "w") as file:
         for name, contents in [("0.jpg", b"j"), ("0.pkl", b"p"), ("1.png", b"q"), ("2.txt", b"t")]:
-            info = tarfile.TarInfo(name)
-            info.size = len(contents)
-            file.addfile(info, io.BytesIO(contents))
+            add_to_tar(file, name, contents)
     with pytest.raises(slotline.DataError, match="`columns`.*`decode`"):
         slotline.open(tmp_path / "photos.tar", skip_incomplete=True)
     photos = slotline.open(tmp_path / "photos.tar", columns=["__key__", "png;jpg"], skip_incomplete=True)
@@ -475,17 +465,10 @@ def test_samples_that_cannot_be_read(tmp_path, workers):
     dataset = slotline.open(path)
     missing = path / "b" / "004.jpg"
     missing.unlink()
-    loader = Loader(dataset, 4, num_workers=workers)
-    batches, found, failed = iter(loader), [], 0
-    while True:
-        try:
-            found += rows([next(batches)])
-        except slotline.SampleError as error:
-            assert str(missing) in str(error) and "check the path" in str(error)
-            failed += 1
-        except StopIteration:
-            break
-    assert failed == 1 and len(found) == N - 4
+    found = list(outcomes(iter(Loader(dataset, 4, num_workers=workers)), slotline.SampleError))
+    [error] = (error for error in found if isinstance(error, slotline.SampleError))
+    assert str(missing) in str(error) and "check the path" in str(error)
+    assert len(rows(batch for batch in found if batch is not error)) == N - 4
     skipped = rows(Loader(dataset, 4, num_workers=workers, on_error="skip"))
     at = next(at for at, sample in enumerate(samples) if sample["data"].tobytes() == PICTURES[4])
     assert_same(skipped, samples[:at] + samples[at + 1 :])
@@ -542,17 +525,6 @@ def test_a_state_of_another_stride_is_refused(tmp_path):
             Loader(slotline.tokens(tmp_path / "t.bin", 9, **options)).load_state_dict(state)
 
 
-def reading_ahead():
-    """Returns the threads that read ahead."""
-    found = set()
-    for task in os.listdir("/proc/self/task"):
-        # A thread may end meanwhile.
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/self/task/{task}/comm").read_text().startswith("slotline-ahead"):
-                found.add(task)
-    return found
-
-
 @pytest.mark.parametrize(
     "combine",
     [
@@ -565,29 +537,15 @@ def reading_ahead():
 def test_files_are_read_ahead_also_through_other_datasets(tmp_path, combine):
     path, _ = folder(tmp_path)
     for options, expected in (({"read_ahead": 0}, False), ({}, True)):
-        before = reading_ahead()  # Those of datasets that were dropped end soon.
+        before = threads_named("slotline-ahead")  # Those of datasets that were dropped end soon.
         batches = iter(Loader(combine(slotline.open(path, **options)), 4))
         next(batches)
         # A thread names itself.
         for _ in range(200 if expected else 5):
-            if found := reading_ahead() - before:
+            if found := threads_named("slotline-ahead") - before:
                 break
             time.sleep(0.02)
         assert bool(found) == expected
-
-
-def child(check):
-    """Runs a function in a forked process, and returns whether it ended without an error."""
-    process = os.fork()
-    if process == 0:
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
-            check()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -596,7 +554,7 @@ def test_forks(tmp_path):
     loader = Loader(slotline.open(path), 4, num_workers=2)
     batches = iter(loader)
     begun = [next(batches)]
-    assert child(lambda: assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples))
+    assert in_child(lambda: assert_same(rows(Loader(loader.dataset, 3, num_workers=1)), samples))
     assert_same(rows(begun + list(batches)), samples)
 
 
@@ -608,18 +566,17 @@ def test_forks_while_threads_read_ahead(tmp_path):
         batches = iter(Loader(many, 4))
         next(batches)
         # The threads go through the pass, and take locks, while the process is forked.
-        assert child(lambda: next(iter(Loader(many, 4))))
+        assert in_child(lambda: next(iter(Loader(many, 4))))
 
 
 def test_the_interpreter_ends_while_files_are_read(tmp_path):
     path, _ = folder(tmp_path)
-    program = f"""
-import slotline
-loader = slotline.Loader(slotline.open({str(path)!r}), 2, True, num_workers=2)
-batches = iter(loader)
-kept = [next(batches), next(batches)]
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = script(f"""
+        import slotline
+        loader = slotline.Loader(slotline.open({str(path)!r}), 2, True, num_workers=2)
+        batches = iter(loader)
+        kept = [next(batches), next(batches)]
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -658,13 +615,24 @@ class Server(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_files_of_a_web_server(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    _, samples = tar(tmp_path)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Server(*args, directory=tmp_path))
+@contextlib.contextmanager
+def served(handler, folder):
+    """Runs a web server for the files of a folder."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: handler(*args, directory=folder))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_files_of_a_web_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    _, samples = tar(tmp_path)
+    with served(Server, tmp_path) as server:
         url = f"http://127.0.0.1:{server.server_port}/tars/shard-{{000..001}}.tar"
         dataset = slotline.open(url)
         assert_same(rows(Loader(dataset, 4, num_workers=2)), samples)
@@ -688,7 +656,3 @@ def test_files_of_a_web_server(tmp_path, monkeypatch):
         assert_same(rows(Loader(slotline.open(f"{url}.gz"), 4)), samples)
         with pytest.raises(slotline.DataError, match=f"http://127.0.0.1:{server.server_port}/none.tar"):
             slotline.open(f"http://127.0.0.1:{server.server_port}/none.tar")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -3,10 +3,10 @@
 import ctypes
 import json
 import signal
-import threading
 
 import numpy as np
 import pytest
+from helpers import in_threads
 
 import slotline
 from slotline import Loader
@@ -114,7 +114,5 @@ def test_other_threads_take_the_batch_as_well():
     batches = iter(made)
     interrupt(batches)
     found = []
-    thread = threading.Thread(target=lambda: found.extend(rows(batches)))
-    thread.start()
-    thread.join()
+    in_threads(1, lambda _: found.extend(rows(batches)))
     assert found == rows(loader())

@@ -6,6 +6,7 @@ import random
 import tarfile
 
 import numpy as np
+from helpers import rows_of
 
 import slotline
 from slotline import Loader
@@ -78,11 +79,7 @@ def test_random_tars_are_read_as_by_tarfile(tmp_path):
             write(draw, path, range(draw.randrange(1, 7)))
         expected = [sample for path in shards for sample in read(path)]
         dataset = slotline.open(tmp_path / f"{seed}-*.tar", index_files=None)
-        found = [
-            {name: column[row] for name, column in batch.items()}
-            for batch in Loader(dataset, 4)
-            for row in range(len(next(iter(batch.values()))))
-        ]
+        found = rows_of(Loader(dataset, 4))
         assert len(found) == len(expected), seed
         for row, sample in zip(found, expected):
             assert row.keys() == sample.keys(), seed

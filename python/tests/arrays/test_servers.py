@@ -1,10 +1,9 @@
-"""Servers that send a program to others, or quote what it has told them."""
+"""Servers that redirect to others, or quote the headers of a request in their answers."""
 
-import http.server
-import threading
+import contextlib
 
 import pytest
-from test_files import Server, assert_same, rows, tar
+from test_files import Server, assert_same, rows, served, tar
 
 import slotline
 from slotline import Loader
@@ -13,27 +12,21 @@ from slotline import Loader
 @pytest.fixture
 def serve(tmp_path):
     """Starts servers, and ends them. Each notes the headers that it gets."""
-    servers = []
+    servers = contextlib.ExitStack()
 
     def start(answer=None):
-        told = []
+        received = []
 
         class Noting(Server):
             def reply(self, with_contents):
-                told.append(dict(self.headers))
+                received.append(dict(self.headers))
                 super().reply(with_contents) if answer is None else answer(self)
 
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Noting(*args, directory=tmp_path))
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}", told
+        server = servers.enter_context(served(Noting, tmp_path))
+        return f"http://127.0.0.1:{server.server_port}", received
 
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers:
+        yield start
 
 
 @pytest.fixture
@@ -48,7 +41,7 @@ def credentials(monkeypatch, tmp_path):
 
 def test_credentials_are_not_sent_to_where_a_server_redirects(tmp_path, serve, credentials):
     _, samples = tar(tmp_path)
-    other, told = serve()
+    other, received = serve()
 
     def redirect(request):
         request.send_response(307)
@@ -56,19 +49,19 @@ def test_credentials_are_not_sent_to_where_a_server_redirects(tmp_path, serve, c
         request.send_header("Content-Length", "0")
         request.end_headers()
 
-    bucket, told_first = serve(redirect)
+    bucket, first_received = serve(redirect)
     credentials(bucket)
     with pytest.raises(slotline.DataError, match=f"set `follow_redirects`.*redirects to {other}$"):
         slotline.open("s3://bucket/shard-000.tar")
-    assert told == []
+    assert received == []
     dataset = slotline.open("s3://bucket/shard-{000..001}.tar", follow_redirects=True)
     assert_same(rows(Loader(dataset, 4, num_workers=2)), samples)
-    assert all("authorization" in {name.lower() for name in headers} for headers in told_first)
+    assert all("authorization" in {name.lower() for name in headers} for headers in first_received)
     allowed = {"accept", "host", "if-match", "range", "user-agent"}
-    assert told and all({name.lower() for name in headers} <= allowed for headers in told)
+    assert received and all({name.lower() for name in headers} <= allowed for headers in received)
 
 
-def test_what_a_server_was_told_is_not_quoted(tmp_path, serve, credentials):
+def test_what_a_server_received_is_not_quoted(tmp_path, serve, credentials):
     def echo(request):
         text = f"<Error><Code>AccessDenied</Code><Message>\x1b[2J{dict(request.headers)}</Message></Error>".encode()
         request.send_response(403)
@@ -77,13 +70,13 @@ def test_what_a_server_was_told_is_not_quoted(tmp_path, serve, credentials):
         if request.command != "HEAD":
             request.wfile.write(text)
 
-    bucket, told = serve(echo)
+    bucket, received = serve(echo)
     credentials(bucket)
     for url in ("s3://bucket/*.tar", "s3://bucket/a.tar", f"{bucket}/a.tar?X-Amz-Signature=SIGNATURE&token=SIGNATURE"):
         with pytest.raises(slotline.DataError) as caught:
             slotline.open(url)
         text = str(caught.value)
-        secrets = [value for headers in told for name, value in headers.items() if name.lower().startswith("auth")]
+        secrets = [value for headers in received for name, value in headers.items() if name.lower().startswith("auth")]
         assert not any(secret in text for secret in ["TOKENVALUE", "SECRETKEYVALUE", "SIGNATURE", "\x1b", *secrets]), text
         assert "403" in text and len(text) < 1200
 

@@ -3,18 +3,16 @@
 import contextlib
 import gc
 import gzip
-import http.server
-import io
 import os
 import signal
 import tarfile
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_files import Server
+from helpers import add_to_tar, in_threads, threads_named
+from test_files import Server, served
 from test_pictures import png
 
 import slotline
@@ -40,9 +38,8 @@ class Gate:
                 with contextlib.suppress(OSError):
                     super().do_GET()
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Gated(*args, directory=folder))
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+        self.serving = contextlib.ExitStack()
+        self.server = self.serving.enter_context(served(Gated, folder))
         np.arange(COUNT, dtype="u1").tofile(folder / "tokens.bin")
         url = f"http://127.0.0.1:{self.server.server_port}/tokens.bin"
         self.data = slotline.tokens(url, 1, stride=1, dtype="u1", labels=True, read_ahead=0)
@@ -57,9 +54,7 @@ class Gate:
 
     def end(self):
         self.open.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        self.serving.close()
 
 
 @pytest.fixture
@@ -90,14 +85,10 @@ def interrupted(begun=None):
     assert took < 1, took
 
 
-def aides():
+def helper_threads():
     """The threads that load in place of the loop's."""
     gc.collect()
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            names.append((task / "comm").read_text().strip())
-    return names.count("slotline-aide")
+    return len(threads_named("slotline-helper"))
 
 
 def numbers(batches):
@@ -126,11 +117,6 @@ def test_an_interrupt_ends_the_wait_for_a_sample(gate, workers, quick):
     assert numbers(got) + numbers(loader) == expected
 
 
-def opening():
-    """The threads that open files."""
-    return sum((task / "comm").read_text().strip() == "slotline-open" for task in Path("/proc/self/task").iterdir())
-
-
 def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
     url = f"http://127.0.0.1:{gate.server.server_port}"
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -144,7 +130,7 @@ def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
         with interrupted(gate.arrived):
             call()
     begun = time.perf_counter()
-    while opening():
+    while threads_named("slotline-open"):
         assert time.perf_counter() - begun < 10
         time.sleep(0.01)
     gate.open.set()
@@ -155,9 +141,7 @@ def test_an_interrupt_ends_the_wait_while_files_are_opened(gate, tmp_path):
 def test_an_interrupt_ends_the_wait_for_a_packed_tar(gate, tmp_path, workers):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for i in range(24):
-            member = tarfile.TarInfo(f"{i}.bin")
-            member.size = 1 << 20
-            tar.addfile(member, io.BytesIO(bytes(1 << 20)))
+            add_to_tar(tar, f"{i}.bin", bytes(1 << 20))
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes(), 0))
     batches = iter(Loader(slotline.open(f"http://127.0.0.1:{gate.server.server_port}/a.tar.gz"), 1, num_workers=workers))
     next(batches)
@@ -182,7 +166,7 @@ def test_a_request_ends_when_it_has_taken_too_long(gate, tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
-    before = aides()
+    before = helper_threads()
     loader = Loader(gate.data, 4, num_workers=workers)
     expected = numbers(loader)
     gate.close()
@@ -205,10 +189,10 @@ def test_a_loop_is_left_while_a_sample_takes_long(gate, workers):
     assert numbers(loader) == expected and loader.epoch == 2
     del loader
     for _ in range(200):
-        if aides() == before:
+        if helper_threads() == before:
             break
         time.sleep(0.02)
-    assert aides() == before
+    assert helper_threads() == before
 
 
 def test_an_interrupt_ends_the_wait_for_the_pass_before(gate):
@@ -266,14 +250,10 @@ def test_slow_and_quick_batches_come_in_order(tmp_path, workers):
 def test_threads_share_an_iterator_over_slow_samples(gate):
     batches, found, lock = iter(Loader(gate.data, 1)), [], threading.Lock()
 
-    def take():
+    def take(_):
         for batch in batches:
             with lock:
                 found.append(batch["tokens"].item())
 
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(3, take)
     assert sorted(found) == list(range(COUNT - 1))

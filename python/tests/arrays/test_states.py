@@ -1,10 +1,10 @@
 """States of `slotline.Loader` that are damaged, or of another dataset."""
 
-import copy
 import json
 
 import numpy as np
 import pytest
+from helpers import damage, damages
 
 import slotline
 from slotline import Arrays, Loader, Subset
@@ -33,19 +33,6 @@ def state_of(loader, passes, batches):
     return json.loads(json.dumps(loader.state_dict()))
 
 
-def damages(state, path=()):
-    """Yields the path of each field, with each value that it is damaged to, and the state then; `...` if it is missing."""
-    for name, value in state.items():
-        at = (*path, name)
-        yield at, ..., {other: value for other, value in state.items() if other != name}
-        for wrong in VALUES:
-            if not (wrong is True and isinstance(value, bool)):
-                yield at, wrong, {**state, name: copy.deepcopy(wrong)}
-        if isinstance(value, dict):
-            for inner, wrong, damaged in damages(value, at):
-                yield inner, wrong, {**state, name: damaged}
-
-
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("passes", [0, 2])
 def test_damage_is_an_error_or_makes_no_difference(options, passes):
@@ -54,7 +41,7 @@ def test_damage_is_an_error_or_makes_no_difference(options, passes):
     loader.load_state_dict(state)
     expected = rest(loader)
     refused = set()
-    for path, wrong, damaged in damages(state):
+    for path, wrong, damaged in damages(state, VALUES):
         loader = make(options)
         try:
             loader.load_state_dict(damaged)
@@ -63,7 +50,7 @@ def test_damage_is_an_error_or_makes_no_difference(options, passes):
             refused.add(path)
         else:
             assert found == expected, (path, wrong)
-    assert {path for path, _, _ in damages(state)} <= refused
+    assert {path for path, _, _ in damages(state, VALUES)} <= refused
 
 
 @pytest.mark.parametrize(
@@ -86,13 +73,7 @@ def test_damage_is_an_error_or_makes_no_difference(options, passes):
 )
 def test_the_error_names_the_field(path, value, words):
     state = state_of(make({"shuffle": True}), 0, 3)
-    *outer, name = path.split(".")
-    part = state
-    for key in outer:
-        part = part[key]
-    part[name] = value
-    if value is ...:
-        del part[name]
+    damage(state, path, value)
     loader = make({"shuffle": True})
     expected = rest(make({"shuffle": True}))
     with pytest.raises(slotline.StateError, match=words):

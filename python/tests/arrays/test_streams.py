@@ -9,6 +9,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from helpers import add_to_tar
 
 import slotline
 from slotline import ConcatDataset, Loader, StackDataset, Subset
@@ -28,9 +29,7 @@ def path(tmp_path_factory):
                 np.save(points, np.full((2, 3), i, "f4"))
                 parts = {"cls": b"%d" % i, "npy": points.getvalue(), "txt": f"größer {i}".encode(), "bin": bytes([i]) * i}
                 for extension, contents in parts.items():
-                    info = tarfile.TarInfo(f"{i:04}.{extension}")
-                    info.size = len(contents)
-                    file.addfile(info, io.BytesIO(contents))
+                    add_to_tar(file, f"{i:04}.{extension}", contents)
     return folder / "shard-*"
 
 

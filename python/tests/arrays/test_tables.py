@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers import rows_of
 
 import slotline
 from slotline import Loader
@@ -145,11 +146,7 @@ def test_random_tables_are_read_as_python_reads_them(tmp_path, write, extension)
     for seed in range(150):
         path = tmp_path / f"{seed}.{extension}"
         expected = write(random.Random(seed), path)
-        found = [
-            {name: column[row] for name, column in batch.items()}
-            for batch in Loader(slotline.open(path), 4)
-            for row in range(len(next(iter(batch.values()))))
-        ]
+        found = rows_of(Loader(slotline.open(path), 4))
         assert len(found) == len(expected), seed
         for row, wanted in zip(found, expected):
             assert list(row) == list(wanted), seed

@@ -159,7 +159,7 @@ class _Copies:
         return batch
 
     def drop(self, copied):
-        """Lets go of a batch that the loop does not get: its memory is free once it is copied."""
+        """Drops a batch that the loop does not get: its memory is free once it is copied."""
         _, event, begun_on = copied
         if event is not None:
             begun_on.wait_event(event)

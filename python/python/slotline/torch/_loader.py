@@ -10,18 +10,18 @@ from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from slotline._checks import is_integer
 from slotline._slotline import Pool
-from slotline.torch import _threads
-from slotline.torch._base import BaseIterator, warn
-from slotline.torch._checks import checked
-from slotline.torch._inline import InlineIterator
-from slotline.torch._native import NativeIterator, is_native
-from slotline.torch._pass import Pass, before_first
-from slotline.torch._processes import ProcessIterator
-from slotline.torch._stats import Stats
+from slotline.torch._internals import _BaseDataLoaderIter, _DatasetKind
+from slotline.torch._iterators import threads
+from slotline.torch._iterators.base import BaseIterator, warn
+from slotline.torch._iterators.inline import InlineIterator
+from slotline.torch._iterators.native import NativeIterator, is_native
+from slotline.torch._iterators.processes import ProcessIterator
+from slotline.torch._state.checks import checked
+from slotline.torch._state.progress import PassProgress, before_first
+from slotline.torch._state.stats import Stats
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -155,7 +155,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         # The memory of batches, for all passes.
         self._pool = Pool()
         # How far the latest pass is; an iterator that `state_dict` has made; and the state to resume from.
-        self._pass: Pass | None = None
+        self._pass: PassProgress | None = None
         self._early: Any = None
         self._resumed: dict[str, Any] | None = None
 
@@ -173,7 +173,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
         if self.num_workers == 0:
             return InlineIterator(self)
         self.check_worker_number_rationality()
-        return _threads.ThreadIterator(self) if self._has_threads() else ProcessIterator(self)
+        return threads.ThreadIterator(self) if self._has_threads() else ProcessIterator(self)
 
     def check_worker_number_rationality(self) -> None:
         if not self._has_threads():
@@ -189,7 +189,7 @@ class DataLoader(torch.utils.data.DataLoader[_T_co]):
     def _has_threads(self):
         """Whether workers are threads."""
         if self.worker_method is None:
-            return self.multiprocessing_context is None and _threads.is_default()
+            return self.multiprocessing_context is None and threads.is_default()
         return self.worker_method == "thread"
 
     def state_dict(self) -> dict[str, Any]:

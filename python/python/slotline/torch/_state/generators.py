@@ -40,7 +40,7 @@ class _Generators:
         return None if is_same else packed
 
 
-class OfProcess(_Generators):
+class ProcessGenerators(_Generators):
     """The default generators of this process."""
 
     def __init__(self):
@@ -95,7 +95,7 @@ class OfProcess(_Generators):
             self._packed = self.pack()
 
 
-class OfThread(_Generators):
+class ThreadGenerators(_Generators):
     """The generators that ``get_worker_info().rng`` has."""
 
     def __init__(self, rng):
@@ -112,7 +112,7 @@ class OfThread(_Generators):
         return b"t" + _pack(self._rng.random_generator.getstate()) + numpys + _torchs(self._rng.torch_generator)
 
     def restore(self, packed):
-        """See :meth:`OfProcess.restore`."""
+        """See :meth:`ProcessGenerators.restore`."""
         if packed[:1] == b"t":
             randoms, numpys, torchs = _parts(packed)
             self._rng.random_generator.setstate(_unpack(randoms))

@@ -21,9 +21,9 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._errors import StateError
+from slotline.torch._internals import _DatasetKind
 
 # The entries, with an underscore where torchdata has one.
 NUM_WORKERS = "_num_workers"

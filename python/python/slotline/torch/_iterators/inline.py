@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import torch.utils.data.graph_settings
 from torch.utils.data import IterDataPipe, MapDataPipe
 
 from slotline import _rng
 from slotline._slotline import Collator
-from slotline.torch import _collate, _state
-from slotline.torch._base import BaseIterator
-from slotline.torch._fetch import NOTHING, make_fetcher, timed
+from slotline.torch._internals import apply_sharding
+from slotline.torch._iterators.base import BaseIterator
+from slotline.torch._samples.collate import collate_as_torch, is_default_collate
+from slotline.torch._samples.fetch import NOTHING, make_fetcher, timed
+from slotline.torch._state import entries
 
 
 def fetcher(iterator):
     """Returns what makes the batch of an index, as torch's does without workers."""
     collate_fn = iterator._collate_fn
     if iterator._auto_collation:
-        if _collate.is_default(collate_fn):
+        if is_default_collate(collate_fn):
             collator = Collator(iterator._pool)
 
             def collate_fn(samples):
-                return collator(samples) if type(samples) is list else _collate.column(samples)
+                return collator(samples) if type(samples) is list else collate_as_torch(samples)
 
         collate_fn = timed(collate_fn, iterator.count_collating)
 
@@ -40,27 +41,27 @@ class InlineIterator(BaseIterator):
     def __init__(self, loader):
         resumed = loader._resumed
         if resumed is not None:
-            _state.load_dataset(loader.dataset, resumed)
+            entries.load_dataset(loader.dataset, resumed)
         super().__init__(loader)
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
-            torch.utils.data.graph_settings.apply_sharding(self._dataset, self._world_size, self._rank)
+            apply_sharding(self._dataset, self._world_size, self._rank)
         self._begin_pass(loader, self._shared_seed)
         # What `slotline.rng` depends on, as in a worker that is the only one.
         self._of_pass = self._base_seed, self._pass_number, int(self._is_iterable)
         source = fetcher(self)
-        if self._is_iterable and resumed is not None and not resumed[_state.FINISHED]:
-            _state.load_stream(source, resumed)
-            if resumed[_state.FETCHER_STATE] is None or not _state.has_state(source, True):
+        if self._is_iterable and resumed is not None and not resumed[entries.FINISHED]:
+            entries.load_stream(source, resumed)
+            if resumed[entries.FETCHER_STATE] is None or not entries.has_state(source, True):
                 self._again, before = 0, _rng.current.key
                 index = [None] * loader.batch_size if self._auto_collation else None
                 try:
                     # A program saves torch's generator as it was after these batches.
-                    with _state.undisturbed():
-                        _state.skip(source, index, self._draws.done, self._begin_again)
+                    with entries.undisturbed():
+                        entries.skip(source, index, self._index_stream.done, self._begin_again)
                 finally:
                     _rng.current.key = before
                     self._pass.stats.writing = 0.0
-        if _state.has_state(source, self._is_iterable):
+        if entries.has_state(source, self._is_iterable):
             self._pass.fetcher = source
         self._source = source
         self._fetch = source.fetch if self._on_error == "raise" else self._fetch_good
@@ -77,12 +78,12 @@ class InlineIterator(BaseIterator):
             self._pass.stats.leave_out(self._source.take_bad())
 
     def _next_data(self):
-        draws, current = self._draws, _rng.current
+        stream, current = self._index_stream, _rng.current
         before = current.key
         batch = NOTHING
         try:
             while batch is NOTHING:
-                index, number = draws.take()
+                index, number = stream.take()
                 current.key = self._of_pass, number
                 batch = self._fetch(index)
         finally:

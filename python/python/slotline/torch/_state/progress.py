@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import torch
 from torch.utils.data import IterDataPipe
-from torch.utils.data.dataloader import _DatasetKind
 
-from slotline.torch import _state
-from slotline.torch._samplers import Draws, source_of
-from slotline.torch._stats import Stats
+from slotline.torch._internals import _DatasetKind
+from slotline.torch._state import entries
+from slotline.torch._state.indices import IndexStream, source_of
+from slotline.torch._state.stats import Stats
 
 
 def before_first(loader):
@@ -29,7 +29,7 @@ def before_first(loader):
     if source_of(loader._index_sampler) is not None and not inspect.isgeneratorfunction(type(loader._index_sampler).__iter__):
         # It may draw when its iterator is made.
         return None
-    with _state.undisturbed(loader.generator):
+    with entries.undisturbed(loader.generator):
         iterator = SimpleNamespace(
             _index_sampler=loader._index_sampler,
             _num_workers=loader.num_workers,
@@ -38,50 +38,50 @@ def before_first(loader):
             _base_seed=torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item(),
             _pass_number=0,
         )
-        first = Pass(iterator, loader, None, None, None)
-        if loader.num_workers == 0 and _state.is_stateful(loader.dataset):
+        first = PassProgress(iterator, loader, None, None, None)
+        if loader.num_workers == 0 and entries.is_stateful(loader.dataset):
             first.fetcher = SimpleNamespace(dataset=loader.dataset)
         return first.state_dict()
 
 
-class Pass:
+class PassProgress:
     """How far a pass is. It outlives the pass's iterator, so it does not refer to it."""
 
     def __init__(self, iterator, loader, shared_seed, resumed, before):
         """``resumed`` is the state to resume from, and ``before`` the pass that the workers had before, or ``None``."""
-        self.draws = Draws(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
+        self.index_stream = IndexStream(iterator._index_sampler, loader.generator, resumed, iterator._num_workers > 0)
         self.stats = Stats(iterator._num_workers)
         self.yielded = 0
         self.is_finished = False
         self.last_worker = -1
-        self.workers = [Worker(iterator._is_iterable) for _ in range(iterator._num_workers)]
+        self.workers = [WorkerSnapshot(iterator._is_iterable) for _ in range(iterator._num_workers)]
         # If the loop itself reads a dataset that has a state: what reads it, which is asked for the state.
         self.fetcher = None
         self._is_stream = iterator._is_iterable
         self._sampler = iterator._index_sampler
         self._number = iterator._pass_number
         self._len_called = iterator._IterableDataset_len_called
-        self._order = _state.order_of(loader)
-        self._seeds = {_state.BASE_SEED: iterator._base_seed, _state.SHARED_SEED: shared_seed}
+        self._order = entries.order_of(loader)
+        self._seeds = {entries.BASE_SEED: iterator._base_seed, entries.SHARED_SEED: shared_seed}
         self._loaders = loader.generator
-        self._generator = _state.Random(loader.generator)
+        self._generator = entries.Random(loader.generator)
         if before is not None:
             for worker, same in zip(self.workers, before.workers):
                 worker.follow(same.state_dict())
         if resumed is not None:
             snapshots = worker_states(resumed, loader)
-            if not resumed[_state.FINISHED]:
-                self.yielded = resumed[_state.NUM_YIELDED]
-                self._len_called = resumed[_state.LEN_CALLED]
+            if not resumed[entries.FINISHED]:
+                self.yielded = resumed[entries.NUM_YIELDED]
+                self._len_called = resumed[entries.LEN_CALLED]
                 if snapshots is not None:
-                    self.last_worker = resumed.get(_state.LAST_WORKER, -1)
+                    self.last_worker = resumed.get(entries.LAST_WORKER, -1)
             for worker, snapshot in zip(self.workers, snapshots or ()):
-                (worker.follow if resumed[_state.FINISHED] else worker.load)(snapshot)
+                (worker.follow if resumed[entries.FINISHED] else worker.load)(snapshot)
 
     @property
     def passed(self):
         """How many batches are done, of which some may have been errors."""
-        return self.yielded if self._is_stream else self.draws.done + len(self.draws.ahead)
+        return self.yielded if self._is_stream else self.index_stream.done + len(self.index_stream.ahead)
 
     def length(self, dataset):
         """Returns the number of batches of the whole pass."""
@@ -91,57 +91,57 @@ class Pass:
             length = len(dataset)
         except NotImplementedError as error:
             raise TypeError(f"the dataset has no length: {error!r}") from None
-        size = self._order[_state.BATCH_SIZE]
+        size = self._order[entries.BATCH_SIZE]
         if size is None:
             return length
         return length // size if self._sampler.drop_last else -(-length // size)
 
     def finish(self):
         self.is_finished = True
-        self.draws.finish_all()
-        self._generator = _state.Random(self._loaders)
+        self.index_stream.finish_all()
+        self._generator = entries.Random(self._loaders)
 
     def state_dict(self):
         state = {
-            _state.NUM_WORKERS: len(self.workers),
+            entries.NUM_WORKERS: len(self.workers),
             **self._order,
-            _state.NUM_YIELDED: self.yielded,
-            _state.FINISHED: self.is_finished,
-            _state.LEN_CALLED: self._len_called,
+            entries.NUM_YIELDED: self.yielded,
+            entries.FINISHED: self.is_finished,
+            entries.LEN_CALLED: self._len_called,
             **self._seeds,
-            _state.PASS_NUMBER: self._number,
-            _state.GENERATOR: self._generator.text(),
-            **self.draws.state_dict(self.is_finished),
+            entries.PASS_NUMBER: self._number,
+            entries.GENERATOR: self._generator.text(),
+            **self.index_stream.state_dict(self.is_finished),
         }
         if self.workers:
-            state[_state.LAST_WORKER] = self.last_worker
+            state[entries.LAST_WORKER] = self.last_worker
             snapshots = {f"worker_{k}": worker.state_dict() for k, worker in enumerate(self.workers)}
-            state[_state.SNAPSHOT] = {_state.WORKER_SNAPSHOTS: snapshots}
+            state[entries.SNAPSHOT] = {entries.WORKER_SNAPSHOTS: snapshots}
         elif self.fetcher is not None:
-            state.update(copy.deepcopy(_state.fetcher_state(self.fetcher, self._is_stream)))
+            state.update(copy.deepcopy(entries.fetcher_state(self.fetcher, self._is_stream)))
         else:
-            state.update({_state.FETCHER_STATE: None, _state.DATASET_STATE: None})
+            state.update({entries.FETCHER_STATE: None, entries.DATASET_STATE: None})
         return state
 
 
 def worker_states(resumed, loader):
     """Returns what the workers resume from, or ``None``."""
-    if resumed[_state.NUM_WORKERS] != loader.num_workers or loader.num_workers == 0:
+    if resumed[entries.NUM_WORKERS] != loader.num_workers or loader.num_workers == 0:
         return None
-    if resumed[_state.FINISHED] and not loader.persistent_workers:
+    if resumed[entries.FINISHED] and not loader.persistent_workers:
         # Its workers have ended, and their states with them.
         return None
-    snapshots = resumed[_state.SNAPSHOT][_state.WORKER_SNAPSHOTS]
+    snapshots = resumed[entries.SNAPSHOT][entries.WORKER_SNAPSHOTS]
     return [snapshots[f"worker_{k}"] for k in range(loader.num_workers)]
 
 
-class Worker:
+class WorkerSnapshot:
     """What the state has about a worker."""
 
     def __init__(self, is_stream):
         # What `fetcher_state` gave in the worker, in this pass or before, and how many batches of this one have come since.
-        stream = {_state.DATASET_ITER_STATE: None, _state.FETCHER_ENDED: False} if is_stream else None
-        self.state = {_state.FETCHER_STATE: stream, _state.DATASET_STATE: None}
+        stream = {entries.DATASET_ITER_STATE: None, entries.FETCHER_ENDED: False} if is_stream else None
+        self.state = {entries.FETCHER_STATE: stream, entries.DATASET_STATE: None}
         self.since = 0
         self.steps = 0
         self.is_ended = False
@@ -151,22 +151,22 @@ class Worker:
 
     def load(self, snapshot):
         self.state = {key: snapshot[key] for key in self.state}
-        self.since = snapshot[_state.SINCE]
-        self.steps = snapshot[_state.STEPS]
-        self._generators = snapshot[_state.GENERATORS]
+        self.since = snapshot[entries.SINCE]
+        self.steps = snapshot[entries.STEPS]
+        self._generators = snapshot[entries.GENERATORS]
 
     def follow(self, snapshot):
         """Begins the pass after one that has ended with this state."""
         self.begin({key: snapshot[key] for key in self.state})
-        self._generators = snapshot[_state.GENERATORS]
+        self._generators = snapshot[entries.GENERATORS]
 
     def begin(self, state):
         """Begins the pass with a state of the pass before."""
-        stream = state[_state.FETCHER_STATE]
-        self.state = {**state, _state.FETCHER_STATE: stream and {**stream, _state.FETCHER_ENDED: False}}
+        stream = state[entries.FETCHER_STATE]
+        self.state = {**state, entries.FETCHER_STATE: stream and {**stream, entries.FETCHER_ENDED: False}}
 
-    def let_go(self):
-        """Lets go of the port, whose memory may be needed no more."""
+    def release_port(self):
+        """Keeps what the port knows about the generators, and releases the port with its memory."""
         self._generators, self.port = self._generators_now(), None
 
     def _generators_now(self):
@@ -184,9 +184,9 @@ class Worker:
     def state_dict(self):
         # Most have nothing to copy, and a loader may be asked after each batch.
         state = {key: None if value is None else copy.deepcopy(value) for key, value in self.state.items()}
-        state[_state.SINCE] = self.since
-        state[_state.STEPS] = self.steps
-        state[_state.GENERATORS] = self._generators_now()
+        state[entries.SINCE] = self.since
+        state[entries.STEPS] = self.steps
+        state[entries.GENERATORS] = self._generators_now()
         if self.is_ended:
-            state[_state.FETCHER_STATE][_state.FETCHER_ENDED] = True
+            state[entries.FETCHER_STATE][entries.FETCHER_ENDED] = True
         return state

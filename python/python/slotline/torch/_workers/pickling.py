@@ -12,12 +12,13 @@ import threading
 from multiprocessing.reduction import ForkingPickler
 
 import torch
-from torch.multiprocessing import reductions
+
+from slotline.torch._internals import new_dtypes, reductions
 
 _received = threading.local()
 # Elements of less than a byte, and types that `Tensor.__reduce_ex__` pickles in a way that only `torch.load` reads.
 _SMALL = {getattr(torch, f"{sign}int{bits}", None) for sign in ("", "u") for bits in range(1, 8)} - {None}
-_UNUSUAL = _SMALL | torch.storage._new_dtypes()
+_UNUSUAL = _SMALL | new_dtypes()
 
 
 class _Pickler(ForkingPickler):

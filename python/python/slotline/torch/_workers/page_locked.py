@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from slotline.torch._messages import Channel
+from slotline.torch._workers.messages import Channel
 
 _SUCCESS = 0
 _NOT_READY = 600

@@ -17,13 +17,14 @@ import weakref
 from collections import deque
 
 import torch
-import torch.utils.data._utils.worker as _torch_worker
 
 from slotline._slotline import Closed, Collator
-from slotline.torch import _generators, _worker
-from slotline.torch._collate import worker_of_thread
-from slotline.torch._messages import GENERATORS
-from slotline.torch._processes import ProcessIterator
+from slotline.torch._internals import worker as torch_worker
+from slotline.torch._iterators.processes import ProcessIterator
+from slotline.torch._samples.collate import worker_of_thread
+from slotline.torch._state.generators import ThreadGenerators
+from slotline.torch._workers.messages import GENERATORS
+from slotline.torch._workers.worker import Worker, pin
 
 # The last message of a channel.
 _CLOSED = object()
@@ -34,7 +35,7 @@ def is_default() -> bool:
     return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-class _End:
+class ThreadPort:
     """One end of a channel between two threads, as ``Port`` is between two processes."""
 
     def __init__(self, inbox, outbox, pool):
@@ -116,12 +117,12 @@ class ThreadIterator(ProcessIterator):
         states = self._worker_states(loader)
         for worker_id in range(self._num_workers):
             requests, replies = queue.SimpleQueue(), queue.SimpleQueue()
-            end = _End(requests, replies, self._pool)
+            end = ThreadPort(requests, replies, self._pool)
             dataset = _copy(self._dataset) if is_copied else self._dataset
             arguments = (spec, dataset, end, worker_id, self._origin(), self._shared_seed, states[worker_id])
             worker = threading.Thread(target=_work, args=arguments, name=f"sl_data_worker_{worker_id}", daemon=True)
             self._channels.append((requests, end))
-            self._ports.append(_End(replies, requests, self._pool))
+            self._ports.append(ThreadPort(replies, requests, self._pool))
             worker.start()
             self._workers.append(worker)
         _running.add(self)
@@ -133,7 +134,7 @@ class ThreadIterator(ProcessIterator):
         if self._shutdown or self._owner != os.getpid():
             return
         self._shutdown = True
-        self._let_go()
+        self._keep_generators()
         for requests, end in self._channels:
             end.closed = True
             # Tasks that were not begun are dropped.
@@ -172,7 +173,7 @@ def _copy_tensor(tensor, memo):
 copy._deepcopy_dispatch[torch.Tensor] = _copy_tensor  # type: ignore[attr-defined]
 
 
-class _Worker(_worker.Worker):
+class ThreadWorker(Worker):
     # Only the dataset can raise it here: that of a signal is raised in the main thread.
     errors = (Exception, KeyboardInterrupt)
 
@@ -183,12 +184,12 @@ def _work(spec, dataset, port, worker_id, origin, shared_seed, state):
     def inform(dataset):
         info = worker_of_thread.info = _info(worker_id, spec.num_workers, seed, dataset)
         rng = getattr(info, "rng", None)
-        return None if rng is None else _generators.OfThread(rng)
+        return None if rng is None else ThreadGenerators(rng)
 
-    _worker.pin(spec, worker_id)
+    pin(spec, worker_id)
     where = f"in DataLoader worker thread {worker_id}"
     try:
-        _Worker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, lambda: True).serve()
+        ThreadWorker(spec, dataset, worker_id, origin, shared_seed, state, inform, where, port, lambda: True).serve()
     finally:
         worker_of_thread.info = None
 
@@ -196,16 +197,16 @@ def _work(spec, dataset, port, worker_id, origin, shared_seed, state):
 def _info(worker_id, num_workers, seed, dataset):
     """Returns the ``WorkerInfo`` of a thread, with generators of its own, since threads share the default ones."""
     entries = dict(id=worker_id, num_workers=num_workers, seed=seed, dataset=dataset)
-    if hasattr(_torch_worker, "_RNG"):
+    if hasattr(torch_worker, "_RNG"):
         numpy = None
-        if _torch_worker.HAS_NUMPY:
+        if torch_worker.HAS_NUMPY:
             import numpy as np
 
-            numpy = np.random.default_rng(_torch_worker._generate_state(seed - worker_id, worker_id))
+            numpy = np.random.default_rng(torch_worker._generate_state(seed - worker_id, worker_id))
         torchs = torch.Generator().manual_seed(seed)
-        entries["rng"] = _torch_worker._RNG(random.Random(seed), torchs, numpy)
+        entries["rng"] = torch_worker._RNG(random.Random(seed), torchs, numpy)
         entries["worker_method"] = "thread"
-    return _torch_worker.WorkerInfo(**entries)
+    return torch_worker.WorkerInfo(**entries)
 
 
 def _tell_threads_apart():
@@ -213,7 +214,7 @@ def _tell_threads_apart():
 
     It returns a global variable. Programs may have imported it under any name, so its code is replaced in place.
     """
-    function = _torch_worker.get_worker_info
+    function = torch_worker.get_worker_info
     function.__globals__["_slotline_worker_of_thread"] = worker_of_thread
     function.__code__ = _get_worker_info.__code__
 

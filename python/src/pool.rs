@@ -59,9 +59,9 @@ impl Drop for Copied {
     }
 }
 
-/// A tensor whose memory is lent to others.
+/// A tensor whose memory is pooled to others.
 #[derive(Debug)]
-struct Lent {
+struct PooledBlock {
     tensor: Py<PyAny>,
     dtype: DType,
     shape: Vec<i64>,
@@ -73,7 +73,7 @@ struct Lent {
     unused: (c_long, ffi::Py_ssize_t),
 }
 
-impl Lent {
+impl PooledBlock {
     /// Returns how many refer to the storage, and to its object.
     fn uses(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<(c_long, ffi::Py_ssize_t)> {
         // SAFETY: an object that is there.
@@ -95,7 +95,7 @@ impl Lent {
 
 /// The large tensors of the last batches. What nobody refers to any more is used again: new memory costs its page faults.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<Vec<Lent>>);
+pub(crate) struct Pool(Mutex<Vec<PooledBlock>>);
 
 impl Pool {
     /// Returns a tensor, whose elements may be anything.
@@ -108,32 +108,32 @@ impl Pool {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes = size(shape, dtype).unwrap_or(0);
         let count = torch.storage_uses.as_ref().filter(|_| bytes >= LARGE).map(|count| count.bind(py));
-        let (Some(count), Ok(mut lent)) = (count, self.0.try_lock()) else {
+        let (Some(count), Ok(mut pooled)) = (count, self.0.try_lock()) else {
             return torch.empty(py, dtype, shape);
         };
-        let is_unused = |lent: &Lent| lent.uses(py, count).is_ok_and(|uses| uses == lent.unused);
-        while let Some(k) = lent.iter().rposition(|old| old.dtype == dtype && old.shape == shape && is_unused(old)) {
-            let old = lent.remove(k);
+        let is_unused = |pooled: &PooledBlock| pooled.uses(py, count).is_ok_and(|uses| uses == pooled.unused);
+        while let Some(k) = pooled.iter().rposition(|old| old.dtype == dtype && old.shape == shape && is_unused(old)) {
+            let old = pooled.remove(k);
             if old.is_whole(py)? {
                 // What others did with the memory is done.
                 fence(Ordering::Acquire);
                 let tensor = old.lend(py, torch)?;
-                lent.push(old);
+                pooled.push(old);
                 return Ok(tensor);
             }
         }
         // Sizes that are not asked for any more are let go.
-        if let Some(k) = (lent.len() == MOST).then(|| lent.iter().position(is_unused).unwrap_or(0)) {
-            lent.remove(k);
+        if let Some(k) = (pooled.len() == MOST).then(|| pooled.iter().position(is_unused).unwrap_or(0)) {
+            pooled.remove(k);
         }
         let tensor = torch.empty(py, dtype, shape)?;
         let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
         let address = storage.getattr(intern!(py, "_cdata"))?.unbind();
         let (tensor, storage) = (tensor.unbind(), storage.unbind());
-        let mut new = Lent { tensor, dtype, shape: shape.to_vec(), bytes, storage, address, unused: (0, 0) };
+        let mut new = PooledBlock { tensor, dtype, shape: shape.to_vec(), bytes, storage, address, unused: (0, 0) };
         new.unused = new.uses(py, count)?;
         let tensor = new.lend(py, torch)?;
-        lent.push(new);
+        pooled.push(new);
         Ok(tensor)
     }
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from torch.utils.data import Subset
-from torch.utils.data.dataloader import _DatasetKind
 
 from slotline._errors import SampleError
+from slotline.torch._internals import _DatasetKind
 
 # Of this many samples, counted from one that was left out, not more than half may be.
 _WINDOW = 1000

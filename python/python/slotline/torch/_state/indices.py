@@ -9,10 +9,10 @@ import time
 
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
-from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from slotline._checks import wrong
-from slotline.torch import _state
+from slotline.torch._internals import _InfiniteConstantSampler
+from slotline.torch._state import entries
 
 # Samplers that draw no random numbers, or only from a generator that they create for each pass.
 _FIXED = (SequentialSampler, DistributedSampler, _InfiniteConstantSampler)
@@ -30,7 +30,7 @@ def source_of(sampler):
     return generator if isinstance(generator, torch.Generator) else torch.default_generator
 
 
-class Draws:
+class IndexStream:
     """The batches of indices of one pass, and which of them are done.
 
     It draws the same random numbers as torch does, at the same time, but for torch's own samplers in whole lists instead of
@@ -47,9 +47,9 @@ class Draws:
         # All batches before number `done` are done, and of those after it, the ones in `ahead`.
         self.done = 0
         self.ahead = set()
-        if resumed is not None and not resumed[_state.FINISHED]:
-            self.done = resumed[_state.SAMPLER_ITER_YIELDED]
-            self.ahead = set(resumed.get(_state.AHEAD, ()))
+        if resumed is not None and not resumed[entries.FINISHED]:
+            self.done = resumed[entries.SAMPLER_ITER_YIELDED]
+            self.ahead = set(resumed.get(entries.AHEAD, ()))
         # The numbers of the batches in `ahead` that were done before the pass was resumed, and are not given out again.
         self._skipped = frozenset(self.ahead)
         # `_iterator`: the sampler's iterator, until something is drawn. `_batches`: from then on, an iterator over the batches
@@ -74,11 +74,11 @@ class Draws:
         self.is_loaders = self._generator is not None and self._generator is loader_generator
         self.is_random = not self.is_loaders and type(self._inner) not in _FIXED
         # The state of the generator before anything was drawn, or after everything was.
-        self._random = _state.Random()
+        self._random = entries.Random()
         # The sampler that can save a state of its own, and the iterator that can. `_states`: that state, by the number of
         # batches drawn before it. `_next_state`: the time before which the state is not copied again. `_end`: the state at
         # the end of the pass.
-        self._stateful = next((each for each in (sampler, self._inner) if _state.is_stateful(each)), None)
+        self._stateful = next((each for each in (sampler, self._inner) if entries.is_stateful(each)), None)
         self._stateful_iterator = None
         self._states = {}
         self._next_state = 0.0
@@ -114,7 +114,7 @@ class Draws:
     def finish_all(self):
         """Records that the pass has ended."""
         # The state of torch's default generator is not saved here: that is up to the program.
-        self._random = _state.Random(self._generator if self.is_random else None)
+        self._random = entries.Random(self._generator if self.is_random else None)
 
     def begin(self, iterator, before):
         """Takes the sampler's iterator, if it was made but not used yet: nothing is drawn from it before the first batch is
@@ -204,7 +204,7 @@ class Draws:
         resumed = self._resumed
         # If this fails, the next call must make a new iterator.
         iterator, self._iterator = self._iterator, None
-        if resumed is None or resumed[_state.FINISHED]:
+        if resumed is None or resumed[entries.FINISHED]:
             if iterator is None:
                 before = self._now()
                 iterator = iter(self._sampler)
@@ -221,7 +221,7 @@ class Draws:
                 batches, inner = self._begin(self._load(resumed, iter(self._sampler)))
                 batches = self._skip(batches, inner, resumed)
             self._epoch = self._epoch_now()
-        self._stateful_iterator = inner if _state.is_stateful(inner) else None
+        self._stateful_iterator = inner if entries.is_stateful(inner) else None
         if self._is_ahead and self._has_state():
             self._states = {self.done: copy.deepcopy(self._snapshot(inner))}
         self._resumed = None
@@ -250,45 +250,45 @@ class Draws:
 
     def state_dict(self, is_finished):
         """Returns the part of the state that is about the sampler."""
-        state = {_state.SAMPLER_ITER_YIELDED: self.done, _state.SAMPLER_SINCE: 0}
-        state[_state.SAMPLER_DRAWN] = max(self.drawn, self._drawn_before)
+        state = {entries.SAMPLER_ITER_YIELDED: self.done, entries.SAMPLER_SINCE: 0}
+        state[entries.SAMPLER_DRAWN] = max(self.drawn, self._drawn_before)
         if self._resumed is not None and not is_finished:
             # Nothing was drawn yet.
-            keys = [_state.SAMPLER_GENERATOR, _state.SAMPLER_STATE]
-            if not self._resumed[_state.FINISHED]:
-                keys += [_state.SAMPLER_ITER_STATE, _state.SAMPLER_EPOCH, _state.SAMPLER_SINCE, _state.SAMPLER_DRAWN]
+            keys = [entries.SAMPLER_GENERATOR, entries.SAMPLER_STATE]
+            if not self._resumed[entries.FINISHED]:
+                keys += [entries.SAMPLER_ITER_STATE, entries.SAMPLER_EPOCH, entries.SAMPLER_SINCE, entries.SAMPLER_DRAWN]
             state.update({key: self._resumed[key] for key in keys if key in self._resumed})
         else:
             random = self._random
             if random.state is None and self.is_random and not is_finished:
                 random = self._now()
-            state[_state.SAMPLER_GENERATOR] = random.text()
+            state[entries.SAMPLER_GENERATOR] = random.text()
             if is_finished and self._end is not None:
                 state.update(copy.deepcopy(self._end))
             elif self._has_state():
-                own, state[_state.SAMPLER_SINCE] = self._own_state()
+                own, state[entries.SAMPLER_SINCE] = self._own_state()
                 state.update(copy.deepcopy(own))
             epoch = self._epoch_now() if self._epoch is None else self._epoch
             if epoch is not None and not is_finished:
-                state[_state.SAMPLER_EPOCH] = epoch
+                state[entries.SAMPLER_EPOCH] = epoch
         if self.ahead:
-            state[_state.AHEAD] = sorted(self.ahead)
+            state[entries.AHEAD] = sorted(self.ahead)
         return state
 
     def _epoch_now(self):
         return self._inner.epoch if isinstance(self._inner, DistributedSampler) else None
 
     def _now(self):
-        return _state.Random(torch.default_generator if self._generator is None else self._generator)
+        return entries.Random(torch.default_generator if self._generator is None else self._generator)
 
     @contextlib.contextmanager
     def _as_at_first(self, resumed):
         """Makes the sampler draw the same random numbers that it drew before the pass was resumed."""
-        text = resumed[_state.SAMPLER_GENERATOR]
+        text = resumed[entries.SAMPLER_GENERATOR]
         if text is None or not (self.is_random or self.is_loaders):
             yield
             return
-        self._random = _state.Random(text=text)
+        self._random = entries.Random(text=text)
         if self._generator is not None:
             now = self._generator.get_state()
             self._generator.set_state(self._random.state)
@@ -301,23 +301,23 @@ class Draws:
             # The program has restored the default generator to its state before these draws, so they must advance it again.
             yield
             return
-        with _state.undisturbed():
+        with entries.undisturbed():
             torch.set_rng_state(self._random.state)
             yield
 
     def _load(self, resumed, iterator):
-        if resumed[_state.FINISHED] and self.is_random and self._generator is not None:
-            if resumed[_state.SAMPLER_GENERATOR] is not None:
-                self._random = _state.Random(text=resumed[_state.SAMPLER_GENERATOR])
+        if resumed[entries.FINISHED] and self.is_random and self._generator is not None:
+            if resumed[entries.SAMPLER_GENERATOR] is not None:
+                self._random = entries.Random(text=resumed[entries.SAMPLER_GENERATOR])
                 self._generator.set_state(self._random.state)
                 iterator = iter(self._sampler)
-        if not resumed[_state.FINISHED] and _state.SAMPLER_EPOCH in resumed and self._epoch_now() is not None:
+        if not resumed[entries.FINISHED] and entries.SAMPLER_EPOCH in resumed and self._epoch_now() is not None:
             # The program sets the epoch, too, but Lightning does so only after it has begun the pass.
-            self._inner.set_epoch(resumed[_state.SAMPLER_EPOCH])
+            self._inner.set_epoch(resumed[entries.SAMPLER_EPOCH])
             iterator = iter(self._sampler)
-        if self._stateful is None or resumed.get(_state.SAMPLER_STATE) is None:
+        if self._stateful is None or resumed.get(entries.SAMPLER_STATE) is None:
             return iterator
-        self._stateful.load_state_dict(resumed[_state.SAMPLER_STATE])
+        self._stateful.load_state_dict(resumed[entries.SAMPLER_STATE])
         return iter(self._sampler)
 
     def _begin(self, iterator):
@@ -336,13 +336,13 @@ class Draws:
         """Leaves out the batches that are done."""
         # Draws as many batches as were drawn before, since the sampler may draw random numbers for one batch at a time; and at
         # least the first one, since other samplers draw the random numbers of the whole pass for it.
-        done, drawn = self.done, max(resumed[_state.SAMPLER_DRAWN], 1)
-        if _state.is_stateful(inner) and resumed.get(_state.SAMPLER_ITER_STATE) is not None:
-            inner.load_state_dict(resumed[_state.SAMPLER_ITER_STATE])
-            done = drawn = resumed[_state.SAMPLER_SINCE]
-        elif self._stateful is not None and resumed.get(_state.SAMPLER_STATE) is not None:
-            done = drawn = resumed[_state.SAMPLER_SINCE]
-        elif self._stateful is not None or _state.is_stateful(inner):
+        done, drawn = self.done, max(resumed[entries.SAMPLER_DRAWN], 1)
+        if entries.is_stateful(inner) and resumed.get(entries.SAMPLER_ITER_STATE) is not None:
+            inner.load_state_dict(resumed[entries.SAMPLER_ITER_STATE])
+            done = drawn = resumed[entries.SAMPLER_SINCE]
+        elif self._stateful is not None and resumed.get(entries.SAMPLER_STATE) is not None:
+            done = drawn = resumed[entries.SAMPLER_SINCE]
+        elif self._stateful is not None or entries.is_stateful(inner):
             drawn = done
         else:
             self._drawn_before = drawn
@@ -350,13 +350,13 @@ class Draws:
             return batches
         skipped = sum(1 for _ in itertools.islice(batches, done))
         if skipped < done:
-            raise wrong(_state.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {skipped} batches")
+            raise wrong(entries.SAMPLER_ITER_YIELDED, self.done, f"the sampler has only {skipped} batches")
         return itertools.chain(list(itertools.islice(batches, drawn - done)), batches)
 
     def _snapshot(self, inner):
         return {
-            _state.SAMPLER_STATE: _state.state_of(self._stateful),
-            _state.SAMPLER_ITER_STATE: _state.state_of(inner),
+            entries.SAMPLER_STATE: entries.state_of(self._stateful),
+            entries.SAMPLER_ITER_STATE: entries.state_of(inner),
         }
 
 

@@ -10,24 +10,23 @@ import time
 
 import numpy as np
 import torch
-import torch.utils.data._utils.worker as _torch_worker
-from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
-from torch.utils.data._utils import signal_handling
-from torch.utils.data.dataloader import _DatasetKind
-from torch.utils.data.graph_settings import apply_random_seed
 
 from slotline import _rng
 from slotline._slotline import Closed, Port
-from slotline.torch import _collate, _generators, _state
-from slotline.torch._fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one, timed
-from slotline.torch._messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
+from slotline.torch._internals import ExceptionWrapper, _DatasetKind, apply_random_seed, set_thread_name, signal_handling
+from slotline.torch._internals import worker as torch_worker
+from slotline.torch._samples.collate import collate_as_torch, is_default_collate
+from slotline.torch._samples.fetch import NOTHING, SLOW, Watched, make_fetcher, takes_one_by_one, timed
+from slotline.torch._state import entries
+from slotline.torch._state.generators import ProcessGenerators
+from slotline.torch._workers.messages import BAD, BATCH, END, ERROR, EXHAUSTED, GENERATORS, RESUME, RESUMED, SKIPPED, STATE, TASK
 
 # How often a worker that has nothing to do checks whether its loader is still there, in seconds.
 _PATIENCE = 1.0
 
 
-class _Unwanted(BaseException):
+class _Abandoned(BaseException):
     """Nobody wants the batch any more."""
 
 
@@ -47,18 +46,18 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
     parent = os.getppid()
     try:
         signal_handling._set_worker_signal_handlers()
-        torch.multiprocessing._set_thread_name("sl_data_worker")
+        set_thread_name("sl_data_worker")
         torch.set_num_threads(1)
         seed = spec.base_seed + worker_id
         random.seed(seed)
         torch.manual_seed(seed)
-        np.random.seed(_torch_worker._generate_state(spec.base_seed, worker_id))
+        np.random.seed(torch_worker._generate_state(spec.base_seed, worker_id))
 
         def inform(dataset):
-            _torch_worker._worker_info = _torch_worker.WorkerInfo(
+            torch_worker._worker_info = torch_worker.WorkerInfo(
                 id=worker_id, num_workers=spec.num_workers, seed=seed, dataset=dataset
             )
-            return _generators.OfProcess()
+            return ProcessGenerators()
 
         port = Port(replies, requests)
 
@@ -71,7 +70,7 @@ def work(spec, dataset_holder, requests, replies, worker_id, origin, shared_seed
         # The loader's process has been interrupted too.
         pass
     finally:
-        _torch_worker._worker_info = None
+        torch_worker._worker_info = None
 
 
 def pin(spec, worker_id):
@@ -122,30 +121,30 @@ class Worker:
 
     def _prepare(self, state):
         """Makes what reads the dataset, which resumes from ``state`` if there is one."""
-        is_within = state is not None and self._is_stream and not state[_state.FINISHED]
+        is_within = state is not None and self._is_stream and not state[entries.FINISHED]
         # Whether the state is that of the stream's iterator, so that what is drawn for making one is to be forgotten.
-        is_late = is_within and not _state.is_before_pass(state)
+        is_late = is_within and not entries.is_before_pass(state)
         if state is not None:
-            _state.load_dataset(self._dataset, {**state, _state.FINISHED: not is_late})
+            entries.load_dataset(self._dataset, {**state, entries.FINISHED: not is_late})
             if not is_late:
                 self._restore(state)
         self._fetcher = _fetcher(self._spec, self._dataset, self._count_collating)
-        self._has_state = _state.has_state(self._fetcher, self._is_stream)
+        self._has_state = entries.has_state(self._fetcher, self._is_stream)
         self._takes_one_by_one = self._is_stream or takes_one_by_one(self._dataset)
         if is_within:
             if is_late:
-                _state.load_stream(self._fetcher, state)
+                entries.load_stream(self._fetcher, state)
                 self._restore(state)
-            since = state[_state.SINCE]
-            self._steps = state[_state.STEPS] - since
+            since = state[entries.SINCE]
+            self._steps = state[entries.STEPS] - since
             index = [None] * self._spec.batch_size if self._spec.auto_collation else None
-            _state.skip(self._fetcher, index, since, self._begin_stream_step)
+            entries.skip(self._fetcher, index, since, self._begin_stream_step)
 
     def _count_collating(self, seconds):
         self._writing += seconds
 
     def _restore(self, state):
-        text = state[_state.GENERATORS]
+        text = state[entries.GENERATORS]
         if text is not None and self._generators is not None:
             self._generators.restore(base64.b64decode(text))
 
@@ -161,7 +160,7 @@ class Worker:
     def serve(self):
         """Answers requests until there will be no more."""
         port = self._port
-        with contextlib.suppress(Closed, _Unwanted):
+        with contextlib.suppress(Closed, _Abandoned):
             while True:
                 message = port.receive(_PATIENCE)
                 if message is None or port.closed or self._took >= SLOW:
@@ -193,7 +192,7 @@ class Worker:
     def _check(self):
         """Ends the worker if its loader does not want anything any more."""
         if not self._is_awaited():
-            raise _Unwanted
+            raise _Abandoned
 
     def _is_awaited(self):
         return not self._port.closed and self._is_wanted()
@@ -264,8 +263,8 @@ class Worker:
         if self._is_stream and (not every or self._steps % every != 0):
             return
         if every and self._has_state:
-            state = _state.fetcher_state(self._fetcher, self._is_stream)
-            if self._is_stream and not _state.is_snapshot(state):
+            state = entries.fetcher_state(self._fetcher, self._is_stream)
+            if self._is_stream and not entries.is_snapshot(state):
                 return
             port.send(STATE, 0, state)
         elif self._is_stream:
@@ -303,7 +302,7 @@ def _fetcher(spec, dataset, count):
     collate_fn = spec.collate_fn
     if not spec.auto_collation:
         pass
-    elif _collate.is_default(collate_fn):
+    elif is_default_collate(collate_fn):
         collate_fn = _samples
     else:
         collate_fn = timed(collate_fn, count)
@@ -314,4 +313,4 @@ def _samples(samples):
     """In the place of ``default_collate``: the port makes the batch when it sends it."""
     if type(samples) is list:
         return _Samples(samples)
-    return _collate.column(samples)
+    return collate_as_torch(samples)

@@ -19,17 +19,18 @@ from multiprocessing import util
 from typing import Any, NamedTuple
 
 import torch
-from torch._utils import ExceptionWrapper
-from torch.utils.data import IterDataPipe, MapDataPipe, _utils
-from torch.utils.data.dataloader import _sharding_worker_init_fn
+from torch.utils.data import IterDataPipe, MapDataPipe
 
 from slotline import _slotline
 from slotline._slotline import Closed, Collator, Port
-from slotline.torch import _pickle, _pinned, _state, _worker  # noqa: F401
-from slotline.torch._base import BaseIterator, warn
-from slotline.torch._messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
-from slotline.torch._pass import worker_states
-from slotline.torch._stats import Stats, run_delay
+from slotline.torch._internals import ExceptionWrapper, _sharding_worker_init_fn, is_python_exiting, signal_handling, stop_timeout
+from slotline.torch._iterators.base import BaseIterator, warn
+from slotline.torch._state import entries
+from slotline.torch._state.progress import worker_states
+from slotline.torch._state.stats import Stats, run_delay
+from slotline.torch._workers import page_locked, pickling  # noqa: F401
+from slotline.torch._workers.messages import BAD, END, ERROR, EXHAUSTED, RESUME, RESUMED, SKIPPED, STATE, TASK, Channel
+from slotline.torch._workers.worker import work
 
 # The most tasks that are given out at a time. A channel has room for as many batches, each with three messages that go before it.
 _MOST_TASKS = 250
@@ -139,27 +140,27 @@ class ProcessIterator(BaseIterator):
         limit = None if loader.memory_limit is None else max(loader.memory_limit // self._num_workers, 1)
         channels = [(Channel(), Channel(limit=limit)) for _ in range(self._num_workers)]
         # Under a limit, memory has no time to wait for a device.
-        if limit is None and (self._pin_memory or loader._pins) and (driver := _pinned.find_driver()) is not None:
-            self._pinned = _pinned.PinnedChannels(driver, [replies for _, replies in channels])
+        if limit is None and (self._pin_memory or loader._pins) and (driver := page_locked.find_driver()) is not None:
+            self._pinned = page_locked.PinnedChannels(driver, [replies for _, replies in channels])
         for worker_id, (requests, replies) in enumerate(channels):
             # A list, so that the worker can let go of the dataset.
             arguments = (
                 spec, [self._dataset], requests, replies, worker_id, self._origin(), self._shared_seed, states[worker_id]
             )  # fmt: skip
-            worker = context.Process(target=_worker.work, args=arguments)
+            worker = context.Process(target=work, args=arguments)
             worker.daemon = True
             worker.start()
             self._workers.append(worker)
             self._channels.append((requests, replies))
             self._ports.append(Port(requests, replies, self._pool))
-        _utils.signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
-        _utils.signal_handling._set_SIGCHLD_handler()
+        signal_handling._set_worker_pids(id(self), tuple(worker.pid for worker in self._workers))
+        signal_handling._set_SIGCHLD_handler()
         self._worker_pids_set = True
 
     def _origin(self):
         """Returns the number of the first pass of the workers, and the task of its first batch."""
         resumed = self._resumed
-        done = 0 if resumed is None or resumed[_state.FINISHED] else resumed[_state.SAMPLER_ITER_YIELDED]
+        done = 0 if resumed is None or resumed[entries.FINISHED] else resumed[entries.SAMPLER_ITER_YIELDED]
         return [self._pass_number, 1 - done]
 
     def _worker_states(self, loader):
@@ -167,7 +168,7 @@ class ProcessIterator(BaseIterator):
         snapshots = self._resumed and worker_states(self._resumed, loader)
         if snapshots is None:
             return [None] * self._num_workers
-        return [{**snapshot, _state.FINISHED: self._resumed[_state.FINISHED]} for snapshot in snapshots]
+        return [{**snapshot, entries.FINISHED: self._resumed[entries.FINISHED]} for snapshot in snapshots]
 
     def _reset(self, loader, first_iter=False):
         super()._reset(loader, first_iter)
@@ -204,12 +205,12 @@ class ProcessIterator(BaseIterator):
         first = (self._pass.last_worker + 1) % self._num_workers
         self._turns = itertools.cycle([*range(first, self._num_workers), *range(first)])
         # The task of the pass's first batch.
-        self._base = self._sent + 1 - self._draws.done
+        self._base = self._sent + 1 - self._index_stream.done
         self._fill()
 
     def _fill(self):
         """Gives out as many tasks as may be given out at a time."""
-        self._is_torn = False
+        self._needs_recovery = False
         for _ in range(self._max_tasks - len(self._tasks)):
             self._give_task()
 
@@ -219,16 +220,16 @@ class ProcessIterator(BaseIterator):
 
     def _disown(self):
         # So that the next use is checked.
-        self._is_torn = True
+        self._needs_recovery = True
         if self._worker_pids_set:
             # Another iterator may be made at the same address.
-            _utils.signal_handling._remove_worker_pids(id(self))
+            signal_handling._remove_worker_pids(id(self))
             self._worker_pids_set = False
         self._pinned = None
         # Another thread of the parent may have had it.
         self._lock = threading.RLock()
 
-    def _mend(self):
+    def _recover(self):
         """Recovers after an exception at any moment: finds out which tasks are not done."""
         if self.belongs_to_parent():
             raise RuntimeError("this iterator of a DataLoader has its workers in another process: make one after the fork")
@@ -239,29 +240,29 @@ class ProcessIterator(BaseIterator):
         self._tasks = deque(worker_id for _, worker_id in sorted(due))
         self._given = [self._tasks.count(worker_id) for worker_id in range(self._num_workers)]
         numbers = {task - self._base for task, _ in due}
-        if self._draws.next_number in numbers:
-            self._draws.give()
+        if self._index_stream.next_number in numbers:
+            self._index_stream.give()
         if not self._is_iterable:
             # Batches that were received, and that the program has not got.
-            for number in set(range(self._draws.done, self._draws.next_number)) - numbers - self._draws.ahead:
-                self._draws.finish(number)
+            for number in set(range(self._index_stream.done, self._index_stream.next_number)) - numbers - self._index_stream.ahead:
+                self._index_stream.finish(number)
         self._fill()
 
     def _give_task(self):
         """Gives the next task to a worker."""
         try:
-            index, number = self._draws.look()
+            index, number = self._index_stream.look()
         except StopIteration:
             return
         except Exception:
-            self._is_torn = False
+            self._needs_recovery = False
             raise
         worker_id = self._turn() if self._round_robin else self._idlest()
         if worker_id is None:
             return
         self._sent = self._base + number
         self._ports[worker_id].ask(TASK, self._sent, index)
-        self._draws.give()
+        self._index_stream.give()
         self._given[worker_id] += 1
         self._tasks.append(worker_id)
 
@@ -291,10 +292,10 @@ class ProcessIterator(BaseIterator):
             return data
 
     def _next_batch(self):
-        if self._is_torn:
-            self._mend()
+        if self._needs_recovery:
+            self._recover()
         # Until the next task is given out: a signal handler can raise an exception at any point, and the program may catch it.
-        self._is_torn = True
+        self._needs_recovery = True
         # Kept over batches of which nothing is left.
         self._deadline = None
         while self._tasks:
@@ -319,7 +320,7 @@ class ProcessIterator(BaseIterator):
                 continue
             self._pass.stats.busy[worker_id] = self._channels[worker_id][1].figures[0] - self._before[worker_id][0]
             # Of a stream, tasks of a worker that has ended are never done.
-            self._draws.finish(self._draws.done if self._is_iterable else task - self._base)
+            self._index_stream.finish(self._index_stream.done if self._is_iterable else task - self._base)
             worker.receive(self._states.pop(worker_id, None))
             self._pass.last_worker = worker_id
             self._give_task()
@@ -327,14 +328,14 @@ class ProcessIterator(BaseIterator):
                 if self._timeout > 0 and time.monotonic() >= self._limit():
                     raise self._late()
                 continue
-            self._is_torn = False
+            self._needs_recovery = False
             if kind == ERROR:
                 if not isinstance(data, ExceptionWrapper):
                     raise RuntimeError(f"worker {worker_id} has failed, and its error cannot be read")
                 data.reraise()
             return data
         self._tasks.clear()
-        self._is_torn = False
+        self._needs_recovery = False
         self._count()
         self._pass.stats.look = None
         if not self._persistent_workers:
@@ -464,10 +465,10 @@ class ProcessIterator(BaseIterator):
         return f"DataLoader worker (pid(s) {', '.join(str(worker.pid) for worker in workers)}) exited unexpectedly"
 
     def _shutdown_workers(self):
-        if self._shutdown or self.belongs_to_parent() or _utils is None or _utils.python_exit_status is not False:
+        if self._shutdown or self.belongs_to_parent() or is_python_exiting():
             return
         self._shutdown = True
-        self._let_go()
+        self._keep_generators()
         try:
             pinned, self._pinned = self._pinned, None
             if pinned is not None:
@@ -478,27 +479,27 @@ class ProcessIterator(BaseIterator):
                     finally:
                         self._lock.release()
                 else:
-                    _pinned.close_later(pinned)
+                    page_locked.close_later(pinned)
             for channels in self._channels:
                 for channel in channels:
                     channel.close()
             self._join("was killed")
         finally:
             if self._worker_pids_set:
-                _utils.signal_handling._remove_worker_pids(id(self))
+                signal_handling._remove_worker_pids(id(self))
                 self._worker_pids_set = False
             stuck = [worker for worker in self._workers if worker.is_alive()]
             for worker in stuck:
                 worker.terminate()
             for worker in stuck:
-                worker.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+                worker.join(timeout=stop_timeout())
             # Their memory goes back to the system, except for what the program has kept.
             self._ports.clear()
             self._channels.clear()
 
     def _join(self, outcome):
         """Gives all workers together some seconds to end, and warns of those that do not."""
-        until = time.monotonic() + _utils.MP_STATUS_CHECK_INTERVAL
+        until = time.monotonic() + stop_timeout()
         for worker in self._workers:
             if worker is not threading.current_thread():
                 worker.join(timeout=max(until - time.monotonic(), 0.0))
@@ -508,15 +509,15 @@ class ProcessIterator(BaseIterator):
                 number = "of the pass before" if task < self._base else task - self._base
                 warn(
                     f"worker {worker_id} was making batch {number} when the loader ended, did not stop "
-                    f"within {_utils.MP_STATUS_CHECK_INTERVAL:.0f} s, "
+                    f"within {stop_timeout():.0f} s, "
                     f"and {outcome}; a dataset that takes long can ask slotline.is_stopping()"
                 )
 
-    def _let_go(self):
+    def _keep_generators(self):
         """Keeps what a state of the latest pass needs without the workers."""
         if self._ports and self._pass is not None:
             for worker in self._pass.workers:
-                worker.let_go()
+                worker.release_port()
 
     def __del__(self):
         self._shutdown_workers()

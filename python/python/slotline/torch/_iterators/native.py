@@ -6,13 +6,13 @@ from collections import deque
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from slotline._slotline import Gatherer
-from slotline.torch import _collate
-from slotline.torch._base import BaseIterator
-from slotline.torch._inline import fetcher
+from slotline.torch._internals import ExceptionWrapper
+from slotline.torch._iterators.base import BaseIterator
+from slotline.torch._iterators.inline import fetcher
+from slotline.torch._samples.collate import is_default_collate
 
 _KINDS = (TensorDataset, StackDataset, ConcatDataset, Subset)
 
@@ -21,7 +21,7 @@ def is_native(loader) -> bool:
     """Whether batches can be made without calling the dataset, and without a difference."""
     return (
         loader._auto_collation
-        and _collate.is_default(loader.collate_fn)
+        and is_default_collate(loader.collate_fn)
         and loader.worker_init_fn is None
         and loader.on_error == "raise"
         and _holds_rows(loader.dataset)
@@ -76,10 +76,10 @@ class NativeIterator(BaseIterator):
 
     def _draw(self):
         try:
-            self._drawn.append(self._draws.look()[0])
+            self._drawn.append(self._index_stream.look()[0])
         except StopIteration:
             return
-        self._draws.give()
+        self._index_stream.give()
 
     def _call(self, index):
         """Returns the batch, for which the dataset is called only if it must be."""
@@ -96,7 +96,7 @@ class NativeIterator(BaseIterator):
     def _next_data(self):
         if self._num_workers > 0:
             return self._next_drawn()
-        return self._call(self._draws.take()[0])
+        return self._call(self._index_stream.take()[0])
 
     def _next_drawn(self):
         """Returns the next batch of those that workers would have the indices of."""
@@ -104,7 +104,7 @@ class NativeIterator(BaseIterator):
             raise StopIteration
         data = self._make(self._drawn[0])
         self._drawn.popleft()
-        self._draws.finish(self._draws.done)
+        self._index_stream.finish(self._index_stream.done)
         self._draw()
         if isinstance(data, ExceptionWrapper):
             data.reraise()

@@ -6,18 +6,24 @@ import os
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils.data
-from torch.autograd import profiler
-from torch.utils.data import IterDataPipe, _utils
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
-from torch.utils.data.graph_settings import apply_random_seed
+from torch.utils.data import IterDataPipe
 
-from slotline.torch import _state
-from slotline.torch._pass import Pass
-from slotline.torch._samplers import source_of
+from slotline.torch._internals import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    apply_random_seed,
+    is_profiling,
+    pin_memory,
+    profiler,
+)
+from slotline.torch._state import entries
+from slotline.torch._state.indices import source_of
+from slotline.torch._state.progress import PassProgress
 
 
 class BaseIterator(_BaseDataLoaderIter):
@@ -33,18 +39,18 @@ class BaseIterator(_BaseDataLoaderIter):
         # The state to resume from, and whether this pass has its seeds, so that none are drawn.
         self._resumed = resumed = loader._resumed
         self._is_seeded = resumed is not None and (
-            not resumed[_state.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
+            not resumed[entries.FINISHED] or (loader.persistent_workers and loader.num_workers > 0)
         )
         self._pool = loader._pool
         if self._is_seeded:
-            with _state.undisturbed():
+            with entries.undisturbed():
                 super().__init__(loader)
             self._draw_seed_again(loader)
             self._seed(loader)
         else:
             if resumed is not None:
                 self._set_generator(loader)
-            self._before = _state.Random(source_of(loader._index_sampler))
+            self._before = entries.Random(source_of(loader._index_sampler))
             super().__init__(loader)
         if self._num_workers == 0 and self._timeout != 0:
             raise AssertionError("a loader without workers requires timeout == 0")
@@ -66,46 +72,46 @@ class BaseIterator(_BaseDataLoaderIter):
 
     def _draw_seed_again(self, loader):
         """Draws the seed of the pass from the default generator if it is what it was then, as the program may have set it."""
-        if loader.generator is not None or self._resumed[_state.FINISHED]:
+        if loader.generator is not None or self._resumed[entries.FINISHED]:
             return
         before = torch.get_rng_state()
-        if torch.empty((), dtype=torch.int64).random_().item() != self._resumed[_state.BASE_SEED]:
+        if torch.empty((), dtype=torch.int64).random_().item() != self._resumed[entries.BASE_SEED]:
             torch.set_rng_state(before)
 
     def _seed(self, loader):
-        self._base_seed = self._resumed[_state.BASE_SEED]
-        self._pass_number = self._resumed[_state.PASS_NUMBER] + self._resumed[_state.FINISHED]
-        if isinstance(self._dataset, IterDataPipe) and not self._resumed[_state.FINISHED]:
-            self._shared_seed = self._resumed[_state.SHARED_SEED]
+        self._base_seed = self._resumed[entries.BASE_SEED]
+        self._pass_number = self._resumed[entries.PASS_NUMBER] + self._resumed[entries.FINISHED]
+        if isinstance(self._dataset, IterDataPipe) and not self._resumed[entries.FINISHED]:
+            self._shared_seed = self._resumed[entries.SHARED_SEED]
             rng = torch.Generator()
             rng.manual_seed(self._shared_seed)
             self._dataset = apply_random_seed(self._dataset, rng)
         self._set_generator(loader)
 
     def _set_generator(self, loader):
-        text = self._resumed[_state.GENERATOR]
+        text = self._resumed[entries.GENERATOR]
         if loader.generator is not None and text is not None:
-            loader.generator.set_state(_state.Random(text=text).state)
+            loader.generator.set_state(entries.Random(text=text).state)
 
     def _begin_pass(self, loader, shared_seed):
         """Begins a pass, or resumes one."""
         resumed, self._resumed, loader._resumed = self._resumed, None, None
-        self._pass = loader._pass = Pass(self, loader, shared_seed, resumed, self._pass)
-        self._draws = self._pass.draws
+        self._pass = loader._pass = PassProgress(self, loader, shared_seed, resumed, self._pass)
+        self._index_stream = self._pass.index_stream
         self._num_yielded = self._pass.yielded
         # What was drawn for an iterator without disturbing the generators is drawn once more.
-        self._draws.begin(None if self._is_seeded else self._indices, self._before_indices)
+        self._index_stream.begin(None if self._is_seeded else self._indices, self._before_indices)
         self._is_seeded = False
 
     def _reset(self, loader, first_iter=False):
         shared_seed = self._shared_seed
         self._pass_number += not first_iter
         if first_iter and self._is_seeded:
-            with _state.undisturbed():
+            with entries.undisturbed():
                 super()._reset(loader, first_iter)
             self._seed(loader)
         else:
-            self._before = _state.Random(source_of(self._index_sampler))
+            self._before = entries.Random(source_of(self._index_sampler))
             super()._reset(loader, first_iter)
         # For the first pass, torch draws the shared seed a second time, and uses the first one.
         self._begin_pass(loader, shared_seed if first_iter else self._shared_seed)
@@ -127,18 +133,18 @@ class BaseIterator(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         stats = self._pass.stats
-        self._draws.taken = None
+        self._index_stream.taken = None
         begun = time.perf_counter()
         stats.begin(begun)
         try:
             # Recording costs as much as loading a small batch.
-            if profiler._is_profiler_enabled:
+            if is_profiling():
                 with profiler.record_function(self._profile_name):
                     data: Any = self._next_data()
             else:
                 data = self._next_data()
             if self._pin_memory:
-                data = _utils.pin_memory.pin_memory(data, self._pin_memory_device)
+                data = pin_memory(data, self._pin_memory_device)
         except StopIteration:
             if stats.bad_samples and not self._pass.is_finished:
                 warn(
@@ -152,7 +158,7 @@ class BaseIterator(_BaseDataLoaderIter):
             raise
         except BaseException:
             # An interrupt is not the error of a batch.
-            self._draws.put_back()
+            self._index_stream.put_back()
             raise
         finally:
             stats.count(begun)
@@ -181,7 +187,7 @@ class BaseIterator(_BaseDataLoaderIter):
 
 
 # What is between the loader and the program.
-_OWN = tuple(os.path.dirname(path) + os.sep for path in (__file__, torch.utils.data.__file__))
+_OWN = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Path(torch.utils.data.__file__).parent))
 
 
 def warn(message, category=RuntimeWarning):

@@ -1,0 +1,37 @@
+"""Datasets, kinds of loaders, and what tests of PyTorch's loader do with loaders again and again."""
+
+import json
+
+from torch.utils.data import Dataset
+
+# One loader for each way to load.
+KINDS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, worker_method="thread")]
+IDS = ["inline", "processes", "threads"]
+
+
+class Samples(Dataset):
+    """``length`` samples, of which sample ``k`` is ``make(k)``."""
+
+    def __init__(self, length, make=int):
+        self.length, self.make = length, make
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, k):
+        return self.make(k)
+
+
+def resume(loader, state):
+    """Loads a state, and returns the loader."""
+    loader.load_state_dict(state)
+    return loader
+
+
+def taken(loader, count):
+    """Takes the first batches, and returns the state then, as a file would hold it, and the batches that are left."""
+    batches = iter(loader)
+    for _ in range(count):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    return state, list(batches)

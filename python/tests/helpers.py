@@ -1,0 +1,126 @@
+"""What tests with and without PyTorch do again and again."""
+
+import contextlib
+import copy
+import gc
+import glob
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import threading
+import traceback
+
+
+def outcomes(batches, errors=Exception):
+    """Yields each batch of an iterator, or the error that is raised in its place."""
+    while True:
+        try:
+            yield next(batches)
+        except StopIteration:
+            return
+        except errors as error:
+            yield error
+
+
+def in_child(check):
+    """Runs a function in a forked process, and returns whether it ended without an error and did not return ``False``."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+            status = int(check() is False)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def in_threads(count, function):
+    """Calls a function in several threads, each with its number, and waits for them."""
+    threads = [threading.Thread(target=function, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def script(program, *options):
+    """Runs a program in another interpreter, and returns how it ended and what it printed."""
+    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def rows_of(batches):
+    """Returns the samples of batches that are dicts."""
+    return [
+        {name: field[row] for name, field in batch.items()}
+        for batch in batches
+        for row in range(len(next(iter(batch.values()))))
+    ]
+
+
+def add_to_tar(file, name, contents):
+    """Adds a file with these bytes to a tar that is being written."""
+    info = tarfile.TarInfo(name)
+    info.size = len(contents)
+    file.addfile(info, io.BytesIO(contents))
+
+
+def threads_named(name):
+    """Returns the threads of this process whose names begin so."""
+    found = set()
+    for path in glob.glob("/proc/self/task/*/comm"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError), open(path) as comm:
+            if comm.read().startswith(name):
+                found.add(path)
+    return found
+
+
+def damages(state, values, opaque=(), path=()):
+    """Yields the path of each field of a state, with each value that it is damaged to, and the state then; ``...`` if it is missing.
+
+    Fields whose names are in ``opaque`` only go missing.
+    """
+    for name, value in state.items():
+        at = (*path, name)
+        yield at, ..., {other: value for other, value in state.items() if other != name}
+        if name in opaque:
+            continue
+        for wrong in values:
+            if not (wrong is True and isinstance(value, bool)):
+                yield at, wrong, {**state, name: copy.deepcopy(wrong)}
+        if isinstance(value, dict):
+            for inner, wrong, damaged in damages(value, values, opaque, at):
+                yield inner, wrong, {**state, name: damaged}
+
+
+def damage(state, path, value):
+    """Sets the field of a state at a path such as ``"start.generator"``, or removes it if the value is ``...``."""
+    *outer, name = path.split(".")
+    for key in outer:
+        state = state[key]
+    if value is ...:
+        del state[name]
+    else:
+        state[name] = value
+
+
+def mapped():
+    """How many bytes of channels this process has mapped, and has used."""
+    gc.collect()
+    sizes, is_ours = [0, 0], False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            if "-" in line.split()[0]:
+                is_ours = "memfd:slotline" in line
+            elif is_ours and line.startswith(("Size:", "Rss:")):
+                sizes[line.startswith("Rss:")] += int(line.split()[1]) << 10
+    return sizes
