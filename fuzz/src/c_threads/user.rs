@@ -5,15 +5,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
-use slotline_ffi::callback::{slotline_failure, slotline_worker};
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::SLOTLINE_I64;
-use slotline_ffi::field::{SLOTLINE_FIXED, slotline_field};
-use slotline_ffi::loader::*;
-use slotline_ffi::map::slotline_map_dataset;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
-use slotline_ffi::stream::slotline_stream_dataset;
+use slotline_ffi::*;
 
 use super::World;
 use super::gate::Kind;
