@@ -4,8 +4,8 @@
 //! - `demo`, with its dataset in `digits` and its network in `net`.
 //! - `feed` and `order`: read a dataset and print throughput figures or indices; both run the loop in `stream`.
 //! - `inspect`: says what a dataset holds, and shows a sample; `index`: saves the indexes of tars and TFRecord files.
-//! - `source`: what these commands read; with the feature `image`, `pictures` decodes pictures in it, and `sheet` writes some
-//!   of them in one.
+//! - `source`: what these commands read; with the feature `image`, `pictures` decodes its pictures, and `sheet` writes
+//!   several of them into one image.
 //! - `checkpoint`: the files from which an interrupted run resumes; `state`: merges those of all ranks; `files`: checks on the
 //!   files of a run.
 //! - `meter`: counts and times while a loop runs, with the digests of `digest`.
@@ -65,14 +65,14 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Walk over tars and TFRecord files once, and save where their samples are
     Index(index::Index),
-    /// Work with saved states: make one out of those of all ranks
+    /// Work with saved states: merge the states of all ranks into one
     State(state::StateCommand),
 }
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Arguments may be names of files, too.
+        // The message quotes arguments, which may be file names with control characters.
         Err(error) if error.use_stderr() => {
             let _ = write!(io::stderr(), "{}", screen::plain(&error));
             return ExitCode::from(2);

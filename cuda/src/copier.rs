@@ -69,13 +69,15 @@ pub(crate) struct Copier {
     events: Vec<Arc<Copied>>,
     back: SyncSender<Slot>,
     returned: Receiver<Slot>,
-    /// The number of slots that were not lost, and the error of the slot that was lost last.
+    /// The number of slots that were not lost.
     slots: usize,
+    /// The error of the slot that was lost last.
     lost: Option<DriverError>,
     /// The maximum size of a batch, in bytes and in samples.
     most: (usize, usize),
-    /// The memory that contains the host's slots, and the seams at which copies must be split.
+    /// The memory that contains the host's slots.
     arena: Arc<Arena>,
+    /// Where copies from that memory must be split.
     seams: Seams,
     pub(crate) timeout: Option<Duration>,
     /// How long freeing memory waits for copies, and for what reads the slots.

@@ -13,16 +13,7 @@ use std::time::Instant;
 use slotline::Loader;
 use slotline::array::{AnyArray, Array};
 use slotline::dataset::TensorDataset;
-use slotline_ffi::arrays::slotline_array;
-use slotline_ffi::batch::{slotline_batch, slotline_batch_field, slotline_batch_free};
-use slotline_ffi::dataset::{slotline_dataset_free, slotline_dataset_from_arrays};
-use slotline_ffi::dtype::{SLOTLINE_F32, SLOTLINE_I64};
-use slotline_ffi::error::slotline_error;
-use slotline_ffi::loader::{
-    slotline_loader, slotline_loader_epoch, slotline_loader_free, slotline_loader_new, slotline_loader_next,
-};
-use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK, slotline_status};
-use slotline_ffi::tensor::slotline_tensor;
+use slotline_ffi::*;
 
 const BATCHES: usize = 50_000;
 const ROUNDS: usize = 101;

@@ -21,8 +21,14 @@
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
+// The version of this header. It works only with a library of the same version.
+#define SLOTLINE_ABI_VERSION 1
+
 // The alignment of memory for batches, in bytes.
 #define SLOTLINE_MEMORY_ALIGN 4096
+
+// The maximum number of dimensions of a tensor.
+#define SLOTLINE_MAX_DIMS 8
 
 // For `batch_size`: no batching. A pass then returns single samples, whose tensors lack the first dimension.
 #define SLOTLINE_NO_BATCHES -1
@@ -71,12 +77,6 @@ struct DLManagedTensorVersioned;
 
 // Asking for the next batch returns `SLOTLINE_ERROR_HELD` until a batch is freed.
 #define SLOTLINE_ON_HELD_FAIL 2
-
-// The version of this header. It works only with a library of the same version.
-#define SLOTLINE_ABI_VERSION 1
-
-// The maximum number of dimensions of a tensor.
-#define SLOTLINE_MAX_DIMS 8
 
 // Workers take turns on too few cores.
 #define SLOTLINE_WARNING_MANY_WORKERS 0
@@ -233,6 +233,9 @@ typedef struct slotline_samples slotline_samples;
 // Receives the bytes that a callback saves. It is lent to the callback until the callback returns.
 typedef struct slotline_saved slotline_saved;
 
+// Drops a user pointer. It may run on any thread.
+typedef void (*slotline_drop)(void *user);
+
 // The type of an array's elements. Later versions may add values.
 typedef uint32_t slotline_dtype;
 
@@ -269,39 +272,6 @@ typedef struct {
   // 0; reserved for later versions.
   uint32_t reserved;
 } slotline_tensor;
-
-// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
-// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
-// batch calls it, one thread at a time per loader.
-//
-// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
-// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
-// continues, this is called again for the batches before that point, and not for the passes before it.
-typedef int32_t (*slotline_batches)(void *user,
-                                    uint64_t pass,
-                                    uint64_t seed,
-                                    uint64_t batch,
-                                    uint64_t *indices,
-                                    size_t room,
-                                    size_t *len,
-                                    slotline_failure *failure);
-
-// Drops a user pointer. It may run on any thread.
-typedef void (*slotline_drop)(void *user);
-
-// A batch sampler made of a callback. Loaders that share it may call it concurrently.
-typedef struct {
-  // `sizeof(slotline_batches_callback)`.
-  size_t struct_size;
-  // The user pointer that is passed to the callbacks.
-  void *user;
-  // The maximum number of indices of a batch.
-  size_t max_batch_size;
-  // Writes the batches.
-  slotline_batches batches;
-  // Called once when the sampler is no longer needed, on any thread; may be NULL.
-  slotline_drop drop;
-} slotline_batches_callback;
 
 // Writes sample `index` (below `len`): each of its fields with `slotline_sample_row` or `slotline_sample_write`. Returns 0, or
 // another value if the sample cannot be read; `slotline_sample_fail` sets the reason. Several threads call it at once.
@@ -466,6 +436,25 @@ typedef struct {
   slotline_drop drop;
 } slotline_stream_dataset;
 
+#if defined(SLOTLINE_HAS_IMAGE)
+// What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
+typedef struct {
+  // `sizeof(slotline_pipeline_options)`.
+  size_t struct_size;
+  // The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 unless normalised (0: this one); `SLOTLINE_F16`;
+  // `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
+  slotline_dtype dtype;
+  // Whether the channels are the last dimension, and not the first (no).
+  uint8_t channels_last;
+  // Whether pictures are turned upright as their EXIF data says (no).
+  uint8_t exif;
+  // Whether everything that libjpeg warns about is an error (no).
+  uint8_t strict;
+  // Zero; reserved for later versions.
+  uint8_t reserved;
+} slotline_pipeline_options;
+#endif
+
 // Runs in a worker before a pass. Returns 0, or fails with `slotline_fail`; a worker that fails takes no part in the pass.
 typedef int32_t (*slotline_worker_init)(void *user, const slotline_worker *worker, slotline_failure *failure);
 
@@ -498,7 +487,7 @@ typedef struct {
   double seconds;
 } slotline_warning;
 
-// Is told of a warning when it is noticed, in the thread that notices it: the one that makes or uses the loader, the
+// Receives a warning when it is noticed, in the thread that notices it: the one that makes or uses the loader, the
 // watchdog's, or the one that looks after worker processes. So it may run in several threads at once, and it delays that
 // thread. It may call what any thread may call at any time, such as `slotline_loader_stop`.
 typedef void (*slotline_on_warning)(void *user, const slotline_warning *warning);
@@ -538,7 +527,7 @@ typedef struct {
   // The number of workers (0: the thread that asks for batches loads them).
   size_t num_workers;
   // How many times, in all, a worker process that ended is replaced by a new one (0). What it was reading is then read again,
-  // so nobody can tell from the batches. Needs `processes`.
+  // so the batches are the same. Needs `processes`.
   size_t restart_workers;
   // The time that a sample may take, in milliseconds (0: no limit). If it takes longer, its worker is killed and replaced,
   // whatever `restart_workers` is, and the sample is a bad one: see `on_error`. The replacement of a stream's worker goes on
@@ -648,7 +637,7 @@ typedef struct {
   slotline_drop collate_drop;
   // Drops an object that `collate` made; may be NULL.
   slotline_drop_batch collate_drop_batch;
-  // Is told of warnings and of the watchdog's reports (NULL: nobody is).
+  // Receives warnings and the watchdog's reports (NULL: no callback).
   slotline_on_warning on_warning;
   // The user pointer that is passed to `on_warning`.
   void *on_warning_user;
@@ -696,25 +685,6 @@ typedef struct {
 } slotline_device_options;
 #endif
 
-#if defined(SLOTLINE_HAS_IMAGE)
-// What a pipeline writes, and how it reads pictures. Except for the size, zeros are the defaults.
-typedef struct {
-  // `sizeof(slotline_pipeline_options)`.
-  size_t struct_size;
-  // The type of the elements: `SLOTLINE_F32`, from 0 for black to 1 unless normalised (0: this one); `SLOTLINE_F16`;
-  // `SLOTLINE_BF16`; or `SLOTLINE_U8`, from 0 to 255.
-  slotline_dtype dtype;
-  // Whether the channels are the last dimension, and not the first (no).
-  uint8_t channels_last;
-  // Whether pictures are turned upright as their EXIF data says (no).
-  uint8_t exif;
-  // Whether everything that libjpeg warns about is an error (no).
-  uint8_t strict;
-  // Zero; reserved for later versions.
-  uint8_t reserved;
-} slotline_pipeline_options;
-#endif
-
 // One of the processes that load a dataset together. Set `struct_size` before `slotline_ranks_from_env`.
 typedef struct {
   // `sizeof(slotline_ranks)`.
@@ -730,33 +700,6 @@ typedef struct {
   // The launcher whose variables were found, such as "torchrun"; NULL if there is none. Lives as long as the process.
   const char *launcher;
 } slotline_ranks;
-
-// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
-// `slotline_fail`. The thread that starts the pass calls it.
-//
-// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
-// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
-// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
-typedef int32_t (*slotline_order)(void *user,
-                                  uint64_t pass,
-                                  uint64_t seed,
-                                  uint64_t *indices,
-                                  size_t len,
-                                  slotline_failure *failure);
-
-// A sampler made of a callback. Loaders that share it may call it concurrently.
-typedef struct {
-  // `sizeof(slotline_order_callback)`.
-  size_t struct_size;
-  // The user pointer that is passed to the callbacks.
-  void *user;
-  // The number of indices of a pass.
-  size_t len;
-  // Draws a pass.
-  slotline_order order;
-  // Called once when the sampler is no longer needed, on any thread; may be NULL.
-  slotline_drop drop;
-} slotline_order_callback;
 
 // Makes the dataset of a worker from the `len` bytes of `spawn_setup`, which are lent to the callback. Returns 0 and the
 // dataset in `*out`, which the library then owns, or fails with `slotline_fail`.
@@ -830,6 +773,63 @@ typedef struct {
   double caller_decoding;
 } slotline_stats;
 
+// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
+// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
+// batch calls it, one thread at a time per loader.
+//
+// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
+// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
+// continues, this is called again for the batches before that point, and not for the passes before it.
+typedef int32_t (*slotline_batches)(void *user,
+                                    uint64_t pass,
+                                    uint64_t seed,
+                                    uint64_t batch,
+                                    uint64_t *indices,
+                                    size_t room,
+                                    size_t *len,
+                                    slotline_failure *failure);
+
+// A batch sampler made of a callback. Loaders that share it may call it concurrently.
+typedef struct {
+  // `sizeof(slotline_batches_callback)`.
+  size_t struct_size;
+  // The user pointer that is passed to the callbacks.
+  void *user;
+  // The maximum number of indices of a batch.
+  size_t max_batch_size;
+  // Writes the batches.
+  slotline_batches batches;
+  // Called once when the sampler is no longer needed, on any thread; may be NULL.
+  slotline_drop drop;
+} slotline_batches_callback;
+
+// Writes the `len` indices of pass `pass`, from 0, to `indices`: the whole pass in one call. Returns 0, or fails with
+// `slotline_fail`. The thread that starts the pass calls it.
+//
+// `seed` is another random number in each pass. It comes from where a random sampler's numbers come from: the sampler's seed or
+// generator, or else the process's default generator. A loader that loads a state calls this for the pass that it resumes, with
+// the same `pass` and `seed`, and not for the passes before it; so an order that depends only on them resumes.
+typedef int32_t (*slotline_order)(void *user,
+                                  uint64_t pass,
+                                  uint64_t seed,
+                                  uint64_t *indices,
+                                  size_t len,
+                                  slotline_failure *failure);
+
+// A sampler made of a callback. Loaders that share it may call it concurrently.
+typedef struct {
+  // `sizeof(slotline_order_callback)`.
+  size_t struct_size;
+  // The user pointer that is passed to the callbacks.
+  void *user;
+  // The number of indices of a pass.
+  size_t len;
+  // Draws a pass.
+  slotline_order order;
+  // Called once when the sampler is no longer needed, on any thread; may be NULL.
+  slotline_drop drop;
+} slotline_order_callback;
+
 // `bool`: one byte, 0 or 1.
 #define SLOTLINE_BOOL 1
 
@@ -889,6 +889,118 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
+// Returns the bytes, which live as long as the object. NULL for NULL.
+const uint8_t *slotline_bytes_data(const slotline_bytes *bytes);
+
+// Returns the number of bytes, without the NUL that follows them. 0 for NULL.
+size_t slotline_bytes_len(const slotline_bytes *bytes);
+
+// Frees the bytes. Does nothing for NULL. Can be called from any thread.
+void slotline_bytes_free(slotline_bytes *bytes);
+
+// Sets the message of a failing callback. The message is UTF-8 and is copied. The callback must then return a nonzero value.
+// Does nothing for NULL.
+void slotline_fail(slotline_failure *failure,
+                   const char *message);
+
+// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
+// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
+//
+// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
+// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
+// worker that is a process.
+void slotline_fail_with(slotline_failure *failure,
+                        const char *message,
+                        void *payload,
+                        const char *type,
+                        slotline_drop drop);
+
+// Makes an error, for libraries on top of this one that report failures of their own in the same way. `code` is one of the
+// errors in `slotline_status`; for any other number this returns NULL. The message is UTF-8 and is copied. The caller frees
+// the error.
+slotline_error *slotline_error_new(int32_t code,
+                                   const char *message);
+
+// Returns the status of the failed call; `SLOTLINE_OK` for NULL.
+slotline_status slotline_error_code(const slotline_error *error);
+
+// Returns the whole chain of causes, in UTF-8: what failed, where, why, and what to do. The string lives as long as the error.
+// NULL for NULL.
+const char *slotline_error_message(const slotline_error *error);
+
+// Returns the dataset index of the sample that failed; -1 if there is none.
+int64_t slotline_error_index(const slotline_error *error);
+
+// Returns the number of the batch in its pass; -1 if there is none.
+int64_t slotline_error_task(const slotline_error *error);
+
+// Returns the number of the worker that failed; -1 if it was the calling thread, or if it is unknown.
+int64_t slotline_error_worker(const slotline_error *error);
+
+// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
+// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
+void *slotline_error_payload(const slotline_error *error,
+                             const char *type);
+
+// Frees an error. Does nothing for NULL. Can be called from any thread.
+void slotline_error_free(slotline_error *error);
+
+// Returns the header version that the library was built with, to compare with `SLOTLINE_ABI_VERSION`. Can be called from any
+// thread.
+uint32_t slotline_abi_version(void);
+
+// Returns the library's version, such as "0.1.0". The string is never freed. Can be called from any thread.
+const char *slotline_version(void);
+
+// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
+// or during `slotline_samples_next`.
+size_t slotline_samples_left(const slotline_samples *samples);
+
+// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
+// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample
+// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
+// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
+//
+// Errors:
+// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short,
+// `num_fields` below the number of fields of a sample, or a call from the dataset's callback that reads the next sample.
+slotline_status slotline_samples_next(slotline_samples *samples,
+                                      slotline_tensor *fields,
+                                      size_t num_fields);
+
+// Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
+// For a ragged or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
+//
+// The caller owns the tensor, and must call its `deleter` or pass it to an importer that does. The tensor keeps the batch's
+// memory alive, so the batch may be freed before the tensor. A thread may write to the tensor while no other thread reads or
+// writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
+// failure `*out` is NULL. Can be called from any thread.
+//
+// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
+// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
+// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
+// launched. For a batch on the host `stream` has no effect.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist. `SLOTLINE_ERROR_DEVICE`: as for
+// `slotline_batch_ready_on`.
+slotline_status slotline_batch_dlpack(const slotline_batch *batch,
+                                      size_t i,
+                                      void *stream,
+                                      struct DLManagedTensorVersioned **out,
+                                      slotline_error **error);
+
+// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
+// `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise the same as `slotline_batch_dlpack`.
+//
+// Errors:
+// The same as for `slotline_batch_dlpack`.
+slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
+                                                  size_t i,
+                                                  void *stream,
+                                                  struct DLManagedTensor **out,
+                                                  slotline_error **error);
+
 // Returns the number of samples in the batch: the batch size, or less for the last batch or where bad samples are skipped. 0
 // for NULL.
 size_t slotline_batch_len(const slotline_batch *batch);
@@ -940,42 +1052,6 @@ slotline_status slotline_batch_field_by_name(const slotline_batch *batch,
 // message on the standard error, unless its memory has been given back or is another batch's.
 void slotline_batch_free(slotline_batch *batch);
 
-// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
-// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
-// thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
-slotline_status slotline_batch_sampler_of(const slotline_sampler *sampler,
-                                          size_t batch_size,
-                                          uint8_t drop_last,
-                                          slotline_batch_sampler **out,
-                                          slotline_error **error);
-
-// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
-// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
-slotline_status slotline_batch_sampler_lists(const size_t *indices,
-                                             const size_t *offsets,
-                                             size_t n,
-                                             slotline_batch_sampler **out,
-                                             slotline_error **error);
-
-// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
-// fails. Can be called from any thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
-slotline_status slotline_batch_sampler_from_callback(const slotline_batches_callback *callback,
-                                                     slotline_batch_sampler **out,
-                                                     slotline_error **error);
-
-// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
-// thread.
-void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
-
 // Puts the next sample of a bulk read: calls `write` at once, with `user`, the sample's index and the sample, to write each of
 // its fields as a `slotline_read` does.
 //
@@ -986,48 +1062,6 @@ void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
 slotline_status slotline_sample_sink_put(slotline_sample_sink *sink,
                                          slotline_read write,
                                          void *user);
-
-// Returns the bytes, which live as long as the object. NULL for NULL.
-const uint8_t *slotline_bytes_data(const slotline_bytes *bytes);
-
-// Returns the number of bytes, without the NUL that follows them. 0 for NULL.
-size_t slotline_bytes_len(const slotline_bytes *bytes);
-
-// Frees the bytes. Does nothing for NULL. Can be called from any thread.
-void slotline_bytes_free(slotline_bytes *bytes);
-
-// Sets the message of a failing callback. The message is UTF-8 and is copied. The callback must then return a nonzero value.
-// Does nothing for NULL.
-void slotline_fail(slotline_failure *failure,
-                   const char *message);
-
-// Works like `slotline_fail`, and attaches an object of yours, such as an exception, which `slotline_error_payload` of the
-// resulting error returns. `type` says what the object is, such as "my_library.exception"; it is copied.
-//
-// Takes ownership of `payload`, unless that is NULL: `drop` is called once, on any thread, when the error is freed, when it is
-// dropped without being returned (for example with its loader), or at once if `failure` is NULL. Only the message leaves a
-// worker that is a process.
-void slotline_fail_with(slotline_failure *failure,
-                        const char *message,
-                        void *payload,
-                        const char *type,
-                        slotline_drop drop);
-
-// Returns the maximum number of samples that are left: a stream may end earlier, and bad samples may be skipped. 0 for NULL,
-// or during `slotline_samples_next`.
-size_t slotline_samples_left(const slotline_samples *samples);
-
-// Reads the next sample, and describes its fields in `fields`. The caller must set `struct_size` of each. The memory that they
-// point to is valid until the next call. Returns `SLOTLINE_END` after the last sample, and `SLOTLINE_ERROR_SAMPLE` if a sample
-// cannot be read; the next call then continues with the sample after it. If the callback then returns a value other than 0
-// without a message, it fails with that sample's error. With `on_error` such a sample is skipped or replaced instead.
-//
-// Errors:
-// `SLOTLINE_ERROR_SAMPLE`: the sample cannot be read. `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short,
-// `num_fields` below the number of fields of a sample, or a call from the dataset's callback that reads the next sample.
-slotline_status slotline_samples_next(slotline_samples *samples,
-                                      slotline_tensor *fields,
-                                      size_t num_fields);
 
 // Makes a dataset of the samples at `n` indices of another one, in that order, with repetitions (torch's `Subset`). The indices
 // are copied, and the other dataset is shared, so both may be freed. On failure `*out` is NULL. Can be called from any thread.
@@ -1208,228 +1242,6 @@ slotline_dataset *slotline_dataset_clone(const slotline_dataset *dataset);
 // Frees a dataset. Does nothing for NULL. Loaders that were made from it are not affected. Can be called from any thread.
 void slotline_dataset_free(slotline_dataset *dataset);
 
-#if defined(SLOTLINE_HAS_CUDA)
-// Makes `stream`, a `cudaStream_t`, wait for the copy: work that is launched on it from now on may read the batch. The host
-// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream. `stream`
-// must belong to the device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be destroyed before
-// the batch, and all tensors exported from it, were freed.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
-slotline_status slotline_batch_ready_on(const slotline_batch *batch,
-                                        void *stream,
-                                        slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_HAS_CUDA)
-// Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
-// exported from it was deleted, and the tensors' streams have reached the point of their deletion. All reads, except those of
-// tensors, must come before this point, on this stream or on streams that it has waited for. The batch may have been made
-// ready on four other streams.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then
-// leaked, because it is unknown when it is no longer in use.
-slotline_status slotline_batch_release_on(slotline_batch *batch,
-                                          void *stream,
-                                          slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_HAS_CUDA)
-// Blocks this thread until the copy is complete.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
-slotline_status slotline_batch_wait(const slotline_batch *batch, slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_HAS_CUDA)
-// Looks for a CUDA driver, and returns the number of its devices in `*devices`, which is 0 on failure. Can be called from any
-// thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_DEVICE`: there is no driver, it is too old, it does not start, or
-// it has no device; the message says which.
-slotline_status slotline_device_probe(size_t *devices,
-                                      slotline_error **error);
-#endif
-
-#if defined(SLOTLINE_HAS_CUDA)
-// Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
-// `device` is NULL, the defaults of `slotline_device_options` apply. A batch may still be on its way to the device when it is
-// delivered. On failure `*out` is NULL. Can be called from any thread.
-//
-// Errors:
-// The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
-// not have enough memory.
-slotline_status slotline_loader_new_on_device(const slotline_dataset *dataset,
-                                              const slotline_options *options,
-                                              const slotline_device_options *device,
-                                              slotline_loader **out,
-                                              slotline_error **error);
-#endif
-
-// Exports field `i` of a batch as a DLPack tensor, without a copy, for `torch::from_dlpack` and other importers of version 1.
-// For a ragged or packed field the tensor contains the elements; `slotline_tensor` describes where rows end.
-//
-// The caller owns the tensor, and must call its `deleter` or pass it to an importer that does. The tensor keeps the batch's
-// memory alive, so the batch may be freed before the tensor. A thread may write to the tensor while no other thread reads or
-// writes the field; the batch and other tensors of the field then show the new values. Write only 0 and 1 to `bool`s. On
-// failure `*out` is NULL. Can be called from any thread.
-//
-// For a batch on a device the tensor is for use on `stream`, which waits for the batch as with `slotline_batch_ready_on`. The
-// memory is filled again once the batch was freed, all tensors exported from it were deleted, and the stream has reached the
-// point of the last of these calls. The `deleter` may therefore be called as soon as all work that reads the tensor has been
-// launched. For a batch on the host `stream` has no effect.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a field that does not exist. `SLOTLINE_ERROR_DEVICE`: as for
-// `slotline_batch_ready_on`.
-slotline_status slotline_batch_dlpack(const slotline_batch *batch,
-                                      size_t i,
-                                      void *stream,
-                                      struct DLManagedTensorVersioned **out,
-                                      slotline_error **error);
-
-// Exports field `i` of a batch as a DLPack tensor without a version, for importers from before DLPack 1.0, such as
-// `at::fromDLPack`. (NumPy treats such a tensor as read-only.) Otherwise the same as `slotline_batch_dlpack`.
-//
-// Errors:
-// The same as for `slotline_batch_dlpack`.
-slotline_status slotline_batch_dlpack_unversioned(const slotline_batch *batch,
-                                                  size_t i,
-                                                  void *stream,
-                                                  struct DLManagedTensor **out,
-                                                  slotline_error **error);
-
-// Makes an error, for libraries on top of this one that report failures of their own in the same way. `code` is one of the
-// errors in `slotline_status`; for any other number this returns NULL. The message is UTF-8 and is copied. The caller frees
-// the error.
-slotline_error *slotline_error_new(int32_t code,
-                                   const char *message);
-
-// Returns the status of the failed call; `SLOTLINE_OK` for NULL.
-slotline_status slotline_error_code(const slotline_error *error);
-
-// Returns the whole chain of causes, in UTF-8: what failed, where, why, and what to do. The string lives as long as the error.
-// NULL for NULL.
-const char *slotline_error_message(const slotline_error *error);
-
-// Returns the dataset index of the sample that failed; -1 if there is none.
-int64_t slotline_error_index(const slotline_error *error);
-
-// Returns the number of the batch in its pass; -1 if there is none.
-int64_t slotline_error_task(const slotline_error *error);
-
-// Returns the number of the worker that failed; -1 if it was the calling thread, or if it is unknown.
-int64_t slotline_error_worker(const slotline_error *error);
-
-// Returns the object that the callback which failed attached with `slotline_fail_with` or `slotline_sample_fail_with`, if its
-// type is `type`; otherwise NULL. It belongs to the error. NULL for NULL.
-void *slotline_error_payload(const slotline_error *error,
-                             const char *type);
-
-// Frees an error. Does nothing for NULL. Can be called from any thread.
-void slotline_error_free(slotline_error *error);
-
-// Makes a generator with a seed. Can be called from any thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer.
-slotline_status slotline_generator_new(uint64_t seed, slotline_generator **out, slotline_error **error);
-
-// Frees a generator. Does nothing for NULL. Can be called from any thread.
-void slotline_generator_free(slotline_generator *generator);
-
-// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
-// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
-// called from any thread.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value.
-// `SLOTLINE_ERROR_BUILD`: options that exclude each other, or memory, threads or processes that are not available.
-slotline_status slotline_loader_new(const slotline_dataset *dataset,
-                                    const slotline_options *options,
-                                    slotline_loader **out,
-                                    slotline_error **error);
-
-// Starts a pass. If the previous pass has not ended, it is abandoned.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: `loader` is NULL or in use. `SLOTLINE_ERROR_SAMPLER`: the order could not be drawn.
-// `SLOTLINE_ERROR_TIMEOUT`: a worker is stuck in the previous pass. `SLOTLINE_ERROR_STATE`: a loaded state does not match the
-// pass. `SLOTLINE_ERROR_WORKER_DIED`: the workers have ended.
-slotline_status slotline_loader_epoch(slotline_loader *loader,
-                                      slotline_error **error);
-
-// Returns the next batch of the pass in `*out`; the caller must free it. After the last batch the status is `SLOTLINE_END`. An
-// error can take the place of a batch. `*out` is NULL unless there is a batch.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
-// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
-// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
-// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
-// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
-// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
-// batch, but two such errors in a row end the pass.
-slotline_status slotline_loader_next(slotline_loader *loader,
-                                     slotline_batch **out,
-                                     slotline_error **error);
-
-// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
-int64_t slotline_loader_len(const slotline_loader *loader);
-
-// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
-size_t slotline_loader_batch_size(const slotline_loader *loader);
-
-// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
-// thread.
-size_t slotline_loader_depth(const slotline_loader *loader);
-
-// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
-// called from any thread.
-size_t slotline_loader_memory_ceiling(const slotline_loader *loader);
-
-// Returns the number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
-// use.
-uint32_t slotline_loader_next_epoch(slotline_loader *loader);
-
-// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
-// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
-// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
-// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
-//
-// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
-// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
-// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
-// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
-// may free the loader even if this call has not returned.
-void slotline_loader_stop(const slotline_loader *loader);
-
-// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
-// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
-// can access, and `on_warning` is told. It waits as long for copies to a device. A loader that was freed before is reported on
-// the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders that threads
-// free at the same moment, of which some may be missed.
-//
-// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
-// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
-// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
-// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
-//
-// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
-// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
-// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
-// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
-// in use.
-void slotline_loader_free(slotline_loader *loader);
-
-// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
-// nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
-void slotline_options_init(slotline_options *options,
-                           size_t struct_size);
-
 #if defined(SLOTLINE_HAS_IMAGE)
 // Makes a pipeline of transforms, which are separated by commas and have the names, arguments and defaults of torchvision's
 // `transforms.v2`, in snake case: `random_resized_crop(224), hflip, normalize(imagenet)`. If `options` is NULL, the defaults of
@@ -1502,31 +1314,6 @@ slotline_status slotline_dataset_decode(const slotline_dataset *dataset,
                                         slotline_error **error);
 #endif
 
-// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
-// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
-// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
-// Without any, it is rank 0 of 1, and `launcher` is NULL. Nothing is divided unless `rank` and `world_size` of a loader's options
-// are set. Can be called from any thread, but not while another one changes the environment.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
-// other.
-slotline_status slotline_ranks_from_env(slotline_ranks *out,
-                                        slotline_error **error);
-
-// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
-// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
-// in `*out`, which is NULL on failure.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes are not a state, or the
-// states are of different runs or steps, of streams, or of batches that came out of order.
-slotline_status slotline_state_merge(const uint8_t *const *states,
-                                     const size_t *lens,
-                                     size_t count,
-                                     slotline_bytes **out,
-                                     slotline_error **error);
-
 // Returns the memory of field `field`, which must have a fixed shape, for the callback to write. The callback must write every
 // element, in C order, because the memory contains elements of an earlier batch; `bool`s must be 0 or 1. The memory is part of
 // the batch itself, may be written until the callback returns, and the field counts as written. If `bytes` is not NULL, `*bytes`
@@ -1583,6 +1370,308 @@ int32_t slotline_sample_is_stopping(slotline_sample *sample);
 // callbacks have returned. -1 if there are no more descriptors, for NULL, and in a worker process that was started by a
 // command, where only `slotline_sample_is_stopping` tells.
 int32_t slotline_sample_stop_fd(slotline_sample *sample);
+
+// Appends bytes to the saved bytes.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or more bytes than fit in memory.
+slotline_status slotline_saved_append(slotline_saved *saved, const uint8_t *bytes, size_t len);
+
+#if defined(SLOTLINE_HAS_CUDA)
+// Makes `stream`, a `cudaStream_t`, wait for the copy: work that is launched on it from now on may read the batch. The host
+// does not wait. The stream is recorded: freeing the batch has the same effect as releasing it on each recorded stream. `stream`
+// must belong to the device's primary context or be one of CUDA's default streams (0, 1, 2), and must not be destroyed before
+// the batch, and all tensors exported from it, were freed.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: a fifth stream, or an error of the driver.
+slotline_status slotline_batch_ready_on(const slotline_batch *batch,
+                                        void *stream,
+                                        slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_HAS_CUDA)
+// Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
+// exported from it was deleted, and the tensors' streams have reached the point of their deletion. All reads, except those of
+// tensors, must come before this point, on this stream or on streams that it has waited for. The batch may have been made
+// ready on four other streams.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver; the memory is then
+// leaked, because it is unknown when it is no longer in use.
+slotline_status slotline_batch_release_on(slotline_batch *batch,
+                                          void *stream,
+                                          slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_HAS_CUDA)
+// Blocks this thread until the copy is complete.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: `batch` is NULL or on the host. `SLOTLINE_ERROR_DEVICE`: an error of the driver.
+slotline_status slotline_batch_wait(const slotline_batch *batch, slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_HAS_CUDA)
+// Looks for a CUDA driver, and returns the number of its devices in `*devices`, which is 0 on failure. Can be called from any
+// thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_DEVICE`: there is no driver, it is too old, it does not start, or
+// it has no device; the message says which.
+slotline_status slotline_device_probe(size_t *devices,
+                                      slotline_error **error);
+#endif
+
+#if defined(SLOTLINE_HAS_CUDA)
+// Makes a loader that delivers batches on a device, as `slotline_loader_new` does, with page-locked memory on the host. If
+// `device` is NULL, the defaults of `slotline_device_options` apply. A batch may still be on its way to the device when it is
+// delivered. On failure `*out` is NULL. Can be called from any thread.
+//
+// Errors:
+// The same as for `slotline_loader_new`; `SLOTLINE_ERROR_DEVICE`: there is no driver, the device does not exist, or it does
+// not have enough memory.
+slotline_status slotline_loader_new_on_device(const slotline_dataset *dataset,
+                                              const slotline_options *options,
+                                              const slotline_device_options *device,
+                                              slotline_loader **out,
+                                              slotline_error **error);
+#endif
+
+// Makes a loader, with its workers and its memory. If `options` is NULL, the defaults apply. The loader takes ownership of the
+// user pointers of `worker_init`, `collate` and `on_warning`, even if this function fails. On failure `*out` is NULL. Can be
+// called from any thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or an option with an invalid value.
+// `SLOTLINE_ERROR_BUILD`: options that exclude each other, or memory, threads or processes that are not available.
+slotline_status slotline_loader_new(const slotline_dataset *dataset,
+                                    const slotline_options *options,
+                                    slotline_loader **out,
+                                    slotline_error **error);
+
+// Starts a pass. If the previous pass has not ended, it is abandoned.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: `loader` is NULL or in use. `SLOTLINE_ERROR_SAMPLER`: the order could not be drawn.
+// `SLOTLINE_ERROR_TIMEOUT`: a worker is stuck in the previous pass. `SLOTLINE_ERROR_STATE`: a loaded state does not match the
+// pass. `SLOTLINE_ERROR_WORKER_DIED`: the workers have ended.
+slotline_status slotline_loader_epoch(slotline_loader *loader,
+                                      slotline_error **error);
+
+// Returns the next batch of the pass in `*out`; the caller must free it. After the last batch the status is `SLOTLINE_END`. An
+// error can take the place of a batch. `*out` is NULL unless there is a batch.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, no pass was started, or the loader is in use. After `SLOTLINE_ERROR_SAMPLE`,
+// `SLOTLINE_ERROR_COLLATE`, `SLOTLINE_ERROR_BAD_SAMPLES`, `SLOTLINE_ERROR_WORKER_INIT` and a `SLOTLINE_ERROR_PANIC` with an
+// index, the next call continues the pass. After `SLOTLINE_ERROR_TIMEOUT` and `SLOTLINE_ERROR_HELD`, the next call asks for
+// the same batch again. After `SLOTLINE_ERROR_SAMPLER` the pass has ended. After `SLOTLINE_ERROR_WORKER_DIED` the loader has
+// ended. For a device, `SLOTLINE_ERROR_HELD` also means that too many batches on it are held, and `SLOTLINE_ERROR_TIMEOUT` that
+// a copy took too long. After `SLOTLINE_ERROR_DEVICE`, for which the driver refused a copy, the next call returns the next
+// batch, but two such errors in a row end the pass.
+slotline_status slotline_loader_next(slotline_loader *loader,
+                                     slotline_batch **out,
+                                     slotline_error **error);
+
+// Returns the number of batches of a pass; -1 if it is not known in advance, or for NULL. Can be called from any thread.
+int64_t slotline_loader_len(const slotline_loader *loader);
+
+// Returns the maximum number of samples of a batch; 0 for NULL. Can be called from any thread.
+size_t slotline_loader_batch_size(const slotline_loader *loader);
+
+// Returns how many batches can exist at once: being filled, ready, and held by the caller. 0 for NULL. Can be called from any
+// thread.
+size_t slotline_loader_depth(const slotline_loader *loader);
+
+// Returns the maximum memory that the loader takes for batches and for the order of a pass, in bytes; 0 for NULL. Can be
+// called from any thread.
+size_t slotline_loader_memory_ceiling(const slotline_loader *loader);
+
+// Returns the number of the pass that the next `slotline_loader_epoch` starts, from 0. 0 for NULL, or while the loader is in
+// use.
+uint32_t slotline_loader_next_epoch(slotline_loader *loader);
+
+// Stops a loader permanently, and returns at once. A `slotline_loader_next` or `slotline_loader_epoch` that waits returns
+// `SLOTLINE_ERROR_STOPPED`, and so does every later one. Workers stop after their current sample; callbacks are not interrupted.
+// Batches that the caller holds stay valid, and `slotline_loader_state` still returns the position, so that another loader can
+// resume from it. Batches that are on a device already are delivered before `SLOTLINE_ERROR_STOPPED`.
+//
+// Can be called from any thread and from callbacks, even while another call uses the loader. On Linux it can also be called in a
+// signal handler, whatever that interrupts: it takes no lock, does not allocate, and leaves `errno` alone. No thread may free
+// the loader before the handler has returned, because the handler might then have to release its memory. Does nothing for
+// NULL. A thread that receives `SLOTLINE_ERROR_STOPPED` sees everything that was done before this call, and, except for handlers,
+// may free the loader even if this call has not returned.
+void slotline_loader_stop(const slotline_loader *loader);
+
+// Frees a loader. Does nothing for NULL. The loader's batches stay valid. The call waits until the loader's threads have left
+// callbacks, for up to `close_timeout_ms` (5 s); threads that do not leave by then are left running, with the memory that they
+// can access, and `on_warning` receives a warning. It waits as long for copies to a device. A loader that was freed before is
+// reported on the standard error, and the process is aborted. This holds until 64 more loaders were freed, except for loaders
+// that threads free at the same moment, of which some may be missed.
+//
+// Can be called from any thread, even while other calls are in the loader, in other threads or further up the stack of a
+// callback. In that case the loader is stopped. If one of these calls uses the loader exclusively (for example
+// `slotline_loader_next`), the loader is destroyed when that call returns. Calls that any thread may make at any time
+// (`slotline_loader_stop`, `slotline_loader_len`) do not keep the loader alive, and may return after it has been destroyed.
+//
+// Every other call must have begun before this one. The library cannot check this: a call that begins after this one reads
+// freed memory. A call has certainly begun once one of its effects was seen: a callback runs within it, or, for the only call
+// of `slotline_loader_stop`, another call has returned `SLOTLINE_ERROR_STOPPED`. In all other cases, wait until the call has
+// returned. A callback of the loader that is running may still call the loader's functions; they find the loader stopped and
+// in use.
+void slotline_loader_free(slotline_loader *loader);
+
+// Sets options to their defaults, and their `struct_size` to `struct_size`, which must be `sizeof(slotline_options)`. Does
+// nothing for NULL, or if the size has no room for a `struct_size`. Can be called from any thread.
+void slotline_options_init(slotline_options *options,
+                           size_t struct_size);
+
+// Reads from the environment which of several processes this is. The first of these that is set counts: `RANK` and
+// `WORLD_SIZE` (torchrun), `PMI_RANK` and `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK` and `…_SIZE` (Open MPI),
+// `MV2_COMM_WORLD_RANK` and `…_SIZE` (MVAPICH), `SLURM_PROCID` and `SLURM_STEP_NUM_TASKS` (`srun`, unless the job is a shell).
+// Without any, it is rank 0 of 1, and `launcher` is NULL. Nothing is divided unless `rank` and `world_size` of a loader's options
+// are set. Can be called from any thread, but not while another one changes the environment.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer; only one variable of a pair is set, or is not a number; two launchers contradict each
+// other.
+slotline_status slotline_ranks_from_env(slotline_ranks *out,
+                                        slotline_error **error);
+
+// Makes one state out of those of all ranks (`slotline_loader_state`), which any number of ranks can load. The states must be of
+// one run and of the same step. `states` are `count` pointers to the bytes, and `lens` their lengths. The caller owns the bytes
+// in `*out`, which is NULL on failure.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer. `SLOTLINE_ERROR_STATE`: there is no state, some bytes are not a state, or the
+// states are of different runs or steps, of streams, or of batches that came out of order.
+slotline_status slotline_state_merge(const uint8_t *const *states,
+                                     const size_t *lens,
+                                     size_t count,
+                                     slotline_bytes **out,
+                                     slotline_error **error);
+
+// Becomes a worker, if a loader has started this process as one (`spawn` in `slotline_options`); otherwise returns at once.
+//
+// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker makes
+// its dataset with `make`, which is called with `user`, reads samples until the loader is freed or its process ends, and then
+// ends its own process with `exit`, so that this function does not return. The dataset's drop functions run before that, unless
+// the worker is killed.
+//
+// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
+// differs, or if `make` is NULL or fails, `SLOTLINE_ERROR_WORKER_DIED` of the loader says why.
+//
+// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
+// all processes of a program. No other thread may change the environment during this call. Only Linux has such workers; on
+// other systems this function always returns at once.
+void slotline_work_if_spawned(slotline_make_dataset make,
+                              void *user);
+
+// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
+// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
+// host or for a device. On failure `*out` is NULL.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
+// a device that is not `resumable`.
+slotline_status slotline_loader_state(slotline_loader *loader,
+                                      slotline_bytes **out,
+                                      slotline_error **error);
+
+// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
+// same data and options (options such as the number of workers may differ). The next `slotline_loader_epoch` delivers the rest
+// of that pass. A pass that has not ended is abandoned, unless the bytes are not a state at all.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
+// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
+slotline_status slotline_loader_load_state(slotline_loader *loader,
+                                           const uint8_t *data,
+                                           size_t len,
+                                           slotline_error **error);
+
+// Writes the loader's statistics to `*out`. The caller must set `out->struct_size`. Can be called from any thread at any time,
+// even while another call uses the loader.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
+slotline_status slotline_loader_stats(slotline_loader *loader,
+                                      slotline_stats *out,
+                                      slotline_error **error);
+
+// Returns all statistics as JSON: what each worker did, the slowest samples, and the samples that are bad or stuck. The caller
+// owns the text. On failure `*out` is NULL. Can be called from any thread at any time, even while another call uses the
+// loader.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer.
+slotline_status slotline_loader_stats_json(slotline_loader *loader,
+                                           slotline_bytes **out,
+                                           slotline_error **error);
+
+// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
+// any thread at any time, even while another call uses the loader.
+//
+// Errors:
+// The same as for `slotline_loader_stats_json`.
+slotline_status slotline_loader_verdict(slotline_loader *loader,
+                                        slotline_bytes **out,
+                                        slotline_error **error);
+
+// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
+// failure `*out` is NULL. `on_warning` in `slotline_options` receives these and others when they are noticed.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
+slotline_status slotline_loader_warnings(slotline_loader *loader,
+                                         slotline_bytes **out,
+                                         slotline_error **error);
+
+// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
+// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
+// thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
+slotline_status slotline_batch_sampler_of(const slotline_sampler *sampler,
+                                          size_t batch_size,
+                                          uint8_t drop_last,
+                                          slotline_batch_sampler **out,
+                                          slotline_error **error);
+
+// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
+// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
+slotline_status slotline_batch_sampler_lists(const size_t *indices,
+                                             const size_t *offsets,
+                                             size_t n,
+                                             slotline_batch_sampler **out,
+                                             slotline_error **error);
+
+// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
+// fails. Can be called from any thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
+slotline_status slotline_batch_sampler_from_callback(const slotline_batches_callback *callback,
+                                                     slotline_batch_sampler **out,
+                                                     slotline_error **error);
+
+// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
+// thread.
+void slotline_batch_sampler_free(slotline_batch_sampler *sampler);
+
+// Makes a generator with a seed. Can be called from any thread.
+//
+// Errors:
+// `SLOTLINE_ERROR_INVALID`: a null pointer.
+slotline_status slotline_generator_new(uint64_t seed, slotline_generator **out, slotline_error **error);
+
+// Frees a generator. Does nothing for NULL. Can be called from any thread.
+void slotline_generator_free(slotline_generator *generator);
 
 // Makes a sampler that draws a new random order in each pass, or, with `replacement`, independent random indices (torch's
 // `RandomSampler`). `num_samples` is the number of samples of a pass; 0: the length of the dataset. Can be called from any
@@ -1680,95 +1769,6 @@ void slotline_sampler_set_epoch(const slotline_sampler *sampler,
 
 // Frees a sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any thread.
 void slotline_sampler_free(slotline_sampler *sampler);
-
-// Appends bytes to the saved bytes.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or more bytes than fit in memory.
-slotline_status slotline_saved_append(slotline_saved *saved, const uint8_t *bytes, size_t len);
-
-// Becomes a worker, if a loader has started this process as one (`spawn` in `slotline_options`); otherwise returns at once.
-//
-// Call this at the start of `main`: what comes before it runs in each worker, and what comes after it does not. A worker makes
-// its dataset with `make`, which is called with `user`, reads samples until the loader is freed or its process ends, and then
-// ends its own process with `exit`, so that this function does not return. The dataset's drop functions run before that, unless
-// the worker is killed.
-//
-// The dataset must have the length and the fields of the loader's, but may be of another kind. It must not be a stream. If it
-// differs, or if `make` is NULL or fails, `SLOTLINE_ERROR_WORKER_DIED` of the loader says why.
-//
-// The process takes its standard input for this, which is empty from then on, and ignores SIGINT, since a terminal sends that to
-// all processes of a program. No other thread may change the environment during this call. Only Linux has such workers; on
-// other systems this function always returns at once.
-void slotline_work_if_spawned(slotline_make_dataset make,
-                              void *user);
-
-// Returns the position of the loader, which is after the last batch that it delivered. Can be called during a pass or between
-// passes. The caller owns the bytes; another process, on any machine, can load them, also into a loader of another kind, for the
-// host or for a device. On failure `*out` is NULL.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: called during a pass of a loader for
-// a device that is not `resumable`.
-slotline_status slotline_loader_state(slotline_loader *loader,
-                                      slotline_bytes **out,
-                                      slotline_error **error);
-
-// Moves the loader to the position at which `slotline_loader_state` was called, for this loader or for another one with the
-// same data and options (options such as the number of workers may differ). The next `slotline_loader_epoch` delivers the rest
-// of that pass. A pass that has not ended is abandoned, unless the bytes are not a state at all.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use. `SLOTLINE_ERROR_STATE`: the bytes are damaged, or come
-// from a loader that does not match; except for the abandoned pass, the loader is unchanged.
-slotline_status slotline_loader_load_state(slotline_loader *loader,
-                                           const uint8_t *data,
-                                           size_t len,
-                                           slotline_error **error);
-
-// Writes the loader's statistics to `*out`. The caller must set `out->struct_size`. Can be called from any thread at any time,
-// even while another call uses the loader.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
-slotline_status slotline_loader_stats(slotline_loader *loader,
-                                      slotline_stats *out,
-                                      slotline_error **error);
-
-// Returns all statistics as JSON: what each worker did, the slowest samples, and the samples that are bad or stuck. The caller
-// owns the text. On failure `*out` is NULL. Can be called from any thread at any time, even while another call uses the
-// loader.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer.
-slotline_status slotline_loader_stats_json(slotline_loader *loader,
-                                           slotline_bytes **out,
-                                           slotline_error **error);
-
-// Returns a text that says what limited the loader so far. The caller owns it. On failure `*out` is NULL. Can be called from
-// any thread at any time, even while another call uses the loader.
-//
-// Errors:
-// The same as for `slotline_loader_stats_json`.
-slotline_status slotline_loader_verdict(slotline_loader *loader,
-                                        slotline_bytes **out,
-                                        slotline_error **error);
-
-// Returns the warnings of the loader since it was made, one per line; usually there are none. The caller owns the text. On
-// failure `*out` is NULL. `on_warning` in `slotline_options` is told of them, and of more, when they are noticed.
-//
-// Errors:
-// `SLOTLINE_ERROR_INVALID`: a null pointer, or the loader is in use.
-slotline_status slotline_loader_warnings(slotline_loader *loader,
-                                         slotline_bytes **out,
-                                         slotline_error **error);
-
-// Returns the header version that the library was built with, to compare with `SLOTLINE_ABI_VERSION`. Can be called from any
-// thread.
-uint32_t slotline_abi_version(void);
-
-// Returns the library's version, such as "0.1.0". The string is never freed. Can be called from any thread.
-const char *slotline_version(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,20 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use slotline_core::sync::delays;
-use slotline_ffi::batch::*;
-use slotline_ffi::callback::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::SLOTLINE_I64;
-use slotline_ffi::error::slotline_error;
-use slotline_ffi::field::{SLOTLINE_FIXED, slotline_field};
-use slotline_ffi::loader::*;
-use slotline_ffi::options::slotline_options;
-use slotline_ffi::sample::*;
-use slotline_ffi::state::*;
-use slotline_ffi::stats::*;
-use slotline_ffi::status::*;
-use slotline_ffi::stream::slotline_stream_dataset;
-use slotline_ffi::sync::{Step, on_step};
+use slotline_ffi::*;
 use support::datasets::{Drops, dropped, field, map};
 use support::{bytes, call, options};
 
@@ -441,7 +428,6 @@ fn a_loader_stopped_by_its_callback_can_be_freed() {
 #[cfg(feature = "cuda")]
 mod device {
     use slotline_cuda_fake::{Fake, Options};
-    use slotline_ffi::device::*;
 
     use super::*;
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::ptr::null_mut;
 
-use slotline_ffi::sampler::*;
+use slotline_ffi::*;
 use support::{Loader, call, options};
 
 /// Returns the order of a pass of a loader with a seed and a sampler without one.

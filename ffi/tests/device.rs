@@ -16,17 +16,8 @@ use cudarc::driver::sys;
 use reads::Reads;
 use slotline_cuda::{Device, Stream, leaked};
 use slotline_cuda_fake::{Fake, Options};
-use slotline_ffi::batch::*;
-use slotline_ffi::callback::slotline_failure;
-use slotline_ffi::collate::slotline_samples;
-use slotline_ffi::device::*;
-use slotline_ffi::dlpack::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::options::slotline_options;
-use slotline_ffi::state::*;
-use slotline_ffi::stats::*;
-use slotline_ffi::status::*;
-use support::{Batch, Digits, Loader, bytes, call, options, tensor};
+use slotline_ffi::*;
+use support::{Batch, Digits, Loader, call, options, tensor};
 
 type Outcome<T> = Result<T, (slotline_status, String)>;
 
@@ -55,11 +46,6 @@ impl DeviceLoader {
         // SAFETY: all pointers are valid.
         call(|error| unsafe { slotline_loader_new_on_device(Digits::open().0, options, device, &mut loader, error) })?;
         Ok(Self(Loader(loader)))
-    }
-
-    fn state(&self) -> Outcome<Vec<u8>> {
-        // SAFETY: the loader and the out pointers are valid.
-        bytes(|out, error| unsafe { slotline_loader_state(self.0.0, out, error) })
     }
 }
 
@@ -340,13 +326,11 @@ fn a_host_loader_resumes_from_a_device_loaders_state() {
     loader.epoch().unwrap();
     let mut got: Vec<_> = (0..5).map(|_| loader.next().unwrap().unwrap().indices().to_vec()).collect();
     let state = loader.state().unwrap();
-    // SAFETY: the loader is valid, and the state has the length that is passed.
-    call(|error| unsafe { slotline_loader_load_state(host.0, state.as_ptr(), state.len(), error) }).unwrap();
+    host.load(&state).unwrap();
     host.epoch().unwrap();
     let rest = host.rest();
     // The device loader itself can also return to the state.
-    // SAFETY: as above.
-    call(|error| unsafe { slotline_loader_load_state(loader.0.0, state.as_ptr(), state.len(), error) }).unwrap();
+    loader.load(&state).unwrap();
     loader.epoch().unwrap();
     assert_eq!(loader.rest(), rest);
     // SAFETY: the loader is valid.

@@ -30,7 +30,7 @@ impl Number for i64 {}
 impl ClassId for u8 {}
 impl ClassId for i64 {}
 
-/// What a mask needs of the pipeline of its picture, for pictures of any element type.
+/// The part of a picture's [`Pipeline`] that its mask follows, without the pipeline's element type.
 pub(crate) trait Leader: fmt::Debug + Sync {
     fn plan_for(&self, bytes: &[u8], choice: Choice<'_>) -> Result<([usize; 2], Plan), ImageError>;
     fn limits(&self) -> Limits;
@@ -51,15 +51,15 @@ impl<T: Pixel> Leader for Pipeline<T> {
     }
 }
 
-/// A segmentation mask with the class of each pixel of a picture, which [`Image::mask`](crate::Image::mask) makes. It is
-/// decoded into its row of the batch, with shape `[height, width]` of its picture's pipeline.
+/// A segmentation mask: the class of each pixel of a picture. It is made by [`Image::mask`](crate::Image::mask), and
+/// decoded into its row of the batch with the `[height, width]` of the picture's pipeline.
 ///
 /// A mask follows the crops, resizes, flips and padding of its picture, with its [`Draw`](crate::Draw) or its
-/// [`Seed`](crate::Seed). It is resized to the nearest pixel, as torchvision's `tv_tensors.Mask` is, so that it keeps its
-/// classes. Transforms of colours and [`Normalize`](crate::transform::Normalize) do not change it.
+/// [`Seed`](crate::Seed). It is resized with nearest-neighbour interpolation, like torchvision's `tv_tensors.Mask`, so that
+/// no other classes appear. Transforms of colours and [`Normalize`](crate::transform::Normalize) do not change it.
 ///
-/// The file is a PNG with a palette, whose indices are the classes, or of grey with up to 16 bits. Numbers of less than 8
-/// bits are not scaled. A class above 255 needs `i64`.
+/// The file is a PNG: with a palette, whose indices are the classes, or in greyscale with up to 16 bits, whose values are
+/// the classes. Values of fewer than 8 bits are not scaled. A class above 255 needs `i64`.
 #[derive(Clone, Copy)]
 pub struct Mask<'a, M = u8> {
     bytes: &'a [u8],

@@ -5,8 +5,8 @@
 //! thread. [`Files::map`] maps the files instead, so that nothing is copied.
 //!
 //! A file that was replaced or changed before it is first read is an error. One that stays open is read to the end of the
-//! dataset, even if another one takes its name. Whoever overwrites an open file in place gets a mixture: write another
-//! file, and rename it.
+//! dataset, even if another one takes its name. If an open file is overwritten in place, samples may mix old and new
+//! bytes: write another file, and rename it.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -32,7 +32,7 @@ use crate::remote::Listed;
 #[cfg(feature = "remote")]
 use crate::remote::Remote;
 
-/// How many files are looked at to choose the room for whole files.
+/// How many files are looked up to estimate the capacity for whole files.
 const LOOKED_AT: usize = 1024;
 
 /// The size of a page, or less.
@@ -398,8 +398,8 @@ impl Files {
         }
     }
 
-    /// Begins a pass in which about `budget` bytes are asked for ahead: what was asked for before, and not read, is not
-    /// needed any more.
+    /// Begins a pass that asks for about `budget` bytes ahead. Bytes that were asked for before, and not read, are no
+    /// longer needed.
     pub(crate) fn begin_pass(&self, budget: u64) {
         #[cfg(feature = "remote")]
         if let List::Remote(remote) = &self.list {
@@ -409,7 +409,7 @@ impl Files {
 }
 
 impl Open {
-    /// Returns the file, which stays open, unless too many are.
+    /// Returns the file. It stays open from then on, unless too many files are open.
     fn handle(&self) -> Result<Handle<'_>, Error> {
         if let Some(handle) = self.handle.get() {
             return Ok(Handle::Stays(handle));
@@ -427,7 +427,7 @@ impl Open {
         Ok(Handle::Stays(stays))
     }
 
-    /// Opens the file, if it is as it was found.
+    /// Opens the file, and checks that it has not changed since the dataset was made.
     fn unchanged(&self) -> Result<File, Error> {
         let (file, found) = open_plain(&self.path).map_err(|source| Error::io(&self.path, "open", source))?;
         if (found.len(), modified(&found)) != (self.len, self.modified) {

@@ -1,4 +1,4 @@
-//! What a format has to say, and the dataset that follows from it.
+//! The trait that each format implements, and the dataset that is made from it.
 
 use std::any::Any;
 use std::io;
@@ -84,7 +84,7 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
     fn spans(&self, index: usize, each: &mut dyn FnMut(Span));
 
     /// Returns the number of the file that sample `index`, which is below the length, is in. By default it is that of its
-    /// first [span](Self::spans); so formats must say it whose samples may be in memory.
+    /// first [span](Self::spans), so a format that may leave out spans, since they are in memory, must override this.
     fn file_of(&self, index: usize) -> Option<usize> {
         let mut file = None;
         self.spans(index, &mut |span| _ = file.get_or_insert(span.file));
@@ -106,8 +106,8 @@ pub trait Format: Any + std::fmt::Debug + Send + Sync {
         lens
     }
 
-    /// Whether the fields that hold no bytes are known without those of the files: where none of the chosen fields holds
-    /// bytes, no file is read, and [`Input`] gives none.
+    /// Whether fields other than those with bytes can be made without reading the files. If so, and none of the chosen
+    /// fields holds bytes, no file is read, and [`Input`] returns empty bytes.
     fn knows_fields(&self) -> bool {
         false
     }
@@ -139,7 +139,7 @@ pub struct Input<'a> {
     memory: &'a mut Memory,
     /// Where the time of reading is counted, for some samples.
     timed: Option<&'a ReadCounters>,
-    /// Whether nothing is read, and the bytes are none.
+    /// Whether nothing is read, and empty bytes are returned.
     unread: bool,
 }
 
@@ -209,7 +209,7 @@ impl<'a> Input<'a> {
         held.downcast_ref().expect("it was just stored as a T")
     }
 
-    /// Lends what [`hold`](Self::hold) lent last, if that `is` what is needed, or what `find` returns.
+    /// Lends what [`hold`](Self::hold) lent last if `is` accepts it, and otherwise what `find` returns.
     pub(crate) fn hold_if<T: Any + Send + Sync>(
         self,
         is: impl Fn(&T) -> bool,
@@ -222,8 +222,8 @@ impl<'a> Input<'a> {
         Ok(held.downcast_ref().expect("it was stored as a T"))
     }
 
-    /// Reads these bytes as [`joined`](Self::joined) does, and has `convert` append others to memory of the thread, which
-    /// is empty and is returned.
+    /// Reads these bytes as [`joined`](Self::joined) does, and returns what `convert` makes of them: it appends to an empty
+    /// buffer of the thread.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Folders that are named after values, `year=2024/month=5`, as Hive and Spark write tables.
+//! Hive partitioning: folders that are named after values, `year=2024/month=5`, as Hive and Spark write tables.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Part {
     pub(crate) values: Vec<(String, String)>,
 }
 
-/// Whether this is the name of such a folder.
+/// Whether this is the name of a folder that is named after a value, `key=value`.
 pub(crate) fn is_part(name: &str) -> bool {
     name.split_once('=').is_some_and(|(key, _)| !key.is_empty())
 }
@@ -60,7 +60,7 @@ pub(crate) fn keys(parts: &[Part]) -> Result<Vec<&str>, Error> {
     Ok(first)
 }
 
-/// Adds the files below a folder. The name of one that is not named after a value has no key.
+/// Adds the files below a folder. A folder that is not named after a value gets the empty key.
 fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>) -> Result<(), Error> {
     let names = names_in(folder)?;
     let folders = folders(folder, &names);
@@ -81,7 +81,7 @@ fn list(folder: &Path, values: &mut Vec<(String, String)>, found: &mut Vec<Part>
     Ok(())
 }
 
-/// Returns a name with its `%20` and the like decoded; as it is if that is no UTF-8.
+/// Percent-decodes a name. If the result is not UTF-8, returns the name unchanged.
 fn decoded(name: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), name.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {
@@ -93,8 +93,8 @@ fn decoded(name: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| name.to_owned())
 }
 
-/// Adds the values that the folders of their files are named after to the samples, except fields that the files have
-/// themselves: integers if all are, otherwise texts.
+/// Adds a field to all samples for each key of the folders, with the value in the name of the folder of their file, unless
+/// the files have a field of that name. It is an integer if all values are, and otherwise text.
 pub(crate) fn with_values(
     inner: Arc<dyn Format>,
     parts: &[Part],

@@ -25,8 +25,8 @@ use crate::window::Progress;
 const EXTENSION: &str = ".slotline-idx";
 
 /// Where indexes of files are saved. A saved index is used if the file has the length and the time of modification, or
-/// the object the tag, that it had when it was indexed. Damaged indexes are made again. An index that can't be
-/// written is in [`Records::warnings`](crate::Records::warnings).
+/// the object the tag, that it had when it was indexed. Damaged indexes are made again. If an index can't be
+/// written, [`Records::warnings`](crate::Records::warnings) says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexFiles {
@@ -81,9 +81,7 @@ impl IndexFiles {
                     file,
                     match saved {
                         None => "there is no folder for it: set `index_files`, or the variable HOME",
-                        Some(_) if files.is_remote() => {
-                            "the server gives no tag (ETag) by which another state is known"
-                        }
+                        Some(_) if files.is_remote() => "the server sends no ETag, so a change could not be detected",
                         Some(_) => "the file was changed",
                     },
                 );
@@ -132,7 +130,7 @@ fn named_in(folder: &Path, path: &Path) -> Option<PathBuf> {
     Some(folder.join(with_extension(name.into())))
 }
 
-/// Returns a hash of texts for which nobody can find others with the same hash.
+/// Returns a collision-resistant hash of texts.
 pub(crate) fn hash<const N: usize>(texts: [&[u8]; N]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for text in texts {
@@ -157,7 +155,7 @@ fn with_extension(mut name: OsString) -> OsString {
     name
 }
 
-/// Reads an index, unless it is no file, or too long to be one: it takes fewer bytes than what it is about.
+/// Reads an index. Returns `None` if it is not a file, or too long: an index is never much longer than the file it is for.
 fn read(path: &Path, len: u64) -> Option<Vec<u8>> {
     let found = fs::metadata(path).ok()?;
     (found.is_file() && found.len() <= len.saturating_add(1 << 10)).then(|| fs::read(path).ok())?

@@ -121,7 +121,7 @@ impl<'a, R: Handle<Target: AnyRing>> ClaimChunk<'a, R> {
         self.len
     }
 
-    /// Whether the chunk has no items, which is so only if at most 0 were asked for.
+    /// Whether the chunk has no items. This is the case only if 0 items were asked for.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -4,14 +4,10 @@ use std::ffi::c_void;
 
 use slotline_cuda::{DeviceBatch, Stream};
 
-use crate::batch::{slotline_batch, slotline_batch_free};
-use crate::boundary::boundary;
-use crate::check;
-use crate::error::slotline_error;
-use crate::failure::Failure;
-use crate::field::About;
-use crate::status::{SLOTLINE_OK, slotline_status};
-use crate::tensor::{describe, slotline_tensor};
+use crate::abi::{Failure, check, done, slotline_error, slotline_status};
+use crate::batch::handle::{slotline_batch, slotline_batch_free};
+use crate::fields::field::About;
+use crate::fields::tensor::{describe, slotline_tensor};
 
 /// Describes field `i` in a tensor that holds its defaults; its addresses are device addresses.
 pub(crate) fn describe_field(tensor: &mut slotline_tensor, batch: &DeviceBatch, about: &About, i: usize) -> bool {
@@ -64,12 +60,7 @@ pub unsafe extern "C" fn slotline_batch_ready_on(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary`, `reference` and `Stream::from_raw`.
-    unsafe {
-        boundary(error, || {
-            ready_on(on_device(batch)?, stream)?;
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { done(error, || ready_on(on_device(batch)?, stream)) }
 }
 
 /// Frees a batch, even if this function fails. Its memory is filled again once `stream` has reached this point, the last tensor
@@ -93,13 +84,12 @@ pub unsafe extern "C" fn slotline_batch_release_on(
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary`, `on_device` and `Stream::from_raw`, and gives up its hold.
     unsafe {
-        boundary(error, || {
+        done(error, || {
             let used = match on_device(batch) {
                 Ok(shared) => {
                     let stream = Stream::from_raw(shared.device(), stream);
                     if let Some(alone) = slotline_batch::into_device(batch) {
-                        alone.release_on(&stream)?;
-                        return Ok(SLOTLINE_OK);
+                        return Ok(alone.release_on(&stream)?);
                     }
                     // The streams of tensors must still be waited for, even if the tensors were deleted. The last hold releases
                     // the batch on all recorded streams.
@@ -108,7 +98,7 @@ pub unsafe extern "C" fn slotline_batch_release_on(
                 Err(failure) => Err(failure),
             };
             slotline_batch_free(batch);
-            used.map(|()| SLOTLINE_OK)
+            used
         })
     }
 }
@@ -128,10 +118,5 @@ pub unsafe extern "C" fn slotline_batch_wait(
     error: *mut *mut slotline_error,
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary` and `on_device`.
-    unsafe {
-        boundary(error, || {
-            on_device(batch)?.wait()?;
-            Ok(SLOTLINE_OK)
-        })
-    }
+    unsafe { done(error, || Ok(on_device(batch)?.wait()?)) }
 }

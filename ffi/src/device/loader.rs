@@ -5,17 +5,12 @@ use std::time::Duration;
 
 use slotline_cuda::{Device, DeviceLoader, probe};
 
-use crate::boundary::boundary;
-use crate::check;
-use crate::dataset::slotline_dataset;
-use crate::error::slotline_error;
-use crate::failure::Failure;
-use crate::handle::Handle;
-use crate::loader::{build, slotline_loader, take};
-use crate::options::slotline_options;
-use crate::running::AnyLoader;
-use crate::status::{SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_DEVICE, SLOTLINE_OK, slotline_status};
-use crate::versioned::{self, Versioned};
+use crate::abi::{
+    Failure, SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_DEVICE, Versioned, check, done, slotline_error, slotline_status,
+    versioned,
+};
+use crate::data::dataset::slotline_dataset;
+use crate::loader::{AnyLoader, Handle, build, slotline_loader, slotline_options, take};
 
 /// The options for copying batches to the device. Except for the size, zeros are the defaults.
 #[repr(C)]
@@ -37,12 +32,7 @@ pub struct slotline_device_options {
 
 // SAFETY: it contains only numbers, and its first field is its size.
 unsafe impl Versioned for slotline_device_options {
-    const FIRST: usize = versioned::end!(reserved);
     const END: usize = versioned::end!(reserved);
-
-    fn defaults() -> Self {
-        Self { struct_size: size_of::<Self>(), ordinal: 0, slots: 0, timeout_ms: 0, resumable: 0, reserved: [0; 7] }
-    }
 
     fn is_known(&self) -> bool {
         self.reserved == [0; 7]
@@ -67,11 +57,11 @@ pub unsafe extern "C" fn slotline_device_probe(
 ) -> slotline_status {
     // SAFETY: the caller guarantees that `devices` and `error` are NULL or writable.
     unsafe {
-        boundary(error, || {
+        done(error, || {
             let devices = check::place(devices, 0, "devices")?;
             let driver = probe().map_err(|reason| Failure::of(SLOTLINE_ERROR_DEVICE, &reason))?;
             *devices = driver.devices.len();
-            Ok(SLOTLINE_OK)
+            Ok(())
         })
     }
 }
@@ -98,7 +88,7 @@ pub unsafe extern "C" fn slotline_loader_new_on_device(
 ) -> slotline_status {
     // SAFETY: the caller upholds the contracts of `boundary`, `take`, `build` and `read`.
     unsafe {
-        boundary(error, || {
+        done(error, || {
             // This comes first, because the user's pointers are taken over even if this function fails.
             let options = take(options);
             let out = check::place(out, null_mut(), "out")?;
@@ -123,7 +113,7 @@ pub unsafe extern "C" fn slotline_loader_new_on_device(
                 .timeout(Duration::from_millis(wanted.timeout_ms))
                 .resumable(check::flag(wanted.resumable, "device->resumable")?);
             *out = Box::into_raw(Box::new(slotline_loader(Handle::new(AnyLoader::Device(Box::new(loader))))));
-            Ok(SLOTLINE_OK)
+            Ok(())
         })
     }
 }

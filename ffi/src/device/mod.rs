@@ -16,8 +16,7 @@ pub use self::loader::*;
 
 use slotline_cuda::Error;
 
-use crate::failure::{Failure, chain};
-use crate::status::*;
+use crate::abi::{Failure, SLOTLINE_ERROR_DEVICE, SLOTLINE_ERROR_HELD, SLOTLINE_ERROR_TIMEOUT, chain};
 
 impl From<Error> for Failure {
     #[cold]

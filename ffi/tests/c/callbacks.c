@@ -7,7 +7,7 @@
 
 /* The state that the callbacks of a test share. */
 struct state {
-  atomic_int reads, drops, open_cursors, batches;
+  atomic_int reads, drops, open_cursors, batches, payloads;
   /* The sample for which `misbehave` is called; -1 for none. */
   int64_t odd;
   int32_t (*misbehave)(struct state *state, slotline_sample *sample);
@@ -27,6 +27,14 @@ static const slotline_field fields[] = {
 enum { FIELDS = sizeof fields / sizeof *fields, LEN = 50 };
 
 static void drop(void *state) { atomic_fetch_add(&((struct state *)state)->drops, 1); }
+
+static void drop_payload(void *state) { atomic_fetch_sub(&((struct state *)state)->payloads, 1); }
+
+/* Whether an error has the payload of a state, and nothing under other types. */
+static int has_payload(const slotline_error *error, const struct state *state) {
+  return slotline_error_payload(error, "state") == state && slotline_error_payload(error, "other") == NULL &&
+         slotline_error_payload(error, NULL) == NULL;
+}
 
 /* Writes the fields of a sample, starting with field `from`, in several ways. The values derive from the index. */
 static void write_from(slotline_sample *sample, size_t index, size_t from) {
@@ -119,14 +127,22 @@ static void samples_are_the_same_with_any_workers(void) {
 
 /* The ways in which a read callback can fail, and the text that the error's message must contain. */
 static int32_t fail(struct state *state, slotline_sample *sample) {
-  (void)state;
-  slotline_sample_fail(sample, "the disk is \xff broken");
+  atomic_fetch_add(&state->payloads, 2);
+  slotline_sample_fail_with(sample, "replaced", state, "state", drop_payload);
+  slotline_sample_fail_with(sample, "the disk is \xff broken", state, "state", drop_payload);
   return 1;
 }
 static int32_t fail_without_message(struct state *state, slotline_sample *sample) {
   (void)state, (void)sample;
   return -3;
 }
+/* The end of a stream, which this dataset is not. */
+static int32_t end(struct state *state, slotline_sample *sample) {
+  (void)state;
+  write_from(sample, 1, 0);
+  return 1;
+}
+
 static int32_t write_nothing(struct state *state, slotline_sample *sample) {
   (void)state, (void)sample;
   return 0;
@@ -136,6 +152,12 @@ static int32_t omit_the_row(struct state *state, slotline_sample *sample) {
   write_from(sample, 1, 1);
   return 0;
 }
+static int32_t omit_the_rest(struct state *state, slotline_sample *sample) {
+  (void)state;
+  slotline_sample_row(sample, 0, NULL);
+  return 0;
+}
+
 static int32_t write_invalid_bool(struct state *state, slotline_sample *sample) {
   (void)state;
   write_from(sample, 1, 0);
@@ -172,23 +194,33 @@ static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
     int32_t (*misbehave)(struct state *, slotline_sample *);
     const char *message;
   } rows[] = {
-      {fail, "the disk is"}, {fail_without_message, "-3"},
-      {write_nothing, "row"}, {omit_the_row, "row"},
-      {write_invalid_bool, "odd"}, {write_too_much, "field 0"},
-      {write_too_little, "field 0"}, {write_too_many_ragged, "field 1"},
-      {copy_invalid_bool, "field 3"}, {write_null, "NULL"},
-      {write_misaligned, "aligned"}, {write_no_field, "5 fields"},
-      {write_more_than_memory, "memory"}, {request_missing_rows, "no message"},
+      {fail, "sample 21 of batch 2 failed in "},
+      {fail, ": the disk is "},
+      {fail_without_message, "the callback returned -3 for a sample"},
+      {end, "the callback returned 1 for a sample"},
+      {write_nothing, "the callback did not write field 0 (\"row\")"},
+      {omit_the_row, "the callback did not write field 0 (\"row\")"},
+      {omit_the_rest, "the callback did not write field 1 (\"1\")"},
+      {write_invalid_bool, "field 3 (\"odd\") contains a bool that is neither 0 nor 1"},
+      {write_too_much, "field 0: field row: f32 [4] was declared, but the sample has f32 [5]"},
+      {write_too_little, "field 0: field row: f32 [4] was declared, but the sample has f32 [3]"},
+      {write_too_many_ragged, "field 1"},
+      {copy_invalid_bool, "field 3: data contains a bool that is neither 0 nor 1"},
+      {write_null, "field 4: data is NULL"},
+      {write_misaligned, "field 4: data is not aligned: its address must be a multiple of 8"},
+      {write_no_field, "field is 5, but the sample has 5 fields"},
+      {write_more_than_memory, "elements do not fit in memory"},
+      {request_missing_rows, "no message"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     struct state state = {.odd = 21, .misbehave = rows[i].misbehave};
     const slotline_options options = options_of(10, workers);
     slotline_loader *loader = loader_of(&state, &options);
     OK(slotline_loader_epoch(loader, &error));
+    slotline_error *error = NULL;
     for (size_t task = 0; task < 5; ++task) {
       slotline_batch *batch = NULL;
-      slotline_error *error = NULL;
-      const slotline_status status = slotline_loader_next(loader, &batch, &error);
+      const slotline_status status = slotline_loader_next(loader, &batch, task == 2 ? &error : NULL);
       if (task != 2) {
         CHECK(status == SLOTLINE_OK && slotline_batch_index(batch) == task);
         check_batch(batch);
@@ -201,10 +233,14 @@ static void a_failed_sample_takes_the_place_of_its_batch(size_t workers) {
         fprintf(stderr, "%zu: %s, without %s\n", i, slotline_error_message(error), rows[i].message);
         exit(1);
       }
-      slotline_error_free(error);
     }
     slotline_loader_free(loader);
     CHECK(atomic_load(&state.drops) == 1);
+    /* The error keeps its payload after the loader. */
+    const int fails = rows[i].misbehave == fail;
+    CHECK(atomic_load(&state.payloads) == fails && has_payload(error, &state) == fails);
+    slotline_error_free(error);
+    CHECK(atomic_load(&state.payloads) == 0);
   }
 }
 
@@ -215,7 +251,10 @@ static int32_t stop(struct state *state, slotline_sample *sample) {
 }
 static int32_t use_the_loader(struct state *state, slotline_sample *sample) {
   slotline_batch *batch = NULL;
-  GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_next(state->loader, &batch, &error));
+  slotline_error *error = NULL;
+  CHECK(slotline_loader_next(state->loader, &batch, &error) == SLOTLINE_ERROR_INVALID);
+  CHECK(strstr(slotline_error_message(error), "loader is in use"));
+  slotline_error_free(error);
   GIVES(SLOTLINE_ERROR_INVALID, slotline_loader_epoch(state->loader, &error));
   CHECK(slotline_loader_len(state->loader) == 5);
   write_from(sample, 21, 0);
@@ -248,7 +287,7 @@ static int32_t read_more_samples(struct state *state, slotline_sample *sample) {
   for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
   CHECK(slotline_samples_left(state->samples) == 0);
   CHECK(slotline_samples_next(state->samples, given, FIELDS) == SLOTLINE_ERROR_INVALID);
-  write_from(sample, 21, 0);
+  write_from(sample, (size_t)state->odd, 0);
   return 0;
 }
 
@@ -329,10 +368,8 @@ struct cursor {
 static int32_t open(void *user, const slotline_worker *worker, void **cursor, slotline_failure *failure) {
   struct state *state = user;
   CHECK(worker->struct_size >= sizeof *worker);
-  if (state->odd == -2) {
-    slotline_fail(failure, "stream not found");
-    return 1;
-  }
+  if (state->odd == -2) slotline_fail(failure, "stream not found");
+  if (state->odd <= -2) return -4;
   struct cursor *made = malloc(sizeof *made);
   made->at = worker->id < 0 ? 0 : (size_t)worker->id;
   made->step = worker->num_workers ? worker->num_workers : 1;
@@ -444,7 +481,7 @@ static void streams_can_fail_and_be_abandoned(size_t workers) {
   OK(slotline_loader_epoch(loader, &error));
   read_stream(loader, 2, &errors);
   slotline_loader_free(loader);
-  CHECK(atomic_load(&state.open_cursors) == 0 && atomic_load(&state.drops) == 1);
+  CHECK(atomic_load(&state.open_cursors) == 0 && atomic_load(&state.drops) == 1 && atomic_load(&state.payloads) == 0);
 
   struct state stopping = {.odd = 21, .misbehave = stop};
   loader = stream_of(&stopping, workers);
@@ -456,15 +493,20 @@ static void streams_can_fail_and_be_abandoned(size_t workers) {
   slotline_loader_free(loader);
   CHECK(atomic_load(&stopping.open_cursors) == 0 && atomic_load(&stopping.drops) == 1);
 
-  struct state closed = {.odd = -2};
-  loader = stream_of(&closed, workers);
-  OK(slotline_loader_epoch(loader, &error));
-  slotline_error *error = NULL;
-  CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_ERROR_SAMPLE && batch == NULL);
-  CHECK(strstr(slotline_error_message(error), "stream not found"));
-  slotline_error_free(error);
-  slotline_loader_free(loader);
-  CHECK(atomic_load(&closed.open_cursors) == 0 && atomic_load(&closed.drops) == 1);
+  for (int64_t odd = -3; odd <= -2; ++odd) {
+    struct state closed = {.odd = odd};
+    loader = stream_of(&closed, workers);
+    OK(slotline_loader_epoch(loader, &error));
+    for (size_t failures = 0; failures < (workers ? workers : 1); ++failures) {
+      slotline_error *error = NULL;
+      CHECK(slotline_loader_next(loader, &batch, &error) == SLOTLINE_ERROR_SAMPLE && batch == NULL);
+      CHECK(strstr(slotline_error_message(error), odd == -2 ? "stream not found" : "open returned -4"));
+      slotline_error_free(error);
+    }
+    GIVES(SLOTLINE_END, slotline_loader_next(loader, &batch, &error));
+    slotline_loader_free(loader);
+    CHECK(atomic_load(&closed.open_cursors) == 0 && atomic_load(&closed.drops) == 1);
+  }
 }
 
 /* Makes a batch that is a heap-allocated array of numbers. */
@@ -477,6 +519,10 @@ static int32_t collate(void *user, slotline_samples *samples, void **batch, slot
     slotline_tensor given[FIELDS];
     for (int i = 0; i < FIELDS; ++i) given[i].struct_size = sizeof *given;
     CHECK(slotline_samples_next(samples, given, 1) == SLOTLINE_ERROR_INVALID);
+    CHECK(slotline_samples_next(samples, NULL, FIELDS) == SLOTLINE_ERROR_INVALID);
+    given[0].struct_size = 8;
+    CHECK(slotline_samples_next(samples, given, FIELDS) == SLOTLINE_ERROR_INVALID);
+    given[0].struct_size = sizeof *given;
     const slotline_status status = slotline_samples_next(samples, given, FIELDS);
     if (status == SLOTLINE_END) break;
     if (status != SLOTLINE_OK) {
@@ -488,8 +534,13 @@ static int32_t collate(void *user, slotline_samples *samples, void **batch, slot
   }
   if (made[1] == state->odd + 1) {
     free(made);
-    slotline_fail(failure, "not this batch");
+    atomic_fetch_add(&state->payloads, 1);
+    slotline_fail_with(failure, "not this batch", state, "state", drop_payload);
     return 1;
+  }
+  if (state->odd == 41) {
+    free(made);
+    return 9;
   }
   atomic_fetch_add(&state->batches, 1);
   *batch = made;
@@ -535,7 +586,9 @@ static void batches_can_be_anything(size_t workers) {
       /* Batch 1 has a sample that fails, and the callback refuses batch 2. */
       const int sample = status == SLOTLINE_ERROR_SAMPLE;
       CHECK(slotline_error_task(error) == (sample ? 1 : 2) && (slotline_error_index(error) == -1) == !sample);
-      CHECK(strstr(slotline_error_message(error), sample ? "the disk is" : "not this batch"));
+      CHECK(strstr(slotline_error_message(error), sample ? "the disk is" : "not this batch") && has_payload(error, &state));
+      CHECK(sample || strstr(slotline_error_message(error), "the collate function failed for batch 2 in ") ==
+                          slotline_error_message(error));
       --left;
     } else {
       CHECK(status == SLOTLINE_OK && slotline_batch_num_fields(batch) == 0);
@@ -555,10 +608,12 @@ static void batches_can_be_anything(size_t workers) {
   slotline_batch_free(kept);
   /* The user pointers of the dataset and of the collate function. */
   CHECK(atomic_load(&state.batches) == 0 && atomic_load(&state.drops) == 2 && atomic_load(&initial.drops) == 1);
+  CHECK(atomic_load(&state.payloads) == 0);
 }
 
-static void a_read_callback_cannot_read_samples_of_its_batch(void) {
-  struct state state = {.odd = 21, .misbehave = read_more_samples};
+/* Sample `odd` tries to. Batches of a callback that then fails say so. */
+static void a_read_callback_cannot_read_samples_of_its_batch(int64_t odd) {
+  struct state state = {.odd = odd, .misbehave = read_more_samples};
   collating = &state;
   slotline_options options = options_of(10, 0);
   options.collate = collate;
@@ -568,8 +623,16 @@ static void a_read_callback_cannot_read_samples_of_its_batch(void) {
   OK(slotline_loader_epoch(loader, &error));
   slotline_batch *batch = NULL;
   for (size_t task = 0; task < 5; ++task) {
-    OK(slotline_loader_next(loader, &batch, &error));
-    CHECK(slotline_batch_len(batch) == 10);
+    slotline_error *error = NULL;
+    const slotline_status status = slotline_loader_next(loader, &batch, &error);
+    const char *again = "the dataset's callback read from slotline_samples while it was called for the same batch";
+    if (odd == 41) {
+      CHECK(status == SLOTLINE_ERROR_COLLATE);
+      CHECK(task != 4 || strstr(slotline_error_message(error), again));
+    } else {
+      CHECK(status == SLOTLINE_OK && slotline_batch_len(batch) == 10);
+    }
+    slotline_error_free(error);
     slotline_batch_free(batch);
   }
   GIVES(SLOTLINE_END, slotline_loader_next(loader, &batch, &error));
@@ -664,7 +727,8 @@ int main(void) {
   }
   a_callback_cannot_use_its_loader();
   a_callback_can_free_its_loader();
-  a_read_callback_cannot_read_samples_of_its_batch();
+  a_read_callback_cannot_read_samples_of_its_batch(21);
+  a_read_callback_cannot_read_samples_of_its_batch(41);
   puts("ok");
   return 0;
 }

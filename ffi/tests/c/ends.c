@@ -38,6 +38,7 @@ static void drop(void *user) { atomic_fetch_add(&((struct state *)user)->drops, 
 
 static void listen(void *user, const slotline_warning *warning) {
   struct state *state = user;
+  CHECK(warning->struct_size == sizeof *warning && warning->reserved == 0 && warning->seconds == 0);
   if (warning->kind == SLOTLINE_WARNING_LEFT_BEHIND) {
     CHECK(strstr(warning->message, "close_timeout") != NULL && warning->index == -1);
     atomic_fetch_add(&state->left_behind, 1);

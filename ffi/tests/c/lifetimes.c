@@ -59,6 +59,7 @@ static void free_in_one_order(const int *order, size_t workers) {
   OK(slotline_batch_dlpack_unversioned(batch, 0, NULL, &old, &error));
   CHECK(tensor->version.major == 1 && tensor->dl_tensor.ndim == 2 && tensor->dl_tensor.dtype.code == 0);
   CHECK(tensor->dl_tensor.dtype.bits == 32 && tensor->dl_tensor.shape[0] == 4 && tensor->dl_tensor.strides[0] == WIDTH);
+  CHECK(old->dl_tensor.ndim == 2 && old->dl_tensor.strides[0] == WIDTH && old->dl_tensor.strides[1] == 1);
   CHECK(tensor->dl_tensor.data == old->dl_tensor.data && field(batch, 0).data == old->dl_tensor.data);
   for (int i = 0; i < THINGS; ++i) {
     switch (order[i]) {

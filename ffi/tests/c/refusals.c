@@ -76,6 +76,14 @@ static void drop(void *user) {
   ++dropped;
 }
 
+/* A call that takes ownership of a pointer must drop it once, for every error. The call is made twice. */
+#define REFUSED_AND_DROPPED(word, call) \
+  do {                                  \
+    dropped = 0;                        \
+    REFUSED(word, call);                \
+    CHECK(dropped == 2);                \
+  } while (0)
+
 static const int64_t two[] = {2, 3}, nine[] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, negative[] = {-1}, huge[] = {INT64_MAX, INT64_MAX}, none[] = {0};
 static const float six[6];
 static const uint8_t bools[6] = {0, 1, 2, 0, 1, 0};
@@ -97,7 +105,7 @@ static void dataset_from_arrays(void) {
   slotline_dataset *out = dataset;
   REFUSED("arrays", slotline_dataset_from_arrays(NULL, 1, &out, E));
   CHECK(out == NULL);
-  REFUSED("arrays", slotline_dataset_from_arrays(NULL, 0, &out, E));
+  REFUSED("there are no arrays", slotline_dataset_from_arrays(NULL, 0, &out, E));
   dropped = 0;
   REFUSED_WHEN_SHORT(slotline_array, "struct_size", slotline_dataset_from_arrays(S, 1, &out, E));
   CHECK(dropped == 0);
@@ -112,21 +120,31 @@ static void dataset_from_arrays(void) {
     REFUSED(word, slotline_dataset_from_arrays(a, 2, &out, E));           \
     CHECK(dropped == 4 && out == NULL);                                   \
   } while (0)
-  REFUSED_ARRAY("name", a[0].name = a[1].name = "x");
+  REFUSED_ARRAY("two fields have the name \"x\"", a[0].name = a[1].name = "x");
   REFUSED_ARRAY("UTF-8", a[1].name = "\xff");
-  REFUSED_ARRAY("dtype", a[0].dtype = 0);
+  REFUSED_ARRAY("arrays[0]: dtype is 0", a[0].dtype = 0);
   REFUSED_ARRAY("dtype", a[1].dtype = UINT32_MAX);
-  REFUSED_ARRAY("shape", a[1].shape = NULL);
+  REFUSED_ARRAY("arrays[1]: shape is NULL", a[1].shape = NULL);
   REFUSED_ARRAY("arrays[1]", a[1].ndim = 9; a[1].shape = nine);
   REFUSED_ARRAY("arrays[1]", a[1].ndim = UINT32_MAX);
   REFUSED_ARRAY("rows", a[0].ndim = 0);
   REFUSED_ARRAY("-1", a[1].ndim = 1; a[1].shape = negative);
-  REFUSED_ARRAY("arrays[1]", a[1].shape = huge);
-  REFUSED_ARRAY("data", a[1].data = NULL);
-  REFUSED_ARRAY("aligned", a[1].data = misaligned());
-  REFUSED_ARRAY("bool", a[1].dtype = SLOTLINE_BOOL; a[1].data = bools);
-  REFUSED_ARRAY("", a[1].ndim = 1; a[1].shape = none);
+  REFUSED_ARRAY("arrays[1]: shape [9223372036854775807, 9223372036854775807] has more", a[1].shape = huge);
+  REFUSED_ARRAY("arrays[1]: data is NULL", a[1].data = NULL);
+  REFUSED_ARRAY("arrays[1]: data is not aligned", a[1].data = misaligned());
+  REFUSED_ARRAY("arrays[1]: data contains a bool that is neither 0 nor 1", a[1].dtype = SLOTLINE_BOOL; a[1].data = bools);
+  REFUSED_ARRAY("the first has 2 rows, number 2 has 0", a[1].ndim = 1; a[1].shape = none);
 #undef REFUSED_ARRAY
+  /* Bools that are 0 or 1 are accepted. */
+  a[0] = array();
+  a[0].dtype = SLOTLINE_BOOL;
+  a[0].ndim = 1;
+  a[0].data = bools + 3;
+  dropped = 0;
+  OK(slotline_dataset_from_arrays(a, 1, &out, &error));
+  CHECK(dropped == 0 && slotline_dataset_len(out) == 2);
+  slotline_dataset_free(out);
+  CHECK(dropped == 1);
   a[0] = a[1] = array();
   dropped = 0;
   REFUSED("out", slotline_dataset_from_arrays(a, 2, NULL, E));
@@ -144,14 +162,18 @@ static void loader_new(void) {
   CHECK(out == NULL);
   REFUSED("out", slotline_loader_new(dataset, &o, NULL, E));
   REFUSED("options", slotline_loader_new(dataset, misaligned(), &out, E));
+  out = loader;
   REFUSED_WHEN_SHORT(slotline_options, "struct_size", slotline_loader_new(dataset, S, &out, E));
+  CHECK(out == NULL);
 
   struct {
     slotline_options known;
     uint64_t later;
   } newer = {options_of(1, 0), 1};
   newer.known.struct_size = sizeof newer;
-  REFUSED("later version", slotline_loader_new(dataset, &newer.known, &out, E));
+  newer.known.worker_init_user = &dropped;
+  newer.known.worker_init_drop = drop;
+  REFUSED_AND_DROPPED("later version", slotline_loader_new(dataset, &newer.known, &out, E));
   newer.later = 0;
   OK(slotline_loader_new(dataset, &newer.known, &out, &error));
   slotline_loader_free(out);
@@ -163,14 +185,14 @@ static void loader_new(void) {
     REFUSED(word, slotline_loader_new(dataset, &o, &out, E));    \
     CHECK(out == NULL);                                          \
   } while (0)
-  REFUSED_OPTION("batch_size", o.batch_size = -2);
-  REFUSED_OPTION("help", o.help = 2);
-  REFUSED_OPTION("wait_strategy", o.wait_strategy = 3);
-  REFUSED_OPTION("affinity", o.affinity = 3);
-  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES);
-  REFUSED_OPTION("cores", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
-  REFUSED_OPTION("on_overflow", o.on_overflow = 2);
-  REFUSED_OPTION("on_error", o.on_error = 3);
+  REFUSED_OPTION("options->batch_size is -2, which is not a valid value", o.batch_size = -2);
+  REFUSED_OPTION("options->help is 2", o.help = 2);
+  REFUSED_OPTION("options->wait_strategy is 3", o.wait_strategy = 3);
+  REFUSED_OPTION("options->affinity is 3", o.affinity = 3);
+  REFUSED_OPTION("options->num_cores is 0", o.affinity = SLOTLINE_AFFINITY_CORES);
+  REFUSED_OPTION("options->cores is NULL", o.affinity = SLOTLINE_AFFINITY_CORES; o.num_cores = 1);
+  REFUSED_OPTION("options->on_overflow is 2", o.on_overflow = 2);
+  REFUSED_OPTION("options->on_error is 3", o.on_error = 3);
   REFUSED_OPTION("has_seed is 42", o.has_seed = 42);
   REFUSED_OPTION("shuffle is 42", o.shuffle = 42);
   REFUSED_OPTION("drop_last is 64", o.drop_last = 64);
@@ -235,18 +257,10 @@ static void batch_field_by_name(void) {
   REFUSED("batch", slotline_batch_field_by_name(NULL, "0", &out, E));
   REFUSED("name", slotline_batch_field_by_name(batch, NULL, &out, E));
   REFUSED("UTF-8", slotline_batch_field_by_name(batch, "\xff", &out, E));
-  REFUSED("image", slotline_batch_field_by_name(batch, "image", &out, E));
+  REFUSED("no field is named \"image\"; the fields are 0, 1", slotline_batch_field_by_name(batch, "image", &out, E));
   REFUSED("out", slotline_batch_field_by_name(batch, "0", NULL, E));
   REFUSED_WHEN_SHORT(slotline_tensor, "struct_size", slotline_batch_field_by_name(batch, "0", S, E));
 }
-
-/* A call that takes ownership of a pointer must drop it once, for every error. The call is made twice. */
-#define REFUSED_AND_DROPPED(word, call) \
-  do {                                  \
-    dropped = 0;                        \
-    REFUSED(word, call);                \
-    CHECK(dropped == 2);                \
-  } while (0)
 
 static int32_t no_read(void *user, size_t index, slotline_sample *sample) {
   (void)user, (void)index, (void)sample;
@@ -294,23 +308,24 @@ static void good_fields(void) {
     REFUSED_AND_DROPPED(word, call);             \
     CHECK(out == NULL);                          \
   } while (0)
-#define REFUSED_FIELDS(given, call)                                                                  \
-  do {                                                                                               \
-    REFUSED_FIELD(given, call, "fields", given.fields = NULL);                                       \
-    REFUSED_FIELD(given, call, "field", given.num_fields = 0);                                       \
-    REFUSED_FIELD(given, call, "64", given.num_fields = 65);                                         \
-    REFUSED_FIELD(given, call, "struct_size", fields[0].struct_size = 8);                            \
-    REFUSED_FIELD(given, call, "struct_size", fields[1].struct_size = sizeof *fields + 8);           \
-    REFUSED_FIELD(given, call, "dtype", fields[0].dtype = 0);                                        \
-    REFUSED_FIELD(given, call, "kind", fields[1].kind = 3);                                          \
-    REFUSED_FIELD(given, call, "shape", fields[1].shape = NULL);                                     \
-    REFUSED_FIELD(given, call, "-1", fields[1].shape = negative);                                    \
-    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = 9; fields[1].shape = nine);             \
-    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = UINT32_MAX);                            \
-    REFUSED_FIELD(given, call, "name", fields[0].name = fields[1].name = "x");                       \
-    REFUSED_FIELD(given, call, "UTF-8", fields[0].name = "\xff");                                    \
-    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_RAGGED; fields[1].ndim = 0);   \
-    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0);   \
+#define REFUSED_FIELDS(given, call)                                                                                                      \
+  do {                                                                                                                                   \
+    REFUSED_FIELD(given, call, "fields is NULL", given.fields = NULL);                                                                   \
+    REFUSED_FIELD(given, call, "num_fields is 0; it must be 1 to 64", given.num_fields = 0);                                             \
+    REFUSED_FIELD(given, call, "num_fields is 65", given.num_fields = 65);                                                               \
+    REFUSED_FIELD(given, call, "struct_size is 8", fields[0].struct_size = 8);                                                           \
+    REFUSED_FIELD(given, call, "struct_size", fields[1].struct_size = sizeof *fields + 8);                                               \
+    REFUSED_FIELD(given, call, "fields[0]: dtype is 0, which is not a dtype", fields[0].dtype = 0);                                      \
+    REFUSED_FIELD(given, call, "fields[1]: kind is 3", fields[1].kind = 3);                                                              \
+    REFUSED_FIELD(given, call, "fields[1]: shape is NULL", fields[1].shape = NULL);                                                      \
+    REFUSED_FIELD(given, call, "fields[1]: shape: -1 is not a valid length", fields[1].shape = negative);                                \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = 9; fields[1].shape = nine);                                                 \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].ndim = UINT32_MAX);                                                                \
+    REFUSED_FIELD(given, call, "two fields have the name", fields[0].name = fields[1].name = "x");                                       \
+    REFUSED_FIELD(given, call, "fields[0]: name is not UTF-8", fields[0].name = "\xff");                                                 \
+    REFUSED_FIELD(given, call, "fields[1]", fields[1].kind = SLOTLINE_RAGGED; fields[1].ndim = 2);                                       \
+    REFUSED_FIELD(given, call, "the shape of a ragged field must be [max]", fields[1].kind = SLOTLINE_RAGGED; fields[1].ndim = 0);       \
+    REFUSED_FIELD(given, call, "the shape of a packed field must be [room, ...]", fields[1].kind = SLOTLINE_PACKED; fields[1].ndim = 0); \
   } while (0)
 
 static void dataset_from_callbacks(void) {
@@ -325,7 +340,7 @@ static void dataset_from_callbacks(void) {
   map.num_fields = 2;
   REFUSED_AND_DROPPED("out", slotline_dataset_from_callbacks(&map, NULL, E));
   map.read = NULL;
-  REFUSED_AND_DROPPED("read", slotline_dataset_from_callbacks(&map, &out, E));
+  REFUSED_AND_DROPPED("dataset->read is NULL", slotline_dataset_from_callbacks(&map, &out, E));
 }
 
 static void dataset_from_stream(void) {
@@ -345,10 +360,10 @@ static void dataset_from_stream(void) {
     REFUSED_AND_DROPPED(word, slotline_dataset_from_stream(&stream, to, E));     \
   } while (0)
   REFUSED_STREAM("out", NULL, (void)0);
-  REFUSED_STREAM("open", &out, stream.open = NULL);
-  REFUSED_STREAM("next", &out, stream.next = NULL);
-  REFUSED_STREAM("resume", &out, stream.save = no_save);
-  REFUSED_STREAM("len", &out, stream.len = -2);
+  REFUSED_STREAM("dataset->open is NULL", &out, stream.open = NULL);
+  REFUSED_STREAM("dataset->next is NULL", &out, stream.next = NULL);
+  REFUSED_STREAM("only one of dataset->save and dataset->resume is set", &out, stream.save = no_save);
+  REFUSED_STREAM("dataset->len is -2; set it to -1 if it is unknown", &out, stream.len = -2);
 #undef REFUSED_STREAM
 }
 
@@ -547,12 +562,14 @@ static void sampler_indices(void) {
 }
 
 /* An invalid sampler is reported when a loader is made with it. */
-static void refused_by_loader_new(slotline_sampler *with) {
+static void refused_by_loader_new(slotline_sampler *with, const char *words) {
   slotline_options o = options_of(1, 0);
   o.sampler = with;
   slotline_loader *out = loader;
-  GIVES(SLOTLINE_ERROR_BUILD, slotline_loader_new(dataset, &o, &out, &error));
-  CHECK(out == NULL);
+  slotline_error *error = NULL;
+  CHECK(slotline_loader_new(dataset, &o, &out, &error) == SLOTLINE_ERROR_BUILD && out == NULL);
+  CHECK(strstr(slotline_error_message(error), words));
+  slotline_error_free(error);
   slotline_sampler_free(with);
 }
 
@@ -565,9 +582,9 @@ static void sampler_weighted(void) {
   REFUSED("replacement is 3", slotline_sampler_weighted(weights, 3, 3, 3, &out, E));
   const double wrong[] = {1, -1, 0};
   OK(slotline_sampler_weighted(wrong, 3, 3, 1, &out, &error));
-  refused_by_loader_new(out);
+  refused_by_loader_new(out, "weight 1 is -1");
   OK(slotline_sampler_distributed(2, 2, 1, 0, 0, &out, &error));
-  refused_by_loader_new(out);
+  refused_by_loader_new(out, "rank 2 is not one of 2 replicas");
 }
 
 static void sampler_from_callback(void) {
@@ -578,7 +595,7 @@ static void sampler_from_callback(void) {
   REFUSED_WHEN_SHORT(slotline_order_callback, "struct_size", slotline_sampler_from_callback(S, &out, E));
   REFUSED_AND_DROPPED("out", slotline_sampler_from_callback(&order, NULL, E));
   order.order = NULL;
-  REFUSED_AND_DROPPED("order", slotline_sampler_from_callback(&order, &out, E));
+  REFUSED_AND_DROPPED("callback->order is NULL", slotline_sampler_from_callback(&order, &out, E));
 }
 
 static void sampler_seed(void) { slotline_sampler_seed(NULL, 1); }
@@ -602,11 +619,11 @@ static void batch_sampler_lists(void) {
   REFUSED("indices", slotline_batch_sampler_lists(NULL, offsets, 2, &out, E));
   CHECK(out == NULL);
   REFUSED("offsets", slotline_batch_sampler_lists(indices, NULL, 2, &out, E));
-  REFUSED("", slotline_batch_sampler_lists(indices, offsets, 0, &out, E));
+  REFUSED("all lists are empty", slotline_batch_sampler_lists(indices, offsets, 0, &out, E));
   REFUSED("offsets", slotline_batch_sampler_lists(indices, offsets, SIZE_MAX, &out, E));
-  REFUSED("offsets", slotline_batch_sampler_lists(indices, wrong_offsets, 2, &out, E));
-  REFUSED("offsets", slotline_batch_sampler_lists(indices, falling, 2, &out, E));
-  REFUSED("", slotline_batch_sampler_lists(indices, no_offsets, 1, &out, E));
+  REFUSED("offsets do not ascend from 0", slotline_batch_sampler_lists(indices, wrong_offsets, 2, &out, E));
+  REFUSED("offsets do not ascend from 0", slotline_batch_sampler_lists(indices, falling, 2, &out, E));
+  REFUSED("all lists are empty", slotline_batch_sampler_lists(indices, no_offsets, 1, &out, E));
   REFUSED("out", slotline_batch_sampler_lists(indices, offsets, 2, NULL, E));
 }
 

@@ -32,20 +32,6 @@ using slotline::dataset;
 using Fields = std::vector<slotline::field>;
 using Indices = std::vector<std::size_t>;
 
-/// Returns the error that a function throws.
-template <class Function>
-slotline::error thrown(Function function) {
-  try {
-    function();
-  } catch (const slotline::error& error) {
-    return error;
-  }
-  std::fprintf(stderr, "nothing was thrown\n");
-  std::exit(1);
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 /// The numbers from `first`, under a name.
 struct numbers {
   std::int64_t first;

@@ -20,8 +20,6 @@
 using Options = slotline::options;
 using slotline::code;
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 /// The number of `silent`s that exist.
 std::atomic<int> alive{0};
 

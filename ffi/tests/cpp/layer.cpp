@@ -32,20 +32,6 @@ static bool throws(Function function) {
   return false;
 }
 
-/// Returns the error that a function throws.
-template <class Function>
-slotline::error thrown(Function function) {
-  try {
-    function();
-  } catch (const slotline::error& error) {
-    return error;
-  }
-  std::fprintf(stderr, "nothing was thrown\n");
-  std::exit(1);
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 using Options = slotline::options;
 
 static_assert(std::is_nothrow_move_constructible_v<slotline::batch> && !std::is_copy_constructible_v<slotline::batch>);

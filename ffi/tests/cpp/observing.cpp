@@ -149,14 +149,12 @@ class list {
   std::vector<heard> all_;
 };
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
-void the_watchdogs_reports_are_told() {
+void the_watchdogs_reports_are_told(std::size_t workers) {
   list warnings;
   slotline::loader loader(numbers{13, 1000, 700ms}, Options()
                                                         .batch_size(10)
-                                                        .num_workers(1)
-                                                        .help(false)
+                                                        .num_workers(workers)
+                                                        .help(workers == 0)
                                                         .watchdog(50ms)
                                                         .on_warning([&](const slotline::warning& warning) {
                                                           warnings.add(warning);
@@ -167,9 +165,9 @@ void the_watchdogs_reports_are_told() {
   // On a busy machine other samples may be late, too.
   for (const heard& one : warnings.of(warning_kind::stuck))
     if (one.index == 13) stuck.push_back(one);
-  CHECK(stuck.size() == 1 && stuck[0].task == 1 && stuck[0].worker == 0);
+  CHECK(stuck.size() == 1 && stuck[0].task == 1 && stuck[0].worker == std::int64_t(workers) - 1);
   CHECK(stuck[0].seconds >= 0.05 && stuck[0].seconds < 10 && stuck[0].thread != std::this_thread::get_id());
-  CHECK(has(stuck[0].message, "worker 0 has been working on sample 13 of batch 1"));
+  CHECK(workers == 0 || has(stuck[0].message, "worker 0 has been working on sample 13 of batch 1"));
 }
 
 void the_watchdog_can_stop_the_loop() {
@@ -187,18 +185,20 @@ void the_watchdog_can_stop_the_loop() {
   }
 }
 
-void bad_samples_and_held_batches_are_told_once() {
+void bad_samples_and_held_batches_are_told_once(std::size_t workers) {
   list warnings;
   const auto listen = [&](const slotline::warning& warning) { warnings.add(warning); };
-  slotline::loader loader(numbers{1000, 13}, Options().batch_size(10).skip_errors().on_warning(listen));
+  const Options options = Options().batch_size(10).num_workers(workers).help(workers == 0).skip_errors().on_warning(listen);
+  slotline::loader loader(numbers{1000, 13}, options);
   for (int epoch = 0; epoch < 2; ++epoch)
     for (auto& batch : loader) (void)batch;
   const std::vector<heard> bad = warnings.of(warning_kind::bad_sample);
-  CHECK(bad.size() == 1 && bad[0].index == 13 && bad[0].task == 1 && bad[0].worker == -1);
-  CHECK(has(bad[0].message, "scratched") && bad[0].thread == std::this_thread::get_id());
+  CHECK(bad.size() == 1 && bad[0].index == 13 && bad[0].task == 1 && bad[0].worker == std::int64_t(workers) - 1);
+  CHECK(has(bad[0].message, "sample 13 of batch 1 is bad, in ") && has(bad[0].message, ": scratched"));
+  CHECK(workers != 0 || bad[0].thread == std::this_thread::get_id());
   std::vector<slotline::batch> kept;
   for (auto& batch : loader) kept.push_back(std::move(batch));
-  CHECK(warnings.of(warning_kind::kept).size() == 1);
+  CHECK(workers != 0 || warnings.of(warning_kind::kept).size() == 1);
 }
 
 void warnings_of_making_a_loader_are_told_and_the_function_is_destroyed() {
@@ -254,9 +254,11 @@ int main() {
 #endif
   statistics_can_be_read_while_the_loop_runs();
   what_a_dataset_writes_counts_as_writing();
-  the_watchdogs_reports_are_told();
   the_watchdog_can_stop_the_loop();
-  bad_samples_and_held_batches_are_told_once();
+  for (const std::size_t workers : {0u, 1u}) {
+    the_watchdogs_reports_are_told(workers);
+    bad_samples_and_held_batches_are_told_once(workers);
+  }
   warnings_of_making_a_loader_are_told_and_the_function_is_destroyed();
   std::puts("ok");
 }

@@ -14,20 +14,6 @@
 
 #include "check.hpp"
 
-/// Returns the error that a function throws.
-template <class Function>
-slotline::error thrown(Function function) {
-  try {
-    function();
-  } catch (const slotline::error& error) {
-    return error;
-  }
-  std::fprintf(stderr, "nothing was thrown\n");
-  std::exit(1);
-}
-
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 struct multiples {
   std::int64_t of;
   /// The sample that never comes.

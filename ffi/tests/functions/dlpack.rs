@@ -2,17 +2,10 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::thread;
 
 use crate::support::datasets::{Drops, field, map, map_loader};
 use crate::support::{Loader, call, options};
-use slotline_ffi::batch::*;
-use slotline_ffi::dlpack::*;
-use slotline_ffi::dtype::*;
-use slotline_ffi::field::SLOTLINE_FIXED;
-use slotline_ffi::options::SLOTLINE_ON_HELD_FAIL;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 /// A versioned tensor, deleted on drop as an importer would delete it.
 struct Versioned(*mut DLManagedTensorVersioned);
@@ -65,54 +58,6 @@ fn a_tensor_points_to_the_field() {
         // SAFETY: the tensor is valid.
         let (version, flags) = unsafe { ((*exported.0).version, (*exported.0).flags) };
         assert_eq!((version, flags), (DLPackVersion { major: 1, minor: 1 }, 0));
-    }
-}
-
-#[test]
-fn the_unversioned_form_describes_the_same_tensor() {
-    let loader = Loader::new(0);
-    loader.epoch().unwrap();
-    let batch = loader.next().unwrap().unwrap();
-    let mut old = null_mut();
-    // SAFETY: the batch and the out pointer are valid.
-    call(|error| unsafe { slotline_batch_dlpack_unversioned(batch.0, 0, null_mut(), &mut old, error) }).unwrap();
-    let new = Versioned::of(batch.0, 0);
-    drop(batch);
-    // SAFETY: the tensor is valid until it is deleted, and it is deleted once.
-    unsafe {
-        assert_eq!(geometry(&(*old).dl_tensor), geometry(new.tensor()));
-        assert_eq!((*old).dl_tensor.data, new.tensor().data);
-        (*old).deleter.unwrap()(old);
-    }
-}
-
-#[test]
-fn a_tensor_outlives_its_batch_and_its_loader() {
-    for workers in [0, 2] {
-        // Of these options, only `hold` matters to the test.
-        let loader = Loader::with(options(|options| {
-            (options.batch_size, options.num_workers, options.round_robin, options.hold) = (100, workers, 1, 2);
-        }));
-        loader.epoch().unwrap();
-        let batch = loader.next().unwrap().unwrap();
-        let (tensor, labels) = (Versioned::of(batch.0, 0), Versioned::of(batch.0, 1));
-        let field = batch.field(0);
-        // SAFETY: the tensor has that many bytes.
-        let bytes = |tensor: &Versioned| unsafe {
-            std::slice::from_raw_parts(tensor.tensor().data.cast::<u8>(), field.bytes).to_vec()
-        };
-        let before = bytes(&tensor);
-        drop(batch);
-        // The rest of the pass uses the other slots.
-        assert_eq!(loader.rest().len(), 17);
-        assert_eq!(bytes(&tensor), before);
-        drop(labels);
-        assert_eq!(loader.epoch(), Ok(SLOTLINE_OK));
-        assert_eq!(loader.rest().len(), 18);
-        assert_eq!(bytes(&tensor), before);
-        drop(loader);
-        assert_eq!(bytes(&tensor), before);
-        thread::spawn(move || drop(tensor)).join().unwrap();
     }
 }
 
@@ -213,24 +158,4 @@ fn tensors_count_as_held_batches() {
     let before = tensors.len();
     tensors.clear();
     assert_eq!(loader.rest().len(), 18 - before);
-}
-
-#[test]
-fn missing_fields_and_nulls_are_errors() {
-    let loader = Loader::new(0);
-    loader.epoch().unwrap();
-    let batch = loader.next().unwrap().unwrap();
-    let mut tensor = null_mut();
-    // SAFETY: the batch and the out pointer are valid or NULL.
-    unsafe {
-        for (batch, i, out, what) in [
-            (batch.0, 2, &raw mut tensor, "field is 2"),
-            (null_mut(), 0, &raw mut tensor, "batch is NULL"),
-            (batch.0, 0, null_mut(), "out is NULL"),
-        ] {
-            let (status, message) = call(|error| slotline_batch_dlpack(batch, i, null_mut(), out, error)).unwrap_err();
-            assert_eq!((status, message.contains(what)), (SLOTLINE_ERROR_INVALID, true), "{message}");
-        }
-    }
-    assert!(tensor.is_null());
 }

@@ -3,7 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod causes;
 mod collating;
 mod dlpack;
 mod map_datasets;
@@ -13,4 +12,3 @@ mod processes;
 mod resuming;
 mod samplers;
 mod stream_datasets;
-mod warnings;

@@ -1,23 +1,13 @@
 //! Map-style datasets, whose samples a callback writes by index.
 
 use std::ffi::c_void;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::slice;
 
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::*;
-use slotline_ffi::field::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::map::*;
-use slotline_ffi::options::*;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use crate::support::datasets::{Drops, field, map, map_loader, numbers};
-use crate::support::{Batch, Digits, Loader, call, options};
-
-/// A number to write.
-static ZERO: i32 = 0;
+use crate::support::{Batch, Loader, call, options};
 
 /// Returns the elements of a field.
 pub(crate) fn elements<T: Copy>(batch: &Batch, i: usize) -> Vec<T> {
@@ -77,9 +67,7 @@ fn a_callback_writes_fields_of_all_kinds() {
         assert_eq!(elements::<i16>(&batch, 1), [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 2]);
         let (ragged, packed) = (batch.field(1), batch.field(2));
         // SAFETY: the tensor has `num_ends` numbers.
-        let ends = |tensor: &slotline_ffi::tensor::slotline_tensor| unsafe {
-            slice::from_raw_parts(tensor.ends, tensor.num_ends).to_vec()
-        };
+        let ends = |tensor: &slotline_tensor| unsafe { slice::from_raw_parts(tensor.ends, tensor.num_ends).to_vec() };
         assert_eq!((ends(&ragged), ends(&packed)), (vec![0, 1, 2, 3], vec![0, 0, 1, 3, 3]));
         assert_eq!((ragged.kind, packed.kind), (SLOTLINE_RAGGED, SLOTLINE_PACKED));
         assert_eq!(elements::<f64>(&batch, 2), [0.0, 0.0, 1.0]);
@@ -126,103 +114,6 @@ fn random_numbers_do_not_depend_on_num_workers() {
     for (position, noise) in second.iter().enumerate() {
         assert_eq!(noise[2..], [position as u64, 1]);
     }
-}
-
-#[test]
-fn a_failed_sample_is_an_error_and_the_pass_continues() {
-    let (fields, drops) = (numbers(20, &Drops::default()), Drops::default());
-    for num_workers in [0, 2] {
-        let (_fields, dataset) = numbers(20, &drops);
-        let set = options(|options| (options.batch_size, options.num_workers) = (5, num_workers));
-        let loader = map_loader(&dataset, &set).unwrap();
-        loader.epoch().unwrap();
-        let mut outcomes = Vec::new();
-        loop {
-            match loader.next() {
-                Ok(Some(batch)) => outcomes.push(Ok(batch.indices()[0])),
-                Ok(None) => break,
-                Err((status, message)) => {
-                    assert!(message.starts_with("sample 13 of batch 2 failed in "), "{message}");
-                    assert!(message.ends_with(": thirteen is refused"), "{message}");
-                    outcomes.push(Err(status));
-                }
-            }
-        }
-        assert_eq!(outcomes, [Ok(0), Ok(5), Err(SLOTLINE_ERROR_SAMPLE), Ok(15)]);
-    }
-    drop(fields);
-    assert_eq!(drops.count(), 2);
-}
-
-/// Returns the error of a batch of two fields, a bool and a number, which `read` writes.
-fn first_error(read: unsafe extern "C" fn(*mut c_void, usize, *mut slotline_sample) -> i32) -> String {
-    let fields =
-        [field(c"flag", SLOTLINE_BOOL, SLOTLINE_FIXED, &[2]), field(c"number", SLOTLINE_I32, SLOTLINE_FIXED, &[])];
-    let dataset = map(1, &fields, Some(read), &Drops::default());
-    let loader = map_loader(&dataset, &options(|_| ())).unwrap();
-    loader.epoch().unwrap();
-    let Err((SLOTLINE_ERROR_SAMPLE, message)) = loader.next() else { panic!("no error") };
-    message
-}
-
-/// Calls `first_error` with a callback that writes these bytes to the row of `flag`, calls `number`, and returns `code`.
-macro_rules! reader {
-    ($flag:expr, $number:expr, $code:expr) => {{
-        unsafe extern "C" fn read(_: *mut c_void, _: usize, sample: *mut slotline_sample) -> i32 {
-            let flag: Option<[u8; 2]> = $flag;
-            // SAFETY: the sample is lent to this callback, and the data pointers are valid.
-            unsafe {
-                if let Some(flag) = flag {
-                    slotline_sample_row(sample, 0, null_mut()).cast::<[u8; 2]>().write(flag);
-                }
-                let number: fn(*mut slotline_sample) = $number;
-                number(sample);
-            }
-            $code
-        }
-        first_error(read)
-    }};
-}
-
-#[test]
-fn missing_and_invalid_fields_are_named() {
-    fn good(sample: *mut slotline_sample) {
-        // SAFETY: as in `read`.
-        unsafe { slotline_sample_write(sample, 1, (&raw const ZERO).cast(), 1) };
-    }
-    fn short(sample: *mut slotline_sample) {
-        // SAFETY: as in `read`.
-        assert_eq!(unsafe { slotline_sample_write(sample, 1, null(), 0) }, SLOTLINE_ERROR_INVALID);
-    }
-    fn null_data(sample: *mut slotline_sample) {
-        // SAFETY: as in `read`.
-        unsafe { slotline_sample_write(sample, 1, null(), 1) };
-    }
-    fn odd(sample: *mut slotline_sample) {
-        let bytes = [0_i32; 2];
-        // SAFETY: as in `read`; the four bytes from the second one on are valid.
-        unsafe { slotline_sample_write(sample, 1, bytes.as_ptr().byte_add(1).cast(), 1) };
-    }
-    fn other(sample: *mut slotline_sample) {
-        // SAFETY: as in `read`.
-        unsafe { slotline_sample_write(sample, 7, (&raw const ZERO).cast(), 1) };
-    }
-    fn huge(sample: *mut slotline_sample) {
-        // SAFETY: as in `read`; the write is refused before the data is read.
-        unsafe { slotline_sample_write(sample, 1, (&raw const ZERO).cast(), usize::MAX) };
-    }
-    fn nothing(_: *mut slotline_sample) {}
-    let check = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    check(reader!(None, good, 0), "the callback did not write field 0 (\"flag\")");
-    check(reader!(Some([0, 1]), nothing, 0), "the callback did not write field 1 (\"number\")");
-    check(reader!(Some([0, 2]), good, 0), "field 0 (\"flag\") contains a bool that is neither 0 nor 1");
-    check(reader!(Some([0, 1]), good, 7), "the callback returned 7 for a sample");
-    check(reader!(Some([0, 1]), good, 1), "the callback returned 1 for a sample");
-    check(reader!(Some([0, 1]), short, 0), "field 1: field number: i32 [] was declared, but the sample has i32 [0]");
-    check(reader!(Some([0, 1]), null_data, 0), "field 1: data is NULL");
-    check(reader!(Some([0, 1]), odd, 0), "field 1: data is not aligned: its address must be a multiple of 4");
-    check(reader!(Some([0, 1]), other, 0), "field is 7, but the sample has 2 fields");
-    check(reader!(Some([0, 1]), huge, 0), "elements do not fit in memory");
 }
 
 /// Writes the index, then too many elements, which is refused. Samples 0 and 1 are then written again; sample 2 is not.
@@ -281,29 +172,11 @@ fn a_failed_callback_leaves_no_invalid_bools() {
 }
 
 #[test]
-fn a_refused_newer_dataset_drops_its_user_pointer() {
-    #[repr(C)]
-    struct Later {
-        known: slotline_map_dataset,
-        more: usize,
-    }
-    let (drops, fields) = (Drops::default(), mixed());
-    let mut later = Later { known: map(3, &fields, Some(read_mixed), &drops), more: 1 };
-    later.known.struct_size = size_of::<Later>();
-    let mut out = null_mut();
-    // SAFETY: the struct is as long as its size.
-    let outcome = call(|error| unsafe { slotline_dataset_from_callbacks((&raw const later).cast(), &mut out, error) });
-    assert!(outcome.unwrap_err().1.contains("a later version"));
-    assert_eq!(drops.count(), 1);
-}
-
-#[test]
 fn out_of_range_indices_never_reach_the_callback() {
     let (_fields, dataset) = numbers(5, &Drops::default());
     let mut sampler = null_mut();
     // SAFETY: all pointers are valid, and each object is freed once.
     unsafe {
-        use slotline_ffi::sampler::*;
         call(|error| slotline_sampler_indices([2, 5].as_ptr(), 2, &mut sampler, error)).unwrap();
         let loader = map_loader(&dataset, &options(|options| options.sampler = sampler)).unwrap();
         slotline_sampler_free(sampler);
@@ -338,49 +211,4 @@ fn bad_samples_are_skipped_or_replaced_within_a_budget() {
     assert_eq!(too_many[2], Err(SLOTLINE_ERROR_BAD_SAMPLES));
     let share: Vec<_> = sizes(SLOTLINE_ON_ERROR_SKIP, 0, 0.05);
     assert_eq!(share[2], Ok(4), "one in twenty");
-}
-
-#[test]
-fn invalid_datasets_are_refused_and_dropped() {
-    let drops = Drops::default();
-    let good = field(c"a", SLOTLINE_U8, SLOTLINE_FIXED, &[]);
-    let make = |change: &dyn Fn(&mut slotline_map_dataset), fields: &[slotline_field]| {
-        let mut dataset = map(3, fields, Some(read_noise), &drops);
-        change(&mut dataset);
-        let mut out = null_mut();
-        // SAFETY: the dataset is valid.
-        let outcome = call(|error| unsafe { slotline_dataset_from_callbacks(&dataset, &mut out, error) });
-        assert!(out.is_null());
-        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the dataset was accepted") };
-        message
-    };
-    let fields = |fields: &[slotline_field]| make(&|_| (), fields);
-    let check = |message: String, words: &str| assert!(message.contains(words), "{message}");
-    check(make(&|dataset| dataset.read = None, &[good]), "dataset->read is NULL");
-    check(make(&|dataset| dataset.fields = null(), &[good]), "fields is NULL");
-    check(make(&|dataset| dataset.num_fields = 0, &[good]), "num_fields is 0; it must be 1 to 64");
-    check(make(&|dataset| dataset.num_fields = 65, &[good]), "num_fields is 65");
-    check(fields(&[good, slotline_field { dtype: 99, ..good }]), "fields[1]: dtype is 99, which is not a dtype");
-    check(fields(&[slotline_field { kind: 3, ..good }]), "fields[0]: kind is 3");
-    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_FIXED, &[2, -1])]), "fields[0]: shape: -1 is not a valid length");
-    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_RAGGED, &[2, 2])]), "the shape of a ragged field must be [max]");
-    check(fields(&[field(c"a", SLOTLINE_U8, SLOTLINE_PACKED, &[])]), "the shape of a packed field must be [room, ...]");
-    check(fields(&[slotline_field { ndim: 1, shape: null(), ..good }]), "fields[0]: shape is NULL");
-    check(fields(&[field(c"\xff", SLOTLINE_U8, SLOTLINE_FIXED, &[])]), "fields[0]: name is not UTF-8");
-    check(fields(&[good, good]), "two fields have the name \"a\"");
-    check(
-        fields(&[good, slotline_field { struct_size: 8, ..good }]),
-        "fields[1]: struct_size is 8, but the first element's is",
-    );
-    assert_eq!(drops.count(), 13, "each one was dropped");
-}
-
-#[test]
-fn too_short_options_set_the_loader_to_null() {
-    let short = options(|options| options.struct_size = 16);
-    let mut loader = std::ptr::dangling_mut();
-    // SAFETY: all pointers are valid; the old value of `loader` is not used.
-    let outcome = call(|error| unsafe { slotline_loader_new(Digits::open().0, &short, &mut loader, error) });
-    assert_eq!(outcome.map_err(|(status, _)| status), Err(SLOTLINE_ERROR_INVALID));
-    assert!(loader.is_null());
 }

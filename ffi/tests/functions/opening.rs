@@ -3,8 +3,7 @@
 use std::ffi::CString;
 use std::ptr::null_mut;
 
-use slotline_ffi::dataset::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use crate::support::call;
 

@@ -4,12 +4,7 @@ use std::ffi::c_void;
 use std::fs::{self, File};
 use std::path::Path;
 
-use slotline_ffi::dtype::*;
-use slotline_ffi::field::*;
-use slotline_ffi::map::*;
-use slotline_ffi::options::*;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use crate::map_datasets::{elements, mixed, read_mixed};
 use crate::support::datasets::{Drops, field, map, map_loader, numbers};

@@ -14,15 +14,7 @@ use slotline::sampler::{
 };
 use slotline::{BoxError, Dataset, Loader as Engine};
 
-use slotline_ffi::batch_sampler::*;
-use slotline_ffi::callback::*;
-use slotline_ffi::error::*;
-use slotline_ffi::generator::*;
-use slotline_ffi::options::*;
-use slotline_ffi::order::*;
-use slotline_ffi::sampler::*;
-use slotline_ffi::state::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use crate::support::datasets::{Drops, dropped};
 use crate::support::{Loader, call, options};
@@ -148,36 +140,6 @@ fn a_distributed_sampler_follows_the_epoch_that_is_set() {
     }
 }
 
-#[test]
-fn invalid_samplers_are_reported_by_the_loader() {
-    let refused = |make: &dyn Fn(*mut *mut slotline_sampler, *mut *mut slotline_error) -> slotline_status| {
-        let mut sampler = null_mut();
-        call(|error| make(&mut sampler, error)).unwrap();
-        let set = options(|options| options.sampler = sampler);
-        let mut loader = null_mut();
-        // SAFETY: all pointers are valid, and each object is freed once.
-        unsafe {
-            let digits = crate::support::Digits::open();
-            let outcome = call(|error| slotline_ffi::loader::slotline_loader_new(digits.0, &set, &mut loader, error));
-            slotline_sampler_free(sampler);
-            let Err((SLOTLINE_ERROR_BUILD, message)) = outcome else { panic!("the sampler was accepted") };
-            message
-        }
-    };
-    // SAFETY: all pointers are valid.
-    unsafe {
-        let message = refused(&|out, error| slotline_sampler_weighted([1.0, -1.0].as_ptr(), 2, 1, 1, out, error));
-        assert!(message.contains("weight 1 is -1"), "{message}");
-        let message = refused(&|out, error| slotline_sampler_distributed(2, 2, 1, 0, 0, out, error));
-        assert!(message.contains("rank 2 is not one of 2 replicas"), "{message}");
-        let mut sampler = null_mut();
-        let outcome = call(|error| slotline_sampler_indices(null(), 3, &mut sampler, error));
-        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "indices is NULL".into())));
-        let outcome = call(|error| slotline_sampler_random(0, 0, null_mut(), error));
-        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "out is NULL".into())));
-    }
-}
-
 /// Draws the indices backwards in the first pass and forwards in the second; the third pass fails.
 unsafe extern "C" fn order(
     _: *mut c_void,
@@ -223,10 +185,6 @@ fn an_order_callback_is_used_and_its_error_reported() {
         assert_eq!(drops.count(), 0);
         drop(loader);
         assert_eq!(drops.count(), 1);
-        let none = slotline_order_callback { order: None, user: drops.user(), ..callback };
-        let outcome = call(|error| slotline_sampler_from_callback(&none, &mut sampler, error));
-        assert_eq!(outcome, Err((SLOTLINE_ERROR_INVALID, "callback->order is NULL".into())));
-        assert_eq!(drops.count(), 2);
     }
 }
 
@@ -274,10 +232,6 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
             loader
         }
     };
-    let load = |loader: &Loader, state: &[u8]| {
-        // SAFETY: the loader is valid, and the state has the length that is passed.
-        call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
-    };
     let unseeded = |_| {};
     // SAFETY: the sampler is valid.
     let seeded = |sampler| unsafe { slotline_sampler_seed(sampler, 7) };
@@ -297,8 +251,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
             let mut batches = Vec::new();
             if pass == 1 {
                 batches.push(first.next().unwrap().unwrap().indices().to_vec());
-                // SAFETY: the loader and the out pointers are valid.
-                states.push(crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }));
+                states.push(first.state().unwrap());
             }
             batches.extend(first.rest());
             batches
@@ -307,7 +260,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
         assert!(passes[0] != passes[1] && passes[1] != passes[2], "{passes:?}");
         assert_eq!(seeds.iter().map(|&(pass, _)| pass).collect::<Vec<_>>(), [0, 1, 2]);
         let resumed = loader(source);
-        load(&resumed, states.last().unwrap().as_ref().unwrap()).unwrap();
+        resumed.load(states.last().unwrap()).unwrap();
         for pass in known.clone() {
             resumed.epoch().unwrap();
             assert_eq!(resumed.rest(), passes[pass][usize::from(pass == 1)..]);
@@ -319,7 +272,7 @@ fn an_order_callback_gets_a_seed_for_each_pass_which_resumes() {
         }
     }
     for (source, state) in [(&unseeded as &dyn Fn(*mut slotline_sampler), &states[1]), (&seeded, &states[0])] {
-        let (status, message) = load(&loader(source), state.as_ref().unwrap()).unwrap_err();
+        let (status, message) = loader(source).load(state).unwrap_err();
         assert_eq!(status, SLOTLINE_ERROR_STATE);
         assert!(message.contains("Ordered: generator was "), "{message}");
     }
@@ -449,8 +402,7 @@ fn a_batches_callback_gets_a_seed_for_each_pass_which_resumes() {
         let (zeroth, one) = (pass(&first), pass(&first));
         first.epoch().unwrap();
         first.next().unwrap();
-        // SAFETY: the loader and the out pointers are valid.
-        let state = crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
+        let state = first.state().unwrap();
         assert_eq!(first.rest().len(), 1);
         let two = take(&mut *noted.lock().unwrap());
         for (number, calls) in [(0, &zeroth), (1, &one), (2, &two)] {
@@ -459,8 +411,7 @@ fn a_batches_callback_gets_a_seed_for_each_pass_which_resumes() {
         }
         assert!(zeroth[0].1 != one[0].1 && one[0].1 != two[0].1);
         let resumed = loader(seed);
-        // SAFETY: the loader is valid, and the state has the length that is passed.
-        call(|error| unsafe { slotline_loader_load_state(resumed.0, state.as_ptr(), state.len(), error) }).unwrap();
+        resumed.load(&state).unwrap();
         resumed.epoch().unwrap();
         assert_eq!(resumed.rest().len(), 1);
         assert_eq!(take(&mut *noted.lock().unwrap()), two, "the passes before it are not drawn again");
@@ -503,24 +454,6 @@ fn a_failed_batch_sampler_ends_the_pass_with_its_error() {
 }
 
 #[test]
-fn invalid_lists_are_refused() {
-    let refused = |indices: &[usize], offsets: &[usize]| {
-        let mut out = null_mut();
-        let n = offsets.len() - 1;
-        // SAFETY: the pointer and the length belong together.
-        let outcome = call(|error| unsafe {
-            slotline_batch_sampler_lists(indices.as_ptr(), offsets.as_ptr(), n, &mut out, error)
-        });
-        outcome.map(drop).unwrap_err()
-    };
-    let invalid = |message: &str| (SLOTLINE_ERROR_INVALID, message.to_owned());
-    assert_eq!(refused(&[1, 2], &[0, 2, 1]), invalid("offsets do not ascend from 0"));
-    assert_eq!(refused(&[1, 2], &[1, 2]), invalid("offsets do not ascend from 0"));
-    assert_eq!(refused(&[], &[0, 0]), invalid("all lists are empty; at least one must have an index"));
-    assert_eq!(refused(&[], &[0]), invalid("all lists are empty; at least one must have an index"));
-}
-
-#[test]
 fn a_list_of_other_indices_refuses_a_state() {
     let loader = |indices: &[usize]| {
         let mut sampler = null_mut();
@@ -533,22 +466,17 @@ fn a_list_of_other_indices_refuses_a_state() {
             loader
         }
     };
-    let load = |loader: &Loader, state: &[u8]| {
-        // SAFETY: the loader is valid, and the state has the length that is passed.
-        call(|error| unsafe { slotline_loader_load_state(loader.0, state.as_ptr(), state.len(), error) })
-    };
     let first = loader(&[5, 900, 17, 1796]);
     first.epoch().unwrap();
     assert_eq!(first.next().unwrap().unwrap().indices(), [5, 900]);
-    // SAFETY: the loader and the out pointers are valid.
-    let state = crate::support::bytes(|out, error| unsafe { slotline_loader_state(first.0, out, error) }).unwrap();
+    let state = first.state().unwrap();
     let same = loader(&[5, 900, 17, 1796]);
-    load(&same, &state).unwrap();
+    same.load(&state).unwrap();
     same.epoch().unwrap();
     assert_eq!(same.rest(), [[17, 1796]]);
-    let (status, message) = load(&loader(&[5, 900, 17, 1795]), &state).unwrap_err();
+    let (status, message) = loader(&[5, 900, 17, 1795]).load(&state).unwrap_err();
     assert_eq!(status, SLOTLINE_ERROR_STATE);
     assert!(message.contains("other indices"), "{message}");
-    let (_, message) = load(&loader(&[5, 900, 17]), &state).unwrap_err();
+    let (_, message) = loader(&[5, 900, 17]).load(&state).unwrap_err();
     assert!(message.contains("the list has 3 indices, but the list of the state has 4"), "{message}");
 }

@@ -5,23 +5,10 @@ use std::ptr::{null, null_mut};
 use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slotline_ffi::batch::*;
-use slotline_ffi::callback::*;
-use slotline_ffi::compose::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::*;
-use slotline_ffi::field::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::options::*;
-use slotline_ffi::sample::*;
-use slotline_ffi::saved::*;
-use slotline_ffi::state::*;
-use slotline_ffi::status::*;
-use slotline_ffi::stream::*;
-use slotline_ffi::transform::*;
+use slotline_ffi::*;
 
 use crate::support::datasets::{Drops, dropped, field, loader_of};
-use crate::support::{Loader, bytes, call, options};
+use crate::support::{Loader, call, options};
 
 /// The number of open cursors, over all tests of this process that use them.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -198,10 +185,8 @@ fn a_stream_resumes_at_its_saved_cursors() {
         before.epoch().unwrap();
         before.next().unwrap().unwrap();
         before.next().unwrap().unwrap();
-        // SAFETY: the loader and the out pointers are valid.
-        let state = bytes(|out, error| unsafe { slotline_loader_state(before.0, out, error) }).unwrap();
-        // SAFETY: the loader is valid, and the state has the length that is passed.
-        call(|error| unsafe { slotline_loader_load_state(after.0, state.as_ptr(), state.len(), error) }).unwrap();
+        let state = before.state().unwrap();
+        after.load(&state).unwrap();
         after.epoch().unwrap();
         let (resumed, want) = (rest(&after), rest(&before));
         assert_eq!(resumed, want);
@@ -339,11 +324,9 @@ fn streams_are_chained_and_mapped_and_resume() {
         for batches in 0..want.len() {
             before.epoch().unwrap();
             (0..batches).for_each(|_| drop(before.next().unwrap().unwrap()));
-            // SAFETY: the loader and the out pointers are valid.
-            let state = bytes(|out, error| unsafe { slotline_loader_state(before.0, out, error) }).unwrap();
+            let state = before.state().unwrap();
             let after = make();
-            // SAFETY: the loader is valid, and the state has the length that is passed.
-            call(|error| unsafe { slotline_loader_load_state(after.0, state.as_ptr(), state.len(), error) }).unwrap();
+            after.load(&state).unwrap();
             after.epoch().unwrap();
             assert_eq!(longer(&after), want[batches..], "after {batches} batches with {num_workers} workers");
         }
@@ -393,42 +376,7 @@ fn a_chain_of_streams_with_other_fields_is_refused() {
 }
 
 #[test]
-fn a_stream_that_fails_to_open_reports_why() {
-    unsafe extern "C" fn locked(
-        _: *mut c_void,
-        _: *const slotline_worker,
-        _: *mut *mut c_void,
-        failure: *mut slotline_failure,
-    ) -> i32 {
-        // SAFETY: the pointer is lent to this callback.
-        unsafe { slotline_fail(failure, c"the door is locked".as_ptr()) };
-        1
-    }
-    unsafe extern "C" fn silent(
-        _: *mut c_void,
-        _: *const slotline_worker,
-        _: *mut *mut c_void,
-        _: *mut slotline_failure,
-    ) -> i32 {
-        -4
-    }
-    let fields = fields();
-    for (open, words) in
-        [(locked as unsafe extern "C" fn(_, _, _, _) -> _, "the door is locked"), (silent, "open returned -4")]
-    {
-        let dataset = slotline_stream_dataset { open: Some(open), ..stream(&fields, &Drops::default()) };
-        let loader = stream_loader(&dataset, &options(|_| ())).unwrap();
-        loader.epoch().unwrap();
-        let Err((SLOTLINE_ERROR_SAMPLE, message)) = loader.next() else { panic!("no error") };
-        assert!(message.ends_with(words), "{message}");
-        assert!(loader.next().unwrap().is_none());
-    }
-}
-
-#[test]
 fn a_stream_rejects_samplers_and_workers_of_a_command() {
-    use slotline_ffi::batch_sampler::*;
-    use slotline_ffi::sampler::*;
     let fields = fields();
     let refused = |set: &dyn Fn(&mut slotline_options)| {
         let outcome = stream_loader(&stream(&fields, &Drops::default()), &options(set));
@@ -452,24 +400,4 @@ fn a_stream_rejects_samplers_and_workers_of_a_command() {
         slotline_sampler_free(sampler);
         slotline_batch_sampler_free(batches);
     }
-}
-
-#[test]
-fn invalid_streams_are_refused_and_dropped() {
-    let (drops, fields) = (Drops::default(), fields());
-    let refused = |change: &dyn Fn(&mut slotline_stream_dataset)| {
-        let mut dataset = stream(&fields, &drops);
-        change(&mut dataset);
-        let mut out = null_mut();
-        // SAFETY: the dataset is valid.
-        let outcome = call(|error| unsafe { slotline_dataset_from_stream(&dataset, &mut out, error) });
-        let Err((SLOTLINE_ERROR_INVALID, message)) = outcome else { panic!("the stream was accepted") };
-        message
-    };
-    assert_eq!(refused(&|dataset| dataset.open = None), "dataset->open is NULL");
-    assert_eq!(refused(&|dataset| dataset.next = None), "dataset->next is NULL");
-    assert!(refused(&|dataset| dataset.resume = None).contains("only one of dataset->save and dataset->resume is set"));
-    assert_eq!(refused(&|dataset| dataset.len = -2), "dataset->len is -2; set it to -1 if it is unknown");
-    assert_eq!(refused(&|dataset| dataset.fields = null()), "fields is NULL");
-    assert_eq!(drops.count(), 5);
 }

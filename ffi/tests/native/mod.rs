@@ -113,6 +113,26 @@ pub(crate) fn compile(compiler: &str, flags: &[&str], source: &Path, program: &P
     run(&mut command);
 }
 
+/// Compiles a test program in C or C++, such as `c/ends.c`. Returns `None` if there is no compiler.
+pub(crate) fn test_program(file: &str) -> Option<PathBuf> {
+    let (compiler, flags) = match file.ends_with(".c") {
+        true => (tool("CC", "gcc")?, &["-std=c11", "-O1"][..]),
+        // Templates are checked for warnings where they are instantiated.
+        false => (tool("CXX", "g++")?, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"][..]),
+    };
+    let program = scratch(&file.replace('/', "_")).join("program");
+    compile(&compiler, flags, &here().join("tests").join(file), &program);
+    Some(program)
+}
+
+/// Compiles and runs a test program, which must succeed.
+#[track_caller]
+pub(crate) fn prints_ok(file: &str) {
+    if let Some(program) = test_program(file) {
+        assert_eq!(run(&mut Command::new(program)), "ok\n");
+    }
+}
+
 /// Compiles one source file for a sanitizer, with the shared library, and returns the program.
 pub(crate) fn compile_sanitized(compiler: &str, sanitizer: &str, source: &Path) -> PathBuf {
     let (folder, program) = (source.parent().unwrap(), source.with_extension(""));

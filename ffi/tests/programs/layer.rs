@@ -6,34 +6,6 @@ use std::process::Command;
 use crate::native::{compile, here, run, scratch, tool};
 use crate::readme::programs;
 
-#[test]
-fn the_cpp_layer_works() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let program = scratch("layer").join("layer");
-    // Templates are checked for warnings where they are instantiated.
-    compile(&cxx, &["-std=c++17", "-O1", "-Wconversion", "-Wshadow"], &here().join("tests/cpp/layer.cpp"), &program);
-    assert_eq!(run(&mut Command::new(program)), "ok\n");
-}
-
-/// What callbacks throw reaches the loop.
-#[test]
-fn exceptions_keep_their_type() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let program = scratch("exceptions").join("exceptions");
-    let flags = ["-std=c++17", "-O1", "-Wconversion", "-Wshadow"];
-    compile(&cxx, &flags, &here().join("tests/cpp/exceptions.cpp"), &program);
-    assert_eq!(run(&mut Command::new(program)), "ok\n");
-}
-
-#[test]
-fn statistics_and_warnings_come_while_the_loop_runs() {
-    let Some(cxx) = tool("CXX", "g++") else { return };
-    let program = scratch("observing").join("observing");
-    let flags = ["-std=c++17", "-O1", "-Wconversion", "-Wshadow"];
-    compile(&cxx, &flags, &here().join("tests/cpp/observing.cpp"), &program);
-    assert_eq!(run(&mut Command::new(program)), "ok\n");
-}
-
 /// With ranges, which loaders and passes model.
 #[test]
 fn the_cpp_layer_compiles_as_cpp20() {
@@ -305,5 +277,52 @@ fn the_cpp_layer_works_without_exceptions_and_rtti() {
                 assert!(!output.status.success() && message.contains(words), "{flags:?} {argument}: {message}");
             }
         }
+    }
+}
+
+/// Copies of a base would silently lose what the derived class adds, and a pointer does not say how long the object lives.
+#[test]
+fn what_a_dataset_cannot_hold_is_one_clear_error() {
+    let Some(cxx) = tool("CXX", "g++") else { return };
+    let source = r"
+#include <slotline.hpp>
+#include <mutex>
+struct base {
+  virtual ~base() = default;
+  virtual std::size_t size() const { return 1; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<int>(std::string())}; }
+  virtual void read(std::size_t, slotline::sample&) const {}
+};
+struct last final : base {};
+struct locked {
+  std::mutex lock;
+  std::size_t size() const { return 1; }
+  std::vector<slotline::field> fields() const { return {slotline::fixed<int>(std::string())}; }
+  void read(std::size_t, slotline::sample&) const {}
+};
+slotline::dataset made(const base& reference, const last& copied, locked& alone) {
+  (void)reference, (void)copied, (void)alone;
+  return GIVEN;
+}
+";
+    let path = scratch("cut").join("cut.cpp");
+    std::fs::write(&path, source).unwrap();
+    let compile = |given: &str| {
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++17", "-fsyntax-only", &format!("-DGIVEN={given}"), "-I"]);
+        String::from_utf8(command.arg(here().join("include")).arg(&path).output().unwrap().stderr).unwrap()
+    };
+    for accepted in ["copied", "std::ref(reference)", "std::ref(alone)", "std::make_shared<locked>()"] {
+        assert_eq!(compile(accepted), "", "{accepted}");
+    }
+    for (refused, words) in [
+        ("reference", "a class with virtual functions is not accepted by value"),
+        ("alone", "this dataset cannot be copied"),
+        ("&reference", "a pointer does not say how long the dataset lives"),
+        ("&alone", "a pointer does not say how long the dataset lives"),
+        ("5", "a dataset must have `void read"),
+    ] {
+        let message = compile(refused);
+        assert!(message.contains(words) && message.matches("error:").count() == 1, "{refused}: {message}");
     }
 }

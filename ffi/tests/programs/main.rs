@@ -5,9 +5,6 @@ mod native;
 
 #[cfg(not(any(delays, feature = "image")))]
 mod address_sanitizer;
-mod compose;
-#[cfg(unix)]
-mod ends;
 mod examples;
 mod layer;
 mod orders;
@@ -15,9 +12,6 @@ mod packaging;
 #[cfg(feature = "image")]
 mod pictures;
 mod readme;
-#[cfg(target_os = "linux")]
-mod signals;
-#[cfg(all(target_os = "linux", not(delays)))]
-mod spawned;
 #[cfg(not(any(delays, feature = "image")))]
 mod thread_sanitizer;
+mod written;

@@ -5,16 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slotline_ffi::callback::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::*;
-use slotline_ffi::error::*;
-use slotline_ffi::field::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::map::*;
-use slotline_ffi::options::*;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use super::{Loader, call};
 

@@ -7,14 +7,7 @@ use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::slice;
 
-use slotline_ffi::batch::*;
-use slotline_ffi::bytes::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::error::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::options::*;
-use slotline_ffi::status::*;
-use slotline_ffi::tensor::*;
+use slotline_ffi::*;
 
 /// Makes a call, and returns its status, or its status and the error's message.
 #[track_caller]
@@ -108,6 +101,17 @@ impl Loader {
     /// Returns the indices of the remaining batches of a pass.
     pub(crate) fn rest(&self) -> Vec<Vec<i64>> {
         std::iter::from_fn(|| self.next().unwrap()).map(|batch| batch.indices().to_vec()).collect()
+    }
+
+    /// Returns the state, as bytes.
+    pub(crate) fn state(&self) -> Result<Vec<u8>, (slotline_status, String)> {
+        // SAFETY: the loader and the out pointers are valid.
+        bytes(|out, error| unsafe { slotline_loader_state(self.0, out, error) })
+    }
+
+    pub(crate) fn load(&self, state: &[u8]) -> Result<slotline_status, (slotline_status, String)> {
+        // SAFETY: the loader is valid, and the state has the length that is passed.
+        call(|error| unsafe { slotline_loader_load_state(self.0, state.as_ptr(), state.len(), error) })
     }
 }
 

@@ -3,18 +3,7 @@
 use std::ptr::{null, null_mut};
 use std::slice;
 
-use slotline_ffi::batch::*;
-use slotline_ffi::batch_sampler::*;
-use slotline_ffi::bytes::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::error::slotline_error;
-use slotline_ffi::loader::*;
-use slotline_ffi::order::slotline_order_callback;
-use slotline_ffi::sampler::*;
-use slotline_ffi::state::*;
-use slotline_ffi::stats::*;
-use slotline_ffi::status::*;
-use slotline_ffi::tensor::slotline_tensor;
+use slotline_ffi::*;
 
 use super::data::{Content, Struct};
 use super::user::{self, User, content, dropped, tensor};

@@ -4,11 +4,7 @@ use std::array;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use slotline_ffi::batch::slotline_batch_free;
-use slotline_ffi::compose::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::status::SLOTLINE_OK;
-use slotline_ffi::transform::slotline_transform;
+use slotline_ffi::*;
 
 use super::calls::check;
 use super::data::{Content, Struct};

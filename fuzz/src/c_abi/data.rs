@@ -5,10 +5,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null;
 use std::sync::Arc;
 
-use slotline_ffi::arrays::slotline_array;
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
-use slotline_ffi::field::slotline_field;
+use slotline_ffi::*;
 
 use super::user::{self, User, dropped};
 use super::{Handle, World, make};

@@ -12,16 +12,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use slotline_ffi::batch::*;
-use slotline_ffi::batch_sampler::*;
-use slotline_ffi::bytes::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::dlpack::*;
-use slotline_ffi::error::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::options::{slotline_options, slotline_options_init};
-use slotline_ffi::sampler::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use self::data::Content;
 pub(crate) use self::user::{Ledger, User, tensor};

@@ -2,7 +2,7 @@
 
 use std::ptr::null;
 
-use slotline_ffi::options::*;
+use slotline_ffi::*;
 
 use super::user::{self, User, dropped};
 use super::{World, any, default_options};

@@ -5,17 +5,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use slotline_ffi::batch::{slotline_batch, slotline_batch_field, slotline_batch_indices, slotline_batch_num_fields};
-use slotline_ffi::callback::{slotline_fail, slotline_failure, slotline_worker};
-use slotline_ffi::collate::{slotline_samples, slotline_samples_left, slotline_samples_next};
-use slotline_ffi::dtype::{SLOTLINE_BOOL, slotline_dtype};
-use slotline_ffi::field::slotline_field;
-use slotline_ffi::map::slotline_map_dataset;
-use slotline_ffi::sample::*;
-use slotline_ffi::saved::{slotline_saved, slotline_saved_append};
-use slotline_ffi::status::{SLOTLINE_END, SLOTLINE_OK};
-use slotline_ffi::stream::slotline_stream_dataset;
-use slotline_ffi::tensor::{SLOTLINE_MAX_DIMS, slotline_tensor};
+use slotline_ffi::*;
 
 /// The number of pointers that were handed over and not dropped yet.
 pub(crate) type Ledger = Arc<AtomicIsize>;

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use slotline_ffi::loader::slotline_loader;
+use slotline_ffi::*;
 
 /// What a call does.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,15 +9,7 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use slotline_ffi::batch::*;
-use slotline_ffi::bytes::*;
-use slotline_ffi::dataset::*;
-use slotline_ffi::error::*;
-use slotline_ffi::loader::*;
-use slotline_ffi::options::*;
-use slotline_ffi::state::*;
-use slotline_ffi::stats::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use self::gate::{Gate, Kind};
 use crate::c_abi::{Export, Handle, Ledger, checked, default_options, made, text};

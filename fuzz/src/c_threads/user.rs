@@ -4,12 +4,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slotline_ffi::dataset::*;
-use slotline_ffi::dtype::SLOTLINE_I64;
-use slotline_ffi::field::{SLOTLINE_FIXED, slotline_field};
-use slotline_ffi::loader::*;
-use slotline_ffi::sample::*;
-use slotline_ffi::status::*;
+use slotline_ffi::*;
 
 use super::World;
 use super::gate::Kind;

@@ -41,7 +41,8 @@ impl<'a> Reader<'a> {
         let indices = room(&mut memory.other, w * h)?;
         self.gif.read_into_buffer(&mut indices[..w * h]).map_err(|error| fail(&error.to_string()))?;
         let palette = self.gif.palette().map_err(|error| fail(&error.to_string()))?;
-        // PIL takes colours beyond the palette as black, unless it only has shades at the place of their brightness.
+        // In PIL, an index beyond the palette is black, unless each entry i of the palette is the grey (i, i, i): then so is
+        // that index.
         let shades = palette.chunks(3).zip(0..=255).all(|(colour, shade)| colour == [shade; 3]);
         let colour = |index: u8| {
             let colour = palette.get(3 * usize::from(index)..).and_then(|at| at.first_chunk()).copied();
@@ -62,13 +63,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns what is in front of the first frame, and the file from there on. As for PIL, only transparency counts, not the
-/// other extensions, nor bytes between them.
+/// Returns what is in front of the first frame, and the file from there on. Like PIL, it keeps the transparency, and skips
+/// other extensions and stray bytes.
 fn split(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (flags, mut at) = (*bytes.get(10)?, 13);
     let mut head = bytes.get(..at)?.to_vec();
     if flags & 0x80 == 0 {
-        // PIL takes the numbers of frames without a palette as brightness.
+        // Without a palette, PIL takes the index of a pixel as its brightness.
         head[10] |= 0x87;
         head.extend((0..=255).flat_map(|shade| [shade; 3]));
     } else {

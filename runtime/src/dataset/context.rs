@@ -124,7 +124,7 @@ impl Context {
         self.worker
     }
 
-    /// Returns what tells whether reading the sample is pointless, since nobody waits for it any more.
+    /// Returns a token that says whether nobody waits for the sample any more, so that reading it can stop.
     pub fn stop(&mut self) -> &StopToken {
         self.stop.get_or_insert_default()
     }
@@ -134,7 +134,8 @@ impl Context {
     ///
     /// # Panics
     ///
-    /// Panics if that memory is not available, which makes the sample a bad one.
+    /// Panics if the memory cannot be allocated. A loader treats that like any other [error](crate::loader::OnError) of a
+    /// sample.
     pub fn buffer<T: Element>(&mut self, len: usize) -> &mut [T] {
         let words = len.saturating_mul(size_of::<T>()).div_ceil(size_of::<u64>());
         if let Some(more) = words.checked_sub(self.buffer.len()) {

@@ -1,4 +1,4 @@
-//! Timing of reads outside of `get`, and of writes inside, for the statistics.
+//! Measures how long each stage of reading a sample takes, for the loader's statistics.
 
 use std::cell::Cell;
 
@@ -28,11 +28,11 @@ pub(crate) const STAGES: usize = 6;
 /// What was timed so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    /// Nanoseconds in each stage, without those in calls inside, and without reading the clock.
+    /// Nanoseconds in each stage, without nested calls and without reading the clock.
     pub(crate) times: [u64; STAGES],
     /// The number of calls. Each has read the clock twice.
     pub(crate) calls: u64,
-    /// How long reading the clock takes.
+    /// The time that one reading of the clock takes, in nanoseconds.
     pub(crate) look: u64,
 }
 
@@ -165,8 +165,8 @@ fn ended(before: Spent, begun: Instant, stage: Stage) {
     record(before, u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), stage);
 }
 
-/// Adds the time of a call that began at `before` to its stage, without that of the calls inside it, and without reading
-/// the clock: once for this call, and twice for each inside.
+/// Adds the time of a call to its stage. `before` is what had been measured when the call began. Nested calls are
+/// subtracted, and so is reading the clock: once for this call, and twice for each nested one.
 fn record(before: Spent, time: u64, stage: Stage) {
     SPENT.with(|cell| {
         let mut spent = cell.get().unwrap_or(before);

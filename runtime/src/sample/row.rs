@@ -81,7 +81,7 @@ impl<'a> Row<'a> {
     }
 
     /// Returns the memory of the next field, to be written in place. Every element must be written, since the memory
-    /// contains those of an earlier batch.
+    /// still holds the elements of an earlier batch.
     ///
     /// # Errors
     ///
@@ -92,18 +92,18 @@ impl<'a> Row<'a> {
         Ok(self.elements(column))
     }
 
-    /// Writes the next field from bytes in the machine's order, for a dtype known at run time.
+    /// Writes the next field from a tensor whose dtype is known only at run time.
     ///
     /// # Errors
     ///
     /// If the dtype or shape differs from the declaration.
     #[inline]
     pub fn write_any(&mut self, data: &AnyTensorView<'_>) -> Result<(), Mismatch> {
-        // SAFETY: these are a tensor's.
+        // SAFETY: a tensor has as many valid elements of its dtype as its shape says.
         unsafe { self.write_tensor(data.dtype(), data.shape(), data.bytes()) }
     }
 
-    /// Writes the next field from row `i` of an array: without a view of the row, which would have a copy of its shape.
+    /// Writes the next field from row `i` of an array. A view of the row would need a copy of its shape; this does not.
     ///
     /// # Panics
     ///
@@ -399,8 +399,8 @@ impl<'a> Row<'a> {
     }
 
     /// Returns the name that the next field has in a [run](super::Fields::named_run); `None` if it has no name, or
-    /// there are no more fields. A sample compares it with its own part, since two parts may have the same dtype and
-    /// shape.
+    /// there are no more fields. A sample compares it with the name that it declared itself, since two fields may have the
+    /// same dtype and shape.
     pub fn next_part(&self) -> Option<&'a str> {
         let layout = self.layout;
         layout.columns.get(self.next)?.field.part.as_deref()
@@ -445,7 +445,7 @@ impl<'a> Row<'a> {
         Ok(column)
     }
 
-    /// Returns the memory of the next field, which is `column`, of `T`; it counts as written.
+    /// Returns the memory of the next field, `column`, as elements of type `T`. The field counts as written.
     #[inline(always)]
     fn elements<T: Element>(&mut self, column: &Column) -> &mut [T] {
         debug_assert_eq!(column.field.dtype, T::DTYPE);

@@ -90,11 +90,11 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// A sampler of indices with their batches, for [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler): made from
-/// a [`BatchSampler`], or [planned](Self::planned) by a sampler.
+/// A sampler that also decides the batches, for [`Builder::batch_sampler`](crate::loader::Builder::batch_sampler): made from
+/// a [`BatchSampler`], or from a sampler that [plans](Self::planned) batches of different sizes.
 pub struct SampledBatches {
     pub(crate) sampler: Box<dyn Sampler>,
-    /// The samples of a whole batch, or the most that a batch may have if the sampler decides.
+    /// The number of samples in a whole batch, or the maximum if the sampler decides.
     pub(crate) batch_size: usize,
     pub(crate) drop_last: bool,
     /// Whether the sampler decides which positions a batch has ([`Sampler::spans`]).
@@ -105,7 +105,7 @@ impl SampledBatches {
     /// Makes the batches that a sampler plans: [`Sampler::spans`] says which positions of each order they have. None has
     /// more than `max_batch_size` samples.
     ///
-    /// What [`Sampler::restore`] is told about positions, it is then told about the numbers of batches.
+    /// [`Sampler::restore`] then receives a range of batch numbers instead of positions.
     ///
     /// ```
     /// use slotline::Loader;

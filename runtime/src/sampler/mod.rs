@@ -14,7 +14,7 @@
 //! | [`RandomSampler`] | a permutation, or draws with replacement | 4 |
 //! | [`SubsetRandomSampler`] | a permutation of given indices | 4 |
 //! | [`WeightedRandomSampler`] | draws by weight, with or without replacement | 8, and 4 for each sample drawn |
-//! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute | 4 |
+//! | [`DistributedSampler`] | one replica's share of a permutation that all replicas compute, or of 0, 1, 2, … | 4, or 0 |
 //! | [`CipherSampler`] | a permutation computed position by position; torch has none | 0 |
 //!
 //! [`BatchSampler`] groups the indices of any of them into lists. The crate `slotline-sequences` has samplers that mix
@@ -121,7 +121,7 @@ pub trait Sampler: Send {
     /// If the memory for the order cannot be allocated. `order` is then valid, but not a pass.
     fn order(&mut self, default: &mut Generator, order: &mut Order) -> Result<(), SamplerError>;
 
-    /// Returns the places of the last drawn order's positions in the pass of all replicas.
+    /// Returns where the positions of the last drawn order are in the pass over all replicas: their places.
     ///
     /// The random numbers of a sample are a function of its place, so that they are the same for any number of
     /// replicas. The default is right for a sampler that is not one of several replicas.
@@ -144,7 +144,7 @@ pub trait Sampler: Send {
     /// Returns the sampler's name in states of a loader: a loader rejects a state if its sampler has another name.
     ///
     /// Set your own name to keep the states of different kinds of samplers apart. It must not change while there are
-    /// states with it. The samplers of this crate are called like their types.
+    /// states with it. The samplers of this crate are named after their types.
     fn name(&self) -> &str {
         UNNAMED
     }
@@ -163,9 +163,9 @@ pub trait Sampler: Send {
     /// Continues from what another sampler of its kind has [saved](Self::save): the next [`order`](Self::order) is the
     /// one that was next there.
     ///
-    /// Of that order, positions before `seen.start` were delivered, those from `seen.end` on were not, and some of
-    /// those in between were (there are none, unless batches come as they are finished). Delivered positions are never
-    /// read, so they may have any indices; all others must have the correct ones.
+    /// In that order, positions before `seen.start` were delivered, those from `seen.end` on were not, and of those in
+    /// between some were. (`seen` is empty if batches are delivered in order.) Delivered positions are never read, so they
+    /// may have any indices; all others must have the correct ones.
     ///
     /// # Errors
     ///

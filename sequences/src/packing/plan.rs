@@ -26,7 +26,7 @@ struct Plan {
     pieces: Vec<Stored>,
     /// Where the pieces of each bin begin, and where those of the last one end.
     starts: Vec<u32>,
-    /// The most pieces in a bin.
+    /// The maximum number of pieces in a bin.
     most: usize,
 }
 
@@ -57,7 +57,7 @@ impl Packing {
         self.len() == 0
     }
 
-    /// Returns the tokens that a bin has room for.
+    /// Returns the number of tokens that a bin has room for.
     pub fn capacity(&self) -> usize {
         self.0.capacity
     }
@@ -67,7 +67,7 @@ impl Packing {
         self.0.lengths.len()
     }
 
-    /// Returns the most pieces that a bin has.
+    /// Returns the maximum number of pieces in a bin.
     pub fn most_pieces(&self) -> usize {
         self.0.most
     }
@@ -97,7 +97,7 @@ impl Packing {
         (0..self.len()).map(|i| self.bin(i).expect("it is a bin"))
     }
 
-    /// Returns a number that says which plan this is: that of another plan almost certainly differs.
+    /// Returns a digest of the plan. Different plans almost certainly have different digests.
     pub fn digest(&self) -> u64 {
         let starts = self.0.starts.iter().map(|&start| start.into());
         let pieces = self.0.pieces.iter().flat_map(|piece| [piece.document, piece.start, piece.len]).map(u64::from);
@@ -150,7 +150,7 @@ pub(super) fn plan(
     let epochs = options.check()?;
     let lengths = lengths.into_iter().enumerate();
     let check = |(document, length)| {
-        // Chunks take documents of any length.
+        // Concatenated documents may have any length.
         if fits_best {
             options.check_length(document, length)
         } else {
@@ -196,7 +196,7 @@ pub(super) fn reserve<T>(table: &mut Vec<T>, more: usize) -> Result<(), PackingE
     table.try_reserve(more).map_err(|source| PackingError::Memory { bytes, source })
 }
 
-/// Returns a table of zeros.
+/// Returns a table of `len` default values.
 pub(super) fn filled<T: Clone + Default>(len: usize) -> Result<Vec<T>, PackingError> {
     let mut table = Vec::new();
     reserve(&mut table, len)?;
@@ -211,8 +211,8 @@ fn permute(generator: &mut Generator, n: usize, order: &mut Vec<u32>) -> Result<
     })
 }
 
-/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest; equal ones in the order of
-/// the documents.
+/// Returns the pieces of documents, at most `capacity` long, from the longest to the shortest. Pieces of equal length
+/// keep the order of their documents in `order`.
 fn longest_first(lengths: &[u32], order: &[u32], pieces: usize, capacity: u32) -> Result<Vec<Stored>, PackingError> {
     let mut sorted = Vec::new();
     reserve(&mut sorted, pieces)?;

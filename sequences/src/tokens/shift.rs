@@ -27,7 +27,7 @@
 /// # Ok::<(), BoxError>(())
 /// ```
 ///
-/// Of no tokens, both are empty.
+/// If `tokens` is empty, both are empty.
 pub fn shift<T>(tokens: &[T]) -> (&[T], &[T]) {
     (&tokens[..tokens.len().saturating_sub(1)], tokens.get(1..).unwrap_or_default())
 }
@@ -35,8 +35,8 @@ pub fn shift<T>(tokens: &[T]) -> (&[T], &[T]) {
 /// Writes the target of each token of a row that has several documents: the next token, if it is of the same document,
 /// and `ignore` otherwise, such as -100, which torch's `cross_entropy` leaves out.
 ///
-/// Document 0 is padding. For the rows of a [`PackedDataset`](crate::packing::PackedDataset), or of documents that were
-/// concatenated otherwise.
+/// Document 0 is padding. Use this for the rows of a [`PackedDataset`](crate::packing::PackedDataset), or for documents that
+/// were concatenated in another way.
 ///
 /// ```
 /// use slotline_sequences::tokens::shift_documents;

@@ -15,7 +15,7 @@ use crate::record::{CapacityHint, check_count};
 use crate::shards::{ADVICE, Cut, Listed, Store};
 use crate::{Error, FieldKind, Format, Input, Options, Record, RecordFields, Records, Value};
 
-/// How many samples are looked at to choose the room for columns of any length.
+/// How many samples are read to estimate the capacity of columns with values of any length.
 const LOOKED_AT: usize = 256;
 
 /// The samples of shards that `MDSWriter` of mosaicml-streaming 0.13 wrote, in their order; a field for each column.
@@ -29,13 +29,12 @@ const LOOKED_AT: usize = 256;
 /// | `ndarray:dtype:shape` | a tensor |
 /// | `ndarray:dtype`, `ndarray` | a list of the elements, and a list `<name>.shape: i64` |
 ///
-/// Arrays of `ndarray` have the type of the first sample's. `pkl`, `pil`, `jpegarray` and lists are not read; leave such
-/// columns out with [`columns`](Options::columns).
+/// All arrays of an `ndarray` column must have the type of the first one. `pkl`, `pil`, `jpegarray` and lists are not read;
+/// leave such columns out with [`columns`](Options::columns).
 ///
 /// A compressed shard (zstd or gz), without the raw one beside it, is unpacked into memory as a whole when the first
-/// sample of it is read. Shards stay in memory up to the [limit](Options::memory_limit); those that were not used for
-/// longest are dropped first. Shuffling over more than that unpacks shards again and again: unpack such data once, on
-/// disk.
+/// sample of it is read. Shards stay in memory up to the [limit](Options::memory_limit); the least recently used are
+/// dropped first. Shuffling over more data than that unpacks shards again and again: decompress such data once, on disk.
 #[derive(Debug)]
 pub struct Mds {
     store: Store,
@@ -51,8 +50,8 @@ struct Column {
     chosen: bool,
 }
 
-/// How MDS is read. [`memory_limit`](Options::memory_limit) is for unpacked shards, of which none may be larger. Shards that
-/// threads are unpacking or reading come in addition.
+/// How MDS is read. [`memory_limit`](Options::memory_limit) limits the unpacked shards that are kept; a larger shard is an
+/// error. Shards that threads are unpacking or reading do not count.
 pub type MdsOptions = Options<Mds>;
 
 impl MdsOptions {
@@ -217,7 +216,8 @@ impl Mds {
         Error::format(path.display(), None, format!("sample {i}, column {name:?}: {problem}"), ADVICE)
     }
 
-    /// Adds the values of a column.
+    /// Decodes a column of a sample, and passes its values to `add`: the elements and the shape of an array of any shape,
+    /// and otherwise one value.
     fn decode<'a>(
         &self,
         column: &Column,

@@ -41,10 +41,10 @@ use crate::files::room;
 /// How many requests are under way at a time, at most.
 const REQUESTS: usize = 128;
 
-/// The most bytes of an object, so that sums have room. No server has such.
+/// The maximum length of an object in bytes, so that sums do not overflow. No server has objects this large.
 const LARGEST: u64 = 1 << 48;
 
-/// Thirty years, so that sums with times have room.
+/// 34 years, so that adding it to a time does not overflow.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(1 << 30);
 
 /// The longest URL of an object.
@@ -54,7 +54,7 @@ thread_local! {
     /// The options for what this thread opens.
     static OPTIONS: Cell<RequestOptions> = const { Cell::new(RequestOptions::new()) };
 
-    /// The limit that what this thread opens shares.
+    /// The limit that is shared by everything this thread opens now.
     static SHARED: RefCell<Option<Arc<Limit>>> = const { RefCell::new(None) };
 }
 
@@ -81,16 +81,16 @@ impl RequestOptions {
         Self { most: REQUESTS, timeout: Duration::from_secs(180), redirects: false }
     }
 
-    /// Sets how many requests are made at a time, at most, for each bucket or server that is opened; 128 by default. They
-    /// begin with 16, and use more only while reading gets faster that way, and fewer when connections fail.
+    /// Sets how many requests are made at a time, at most, for each bucket or server that is opened; 128 by default. It
+    /// starts with 16 requests, makes more only while that makes reading faster, and fewer when connections fail.
     #[must_use]
     pub const fn max_connections(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
 
-    /// Sets how long a request may take with all its repetitions; 180 s by default. One that is not answered completely
-    /// after 30 s is repeated.
+    /// Sets how long a request may take with all its retries; 180 s by default. A request that is not answered completely
+    /// after 30 s is retried.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = if timeout.as_secs() < LONGEST_TIMEOUT.as_secs() { timeout } else { LONGEST_TIMEOUT };
@@ -106,7 +106,7 @@ impl RequestOptions {
         self
     }
 
-    /// Opens datasets whose objects are requested like this, in place of the options around.
+    /// Calls `open`, and uses these options for what it opens, instead of those of an enclosing `within`.
     pub fn within<T>(self, open: impl FnOnce() -> T) -> T {
         struct Before(RequestOptions);
         impl Drop for Before {
@@ -125,7 +125,7 @@ impl Default for RequestOptions {
     }
 }
 
-/// Returns the limit for what is opened.
+/// Returns the request limit for what this thread opens now: the shared one, or a new one.
 fn limit() -> Result<Arc<Limit>, Error> {
     let options = OPTIONS.get();
     match SHARED.with_borrow(Clone::clone) {
@@ -136,7 +136,8 @@ fn limit() -> Result<Arc<Limit>, Error> {
     }
 }
 
-/// One limit for objects that are opened one after another, by any thread. A forked process has its own for each.
+/// A request limit for everything that is opened [within](Self::within) it, by any thread. In a forked process, each open
+/// has a limit of its own.
 pub(crate) struct Shared {
     process: Process,
     limit: Arc<Limit>,
@@ -147,7 +148,7 @@ impl Shared {
         Ok(Self { process: Process::this(), limit: limit()? })
     }
 
-    /// Opens objects.
+    /// Calls `open`; what it opens shares this limit.
     pub(crate) fn within<T>(&self, open: impl FnOnce() -> T) -> T {
         struct Before(Option<Arc<Limit>>);
         impl Drop for Before {
@@ -242,7 +243,7 @@ pub(crate) fn below(folder: &str, name: &str) -> String {
     let mut url = folder.trim_end_matches('/').to_owned();
     url.push('/');
     for part in name.chars() {
-        // What a parser of URLs takes for something else than a part of a name, or leaves out.
+        // Characters that a URL parser would drop, or not take as part of a name.
         match part {
             '%' | '?' | '#' | '\\' | '\0'..=' ' | '\x7f' => url.push_str(&format!("%{:02X}", u32::from(part))),
             part => url.push(part),

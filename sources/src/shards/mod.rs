@@ -33,8 +33,9 @@ pub(crate) struct Listed {
     pub(crate) path: PathBuf,
     pub(crate) compression: Option<Compression>,
     pub(crate) samples: u64,
-    /// The bytes that the shard has, not compressed, at least and at most.
+    /// The minimum length of the shard in bytes, after decompression.
     pub(crate) least: u64,
+    /// The maximum length.
     pub(crate) most: u64,
     pub(crate) cut: Cut,
 }
@@ -53,7 +54,7 @@ type InShard = (Arc<Vec<u8>>, Range<usize>);
 
 #[derive(Debug)]
 struct Shard {
-    /// The number of the first sample.
+    /// The index of the shard's first sample in the dataset.
     first: usize,
     listed: Listed,
     /// The table of a shard that is not compressed.
@@ -96,7 +97,7 @@ impl Store {
                     Some(Offsets::parse(&listed.path, table, samples as usize, found)?)
                 }
                 (None, Cut::Blocks { .. }) if needed.is_some_and(|needed| needed > found) => {
-                    let problem = format!("{found} bytes, and its blocks end at {needed:?}");
+                    let problem = format!("{found} bytes, and its blocks end at {}", needed.unwrap_or_default());
                     return Err(Error::format(listed.path.display(), None, problem, ADVICE));
                 }
                 (None, Cut::Blocks { .. }) => None,
@@ -125,7 +126,7 @@ impl Store {
         self.shards.iter().map(|shard| shard.listed.samples as usize).collect()
     }
 
-    /// Returns the path of the shard of a sample, and its number there.
+    /// Returns the path of the shard that has a sample, and the index of the sample in that shard.
     pub(crate) fn place(&self, index: usize) -> (&Path, usize) {
         let (shard, i) = self.find(index);
         (&self.shards[shard].listed.path, i)

@@ -44,7 +44,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns the kind of the field, with the room that `room` gives for elements of a size.
+    /// Returns the kind of the field. `room` returns the capacity for elements of the given size.
     pub(super) fn kind(&self, room: impl Fn(usize) -> CapacityHint) -> FieldKind {
         match *self {
             Self::Number(dtype) => FieldKind::Number(dtype),
@@ -55,7 +55,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns the bytes of a number, if it is one of the column's.
+    /// Returns the bytes of a number in the column's type; `None` if it does not fit.
     pub(super) fn number(&self, number: DefaultNumber) -> Option<Box<[u8]>> {
         fn integer<T: Element + TryFrom<i64>>(number: DefaultNumber) -> Option<Box<[u8]>> {
             let number = T::try_from(number.integer()?).ok()?;
@@ -72,7 +72,7 @@ impl ColumnType {
             DType::I32 => integer::<i32>(number),
             DType::U64 => integer::<u64>(number),
             DType::I64 => integer::<i64>(number),
-            // The nearest float, unless only infinity is near.
+            // The nearest float, unless that overflows to infinity.
             DType::F16 => {
                 let (wide, near) = (number.float()?, Half::from_f64(number.float()?));
                 (near.is_finite() || !wide.is_finite()).then(|| near.to_ne_bytes().into())
@@ -93,7 +93,7 @@ pub(super) struct Columns {
     pub(super) leaves: Vec<Leaf>,
     /// Columns that are not read, and why.
     pub(super) others: Vec<(String, String)>,
-    /// The bytes of all names.
+    /// The length of all names together, in bytes.
     names: usize,
 }
 
@@ -136,7 +136,7 @@ impl Columns {
     }
 }
 
-/// Returns what the values of a column are, or why they can't be read.
+/// Returns the type of a column, or why it can't be read.
 fn column_type(of: &DataType, decimals: bool) -> Result<ColumnType, String> {
     let elements = |field: &Field| match field.data_type() {
         of @ (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => {

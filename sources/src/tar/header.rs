@@ -135,7 +135,7 @@ impl<W: Front> Members<W> {
                     let len = extension.len.unwrap_or(header.len);
                     let name = extension.name.take().unwrap_or(header.name);
                     if kind == 0 && name.ends_with(b"/") {
-                        // A folder, as tars before POSIX have them.
+                        // Before POSIX, folders were regular files whose names end with a slash.
                         self.at = start;
                     } else {
                         self.at = self.after(start, len)?;
@@ -167,7 +167,7 @@ impl<W: Front> Members<W> {
         Ok(*self.window.bytes(at, BLOCK)?.first_chunk().expect("a block was asked for"))
     }
 
-    /// Checks that the file does not start like a compressed one.
+    /// Checks that the file is not a compressed one, by its first bytes.
     fn unpacked(&mut self, len: u64) -> Result<(), Error> {
         let block = self.window.bytes(0, len)?;
         // A name may start with these bytes, too.

@@ -1,9 +1,9 @@
 //! The index of Megatron's files.
 //!
 //! Layout, after `megatron/core/datasets/indexed_dataset.py` (megatron-core 0.16.1): the magic, the version as u64, the
-//! type as u8, the numbers of sequences and of documents as u64; then for each sequence its length in tokens (i32) and
-//! its position in bytes (i64), for each document the number of the sequence where it starts, and the number of all
-//! sequences (i64); optionally the mode of each sequence (i8). The header has 34 bytes, so that no number is aligned.
+//! type as u8, the number of sequences, and the number of documents plus one, as u64; then the lengths of all sequences in
+//! tokens (i32), their positions in bytes (i64), the first sequence of each document followed by the number of sequences
+//! (i64), and optionally the mode of each sequence (i8). The header has 34 bytes, so the numbers after it are not aligned.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ impl Index {
         self.lengths.is_empty()
     }
 
-    /// Returns the number of the first sequence of each document, and the number of all sequences.
+    /// Returns the index of the first sequence of each document, followed by the number of sequences.
     pub fn documents(&self) -> &[u64] {
         &self.documents
     }
@@ -82,7 +82,7 @@ impl Index {
             );
             return Err(wrong(18, problem));
         }
-        // The file has more bytes than this.
+        // These do not overflow, since the file has more bytes.
         let (sequences, documents) = (sequences as usize, documents as usize);
         let (lengths, rest) = bytes[HEADER..].split_at(4 * sequences);
         let (starts, rest) = rest.split_at(8 * sequences);
@@ -130,7 +130,7 @@ impl Index {
         Ok((Self::parse(&idx.display().to_string(), bytes, bin_len)?, bin))
     }
 
-    /// Returns `len` tokens of a sequence, from token `offset` on.
+    /// Returns where `len` tokens of a sequence are in the file, from token `offset` on.
     pub(super) fn span(&self, file: usize, sequence: usize, offset: u64, len: u64) -> Span {
         let size = self.dtype.size() as u64;
         Span { file, start: self.starts[sequence] + offset * size, len: Some(len * size) }

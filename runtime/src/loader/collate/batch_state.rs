@@ -13,7 +13,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct BatchState<P> {
     /// Dropped by hand, since a user's batch may panic when it is dropped.
     pub(crate) payload: ManuallyDrop<P>,
-    /// Whether there are errors. The ring's publication orders it.
+    /// Whether `errors` has anything: a failure, or only bad samples. Publishing the slot makes it visible to the consumer.
     failed: AtomicBool,
     errors: Mutex<SlotErrors>,
 }
@@ -57,7 +57,7 @@ impl<P> BatchState<P> {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is no batch.
+    /// Whether there is a failure, and so no batch.
     #[cfg(processes)]
     pub(crate) fn has_failure(&self) -> bool {
         self.has_errors() && self.errors.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
@@ -84,6 +84,6 @@ impl<P> BatchState<P> {
 
 impl<P> fmt::Debug for BatchState<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("failed", &self.failed).finish_non_exhaustive()
+        f.debug_struct("BatchState").field("failed", &self.failed).finish_non_exhaustive()
     }
 }

@@ -28,7 +28,8 @@ use crate::loader::worker::skip::SkipJob;
 use crate::loader::worker::timing::timed_if_wanted;
 use crate::placed::Placed;
 
-/// From how many rows on a dataset [writes many](Dataset::writes_many): fewer are written faster one by one.
+/// The fewest rows for which a dataset that [writes many](Dataset::writes_many) is called in bulk; fewer rows are written
+/// faster one by one.
 const MANY: usize = 4;
 
 /// Returns why the sample with an index must not be read, if so.
@@ -41,8 +42,9 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     /// Whether there are single samples instead of batches.
     pub(crate) single: bool,
     /// The number of indices that each thread keeps for [`Dataset::get_many`] or [`Dataset::write_many`]; 0 if neither is
-    /// used. And the fewest rows for which it is.
+    /// used.
     bulk: usize,
+    /// The fewest rows that are read or written in bulk.
     many: usize,
     pub(crate) plan_cell: Arc<PlanCell>,
     pub(crate) cancel: StopToken,
@@ -55,7 +57,7 @@ pub(crate) struct Engine<D: Loadable, C: Collate<D>> {
     pub(crate) activities: Placed<[CachePadded<Activity>]>,
 }
 
-/// Returns the rows that some parts of `part_rows` rows have of a batch with `rows` rows.
+/// Returns the rows of `parts` in a batch of `rows` rows, where each part has `part_rows` rows.
 #[inline(always)]
 pub(crate) fn rows_of(parts: Range<usize>, part_rows: usize, rows: usize) -> Range<usize> {
     let begin = (parts.start * part_rows).min(rows);
@@ -215,8 +217,8 @@ impl<D: Dataset, C: Collate<D>> Engine<D, C> {
         self.fill(work, plan, task, begin..rows.end, reader, false);
     }
 
-    /// Fills rows by bulk reads: in a function of its own, since they need the job in memory, while otherwise it lives in
-    /// registers.
+    /// Fills rows by bulk reads. It is not inlined, because bulk reads need the job in memory; without them the job stays
+    /// in registers.
     #[inline(never)]
     fn fill_many(
         &self,

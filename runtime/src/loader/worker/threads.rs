@@ -103,7 +103,7 @@ impl Threads {
             self.forget();
             return 0;
         }
-        // Some of them may be napping.
+        // Wakes workers that sleep to back off.
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let own = self.threads.iter().position(is_current);
         let others = |ended: &[bool]| {
@@ -122,7 +122,7 @@ impl Threads {
     }
 }
 
-/// Waits for the end of a thread that has signed the roll. Returns whether it ended by the deadline.
+/// Waits for the end of a thread that has recorded its end in the roll. Returns whether it ended by the deadline.
 #[cfg(all(target_os = "linux", not(shuttle)))]
 fn join(thread: JoinHandle<()>, deadline: &Until) -> bool {
     use std::os::unix::thread::JoinHandleExt;

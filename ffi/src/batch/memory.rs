@@ -1,0 +1,94 @@
+//! Memory of the user that batches are written into.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use slotline::BoxError;
+use slotline::arena::{ALIGN, Memory};
+
+use crate::abi::{Owner, call, slotline_drop, slotline_failure};
+
+/// The alignment of memory for batches, in bytes.
+pub const SLOTLINE_MEMORY_ALIGN: usize = 4096;
+const _: () = assert!(SLOTLINE_MEMORY_ALIGN == ALIGN);
+
+/// Memory that batches are written into.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_memory {
+    /// The size of this struct in the library.
+    pub struct_size: usize,
+    /// The first byte, at a multiple of `SLOTLINE_MEMORY_ALIGN`. The library sets all bytes to zero first. Until `drop` is called,
+    /// only the library and the readers of its batches may use them.
+    pub data: *mut c_void,
+    /// The number of bytes.
+    pub len: usize,
+    /// The user pointer that is passed to `drop`.
+    pub user: *mut c_void,
+    /// Called once when the memory is no longer needed, on any thread: after the loader, its last batch and their last exported
+    /// tensor were freed; may be NULL.
+    pub drop: slotline_drop,
+}
+
+/// Returns memory for batches in `*out`, whose fields are all zero but for `struct_size`: at least `bytes` bytes, which the loader
+/// then owns. Returns 0, or another value if there is none; `slotline_fail` sets the reason. It is called when the loader is made,
+/// and later for each batch that the caller holds beyond that memory, on any thread, but never twice at once.
+pub type slotline_allocate = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        bytes: usize,
+        out: *mut slotline_memory,
+        failure: *mut slotline_failure,
+    ) -> i32,
+>;
+
+/// Memory that a callback returned.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    start: NonNull<u8>,
+    len: usize,
+    /// Frees the memory.
+    _owner: Owner,
+}
+
+// SAFETY: the memory was `len` bytes, aligned and set to zero, when `new` returned, and the user has agreed that nobody else uses
+// it until `_owner` is dropped.
+unsafe impl Memory for Lent {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+// SAFETY: the user has agreed that any thread may use the memory.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+/// Returns what allocates memory with a user's callback.
+pub(crate) fn allocator(
+    allocate: slotline_allocate,
+    owner: Owner,
+) -> Option<impl FnMut(usize) -> Result<Lent, BoxError> + Send + 'static> {
+    let allocate = allocate?;
+    Some(move |bytes| {
+        let (struct_size, user) = (size_of::<slotline_memory>(), null_mut());
+        let mut out = slotline_memory { struct_size, data: null_mut(), len: 0, user, drop: None };
+        // SAFETY: the user has agreed that any thread may call `allocate` this way; `out` and `failure` are lent to it.
+        call("allocate", |failure| unsafe { allocate(owner.user(), bytes, &mut out, failure) })?;
+        let memory = Owner::new(out.user, out.drop);
+        let start = NonNull::new(out.data.cast::<u8>()).ok_or("allocate returned 0, but no memory in out->data")?;
+        if start.align_offset(ALIGN) != 0 {
+            return Err(format!("allocate returned memory whose address is not a multiple of {ALIGN}").into());
+        }
+        if out.len < bytes || out.len > isize::MAX as usize {
+            return Err(format!("allocate was asked for {bytes} bytes, but returned {}", out.len).into());
+        }
+        // SAFETY: the user has agreed that `len` bytes can be written, and that only the library uses them.
+        unsafe { start.write_bytes(0, out.len) };
+        Ok(Lent { start, len: out.len, _owner: memory })
+    })
+}

@@ -1,0 +1,130 @@
+//! A sample that is read by itself, outside of a loader, as a batch.
+
+use std::fmt;
+use std::sync::Arc;
+
+use slotline::BoxError;
+use slotline::dataset::{Context, Dataset};
+use slotline::sample::{Columns, Fields, OwnedSample, OwnedSampleError, Row, Sample};
+
+use crate::abi::{Failure, SLOTLINE_ERROR_BUILD, SLOTLINE_ERROR_SAMPLE, chain, find};
+use crate::batch::handle::{Made, slotline_batch};
+use crate::fields::field::About;
+
+/// The content of a batch of one sample.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    owned: OwnedSample,
+    index: [i64; 1],
+}
+
+impl Alone {
+    /// Returns the fields, without a dimension for the samples.
+    pub(crate) fn columns(&self) -> Columns<'_> {
+        self.owned.columns()
+    }
+
+    /// Returns the index of the sample.
+    pub(crate) fn index(&self) -> &[i64; 1] {
+        &self.index
+    }
+
+    fn fill(&mut self, index: usize, write: impl FnOnce(&mut Row<'_>) -> Result<(), BoxError>) -> Result<(), BoxError> {
+        self.index = [i64::try_from(index).unwrap_or(-1)];
+        self.owned.fill(write)
+    }
+}
+
+/// The fields of the samples of one dataset.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    fields: Fields,
+    about: Arc<[About]>,
+}
+
+impl Shape {
+    pub(crate) fn of(fields: Option<Fields>) -> Self {
+        let fields = fields.unwrap_or_default();
+        Self { about: fields.as_slice().iter().map(About::from).collect(), fields }
+    }
+
+    /// A number that identifies the shape while a [`Single`] of it exists.
+    pub(crate) fn key(&self) -> usize {
+        self.about.as_ptr().addr()
+    }
+}
+
+/// A batch of one sample, whose memory is reused for the next sample unless something else keeps it.
+pub(crate) struct Single {
+    /// A handle with a hold that belongs to this object.
+    batch: *mut slotline_batch,
+}
+
+// SAFETY: any thread may use and free a batch.
+unsafe impl Send for Single {}
+
+impl Single {
+    pub(crate) fn new(shape: &Shape) -> Result<Self, OwnedSampleError> {
+        let owned = OwnedSample::new(shape.fields.clone())?;
+        Ok(Self { batch: slotline_batch::boxed(Made::Alone(Box::new(Alone { owned, index: [0] })), &shape.about) })
+    }
+
+    /// Whether the memory can be written: no exported tensor keeps it.
+    pub(crate) fn is_free(&mut self) -> bool {
+        self.alone().is_some()
+    }
+
+    /// Reads a sample, unless something else keeps the memory.
+    pub(crate) fn fill(&mut self, index: usize, sample: impl Sample) -> Result<(), BoxError> {
+        let alone = self.alone().ok_or("an exported tensor still uses the memory of the sample before this one")?;
+        alone.fill(index, |row| sample.write(row))
+    }
+
+    fn alone(&mut self) -> Option<&mut Alone> {
+        // SAFETY: the hold keeps the handle, which only this object has a reference to while nothing else has a hold; `alone_mut`
+        // checks that.
+        unsafe { (*self.batch).alone_mut() }
+    }
+
+    /// Returns the batch, which this object keeps.
+    pub(crate) fn batch(&self) -> *const slotline_batch {
+        self.batch
+    }
+
+    /// Gives up the batch to the caller, who must release it.
+    fn into_batch(self) -> *mut slotline_batch {
+        std::mem::ManuallyDrop::new(self).batch
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        // SAFETY: the hold belongs to this object.
+        unsafe { slotline_batch::release(self.batch) };
+    }
+}
+
+impl fmt::Debug for Single {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Single").finish_non_exhaustive()
+    }
+}
+
+/// Reads one sample of a dataset, as a batch that the caller must release.
+pub(crate) fn read(dataset: &impl Dataset, index: usize) -> Result<*mut slotline_batch, Failure> {
+    let len = dataset.len();
+    if index >= len {
+        let failure = Failure::invalid(format!("index is {index}, but the dataset has {len} samples"));
+        return Err(Failure { index: Some(index), ..failure });
+    }
+    let single = Single::new(&Shape::of(dataset.fields()));
+    let mut single = single.map_err(|error| Failure::new(SLOTLINE_ERROR_BUILD, chain(&error)))?;
+    let mut context = Context::default();
+    let read = dataset.get(index, &mut context).and_then(|sample| single.fill(index, sample));
+    read.map_err(|error| Failure {
+        index: Some(index),
+        payload: find(Some(&*error)).and_then(|cause| cause.payload.clone()),
+        ..Failure::new(SLOTLINE_ERROR_SAMPLE, format!("sample {index} failed: {}", chain(&*error)))
+    })?;
+    Ok(single.into_batch())
+}

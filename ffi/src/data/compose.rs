@@ -1,0 +1,280 @@
+//! Datasets made of other datasets. All of them share what they are made of: nothing is copied but lists of indices.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use slotline::dataset::{SplitError, SplitLength, Subset, SubsetError, random_split};
+
+use crate::abi::{Failure, SLOTLINE_ERROR_BUILD, chain, check, done, made, slotline_error, slotline_status};
+use crate::data::dataset::{Data, slotline_dataset};
+use crate::data::indexed::{Concat, Indexed, Stack};
+use crate::data::streamed::{Chain, Mapped, Streamed};
+use crate::data::transform::{Callback, Transform, slotline_transform};
+use crate::sampling::{slotline_generator, with_generator};
+
+/// Returns the dataset behind a handle, if it is read by index.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed.
+unsafe fn indexed(dataset: *const slotline_dataset) -> Result<Indexed, Failure> {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { data(dataset, Data::indexed) }
+}
+
+/// Returns the dataset behind a handle, if it is of the kind that `kind` accepts.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed.
+unsafe fn data<T: Clone>(dataset: *const slotline_dataset, kind: Kind<T>) -> Result<T, Failure> {
+    // SAFETY: the caller upholds this function's safety contract.
+    kind(&unsafe { check::reference(dataset, "dataset")? }.0).cloned()
+}
+
+/// [`Data::indexed`] or [`Data::stream`].
+type Kind<T> = fn(&Data) -> Result<&T, Failure>;
+
+/// Returns the datasets of a list.
+///
+/// # Safety
+///
+/// `datasets` must point to `n` pointers, each NULL or a dataset that was not freed.
+unsafe fn list<T: Clone>(datasets: *const *const slotline_dataset, n: usize, kind: Kind<T>) -> Result<Vec<T>, Failure> {
+    // SAFETY: the caller upholds this function's safety contract.
+    let datasets = unsafe { check::slice(datasets, n, "datasets")? };
+    // SAFETY: as above.
+    let each = |(place, &dataset)| unsafe { data(dataset, kind) }.map_err(|failure| failure.within("datasets", place));
+    datasets.iter().enumerate().map(each).collect()
+}
+
+/// Makes a dataset of the samples at `n` indices of another one, in that order, with repetitions (torch's `Subset`). The indices
+/// are copied, and the other dataset is shared, so both may be freed. On failure `*out` is NULL. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or an index that is not below the number of samples.
+/// `SLOTLINE_ERROR_BUILD`: there is no memory for the indices.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `indices` must point to `n` numbers; `out` and `error` must be NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_subset(
+    dataset: *const slotline_dataset,
+    indices: *const usize,
+    n: usize,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            let (dataset, indices) = (indexed(dataset)?, check::slice(indices, n, "indices")?);
+            let subset = Subset::new(Arc::new(dataset), indices.iter().copied()).map_err(|error| match error {
+                SubsetError::Memory { .. } => Failure::of(SLOTLINE_ERROR_BUILD, &error),
+                _ => Failure::invalid(chain(&error)),
+            })?;
+            Ok(Data::Indexed(Indexed::Subset(Arc::new(subset))).into())
+        })
+    }
+}
+
+/// Splits a dataset at random into `n` parts that share no samples (torch's `random_split`): part `i` has `lengths[i]` samples.
+/// `out` receives `n` datasets. The parts are those that torch makes with the same generator, which is the process's default
+/// generator (`slotline_manual_seed`) for NULL. On failure all of `out` are NULL. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a stream, or lengths that do not add up to the number of samples.
+/// `SLOTLINE_ERROR_BUILD`: there is no memory for the indices.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `generator` must be NULL or a generator that was not freed; `lengths`
+/// must point to `n` numbers; `out` must be NULL or writable for `n` pointers; `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_random_split(
+    dataset: *const slotline_dataset,
+    lengths: *const usize,
+    n: usize,
+    generator: *const slotline_generator,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { done(error, || split(dataset, check::slice(lengths, n, "lengths")?, generator, out)) }
+}
+
+/// Splits a dataset at random by fractions, which must add up to 1; otherwise the same as `slotline_dataset_random_split`. The
+/// length of each part is rounded down, and the samples that remain are distributed to the parts in turn, from the first one on.
+///
+/// # Errors
+///
+/// The same as for `slotline_dataset_random_split`, for fractions that are not between 0 and 1 or do not add up to 1.
+///
+/// # Safety
+///
+/// The same as for `slotline_dataset_random_split`, for `fractions`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_random_split_fractions(
+    dataset: *const slotline_dataset,
+    fractions: *const f64,
+    n: usize,
+    generator: *const slotline_generator,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe { done(error, || split(dataset, check::slice(fractions, n, "fractions")?, generator, out)) }
+}
+
+/// Splits a dataset, and writes a handle for each part.
+///
+/// # Safety
+///
+/// `dataset` and `generator` must be NULL or not freed; `out` must be NULL or writable for as many pointers as there are parts.
+unsafe fn split<L: SplitLength>(
+    dataset: *const slotline_dataset,
+    lengths: &[L],
+    generator: *const slotline_generator,
+    out: *mut *mut slotline_dataset,
+) -> Result<(), Failure> {
+    // SAFETY: the caller upholds this function's safety contract; `out` is checked before it is written.
+    unsafe {
+        check::pointer(out, "out")?;
+        (0..lengths.len()).for_each(|i| *out.add(i) = null_mut());
+        let dataset = indexed(dataset)?;
+        let parts = with_generator(generator, |generator| random_split(dataset, lengths, generator));
+        let parts = parts.map_err(|error| match error {
+            SplitError::Randperm(_) => Failure::of(SLOTLINE_ERROR_BUILD, &error),
+            _ => Failure::invalid(chain(&error)),
+        })?;
+        for (i, part) in parts.into_iter().enumerate() {
+            let part = Data::Indexed(Indexed::Subset(Arc::new(part)));
+            *out.add(i) = Box::into_raw(Box::new(part.into()));
+        }
+        Ok(())
+    }
+}
+
+/// Makes a dataset of the samples of `n` datasets, in sequence (torch's `ConcatDataset`). They must have the same fields, except
+/// for the length of ragged and packed ones, of which the largest applies. The datasets are shared, so they may be freed. On
+/// failure `*out` is NULL. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, or fields that differ.
+///
+/// # Safety
+///
+/// `datasets` must point to `n` pointers, each NULL or a dataset that was not freed; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_concat(
+    datasets: *const *const slotline_dataset,
+    n: usize,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            let concat = Concat::new(list(datasets, n, Data::indexed)?)?;
+            Ok(Data::Indexed(Indexed::Concat(Arc::new(concat))).into())
+        })
+    }
+}
+
+/// Makes a stream of the samples of `n` streams, one after another (torch's `ChainDataset`). Each worker goes through all of them,
+/// and opens each when it reaches it; if that fails, the failure takes the place of a batch, and the next stream follows. The
+/// fields must be as in a concatenation. The streams are shared, so they may be freed. On failure `*out` is NULL. Can be called
+/// from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, one that is not a stream, or fields that differ.
+///
+/// # Safety
+///
+/// The same as for `slotline_dataset_concat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_chain(
+    datasets: *const *const slotline_dataset,
+    n: usize,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            let chain = Chain::new(list(datasets, n, Data::stream)?)?;
+            Ok(Data::Stream(Streamed::Chain(Arc::new(chain))).into())
+        })
+    }
+}
+
+/// Makes a dataset whose samples have the fields of `n` datasets of equal length at the same index (torch's `StackDataset`), in
+/// the order of the datasets. A field that is named by its position, such as "0", is named by its new position; other names must
+/// differ. Each dataset has separate random numbers. The datasets are shared, so they may be freed. On failure `*out` is NULL.
+/// Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, no datasets, a stream, different numbers of samples, or two fields with the same
+/// name.
+///
+/// # Safety
+///
+/// The same as for `slotline_dataset_concat`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_stack(
+    datasets: *const *const slotline_dataset,
+    n: usize,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            let stack = Stack::new(list(datasets, n, Data::indexed)?)?;
+            Ok(Data::Indexed(Indexed::Stack(Arc::new(stack))).into())
+        })
+    }
+}
+
+/// Makes a dataset whose samples a callback makes from those of another dataset, one from each. Both have separate random
+/// numbers. Of a stream it makes a stream, which resumes where that one does. The other dataset is shared, so it may be freed. On
+/// failure `*out` is NULL. Can be called from any thread.
+///
+/// The dataset takes ownership of the callback's user pointer, even if this function fails: `drop` is called once the callback
+/// is no longer needed (unless the struct is too short to contain `drop`).
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, a struct that is too short, or invalid fields.
+///
+/// # Safety
+///
+/// `dataset` must be NULL or a dataset that was not freed; `transform` must be NULL or a valid `slotline_transform`; `out` and
+/// `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_dataset_map(
+    dataset: *const slotline_dataset,
+    transform: *const slotline_transform,
+    out: *mut *mut slotline_dataset,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller upholds this function's safety contract.
+    unsafe {
+        made(out, error, || {
+            // This comes first, because the callback's user pointer is taken over even if this function fails.
+            let callback = Callback::from_c(transform);
+            let mapped = match check::reference(dataset, "dataset")?.0.clone() {
+                Data::Indexed(source) => Data::Indexed(Indexed::Transform(Arc::new(Transform::new(source, callback?)))),
+                Data::Stream(source) => Data::Stream(Streamed::Mapped(Arc::new(Mapped::new(source, callback?)))),
+            };
+            Ok(mapped.into())
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! The fields of a dataset made of callbacks, as they were declared.
+
+use std::collections::HashSet;
+use std::ffi::{CString, c_char};
+
+use slotline::BoxError;
+use slotline::dtype::DType;
+use slotline::sample::{Field, Fields, Row, Sample};
+use slotline::shape::{MAX_DIMS, Shape};
+
+use crate::abi::{Failure, Versioned, check, versioned};
+use crate::fields::dtype::{dtype, number, slotline_dtype};
+
+/// The maximum number of fields of a dataset made of callbacks: the number of bits of `u64`.
+pub(crate) const MOST_FIELDS: usize = u64::BITS as usize;
+
+/// How the samples of a batch are laid out in a field.
+pub type slotline_kind = u32;
+
+/// All samples have the field's shape, and are stacked along a new first dimension.
+pub const SLOTLINE_FIXED: slotline_kind = 0;
+/// Each sample has its own number of elements, at most `max` of the field's shape `[max]`; the rest of its row is zero.
+pub const SLOTLINE_RAGGED: slotline_kind = 1;
+/// Each sample has its own number of items, which are stored right after those of the previous sample. The shape is `[room,
+/// item's shape…]`: a batch has room for `room` items per sample, and its samples share that room.
+pub const SLOTLINE_PACKED: slotline_kind = 2;
+
+/// One field of every sample of a dataset.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_field {
+    /// `sizeof(slotline_field)`.
+    pub struct_size: usize,
+    /// Its name, in UTF-8; NULL: its position among the fields, such as "0". The names must be unique.
+    pub name: *const c_char,
+    /// The type of its elements.
+    pub dtype: slotline_dtype,
+    /// How samples are laid out in it.
+    pub kind: slotline_kind,
+    /// The number of dimensions of one sample, at most 7.
+    pub ndim: u32,
+    /// The lengths of the dimensions.
+    pub shape: *const i64,
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_field {
+    const END: usize = versioned::end!(shape);
+}
+
+/// A declared field.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) kind: slotline_kind,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl Declared {
+    /// Reads a declaration from C.
+    ///
+    /// # Safety
+    ///
+    /// The pointers of `field` must be as `slotline_field` documents them.
+    unsafe fn read(field: &slotline_field, place: usize) -> Result<Self, Failure> {
+        // SAFETY: the caller guarantees that the pointers of `field` are valid.
+        unsafe {
+            let kind = field.kind;
+            let shape = check::shape(field.shape, field.ndim, "shape")?;
+            match (kind, shape.len()) {
+                (SLOTLINE_FIXED, _) | (SLOTLINE_RAGGED, 1) | (SLOTLINE_PACKED, 1..) => {}
+                (SLOTLINE_RAGGED, _) => return Err(Failure::invalid("the shape of a ragged field must be [max]")),
+                (SLOTLINE_PACKED, _) => {
+                    return Err(Failure::invalid("the shape of a packed field must be [room, ...]"));
+                }
+                _ => return Err(Failure::invalid(format!("kind is {kind}, which is not a slotline_kind"))),
+            }
+            Ok(Self { name: name(field.name, place)?, dtype: dtype(field.dtype, "dtype")?, kind, shape })
+        }
+    }
+}
+
+impl From<&Field> for Declared {
+    fn from(field: &Field) -> Self {
+        let (name, kind) = (field.name().to_owned(), kind(field));
+        Self { name, dtype: field.dtype(), kind, shape: field.shape().to_vec() }
+    }
+}
+
+/// Returns how samples are laid out in a field.
+fn kind(field: &Field) -> slotline_kind {
+    match (field.is_ragged(), field.is_packed()) {
+        (true, _) => SLOTLINE_RAGGED,
+        (_, true) => SLOTLINE_PACKED,
+        _ => SLOTLINE_FIXED,
+    }
+}
+
+/// Reads the fields that a dataset made of callbacks declares.
+///
+/// # Safety
+///
+/// The same as for `versioned::list`; the pointers of each field must be as `slotline_field` documents them.
+pub(crate) unsafe fn declare(fields: *const slotline_field, n: usize) -> Result<Vec<Declared>, Failure> {
+    if n == 0 || n > MOST_FIELDS {
+        return Err(Failure::invalid(format!("num_fields is {n}; it must be 1 to {MOST_FIELDS}")));
+    }
+    // SAFETY: the caller upholds the contract of `versioned::list`.
+    let list = unsafe { versioned::list(fields, n, "fields", |_| ())? };
+    let read = |(place, field): (usize, versioned::Element<slotline_field, ()>)| {
+        // SAFETY: the caller guarantees that the pointers of each field are valid.
+        let declared = field.and_then(|(field, ())| unsafe { Declared::read(&field, place) });
+        declared.map_err(|failure| failure.within("fields", place))
+    };
+    list.into_iter().enumerate().map(read).collect()
+}
+
+/// Returns the name of a field, or its position if it has no name.
+///
+/// # Safety
+///
+/// The same as for `check::text`.
+pub(crate) unsafe fn name(name: *const c_char, place: usize) -> Result<String, Failure> {
+    if name.is_null() {
+        return Ok(place.to_string());
+    }
+    // SAFETY: the caller upholds the contract of `check::text`.
+    unsafe { check::text(name, "name") }.map(str::to_owned)
+}
+
+/// Converts declared fields to the engine's fields. Two fields must not have the same name.
+pub(crate) fn fields(declared: &[Declared]) -> Result<Fields, Failure> {
+    let mut names = HashSet::new();
+    let mut fields = Fields::new();
+    for field in declared {
+        if !names.insert(&field.name) {
+            return Err(Failure::invalid(format!("two fields have the name {:?}", field.name)));
+        }
+        fields.named(&field.name, &field);
+    }
+    Ok(fields)
+}
+
+/// Declares the field; it is never written as a sample.
+impl Sample for &Declared {
+    type Schema = ();
+
+    fn declare(&self, fields: &mut Fields) {
+        match (self.kind, self.shape.split_first()) {
+            (SLOTLINE_RAGGED, Some((&max, _))) => fields.ragged(self.dtype, max),
+            (SLOTLINE_PACKED, Some((&room, item))) => fields.packed(self.dtype, item, room),
+            _ => fields.fixed(self.dtype, &self.shape),
+        }
+    }
+
+    fn write(self, _: &mut Row<'_>) -> Result<(), BoxError> {
+        Err("a declaration has nothing to write".into())
+    }
+}
+
+/// The properties of a field that are the same for every batch of a loader.
+#[derive(Debug)]
+pub(crate) struct About {
+    pub(crate) name: CString,
+    pub(crate) dtype: slotline_dtype,
+    pub(crate) kind: slotline_kind,
+    /// Its shape, if every row has the same shape.
+    pub(crate) rows: Option<Rows>,
+}
+
+/// The shape of a batch's field, but for the number of rows.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) ndim: u32,
+    pub(crate) shape: [i64; MAX_DIMS],
+    pub(crate) strides: [i64; MAX_DIMS],
+    /// The bytes of a row.
+    pub(crate) bytes: usize,
+}
+
+impl Rows {
+    fn new(field: &Field) -> Option<Self> {
+        let shape = Shape::new(field.shape()).and_then(|shape| shape.stacked(1)).ok()?;
+        let bytes = shape.elements()? * field.dtype().size();
+        let (mut lens, mut strides) = ([0; MAX_DIMS], [0; MAX_DIMS]);
+        in_order(shape.dims(), &mut lens, &mut strides);
+        Some(Self { ndim: shape.dims().len() as u32, shape: lens, strides, bytes })
+    }
+}
+
+impl From<&Field> for About {
+    fn from(field: &Field) -> Self {
+        let kind = kind(field);
+        // Names from C contain no NUL.
+        let name = CString::new(field.name()).unwrap_or_default();
+        let rows = (kind == SLOTLINE_FIXED).then(|| Rows::new(field)).flatten();
+        Self { name, dtype: number(field.dtype()), kind, rows }
+    }
+}
+
+/// Writes the lengths and the strides of a tensor in C order.
+#[inline]
+pub(crate) fn in_order(dims: &[usize], lens: &mut [i64; MAX_DIMS], strides: &mut [i64; MAX_DIMS]) {
+    // The product fits in an `i64`: no tensor in memory has more elements, even if dimensions of length 0 are left out
+    // (`Shape::elements`).
+    let mut stride = 1;
+    for (place, &dim) in dims.iter().enumerate().rev() {
+        (lens[place], strides[place]) = (dim as i64, stride);
+        stride *= (dim as i64).max(1);
+    }
+}

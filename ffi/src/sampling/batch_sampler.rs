@@ -1,0 +1,260 @@
+//! Batch samplers: which samples each batch has.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use slotline::BoxError;
+use slotline::loader::{BuildError, Builder};
+use slotline::sampler::BatchSampler;
+
+use crate::abi::{
+    Failure, Owner, Versioned, answer, check, free, made, slotline_drop, slotline_error, slotline_failure,
+    slotline_status, versioned,
+};
+use crate::sampling::sampler::slotline_sampler;
+
+/// A batch sampler: the batches of a loader's passes. A loader keeps what it needs of the batch sampler, so it may be freed
+/// once the loader is made, and may be used for several loaders. Any number of threads may use it at once.
+#[derive(Clone, Debug)]
+pub struct slotline_batch_sampler(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Of { sampler: slotline_sampler, batch_size: usize, drop_last: bool },
+    Lists(Arc<Lists>),
+    Callback(Arc<Calls>),
+}
+
+/// Lists of indices, stored in sequence.
+#[derive(Debug)]
+struct Lists {
+    indices: Box<[usize]>,
+    /// The offset at which each list begins, followed by the end of the last list.
+    offsets: Box<[usize]>,
+    /// The length of the longest list.
+    most: usize,
+}
+
+/// Writes the indices of batch `batch` (from 0) of pass `pass` (from 0) to `indices`, and their number, at most `room`, to
+/// `*len`. Returns 0; or 1 after the last batch; or fails with `slotline_fail`, which ends the pass. The thread that begins the
+/// batch calls it, one thread at a time per loader.
+///
+/// `seed` is the same for all batches of a pass, and another random number in each pass. It depends on the loader's seed or
+/// generator, or else on the process's default generator. A pass that is resumed gets the same `pass` and `seed`; before it
+/// continues, this is called again for the batches before that point, and not for the passes before it.
+pub type slotline_batches = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        pass: u64,
+        seed: u64,
+        batch: u64,
+        indices: *mut u64,
+        room: usize,
+        len: *mut usize,
+        failure: *mut slotline_failure,
+    ) -> i32,
+>;
+
+/// A batch sampler made of a callback. Loaders that share it may call it concurrently.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct slotline_batches_callback {
+    /// `sizeof(slotline_batches_callback)`.
+    pub struct_size: usize,
+    /// The user pointer that is passed to the callbacks.
+    pub user: *mut c_void,
+    /// The maximum number of indices of a batch.
+    pub max_batch_size: usize,
+    /// Writes the batches.
+    pub batches: slotline_batches,
+    /// Called once when the sampler is no longer needed, on any thread; may be NULL.
+    pub drop: slotline_drop,
+}
+
+// SAFETY: it contains only numbers and pointers, and its first field is its size.
+unsafe impl Versioned for slotline_batches_callback {
+    const END: usize = versioned::end!(drop);
+}
+
+/// The callback.
+#[derive(Debug)]
+struct Calls {
+    owner: Owner,
+    most: usize,
+    #[allow(clippy::type_complexity)]
+    batches:
+        unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mut u64, usize, *mut usize, *mut slotline_failure) -> i32,
+}
+
+impl Calls {
+    /// Returns the batches of a pass.
+    fn pass(self: Arc<Self>, pass: u64, seed: u64) -> impl Iterator<Item = Result<Vec<usize>, BoxError>> + Send {
+        let mut room = Vec::new();
+        (0..).map_while(move |batch| {
+            room.clear();
+            if room.try_reserve_exact(self.most).is_err() {
+                let bytes = self.most.saturating_mul(size_of::<u64>());
+                return Some(Err(format!("cannot allocate {bytes} bytes for a batch of {} indices", self.most).into()));
+            }
+            room.resize(self.most, 0_u64);
+            let mut len = 0;
+            let outcome = answer(|failure| {
+                let (user, indices) = (self.owner.user(), room.as_mut_ptr());
+                // SAFETY: the user has agreed that it may be called this way; `room` is as long as the length that is passed.
+                unsafe { (self.batches)(user, pass, seed, batch, indices, room.len(), &mut len, failure) }
+            });
+            Some(match outcome {
+                Ok(0) => match room.get(..len) {
+                    Some(indices) => Ok(indices.iter().map(|&index| index as usize).collect()),
+                    None => {
+                        Err(format!("the callback returned {len} indices, but max_batch_size is {}", self.most).into())
+                    }
+                },
+                Ok(1) => return None,
+                Ok(code) => Err(format!("the callback returned {code}").into()),
+                Err(cause) => Err(cause.into()),
+            })
+        })
+    }
+}
+
+impl slotline_batch_sampler {
+    /// Applies this batch sampler to the builder of a dataset with `dataset_len` samples.
+    pub(crate) fn apply<D, C>(&self, builder: Builder<D, C>, dataset_len: usize) -> Result<Builder<D, C>, BuildError> {
+        Ok(match &self.0 {
+            &Kind::Of { ref sampler, batch_size, drop_last } => {
+                builder.batch_sampler(BatchSampler::new(sampler.make(dataset_len)?, batch_size, drop_last)?)
+            }
+            Kind::Lists(lists) => {
+                let lists = lists.clone();
+                builder.batch_sampler_iter(lists.most, move || {
+                    let lists = lists.clone();
+                    let batches = lists.offsets.len() - 1;
+                    (0..batches).map(move |i| lists.indices[lists.offsets[i]..lists.offsets[i + 1]].to_vec())
+                })
+            }
+            Kind::Callback(calls) => {
+                let (calls, mut passes) = (calls.clone(), 0..);
+                builder.batch_sampler_try_iter(calls.most, move |seed| {
+                    calls.clone().pass(passes.next().unwrap_or(u64::MAX), seed)
+                })
+            }
+        })
+    }
+}
+
+/// Makes a batch sampler.
+///
+/// # Safety
+///
+/// `out` and `error` must be NULL or writable.
+unsafe fn make(
+    out: *mut *mut slotline_batch_sampler,
+    error: *mut *mut slotline_error,
+    kind: impl FnOnce() -> Result<Kind, Failure>,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `out` and `error` are NULL or writable.
+    unsafe { made(out, error, || kind().map(slotline_batch_sampler)) }
+}
+
+/// Makes a batch sampler that groups a sampler's indices into batches of `batch_size` (torch's `BatchSampler`). With
+/// `drop_last`, a last batch with fewer indices is left out. It copies what it needs from `sampler`. Can be called from any
+/// thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer. A `batch_size` of 0 is reported by `slotline_loader_new`, as `SLOTLINE_ERROR_BUILD`.
+///
+/// # Safety
+///
+/// `sampler` must be NULL or a sampler that was not freed; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_sampler_of(
+    sampler: *const slotline_sampler,
+    batch_size: usize,
+    drop_last: u8,
+    out: *mut *mut slotline_batch_sampler,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `sampler` is NULL or was not freed, and that `out` and `error` are NULL or writable.
+    unsafe {
+        make(out, error, || {
+            let sampler = check::reference(sampler, "sampler")?.clone();
+            Ok(Kind::Of { sampler, batch_size, drop_last: check::flag(drop_last, "drop_last")? })
+        })
+    }
+}
+
+/// Makes a batch sampler of `n` lists of indices, the same in each pass. List `i` is the range of `indices` from `offsets[i]` to
+/// `offsets[i + 1]`. The lists are copied. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, lists that are all empty, or offsets that do not ascend from 0.
+///
+/// # Safety
+///
+/// `offsets` must point to `n + 1` numbers, and `indices` to as many as the last offset; `out` and `error` must be NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_sampler_lists(
+    indices: *const usize,
+    offsets: *const usize,
+    n: usize,
+    out: *mut *mut slotline_batch_sampler,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `offsets` and `indices` are valid, and that `out` and `error` are NULL or writable.
+    unsafe {
+        make(out, error, || {
+            let offsets = check::slice(offsets, n.saturating_add(1), "offsets")?;
+            if offsets[0] != 0 || !offsets.is_sorted() {
+                return Err(Failure::invalid("offsets do not ascend from 0"));
+            }
+            let most = offsets.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
+            if most == 0 {
+                return Err(Failure::invalid("all lists are empty; at least one must have an index"));
+            }
+            let indices = check::slice(indices, offsets[n], "indices")?;
+            Ok(Kind::Lists(Arc::new(Lists { indices: indices.into(), offsets: offsets.into(), most })))
+        })
+    }
+}
+
+/// Makes a batch sampler from a callback. The sampler takes ownership of the callback's user pointer, even if this function
+/// fails. Can be called from any thread.
+///
+/// # Errors
+///
+/// `SLOTLINE_ERROR_INVALID`: a null pointer, or a struct that is too short.
+///
+/// # Safety
+///
+/// `callback` must be NULL or a valid `slotline_batches_callback`; `out` and `error` must be NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_sampler_from_callback(
+    callback: *const slotline_batches_callback,
+    out: *mut *mut slotline_batch_sampler,
+    error: *mut *mut slotline_error,
+) -> slotline_status {
+    // SAFETY: the caller guarantees that `callback` is NULL or valid, and that `out` and `error` are NULL or writable.
+    unsafe {
+        make(out, error, || {
+            let (c, owner) = versioned::read(callback, "callback", |c| Owner::new(c.user, c.drop))?;
+            let batches = c.batches.ok_or_else(|| Failure::invalid("callback->batches is NULL"))?;
+            Ok(Kind::Callback(Arc::new(Calls { owner, most: c.max_batch_size, batches })))
+        })
+    }
+}
+
+/// Frees a batch sampler. Does nothing for NULL. Loaders that were made with it are not affected. Can be called from any
+/// thread.
+///
+/// # Safety
+///
+/// `sampler` must be NULL or a batch sampler that was not freed; it must not be used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slotline_batch_sampler_free(sampler: *mut slotline_batch_sampler) {
+    // SAFETY: `make` made the sampler, and the caller gives it up.
+    unsafe { free(sampler) }
+}
