@@ -120,19 +120,6 @@ pub(super) fn prepare(
         .map_err(|source| BuildError::Map { bytes: setup.len(), source })
 }
 
-/// Returns the error of a worker that could not be started, by a program or by a fork.
-pub(super) fn not_started(program: Option<String>, (worker, source): (usize, std::io::Error)) -> BuildError {
-    match program {
-        Some(program) => BuildError::Command { worker, program, source },
-        None => BuildError::Thread { worker, source },
-    }
-}
-
-/// The name of the program of a command.
-pub(super) fn program_of(spawn: Option<&(Command, Vec<u8>)>) -> Option<String> {
-    spawn.map(|(command, _)| command.get_program().to_string_lossy().into_owned())
-}
-
 impl<D, C> Builder<D, C> {
     /// Makes the workers processes instead of threads (on Linux). Call this after all other options.
     ///
@@ -307,7 +294,6 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let engine = Arc::new(connect(engine.on_error(on_error, draw.lengths()), &control));
         let mut threads = options.workers(engine.cancel.clone(), &engine.activities)?;
         let cores = worker_cores(&options.affinity, workers, &mut warnings)?;
-        let program = program_of(command.as_ref());
         let spawn = command.map(|command| {
             let (in_order, is_fixed) = (usize::from(in_order), usize::from(options.part_size.is_some()));
             let facts =
@@ -322,9 +308,7 @@ impl<D: Dataset, C: Share<D>> ProcessBuilder<D, C> {
         let passes_over = !on_error.is_raise() && bulk == 0;
         let supervision =
             Supervision { restarts, sample_timeout, passes_over, spawn, listener: options.on_warning.clone() };
-        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings, |failure| {
-            not_started(program, failure)
-        })?;
+        let backend = start(process_workers, supervision, places, &memory, &mut threads, &mut warnings)?;
         let plan_cell = engine.plan_cell.clone();
         let passes = Box::new(IndexedPasses { engine, rows, draw, plan_cell });
         let backend = (AnyBackend::Processes(Box::new(backend)), passes as Box<dyn Passes>);

@@ -47,16 +47,6 @@ impl fmt::Display for End {
     }
 }
 
-impl End {
-    /// Returns this end, or that the process was late, if it was killed since a sample took longer than `late`.
-    pub(crate) fn if_late(self, late: Option<Duration>) -> Self {
-        match (self, late) {
-            (Self::Signal(libc::SIGKILL) | Self::Unknown, Some(limit)) => Self::Late(limit),
-            (end, _) => end,
-        }
-    }
-}
-
 /// How many more workers that end are replaced.
 #[derive(Debug)]
 pub(crate) struct Restarts(AtomicUsize);

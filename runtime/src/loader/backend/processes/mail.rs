@@ -50,6 +50,12 @@ pub(crate) fn shorten(text: &mut String, bytes: &mut usize) {
     }
 }
 
+/// The failure of a batch that begins at a position, after a worker was corrupted.
+pub(crate) fn overwritten(position: usize) -> Failure {
+    let cause = Cause::Error("a worker process wrote over the loader's memory".into());
+    Failure { position, index: 0, by: By::Consumer, cause }
+}
+
 /// Returns the message of a failure at a row of a ticket.
 fn failure_at(kind: u64, ticket: u64, row: usize, failure: &Failure) -> Message {
     let (what, text) = match &failure.cause {

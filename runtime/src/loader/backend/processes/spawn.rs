@@ -12,6 +12,7 @@ use crate::loader::backend::processes::child::Child;
 use crate::loader::backend::processes::control::Control;
 use crate::loader::backend::processes::socket::{GIVEN, Socket};
 use crate::loader::backend::processes::spawn_config::SpawnConfig;
+use crate::loader::error::build::BuildError;
 
 /// The variable in the environment of a worker, and of the programs that it starts. Its value is the id of the loader's
 /// process.
@@ -50,6 +51,16 @@ impl Spawn {
         // The command keeps what it was given.
         self.command.stdin(Stdio::null());
         Child::of(child?.id() as libc::pid_t)
+    }
+}
+
+/// Returns the error of a worker that could not be started, by a command or, without one, by a fork.
+pub(crate) fn not_started(spawn: Option<&Spawn>, worker: usize, source: io::Error) -> BuildError {
+    match spawn {
+        Some(Spawn { command, .. }) => {
+            BuildError::Command { worker, program: command.get_program().to_string_lossy().into_owned(), source }
+        }
+        None => BuildError::Thread { worker, source },
     }
 }
 
